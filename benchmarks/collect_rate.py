@@ -71,7 +71,7 @@ def chosen(problem: Problem, each: int) -> list[Candidate]:
     usable = [c for c, fit in zip(usable, ok, strict=True) if fit and plausible(problem, c)]
     first = [c for c in usable if c in set(default)]
     rest = [c for c in usable if c not in set(default)]
-    # The same ones for all problems: like a collection's, most kernels are of use to several.
+    # The same sample for all problems: most kernels then serve several, as in a collection.
     rest.sort(key=lambda c: zlib.crc32(str(c).encode()))
     return [*[c for c in default if c.is_extern], *first, *rest][:each]
 
@@ -203,7 +203,7 @@ def summary(rates: Sequence[float], found: dict[str, Any], results: measuring.Re
     if not found:
         return
     results.add({"exhaustive": found})
-    # Where it has benchmarked none yet, one is the most that its rate can be told by.
+    # Where it has benchmarked none yet, one counts: its rate is at most that.
     reference = max(1, found["benchmarked"]) / found["seconds"] if found["seconds"] else 0.0
     print(f"EXHAUSTIVE max-autotune: {found['benchmarked']} candidates of "
           f"{found['problems_done']} finished problems and the next in {found['seconds']:.0f} s: "

@@ -154,7 +154,7 @@ def summary(done: dict[str, dict[str, Measured]], results: measuring.Results) ->
         ("Diode / DEFAULT, peak memory (at most 1)", "Diode", "DEFAULT", lambda m: m.peak_bytes),
     ]  # fmt: skip
     for found in done.values():
-        if "fixed" in found and found["fixed"].benchmarked:  # not what it is to be
+        if "fixed" in found and found["fixed"].benchmarked:  # then something was chosen
             print(f"fixed left out: {found.pop('fixed').benchmarked} were not in its table")
     for title, above, below, of in ratios:
         both = [(of(d[above]), of(d[below])) for d in done.values() if above in d and below in d]

@@ -2,22 +2,23 @@
 
     python benchmarks/dashboard.py [--timings 5000000] [--keep FILE|URL] [--bursts 1000]
 
-It runs diode-tui in a pseudo-terminal of 160x50 over a store of the shipped timings, repeated with
-altered sizes, while a collection writes 2,000 timings a second into it; presses keys, and reads
-the screen. Limits: 0.5 s to a usable screen, 1 s to the store's figures on it, 100 ms from a key to
-what it shows, and for which the event loop may be held up (watched_dashboard.py notes it), 0.5 s to
-quit.
-Then, with the collection ended, it counts the bytes that are sent to the terminal while nothing
-changes: none, on any of the screens that it looks at, since none shows a clock.
+It runs diode-tui in a pseudo-terminal of 160x50, presses keys and reads the screen. The store has
+the shipped timings, repeated with altered sizes, and a collection writes 2,000 timings a second
+into it meanwhile. Limits: 0.5 s to a usable screen; 1 s to the store's figures on it; 100 ms from a
+key to what it shows; 100 ms during which the event loop handles nothing (watched_dashboard.py
+measures that); 0.5 s to quit.
+Then the collection is ended, and the bytes are counted that are sent to the terminal while nothing
+changes. On each screen that it looks at there should be none, since none shows a clock.
 With --keep the store is left in a file, or taken from there, or from a server
 (`repeated_store.py` makes one of 50 million timings).
-With --bursts it does another thing alone: so many bursts of keys, 0 to 10 ms apart, while every
-core is busy, half of them with Escape among them; how many of them did what they say, and how many
-runs they started: none, it is to be.
-The compiled modules are kept between its processes, as where Diode is installed, also where
-PYTHONDONTWRITEBYTECODE is set: else each start compiles all of Diode. A first start is not counted.
-Beside the start stands `python -c "import textual.app"`, which no dashboard in Textual can beat,
-and beside a wait the processor time of it, which other work on the machine changes less.
+With --bursts it only sends so many bursts of keys, 0 to 10 ms apart, while every core is busy; half
+of the bursts have Escape among the keys. It counts the bursts that did not do what they should, and
+the runs that they started by mistake: both should be 0.
+Python's compiled modules are kept between the processes, as where Diode is installed, also where
+PYTHONDONTWRITEBYTECODE is set: else each start would compile all of Diode. The first start is not
+counted. The reference for the start is `python -c "import textual.app"`, which no dashboard in
+Textual can beat. A wait is printed with its processor time too, which other work on the machine
+changes less.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ PLACES = (
     ("V", "judged"), ("M", "of best"), ("S", "Kept in"), ("?", "Escape closes it"),
     ("?", "Kept in"), ("A", "python is"), ("H", "Model in use"),
 )  # fmt: skip  # keys, and what is only on the screen that each goes to
-# What is looked at while nothing changes, and the keys that lead there from the one before.
+# The screens on which nothing should change, and the keys that lead from one to the next.
 RESTS = (
     ("Home", "H"), ("a problem's page", "D\r"), ("a run's page", "\x1bR\r"),
     ("a dialog", "n"), ("the help", "\x1b?"),
 )  # fmt: skip
-SETTLE, REST = 2.0, 5.0  # seconds without a byte until it is at rest, and for which it is looked at
-SETTLES = 15  # times that it may send something before that, such as what is known of the hardware
+SETTLE, REST = 2.0, 5.0  # seconds: without a byte until it counts as at rest; watched after that
+SETTLES = 15  # so often it may send something before it is at rest, such as facts of the hardware
 RATE = 2000  # timings a second
 BATCH = 200
 _ESCAPES = re.compile(
@@ -160,7 +161,7 @@ class Terminal:
         return time.perf_counter() - self.began
 
     def processor_seconds(self) -> float:
-        """That the process has used by now, in all its threads."""
+        """The processor time that the process has used until now, in all its threads."""
         stat = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
         return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -235,8 +236,8 @@ def measure(path: Location, settings: Path) -> None:
 
 
 def blocked(path: Location, settings: Path) -> None:
-    """Every screen, first made and then come back to: when its frame is there, when its body is,
-    and for how long at most nothing else could be done."""
+    """Visits every screen twice. Prints when its frame and its body are shown, and the longest time
+    during which the event loop handled nothing."""
     report = settings / "blocked"
     terminal = Terminal(path, settings, report)
     terminal.until("candidates")
@@ -294,7 +295,7 @@ def words(draw: random.Random) -> str:
 
 def bursts(path: Location, settings: Path, count: int) -> None:
     with Store.open(path) as store:
-        # What a letter that has gone astray could start again, or stop.
+        # Runs that a letter could start again, or stop, if it reached the list by mistake.
         for kind in ("train", "validate", "collect"):
             command = ("diode-engine", kind, "--help", f"--store={path}")
             run = store.start_run(kind, {}, command=command, directory=str(settings))
@@ -316,23 +317,23 @@ def bursts(path: Location, settings: Path, count: int) -> None:
                 elif kind == 1:
                     terminal.type(f"D/\x15m<={number + 1}\r", gap)
                     wanted = f"filter: m<={number + 1}"
-                elif kind == 2:  # on the first run, the filter taken away; the list shows its note
+                elif kind == 2:  # a note on the first run, which the list shows
                     terminal.type(f"Rln\x15{word}{number}\r", gap)
                     wanted = f"{word}{number}"
-                elif kind == 3:  # out of a filter's line, and into it again
+                elif kind == 3:  # Escape leaves a filter's line, and / opens it again
                     terminal.type(f"R/{word}\x1b/tag:{word}\r", gap)
                     wanted = f"filter: tag:{word}"
-                elif kind == 4:  # out of the palette
+                elif kind == 4:  # Escape leaves the palette
                     terminal.type(f"R:{word}\x1bD/\x15m<={number + 1}\r", gap)
                     wanted = f"filter: m<={number + 1}"
-                else:  # out of a dialog, and of a run's page
+                else:  # Escape leaves a dialog, then a run's page
                     terminal.type(f"Rlg\rn{word}\x1b\x1bn\x15{word}{number}\r", gap)
                     wanted = f"{word}{number}"
                 if terminal.showed(wanted, 20.0):
                     taken.append(time.perf_counter() - terminal.began)
                 else:
                     lost.append((kind, gap, wanted))
-                    terminal.press("\x1b")  # out of what it has led to
+                    terminal.press("\x1b")  # leaves the dialog or page that it has led to
                     terminal.read_for(1.0)
             terminal.read_for(1.0)
             asked = [run.id for run in store.runs() if run.cancel_asked is not None]

@@ -64,10 +64,10 @@ NETS: dict[str, Callable[..., torch.Tensor]] = {
     "SiLU": lambda a, b, r: torch.nn.functional.silu(a @ b),
     "ReLU and residual": lambda a, b, r: torch.relu(a @ b) + r,
 }
-# Diode is in place for all of them. It has no part in the default mode, and leaves a search that is
-# limited, be it to more configs than there are, to Inductor.
-# Pointwise kernels are not tuned: Inductor does it at the hint, where all take as long, and what it
-# takes by chance is up to 1.2 times slower at other sizes, in any of the ways.
+# Diode is installed in all ways. It does nothing in the default mode, and leaves a search with a
+# limit to Inductor, also where the limit is above the number of configs.
+# Pointwise kernels are not tuned. Inductor would tune them at the hint, where all take the same
+# time; the one that it takes by chance is up to 1.2 times slower at other sizes, in any way.
 SAME = {"triton.autotune_pointwise": False}
 WAYS: dict[str, dict[str, Any]] = {"plain": SAME, "diode": {**SAME, **MAX_AUTOTUNE}}
 DEFAULT = {"DEFAULT": {**SAME, **MAX_AUTOTUNE, "test_configs.max_mm_configs": 10**6}}

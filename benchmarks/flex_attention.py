@@ -57,15 +57,15 @@ JOB_CONFIGS = 4
 CONFIRM_SECONDS = 25.0  # kept for the last timing of the best configs
 CONFIRM_ROUNDS = 3
 SAY_SECONDS = 15.0
-FIXED_FAMILIES = 6  # those whose default is compiled without symbols as well
+FIXED_FAMILIES = 6  # the default of so many is also compiled without symbols
 MAX_RESTARTS = 8  # after kernels that broke the device
-MAX_ERROR = 2e-2  # of a config's output, relative to the default's, and of that to torch's
+MAX_ERROR = 2e-2  # of a config's output relative to the default's, and of the default's to torch's
 COLD_CACHES = 3
 MAX_SET_BYTES = 6 << 30
 WORTH = 1.02
-CONFIRMED = "confirmed"  # in the place of a tier: timed once more
-FIXED = "fixed"  # in the place of a config: the default without symbols
-CHECK = "check"  # in the place of a config: the default's result beside torch's
+CONFIRMED = "confirmed"  # written as a row's tier: the config was timed once more
+FIXED = "fixed"  # written as a row's config: the default without symbols
+CHECK = "check"  # written as a row's config: the default's result compared with torch's
 
 Row = dict[str, Any]
 
@@ -173,7 +173,7 @@ FORWARD_CHANGING = ("arg_Q", "arg_K", "arg_V", "out_ptr0")
 class Bench:
     """One problem's tensors on the GPU."""
 
-    rotates = True  # there are so many sets that each is cold when its turn comes
+    rotates = True  # so many sets of operands that each is out of the cache when its turn comes
 
     def __init__(self, problem: Problem, device: torch.device, l2_bytes: int) -> None:
         self.problem = problem
@@ -241,7 +241,7 @@ class Bench:
         return Launch(driver, kernel, loaded, grid, values, self.changing)
 
     def output(self) -> torch.Tensor:
-        """What the last launch, at the first set, came to; in float32."""
+        """The result of the last launch, which must have used the first set; in float32."""
         if not self._partial:
             return self.sets[0][-1].float()
         sums, maxima, weights = self._partial  # by parts of the keys
@@ -262,7 +262,7 @@ class Bench:
                 if f.kind != BACKWARD:
                     found[b, h] = scores.softmax(-1) @ v
                     continue
-                # the saved logarithms, of 2, and delta are ones (see `_scratch`)
+                # The saved logarithms (to base 2) and delta are ones here: `_scratch` holds them.
                 weights = torch.exp2(scores * math.log2(math.e) - 1)
                 by_score = weights * (others[0][b, h] @ v.T - 1)
                 found[b, h // group] += by_score.T @ q * f.head**-0.5

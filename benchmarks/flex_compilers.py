@@ -29,7 +29,7 @@ from diode_engine.errors import CollectionError
 
 COMMAND = (sys.executable, str(Path(__file__).with_name("flex_compile_worker.py")))
 DEADLINE_SECONDS = 240.0  # for a job; the slowest kernels of the backward take half a minute
-AHEAD = 2  # jobs that a process is given at once, so that it never waits for the next
+AHEAD = 2  # jobs that a process has at a time, so that it need not wait for the next
 DIED = "the process that compiled it died"
 
 Found = dict[Config, Kernel | str]

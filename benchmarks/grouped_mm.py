@@ -36,8 +36,8 @@ from diode_engine.problems.sources.mix import mixed
 from diode_engine.store.datasets.writing import write_dataset
 
 AHEAD = 6  # problems that are being compiled while one is timed
-BUDGET_MS = 3.0  # of launches, for a candidate and a division
-HOPELESS = 3.0  # so many times the library's time with one division: the others are not timed
+BUDGET_MS = 3.0  # of launches of a candidate with one division of the groups
+HOPELESS = 3.0  # times the library's time: a slower candidate is not timed with more divisions
 
 Row = dict[str, Any]
 
@@ -64,7 +64,7 @@ class Prepared:
     def wait(self, candidate: Candidate) -> None:
         """Until it is compiled. Raises what the compiler raises."""
         future = self._futures.get(candidate)
-        # It is the kernel itself where that was compiled before.
+        # A kernel that was compiled before is returned itself, not as a future.
         if future is not None and hasattr(future, "result"):
             future.result()
 

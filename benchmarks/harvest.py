@@ -33,12 +33,12 @@ def main() -> None:
         description=__doc__.splitlines()[0],  # type: ignore[union-attr]
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="rows go here, and are resumed")
-    parser.add_argument("--models", default="", metavar="REGEX", help="programs with it in a name")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="for the rows; it is continued")
+    parser.add_argument("--models", default="", metavar="REGEX", help="only programs of such names")
     parser.add_argument("--workers", type=int, default=1, help="processes that lower")
-    parser.add_argument("--seconds", type=float, default=7200, help="nothing is begun later")
-    parser.add_argument("--write", type=Path, metavar="SHAPESET", help="of what --json has")
-    parser.add_argument("--check", type=int, metavar="N", help="so many of --json's programs")
+    parser.add_argument("--seconds", type=float, default=7200, help="time limit to begin a program")
+    parser.add_argument("--write", type=Path, metavar="SHAPESET", help="from --json's rows")
+    parser.add_argument("--check", type=int, metavar="N", help="check N of --json's programs")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--one", metavar="FILE", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -106,7 +106,7 @@ def _harvest(args: argparse.Namespace, names: list[str]) -> None:
     told = collections.Counter()
 
     def take(_: str, row: dict[str, Any]) -> None:
-        if "program" not in row:  # the process failed: what it had left is done another time
+        if "program" not in row:  # the process failed: its other programs are left to the next run
             print(row["error"], file=sys.stderr, flush=True)
             return
         with args.json.open("a") as file:

@@ -25,8 +25,8 @@ from diode_engine.inductor.replaced import replaced
 
 Asked = dict[str, Any]
 
-# as by max-autotune, where convolutions of 1×1 are products; of the kernels only the library's are
-# made, which takes half the time
+# As max-autotune lowers, where convolutions of 1×1 are products. Only the library's kernels are
+# made, which halves the time.
 _AUTOTUNE = {**MAX_AUTOTUNE, "max_autotune_conv_backends": "ATEN"}
 _OPTIONS = {**_SETTINGS, **_AUTOTUNE, "max_autotune_gemm_backends": "ATEN"}
 
@@ -37,8 +37,9 @@ class _Known(BaseException):
 
 
 def products(program: Program, batch: int | None = None) -> tuple[int, list[Asked], list[str]]:
-    """(the batch that was traced; what the program asks kernels for, forward and then backward;
-    what of it Diode has no problem for). `batch` is as Program.in_zoo takes it."""
+    """(the batch that was traced; the products that the program asks kernels for, forward and then
+    backward; those of them for which Diode has no problem). `batch` is as Program.in_zoo takes
+    it."""
     without_gpu.pretend(H200)
     torch.set_float32_matmul_precision("highest")
     asked: dict[str, Asked] = {}

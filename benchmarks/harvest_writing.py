@@ -30,7 +30,7 @@ LAYERS = (
     ROOT / "benchmarks/results/real-layers-2026-11-22.json",
 )
 WRITTEN = "written"
-KEY_DIGITS = 10  # of a problem's key, by which the second names it
+KEY_DIGITS = 10  # of a problem's key, by which the second file of LAYERS names it
 _HALF = (DType.BFLOAT16, DType.FLOAT16)
 
 

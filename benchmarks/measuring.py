@@ -131,7 +131,7 @@ def warm_up(ways: Iterable[Way]) -> None:
 
 @contextlib.contextmanager
 def always(summary: Callable[[], None]) -> Iterator[None]:
-    """Prints the summary at the end, also where the process is told to end before."""
+    """Prints the summary at the end, also where the process is told to end earlier (SIGTERM)."""
 
     def told(*_: Any) -> None:
         raise SystemExit(1)  # not an Exception, since autotuning passes over those
@@ -169,9 +169,9 @@ def _alarm(seconds: float | None) -> Iterator[None]:
 
 
 def run_us(run: Callable[[], Any], *, graph: bool = True, repeats: int = 30) -> float:
-    """Median microseconds of a run in a loop. A captured graph has as many runs as take GRAPH_US,
-    because an event is inexact by some tenths of a microsecond, and the first kernel of a graph
-    waits for the host. What a run reads may be in the cache."""
+    """Median microseconds of a run in a loop. A captured graph repeats the run until it takes
+    GRAPH_US, because an event is inexact by some tenths of a microsecond, and the first kernel of a
+    graph waits for the host. The data that a run reads may be in the cache."""
     for _ in range(3):
         run()
     torch.cuda.synchronize()
@@ -192,8 +192,8 @@ def _captured(run: Callable[[], Any], count: int) -> Callable[[], None]:
 
 
 def _median_us(once: Callable[[], Any], repeats: int) -> float:
-    """The median of launches one behind the other. A launch takes the host some time, so the device
-    is kept busy, and the host is ahead of it."""
+    """The median of launches that are queued without waiting. So the host is ahead of the device,
+    and the time that it needs for a launch is not measured."""
     events = [[torch.cuda.Event(enable_timing=True) for _ in "be"] for _ in range(repeats)]
     for begin, end in events:
         begin.record()
@@ -261,8 +261,8 @@ def measure_ways(
 
 
 def done_in(order: Order, seconds: float) -> bool:
-    """Waits for what is compiled, at most so long; whether all of it is. Raises CollectionError
-    where the compilers cannot be started."""
+    """Waits until the order is compiled, at most so many seconds; returns whether it is. Raises
+    CollectionError where the compilers cannot be started."""
     if not select.select([order], [], [], max(0.0, seconds))[0]:
         return False
     order.result()

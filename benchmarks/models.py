@@ -210,9 +210,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=2400)
-    parser.add_argument("--way-seconds", type=float, default=120, help="a compile, at most")
+    parser.add_argument("--way-seconds", type=float, default=120, help="limit of a compile")
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--written", action="store_true", help="no library's models")
+    parser.add_argument("--written", action="store_true", help="without library models")
     parser.add_argument("models", nargs="*", metavar="MODEL")
     args = parser.parse_args()
     known = models(args.layers)

@@ -31,7 +31,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import Policy, chosen, taken, usual
+from diode_engine.models.preference import Policy, chosen, plain_library_call, taken
 from diode_engine.problems.splits import split
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
@@ -63,7 +63,7 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
         problem = table.problems[table.problem[rows[0]]]
         candidates = [table.candidates[i] for i in table.candidate[rows]]
         ranking, us = model.rank(problem, candidates), table.time_us[rows]
-        library = usual(candidates)
+        library = plain_library_call(candidates)
         if not np.isfinite(ranking.predicted_us[library]).any():
             continue
         best, plain = us.min(), us[library].min()

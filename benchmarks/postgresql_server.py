@@ -5,7 +5,7 @@ It has its own folder and port, listens only on loopback, and ends with the proc
 
 from __future__ import annotations
 
-import ctypes  # here: the account that it is used by may not be able to read Python's files
+import ctypes  # here and not later: the server's account may not be able to read Python's files
 import os
 import pwd
 import secrets
@@ -21,7 +21,11 @@ from pathlib import Path
 from typing import Any
 
 USER = "diode"
-_FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")  # for what nobody keeps
+_FAST = (
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+)  # no data are kept
 
 
 def missing() -> str | None:
@@ -110,7 +114,7 @@ class PostgresServer:
                 break
         else:
             raise RuntimeError(f"PostgreSQL did not start: {''.join(said)}")
-        # What it says later has to be read, or it would wait to be.
+        # Its later output has to be read, or the server would stop at a full pipe.
         threading.Thread(target=self._process.stderr.read, daemon=True).start()
 
     def stop(self) -> None:

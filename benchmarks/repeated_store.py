@@ -33,8 +33,8 @@ ROWS_A_RUN = 100_000
 PEOPLE = ("ann", "bob", "chen", "dora", "emil", "fatima", "goran")
 STEP = 128  # of M and K from one repetition to the next
 NOTE = "made by repeating measured rows"
-# What a repetition copies inside the server; each table's columns that are not its own number
-# are moved by as many as the first part has of what they refer to.
+# What a repetition copies inside the server. Each of these columns is a reference: it is increased
+# by the number of rows that the first part has in the table that it refers to.
 _MOVED = {
     "sweeps": ("id", "problem", "run"),
     "timings": ("sweep",),

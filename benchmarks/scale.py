@@ -58,12 +58,12 @@ def cluster_of(gpus: int) -> Any:
 
 
 def collected(executor: Executor, problems: list[Problem], seconds: float) -> dict[str, float]:
-    """How it went for so many seconds from the first timing on."""
-    seen: list[tuple[float, float, int]] = []  # by the clock, of the processor, timings
+    """The collection's figures over so many seconds, from the first timing on."""
+    seen: list[tuple[float, float, int]] = []  # (seconds by the clock, of the processor, timings)
     ended: list[bool] = []
 
     def report(progress: Progress) -> None:
-        if progress.timings and not ended:  # what follows is the end of the executor
+        if progress.timings and not ended:  # later reports are of the executor's shutdown
             processor = time.process_time() - getattr(executor, "seconds", 0.0)
             seen.append((time.monotonic(), processor, progress.timings))
             if seen[-1][0] - seen[0][0] > seconds:
@@ -78,7 +78,7 @@ def collected(executor: Executor, problems: list[Problem], seconds: float) -> di
         collecting.collect(
             store, Plan.of(problems), executor, report=report, adviser=lambda _: None
         )
-    # From when all GPUs are at work: a third of the way.
+    # The first third is not counted: not all GPUs are at work yet.
     since = next(each for each in seen if each[0] - seen[0][0] > seconds / 3)
     clock, processor, timings = (b - a for a, b in zip(since, seen[-1], strict=True))
     return {

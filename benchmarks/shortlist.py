@@ -28,7 +28,7 @@ from diode_engine.store.datasets.reading import read_dataset
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
 SIZES = (SHORTLIST // 4, SHORTLIST // 2, SHORTLIST)
 MIN_TIMED = 10  # candidates of a problem
-WORST = 1000.0  # times the best, where none that was timed is left
+WORST = 1000.0  # times the best: counted where no timed candidate is left
 
 
 def main() -> None:

@@ -22,14 +22,14 @@ from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import uses_wgmma, wgmma_operands
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import template_of
-from diode_engine.inductor.lowering.kernel_class import loads_a_thread
+from diode_engine.inductor.lowering.kernel_class import loads_per_thread
 from diode_engine.store.datasets.reading import read_dataset
 
 DATASETS = Path(__file__).parents[1] / "datasets/nvidia-h200"
 STATIC = "gemm-2026-11-21.msgpack.zst"
 LOADS = (4, 8, 16, 24, 1 << 20)
-FAR = 1.2  # apart
-SHORT_US = 8.0  # below, all that is timed is how long a launch takes
+FAR = 1.2  # a pair with a larger ratio of its two times is far apart
+SHORT_US = 8.0  # below it a timing is mostly that of the launch
 
 
 def times(table: TimingTable, wanted: set[Problem]) -> dict[Problem, dict[Candidate, float]]:
@@ -45,7 +45,7 @@ def times(table: TimingTable, wanted: set[Problem]) -> dict[Problem, dict[Candid
 
 
 def kind(problem: Problem, candidate: Candidate) -> tuple[str, int]:
-    loads = loads_a_thread(problem, candidate)
+    loads = loads_per_thread(problem, candidate)
     most = next(limit for limit in LOADS if loads <= limit)
     if template_of(candidate.template).tma:
         return "TMA", most

@@ -52,9 +52,9 @@ TARGET = _DATASETS / "nvidia-h100" / "gemm-direct-2026-11-22.packed.zst"
 SHARES = (0.001, 0.01, 0.03, 0.1, 1.0)
 ROWS = 24  # timings of a problem that are drawn
 MAX_ROWS = 120  # of a problem that a model learns
-# A share's rows are repeated until they are so much of the source's, at most so many times.
+# A share's rows are repeated until they are this part of the source's rows, at most _TIMES times.
 _REPEATED, _TIMES = 0.1, 50
-BOUND_DEVIATIONS = 2.0  # as collect.adviser
+BOUND_DEVIATIONS = 2.0  # the same as in collect.adviser
 
 
 def hardware_of(table: TimingTable) -> Hardware:

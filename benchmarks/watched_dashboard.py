@@ -1,10 +1,10 @@
-"""diode-tui with a heart: how long its event loop answered nothing. For dashboard.py.
+"""diode-tui, which reports how long its event loop handled nothing. For dashboard.py.
 
     python benchmarks/watched_dashboard.py STORE REPORT
 
-REPORT gets a line `when seconds busy` (time.perf_counter, which all processes share on Linux) for
-each time that took longer than 20 ms; `busy` is the processor time that the event loop's own thread
-used meanwhile: the rest it waited for other threads and processes.
+REPORT gets a line `when seconds busy` for each time that this took longer than 20 ms. `when` is by
+time.perf_counter, which all processes share on Linux. `busy` is the processor time that the event
+loop's own thread used in these seconds; the rest of them it waited for other threads and processes.
 """
 
 from __future__ import annotations

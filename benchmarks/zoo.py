@@ -39,13 +39,13 @@ def main() -> None:
         description=__doc__.splitlines()[0],  # type: ignore[union-attr]
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--models", default="", metavar="REGEX", help="those with it in their name")
-    parser.add_argument("--ways", help="with commas; plain comes first in any case")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="rows go here, and are resumed")
-    parser.add_argument("--seconds", type=float, default=3600, help="nothing is begun later")
+    parser.add_argument("--models", default="", metavar="REGEX", help="only models of such names")
+    parser.add_argument("--ways", help="with commas; plain always comes first")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="for the rows; it is continued")
+    parser.add_argument("--seconds", type=float, default=3600, help="time limit to begin a model")
     parser.add_argument("--limit", type=float, default=240, help="seconds a model, at most")
-    parser.add_argument("--gpus", type=int, help="of this machine's; all")
-    parser.add_argument("--compilers", type=int, default=2, help="models a GPU; one is timed")
+    parser.add_argument("--gpus", type=int, help="how many; all of this machine's")
+    parser.add_argument("--compilers", type=int, default=2, help="models that compile for a GPU")
     parser.add_argument("--workers", type=int, default=1, help="processes that lower")
     parser.add_argument("--products", type=Path, metavar="FILE", help="a shapeset, with --lower")
     parser.add_argument("--markdown", action="store_true", help="with --report")
@@ -183,7 +183,7 @@ def _lower(args: argparse.Namespace, models: list[Model]) -> int:
             flush=True,
         )
 
-    # rows of before were fine: what is wrong now is new
+    # Earlier rows without errors are kept. The rest is lowered again, and its rows are in `fresh`.
     with tempfile.TemporaryDirectory(prefix="diode-zoo-") as folder:
         slots = [
             {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/{i}", "OMP_NUM_THREADS": "1"}

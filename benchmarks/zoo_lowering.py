@@ -46,14 +46,14 @@ from diode_engine.inductor.replaced import replaced
 from diode_engine.inductor.without_gpu.inputs import of_one_mode
 
 CUDA = torch.device("cuda", 0)
-# as for a user, several choices are left until what is fused with them is benchmarked
+# As a user has them: several choices are kept until they are benchmarked with what is fused.
 _SETTINGS = {
     "benchmark_epilogue_fusion": True,
     # slicing what was padded asks a torch that was built without CUDA for a device
     "shape_padding": torch.backends.cuda.is_built(),
     "joint_graph_constant_folding": False,  # it computes constants on the device
 }
-# said by stock max-autotune as well: a library's kernel is taken then; and after an error
+# Warnings that stock max-autotune gives too: where it takes a library's kernel; after an error.
 _INDUCTORS = ("Layout conflict detected", "on error, temporary cache dir")
 
 
@@ -221,7 +221,7 @@ def _timed() -> Iterator[None]:
         compiled,
         replaced(Scheduler, "benchmark_codegened_module", fused),
         replaced(Scheduler, "benchmark_fused_nodes", fused),
-        # what padding has timed before: it does not pay; Diode, in its ways, is asked first
+        # As if padding had been timed and were slower. In Diode's ways, Diode decides before that.
         replaced(pad_mm, "get_cached_should_pad", lambda *_: False),
     ):
         yield

@@ -31,11 +31,11 @@ from diode_engine.inductor.replaced import replaced
 
 ROUNDS = 9
 WAY_SECONDS = 0.4  # of timing
-SLOWER = 1.02  # than plain: measured again before it counts
+SLOWER = 1.02  # times plain's step; a way that is slower is measured again before it counts
 AGAIN_ROUNDS = 25
-INPUT_BYTES = 64 << 20  # sets of inputs up to this size are four that take turns
+INPUT_BYTES = 64 << 20  # inputs up to this size have SETS sets, which take turns
 SETS = 4
-ALMOST_NOTHING = 1e-3  # of the largest output's size: the error of such a one says nothing
+ALMOST_NOTHING = 1e-3  # times the largest output; of outputs below it errors are not compared
 
 Step = Callable[..., tuple[torch.Tensor | None, ...]]  # None: a parameter without gradient
 
@@ -83,7 +83,8 @@ class Gpu:
         if self._path is None:
             yield
             return
-        # the gate lets who wants to be alone wait in line, not behind all that come meanwhile
+        # Processes get the lock in the order in which they come. Without the gate, one that wants
+        # to be alone would wait as long as others keep coming to share it.
         with Path(self._path + ".gate").open("w") as gate, Path(self._path).open("w") as lock:
             fcntl.flock(gate, fcntl.LOCK_EX)
             fcntl.flock(lock, kind)
@@ -104,7 +105,7 @@ def measure(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> 
             torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
             bench = made(model)
             warm_up([WAYS["import"]])
-            # what the first compile of a model pays for (imports, compile workers) is no way's
+            # Not counted: the first compile of a model also pays for imports and compile workers.
             with contextlib.suppress(Exception):
                 compiled(bench, WAYS["plain"])
         done: dict[str, Compiled] = {}

@@ -1,5 +1,5 @@
-"""What can be done on the screens: of this the key bindings, the palette, the help and the
-settings are made, and the headless command that does the same as an action."""
+"""The actions of the screens. Key bindings, the palette, the help, the settings and the headless
+commands are made from them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class Action:
     """One action. `id` is `place.name`: its method is `action_<name>`, and users change its key by
     this id.
 
-    `headless` is the command that does the same without the dashboard, with {names} for what is
-    chosen on the screen ({store} always is); None for an action that only moves about on the
-    screen. `footer` False leaves it to the palette, the help and its key. `does` is the action in
-    Textual's words where it takes arguments, such as `go('home')`.
+    `headless` is the command that does the same without the dashboard. It has {names} for what is
+    chosen on the screen; {store} is always known. None: there is no such command, as for moving
+    about on the screen. With `footer` False the action is not in the footer, only in the palette
+    and the help. `does` is the action in Textual's notation where it takes arguments, such as
+    `go('home')`.
     """
 
     id: str
@@ -47,7 +48,8 @@ class Action:
         )
 
     def command(self, store: Location, values: Mapping[str, object]) -> str | None:
-        """The headless command with its values; what is not chosen stays in capitals."""
+        """The headless command with its values; a value that is not chosen is the name in
+        capitals."""
         if self.headless is None:
             return None
         words = _Words({"store": store, **values})

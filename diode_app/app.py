@@ -19,11 +19,13 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from diode_app import settings as user_settings
-from diode_app.actions import Action, Actions
+from diode_app.actions import Actions
+from diode_app.app_actions import APP_ACTIONS
 from diode_app.data.overview import shipped_timings
 from diode_app.data.store_access import Condition, StoreAccess
 from diode_app.keys import ASKING, Keys, Passed
-from diode_app.links import Link, link_to, page_of
+from diode_app.links import Link, page_of
+from diode_app.screen_commands import headless_commands, palette_entries
 from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
 from diode_app.screens.places import ASIDE, PLACES, Place
 from diode_app.session import Session
@@ -41,36 +43,12 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 POLL_SECONDS = 0.5
-# The screens that are made while nothing is pressed, so that the first visit is as quick as the
-# next; those that take longest first.
+# The screens that are made while no key is pressed, so that a first visit is as quick as the next.
+# Those that take longest to make come first.
 MADE_AHEAD = ("runs", "ask", "train", "validate", "collect", "data", "settings", "models", "about")
-QUIET_SECONDS = 0.3  # since the last key, before the next of them is made
+QUIET_SECONDS = 0.3  # without a key, before the next of these screens is made
 _LOOK_SECONDS = 0.02
-BLURRED = 4  # while the terminal has not the focus, one poll of so many is done
-
-APP_ACTIONS = (
-    *(place.action for place in PLACES),
-    Action("app.palette", "colon", "Commands", "All that can be done here, by name.",
-           does="command_palette"),
-    Action("app.commands", "y", "As command", "The commands that do the same without the "
-           "dashboard."),
-    Action("app.text", "Y", "As text", "Copy the table as text, in columns; where there is none, "
-           "what the screen shows.", footer=False, does="copy_as_text"),
-    Action("app.help", "question_mark", "Help", "The keys and the columns of this screen, and all "
-           "others."),
-    Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
-    Action("app.undo", "U", "Undo", "Undo the last roll-back, change of tags or deletion that "
-           "was made here.", footer=False),
-    Action("app.look", "L", "Look again", "Look at the store now.", footer=False),
-    Action("app.tour", "O", "Tour", "What Diode does, in five steps.", footer=False),
-    Action("move.down", "j", "Down", "As the arrow key.", footer=False, does="press('down')"),
-    Action("move.up", "k", "Up", "As the arrow key.", footer=False, does="press('up')"),
-    Action("move.first", "g", "First", "To the first row or line.", footer=False,
-           does="press('ctrl+home')"),
-    Action("move.last", "G", "Last", "To the last row or line.", footer=False,
-           does="press('ctrl+end')"),
-    Action("app.quit", "q", "Quit", "Leave; runs go on."),
-)  # fmt: skip
+BLURRED = 4  # while the terminal does not have the focus, only every 4th poll is done
 
 
 def _everything() -> type[Provider]:
@@ -103,7 +81,7 @@ class DiodeApp(Actions, App[None]):
             self.add_mode(place.mode, partial(self._screen_of, place))
         self._poll_seconds = poll_seconds
         self._problem = problem
-        self._wanted = wanted  # what to begin with
+        self._wanted = wanted  # the place or page to begin with
         self._looking = False
         self._warmed = False
         self._ticks = 0
@@ -123,8 +101,8 @@ class DiodeApp(Actions, App[None]):
 
     def _screen_of(self, place: Place) -> Screen[Any]:
         screen: Screen[Any] = place.load()(self.session)
-        # Textual takes a new screen's styles for outdated and parses every style sheet twice
-        # more, 100 ms; they are applied when it is mounted all the same.
+        # Textual considers a new screen's styles outdated and parses every style sheet twice more,
+        # which takes 100 ms. Without that they are applied too, when the screen is mounted.
         screen._css_update_count = self._css_update_count
         return screen
 
@@ -173,8 +151,8 @@ class DiodeApp(Actions, App[None]):
         self._telling.title(look, self.session.location.name)
         for run in self._telling.ended(look):
             self.run_worker(self._tell_end(run), group="poll", exit_on_error=False)
-        # One below is told when it is in front again: Textual paints the whole terminal anew
-        # whenever there is a message for a screen that another one covers.
+        # A screen that another one covers is told when it is in front again: for each message to
+        # such a screen Textual would paint the whole terminal anew.
         if isinstance(self.screen, DiodeScreen):
             self.screen.post_message(StoreLooked(look))
         if not self._warmed:
@@ -268,8 +246,8 @@ class DiodeApp(Actions, App[None]):
     # Where one is
 
     def delay_update(self, delay: float = 0.0) -> None:
-        """Does nothing. Textual would hold back each change of screens for 50 ms, to hide a screen
-        that is half made; here the frame is shown first and the body as a whole."""
+        """Does nothing. Textual would delay each change of screens by 50 ms, so that nobody sees a
+        screen that is half made; here the frame is shown first and the body as a whole."""
 
     def action_go(self, mode: str) -> None:
         """Goes to a place; a second time, from a place that was only visited (such as Help),
@@ -283,13 +261,13 @@ class DiodeApp(Actions, App[None]):
         self.switch_mode(mode)
 
     def action_leave_aside(self) -> None:
-        """From a place that was only visited back to where the person was."""
+        """Leaves a place that was only visited: goes back to where the person was before."""
         if self.current_mode in ASIDE:
             self.switch_mode(self._came_from)
 
     async def action_press(self, key: str) -> None:
-        """Does at once what another key does at the focus; home does what ctrl+home does where home
-        has no meaning of its own."""
+        """Does at once what another key does at the focus. Where `key` has ctrl+ and no meaning
+        there, does what the key without ctrl+ does."""
         for name in (key, key.removeprefix("ctrl+")):
             if (active := self.screen.active_bindings.get(name)) is not None:
                 await self.run_action(active.binding.action, active.node)
@@ -325,7 +303,7 @@ class DiodeApp(Actions, App[None]):
             await self.switch_mode(link.place)
             place = self.screen_stack[0]
             while isinstance(place, DiodeScreen) and not place.has_body:
-                await asyncio.sleep(0.01)  # a screen that is left before it is made is not made
+                await asyncio.sleep(0.01)  # a screen that is left too early is never made
             if page is not None:
                 await self.push_screen(page)
                 return
@@ -374,8 +352,8 @@ class DiodeApp(Actions, App[None]):
             if binding.key not in self._clashes:
                 self._clashes.add(binding.key)
                 self.notify(
-                    f"The key {binding.key} has more than one meaning by your settings; "
-                    f"{binding.id} has lost it.",
+                    f"By your settings the key {binding.key} has more than one meaning; "
+                    f"{binding.id} no longer has it.",
                     severity="warning",
                     markup=False,
                 )
@@ -386,40 +364,15 @@ class DiodeApp(Actions, App[None]):
         filters = super().get_line_filters()
         return [*filters, NoColor()] if self.no_color else filters
 
-    # Actions by name, and as commands
+    # Commands and texts
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        for active in list(screen.active_bindings.values()):
-            binding = active.binding
-            if binding.id is None or not active.enabled:
-                continue
-            yield SystemCommand(
-                binding.description,
-                self._palette_help(screen, binding),
-                partial(self.run_action, binding.action, active.node),
-            )
-
-    def _palette_help(self, screen: Screen[Any], binding: Binding) -> str:
-        says = f"{self.get_key_display(binding)}  {binding.tooltip}"
-        if isinstance(screen, DiodeScreen) and binding.id is not None:
-            command = screen.headless_command(binding.id)
-            if command is not None:
-                says = f"{says}  $ {command}"
-        return says
+        return palette_entries(self, screen)
 
     def action_commands(self) -> None:
-        screen = self.screen
-        if not isinstance(screen, DiodeScreen):
+        if not isinstance(self.screen, DiodeScreen):
             return
-        link = link_to(screen)
-        here = (
-            []
-            if link is None
-            else [
-                ("Open this", link.command(self.session.location, read_only=self.session.read_only))
-            ]
-        )
-        commands = [*here, *screen.headless_commands()]
+        commands = headless_commands(self.session, self.screen)
         if not commands:
             self.notify("Nothing on this screen has a command.")
             return
@@ -459,8 +412,9 @@ def create_app(
     poll_seconds: float = POLL_SECONDS,
     wanted: Link | None = None,
 ) -> DiodeApp:
-    """The dashboard over this store, which need not exist; it begins with what is `wanted`. Where
-    the settings cannot be read, the screen says so, the defaults are used, and none are written."""
+    """The dashboard over this store, which need not exist. It begins with `wanted` (None: Home).
+    Where the settings cannot be read, the screen says so, the defaults are used, and no settings
+    are written."""
     path: Path | None = settings_path or paths.settings_path()
     problem = None
     try:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Typed = events.Key | events.Paste
 
 ASKING = "acting"  # the group of workers that come to ask a person something
-# Textual's, which looks for the commands that the palette shows, and the keys that choose of them.
+# Textual's workers that look for the commands of the palette, and the keys that choose one of them.
 _GATHERING = "--textual-command-palette-gather-commands"
 _CHOOSING = frozenset({"enter", "down", "up", "pagedown", "pageup"})
 _PASS_SECONDS = 0.5  # at most, for the messages of a key
@@ -41,8 +41,8 @@ _LOOK_SECONDS = 0.005
 
 
 class Passed(Message):
-    """A message that follows a key from the focus up to the app, behind all that the key has
-    caused."""
+    """A message that follows a key from the focus up to the app, after all messages that the key
+    has caused. When it arrives, the key is handled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,10 +50,14 @@ class Passed(Message):
 
 
 class Keys:
-    """keys that wait, and what the next of them waits for: - a screen that is being made; - the
-    messages of the key before it, and so the focus; - a dialog that that key opens, at most ten
-    seconds: else the next keys would reach the screen, where letters do something; - a table's
-    rows that it asked for, at most three seconds: a person does not wait longer either."""
+    """The keys that wait to be handled. The next one is delivered when
+
+    - the screen is made;
+    - all messages of the key before it are handled, so that the focus is where it moved it;
+    - a dialog that the key before it opens is open (after ten seconds at the latest): until then
+      letters would be the screen's keys;
+    - the rows that it asked for are in the table (after three seconds at the latest).
+    """
 
     def __init__(self, app: App[None], deliver: Callable[[Typed], Awaitable[None]]) -> None:
         self._app = app
@@ -69,7 +73,7 @@ class Keys:
 
     @property
     def quiet_seconds(self) -> float:
-        """Since the last key came."""
+        """Seconds since the last key came."""
         return time.monotonic() - self._last
 
     async def put(self, event: Typed) -> None:
@@ -127,8 +131,8 @@ class Keys:
         await self._pass()
 
     def _rows_are_old(self) -> bool:
-        """Whether the focus is in a table that does not show yet the rows that were asked for
-        last, or on a page that does not show yet what it is of."""
+        """Whether the focus is in a table or on a page whose content has not been read yet since it
+        was last asked for."""
         focus = self._focus()
         nodes = () if focus is None else focus.ancestors_with_self
         return any(getattr(node, "is_behind", False) for node in nodes)

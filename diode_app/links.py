@@ -23,7 +23,7 @@ from diode_engine.location import Location
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-# What can be opened by its name or number, and the place that it is at.
+# The pages that are opened by a name or number, and the place that each belongs to.
 _PAGES = {"run": "runs", "problem": "data", "model": "models"}
 
 
@@ -33,8 +33,8 @@ class LinkError(DiodeError):
 
 @dataclass(frozen=True)
 class Link:
-    """A place, by its mode, or the page of what `name` stands for there; `filter` is the query of
-    the place's list."""
+    """A place, by its mode; with a `name`, the page of the run, problem or model of this name.
+    `filter` is the query of the place's list."""
 
     place: str
     name: str = ""
@@ -82,7 +82,7 @@ def link(given: str | None, query: str | None = None) -> Link | None:
 
 
 def link_to(screen: Screen[Any]) -> Link | None:
-    """The link to what is shown now; None where it has none, as the page of a form."""
+    """The link to what is shown now; None where there is none, as for a form."""
     if not isinstance(screen, DiodeScreen):
         return None
     if screen.LINK:
@@ -99,8 +99,8 @@ def link_to(screen: Screen[Any]) -> Link | None:
 
 
 async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:
-    """The page of what a link names, to be shown in front of its place; None for a link to a place
-    alone. Raises DiodeError where there is no such thing."""
+    """The page of the run, problem or model that a link names, to be shown in front of its place;
+    None for a link to a place alone. Raises DiodeError where there is no such thing."""
     if not wanted.name:
         return None
     if wanted.place == "runs":

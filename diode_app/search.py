@@ -24,8 +24,8 @@ from diode_engine.errors import DiodeError
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-_RUNS = 500  # the last ones, that are searched
-_PROBLEMS = 8  # that are shown of those that a query finds
+_RUNS = 500  # so many of the last ones are searched
+_PROBLEMS = 8  # of a query that are shown
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Everything(Provider):
     input that may be a problem: its number, or a filter query such as op:bmm."""
 
     async def startup(self) -> None:
-        # Not waited for here: the next letter cancels the search for the one before, and with it
-        # what that waits for.
+        # A task of its own: the next letter cancels the search for the letters before, and would
+        # cancel the reading with it if the search read itself.
         self._gathering = asyncio.create_task(self._gathered())
 
     async def _gathered(self) -> list[Found]:

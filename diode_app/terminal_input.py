@@ -1,9 +1,9 @@
 """Escape is a key of its own, also where another one follows it at once.
 
-A terminal sends Alt and a key as Escape and the key. So Textual waits for what follows Escape; but
-it looks at the clock only after it has read on, up to 0.1 s later, and drops an Escape before
-punctuation. No key of the dashboard has Alt: what follows Escape is a sequence of the terminal's,
-or the next key.
+A terminal sends Alt with a key as Escape and that key. So Textual waits after Escape for what
+follows. It looks at the clock only when it reads next, up to 0.1 s later, and it drops an Escape
+before punctuation. No key of the dashboard uses Alt: what follows Escape is either a control
+sequence of the terminal or the next key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TerminalInput(XTermParser):
     _ended_with_escape = False
 
     def feed(self, data: str) -> Iterable[Message]:
-        yield from self.tick()  # an Escape that nothing has followed in time
+        yield from self.tick()  # sends an Escape after which nothing came in time
         waiting = self._ended_with_escape and self._timeout_time is not None
         self._ended_with_escape = data.endswith(_ESCAPE)
         data = _ALONE.sub(_ESCAPE + _KEY, data)
@@ -37,5 +37,5 @@ class TerminalInput(XTermParser):
 
 
 def install() -> None:
-    """Has all drivers that are imported later read with TerminalInput."""
+    """Makes Textual's drivers, which must be imported later, read with TerminalInput."""
     _xterm_parser.XTermParser = TerminalInput  # type: ignore[misc]

@@ -35,7 +35,7 @@ def state(name: str) -> str:
 
 
 def count(number: int | None) -> str:
-    """With separators: 98,025."""
+    """With separators: 97,499."""
     return NONE if number is None else f"{number:,}"
 
 

@@ -27,12 +27,13 @@ async def warm(stylesheet: Stylesheet, is_busy: Callable[[], bool]) -> None:
     at a time. Then the garbage collector leaves all of it alone: a full collection takes a tenth of
     a second."""
     for name in modules():
-        if name != _FIRST:  # while the figures of the start are read: these may wait, a key may not
+        if name != _FIRST:  # this one is imported while the first figures are read, without waiting
             await _rest(is_busy)
         await in_thread(partial(importlib.import_module, name), "imports")
     for widget in _below(Widget):
         await _rest(is_busy)
-        # As Textual does when the first widget of the class is made; a method of its instances.
+        # Textual does this when the first widget of a class is made. It is a method of instances,
+        # so `given` has what it reads of one.
         given = SimpleNamespace(_node_bases=widget._css_bases(widget))
         for read_from, css, tie_breaker, scope in DOMNode._get_default_css(given):  # type: ignore[arg-type]
             stylesheet._parse_rules(css, read_from, True, tie_breaker, scope)  # keeps them

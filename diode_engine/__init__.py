@@ -13,6 +13,7 @@ torch nor numpy.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from diode_engine.inductor.hook import slot as _slot
 from diode_engine.version import __version__
 
 if TYPE_CHECKING:
-    from diode_engine.core.hardware import Environment, Hardware
+    from diode_engine.core.hardware import Environment, Hardware, get_detected_hardware
     from diode_engine.core.problem import Candidate, Problem, Timing
     from diode_engine.errors import DiodeError
     from diode_engine.inductor.choosing.stats import profile_predictions
@@ -46,12 +47,7 @@ if TYPE_CHECKING:
         integrate_all,
         register_integration,
     )
-    from diode_engine.inductor.hook.surface import (
-        get_detected_hardware,
-        list_available_models,
-        register_model,
-        set_log_level,
-    )
+    from diode_engine.registry.public import list_available_models, register_model
 
 _HOME = {
     "BaseIntegration": "diode_engine.inductor.hook.integration",
@@ -69,17 +65,16 @@ _HOME = {
     "create_matmul_integration": "diode_engine.inductor.hook.matmul",
     "diode_choices": "diode_engine.inductor.hook.install",
     "discover_and_register_integrations": "diode_engine.inductor.hook.matmul",
-    "get_detected_hardware": "diode_engine.inductor.hook.surface",
+    "get_detected_hardware": "diode_engine.core.hardware",
     "get_integration_status": "diode_engine.inductor.hook.matmul",
     "get_prediction_stats": "diode_engine.inductor.hook.install",
     "get_stats": "diode_engine.inductor.hook.install",
     "install_diode_choices": "diode_engine.inductor.hook.install",
     "integrate_all": "diode_engine.inductor.hook.matmul",
-    "list_available_models": "diode_engine.inductor.hook.surface",
+    "list_available_models": "diode_engine.registry.public",
     "profile_predictions": "diode_engine.inductor.choosing.stats",
     "register_integration": "diode_engine.inductor.hook.matmul",
-    "register_model": "diode_engine.inductor.hook.surface",
-    "set_log_level": "diode_engine.inductor.hook.surface",
+    "register_model": "diode_engine.registry.public",
     "uninstall_diode_choices": "diode_engine.inductor.hook.install",
 }
 
@@ -113,6 +108,12 @@ __all__ = [
     "set_log_level",
     "uninstall_diode_choices",
 ]
+
+
+def set_log_level(level: int | str) -> None:
+    """Sets how much Diode logs: a level of the module logging, or its name in any case ("debug").
+    Raises ValueError where there is no such level."""
+    logging.getLogger(__name__).setLevel(level.upper() if isinstance(level, str) else level)
 
 
 def __getattr__(name: str) -> Any:

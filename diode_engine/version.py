@@ -1,3 +1,37 @@
-"""Diode's version: pyproject.toml reads it from here."""
+"""Diode's version, which pyproject.toml reads from here, and the versions of torch and Triton."""
+
+from __future__ import annotations
+
+import sys
 
 __version__ = "0.1.0"
+
+# Triton's distribution has other names in nightly and ROCm builds of torch.
+_TRITON = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
+
+
+def torch_version() -> str | None:
+    """The version of torch; None where it is not installed. It is not imported, which would take
+    seconds."""
+    return _installed("torch", "torch")
+
+
+def triton_version() -> str | None:
+    """The version of Triton; None where it is not installed. It is not imported."""
+    return _installed("triton", *_TRITON)
+
+
+def _installed(module: str, *distributions: str) -> str | None:
+    """The version of an imported module, else of the first of these distributions that is
+    installed."""
+    loaded = getattr(sys.modules.get(module), "__version__", None)
+    if loaded is not None:  # it may have been built from source, without metadata
+        return str(loaded)
+    from importlib import metadata
+
+    for name in distributions:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None

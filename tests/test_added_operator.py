@@ -10,7 +10,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_a_module_and_a_line_are_all_that_it_takes() -> None:
-    """tests/added_operator/paired_mm.py is the module and line.py the line; checks.py looks."""
+    """tests/added_operator/paired_mm.py is the module and line.py the line; checks.py checks that
+    nothing else is needed."""
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
          "-p", "tests.added_operator.line",

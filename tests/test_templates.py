@@ -1,5 +1,6 @@
-"""The table of templates, and what a new family of them touches: this module stands for the one
-that it would have under core/templates, and `family` for its line in the table."""
+"""The table of templates, and what a new family of them touches. The first part of this module is
+what would be the family's module under core/templates; the fixture `family` is its line in the
+table."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from diode_engine.models.coverage import Coverage
 from diode_engine.models.explain import explain, rival
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import Why, taken, usual
+from diode_engine.models.preference import Why, plain_library_call, taken
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.default_space import default_space
 from diode_engine.problems.exhaustive_space import exhaustive_counts, exhaustive_space
@@ -92,7 +93,7 @@ def family(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(TEMPLATES, template.name, template)
 
 
-# ---- what there is with nothing else changed
+# ---- what works with nothing else changed
 
 
 def test_its_candidates_are_encoded() -> None:
@@ -206,7 +207,7 @@ def test_they_are_predicted_explained_and_taken(predictor: Predictor) -> None:
     assert found is not None
     assert found.baseline_us / found.candidate_us == pytest.approx(4)
     assert rival([candidates[i] for i in ranking.order]) == 1
-    assert usual(candidates).tolist() == [True, False, False, True]
+    assert plain_library_call(candidates).tolist() == [True, False, False, True]
     assert taken(PROBLEM, candidates, ranking) == (2, Why.FASTEST)
 
 
@@ -231,7 +232,7 @@ def test_a_table_of_columns_names_a_template_s_own_parameters(
     assert encode([candidate]).block_n.tolist() == [128]
 
 
-# ---- what is in no table
+# ---- templates that are not in the table
 
 
 def test_a_template_that_is_not_in_the_table_is_told_by_inductor_s_rules_of_naming() -> None:

@@ -1,4 +1,4 @@
-"""What is computed of products and kernels is what it was: keys, features, predictions and choices
+"""What is computed for products and kernels has not changed: keys, features, predictions, choices
 on shipped timings, as `unchanged.npz` has them.
 
 A change that is meant (new features, another rule) writes that file anew:

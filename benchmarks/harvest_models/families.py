@@ -16,15 +16,15 @@ from harvest_models import images, language
 SHARE = 0.25
 _SEED = "diode's harvest, 2026-11-22"
 
-# Those of benchmarks/results/real-layers-2026-11-22.json that have programs here, under the names
-# that families have here (bge-m3 is an XLM-RoBERTa): they were held out before.
+# Families that were held out before, in benchmarks/results/real-layers-2026-11-22.json, and that
+# have programs here, by the names that they have here (bge-m3 is an XLM-RoBERTa).
 BEFORE = frozenset({
     "bart", "beit", "clip", "convnext", "deberta", "deepseek", "deit", "detr", "electra",
     "exaone", "falcon3", "gemma3", "gpt-oss", "granite", "minicpm", "mixer", "modernbert",
     "mpnet", "olmo2", "phi3", "qwen3", "sam", "siglip", "smollm3", "stablelm", "swin", "t5",
     "vit", "wav2vec2", "whisper", "xlm-roberta", "xlnet",
 })  # fmt: skip
-# What `draw` gave.
+# The result of `draw`.
 HELD_OUT = frozenset({
     "ast", "bart", "beit", "byt5", "clip", "convnext", "data2vec-vision", "deberta", "deepseek",
     "deit", "detr", "edgenext", "efficientnet", "electra", "eurobert", "eva", "exaone",
@@ -58,8 +58,8 @@ def kinds() -> Mapping[str, str]:
 
 
 def draw(of: Mapping[str, str]) -> list[str]:
-    """BEFORE, and so many more of each kind, by a seed, that a quarter of its families are held
-    out; one more at least, so that no kind is judged by old names alone."""
+    """BEFORE, and more families of each kind, drawn by a seed, until a quarter of the kind is held
+    out; at least one more, so that no kind is judged by those of BEFORE alone."""
     drawn = set(BEFORE)
     for kind in sorted(set(of.values())):
         names = sorted(name for name, its in of.items() if its == kind)

@@ -15,7 +15,8 @@ from zoo_models.record import Built, Call, Model, NextToken, configured, tokens
 
 from harvest_models import families, images, language
 
-# What a depth is called in the configurations of transformers; lists have one entry a stage.
+# The names that transformers' configurations have for the number of layers; a list has one entry
+# for each stage.
 _DEPTHS = (
     "num_hidden_layers", "num_layers", "num_decoder_layers", "n_layer", "n_layers",
     "encoder_layers", "decoder_layers", "num_encoder_layers", "depths", "num_encoder_blocks_each",
@@ -23,7 +24,8 @@ _DEPTHS = (
 )  # fmt: skip
 
 
-# No size of the models has these factors, so that it can be told which sizes grow with the batch.
+# Batches to trace. A model is traced with one that divides none of its sizes. Then a size of a
+# product grows with the batch where the batch divides it.
 PRIMES = (23, 31, 29, 41, 47, 53)
 
 
@@ -38,18 +40,18 @@ class Program:
     library: str
     way: str
     make: Callable[[int], Built]
-    single: bool  # whether its types are those of 4 bytes
+    single: bool  # float32; else bfloat16
     train: bool = False
-    batches: tuple[int, ...] = (1,)  # more than one: those that it is scaled to
+    batches: tuple[int, ...] = (1,)  # where there are several, the products are scaled to each
 
     @property
     def name(self) -> str:
         return f"{self.library}:{self.model} {self.way} {'fp32' if self.single else 'bf16'}"
 
     def in_zoo(self, batch: int | None = None) -> tuple[Model, list[int]]:
-        """As the zoo lowers models, with this batch; where that is None with 1, if it is the only
-        one, or a prime that none of the model's sizes has as a factor. The batch that was taken
-        is in the list once it is built."""
+        """The program as a model of the zoo, with this batch. None: with a batch of 1, if the
+        program has no other, else with a prime that divides none of the model's sizes. Once the
+        model is built, the list has the batch that was taken."""
         taken: list[int] = []
 
         def build() -> Built:
@@ -213,7 +215,7 @@ def _whisper(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterat
 def _seen(
     family: str, kind: str, name: str, sizes: dict[str, Any], shape: tuple[int, ...]
 ) -> Iterator[Program]:
-    """What is given numbers: images, video, sound."""
+    """Programs whose input is numbers and not tokens: images, video, sound."""
     rng = random.Random(name)
     large = len(shape) != 3 or shape[-1] > 300
     for i, attention in enumerate(("sdpa", "eager", "eager", "eager")):
@@ -277,8 +279,8 @@ def _torchvision(name: str) -> tuple[nn.Module, int]:
 
 
 def few_layers(module: nn.Module) -> nn.Module:
-    """The module without the repetitions: in a list or a sequence, none of the layers that equal
-    the last layer or the one before, since some models have two kinds by turns."""
+    """The module without repeated layers: of a list or a sequence, a layer is left out if it equals
+    one of the last two that were kept (two, since some models have two kinds in turn)."""
     for part in list(module.modules()):
         if isinstance(part, (nn.ModuleList, nn.Sequential)):
             kept: list[tuple[Any, nn.Module]] = []

@@ -12,9 +12,9 @@ graph      in CUDA graphs, without events between the launches: a graph for each
            its launches on different operands; the graphs are replayed in turn, behind a kernel
            that fills the cache with other data, and the median of the rounds counts.
 
-It prints how far the two are apart, and what one loses who trusts the collector (or the set) for
-the best of a problem's candidates, judged by the graphs. With --rows, and no GPU, it prints that of
-what an earlier run has written.
+It prints how far the two are apart. It also prints, by the graphs' times, how much slower than the
+best candidate the one is that the collector (or the set) finds best. With --rows it prints this for
+the rows of an earlier run; that needs no GPU.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import numpy as np
 
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.models.preference import usual
+from diode_engine.models.preference import plain_library_call
 from diode_engine.problems.default_space import default_space
 from diode_engine.problems.harvested import families_of, held_out_family
 from diode_engine.problems.splits import held_out
@@ -62,7 +62,7 @@ def splits_of(problem: Problem, dataset: str) -> list[str]:
 def row(problem: Problem, table: TimingTable, splits: list[str], dataset: str) -> dict[str, Any]:
     """The problem's line, but for the numbers of its candidates."""
     candidates = [table.candidates[i] for i in table.candidate]
-    library, us = np.flatnonzero(usual(candidates)), table.time_us
+    library, us = np.flatnonzero(plain_library_call(candidates)), table.time_us
     offered = set(kernel_keys(default_space(problem, table.environments[0].torch)))
     return {
         "id": problem.key[:12],
@@ -92,7 +92,7 @@ def rows() -> Iterator[dict[str, Any]]:
             if not splits or ("sizes" not in splits and sizes in learned):
                 continue
             candidates = [table.candidates[i] for i in table.candidate]
-            if len(candidates) < MIN_CANDIDATES or not usual(candidates).any():
+            if len(candidates) < MIN_CANDIDATES or not plain_library_call(candidates).any():
                 continue
             before = found.get(problem)
             if before is None or len(before["us"]) < len(candidates):

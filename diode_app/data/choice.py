@@ -24,7 +24,7 @@ _TYPES = {
     DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32",
     DType.FLOAT8_E4M3FN: "e4m3", DType.FLOAT8_E5M2: "e5m2", DType.INT8: "int8",
 }  # fmt: skip
-SURE = 0.9  # how sure the k to time is to make it
+SURE = 0.9  # the confidence that is wanted of timing several kernels (see `ModelChoice.to_time`)
 
 
 @dataclass(frozen=True)

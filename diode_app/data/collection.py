@@ -29,7 +29,7 @@ USUAL = {
     "layouts": ",".join(LAYOUTS), "search_space": "EXHAUSTIVE", "budget": "", "whole": "0",
     "direct": "", "compiles": "", "gpu": "", "seed": "0",
 }  # fmt: skip
-MAX_PROBLEMS = 20_000  # to plan for: so many take some seconds to count
+MAX_PROBLEMS = 20_000  # in a plan; counting the candidates of so many takes some seconds
 _SEVERAL = {"source", "file", "gpu"}
 
 

@@ -83,14 +83,14 @@ def thinned(points: Points, most: int = MAX_POINTS) -> Points:
 
 
 class CurveReader:
-    """Reads the curves of runs, and of those that it has met only what is new. For one thread at
-    a time."""
+    """Reads the curves of runs; of a run that it has read before, only the new points. For one
+    thread at a time."""
 
     def __init__(self) -> None:
         self._known: dict[int, dict[str, Points]] = {}
 
     def read(self, store: Store, run: int) -> Curves:
-        """Raises NoSuchRunError where there is none."""
+        """The curves of the run. Raises NoSuchRunError where there is no such run."""
         known = self._known.setdefault(run, {})
         after = {name: xs[-1] for name, (xs, _) in known.items()}
         for name, (steps, values) in store.curves(run, after=after).items():
@@ -100,8 +100,8 @@ class CurveReader:
 
 
 def samples(progress: Mapping[str, Any]) -> Curves:
-    """The course of a collection's GPUs by seconds, from its progress; without what is not
-    known."""
+    """The samples of a collection's GPUs over time (in seconds), from its progress. Values that
+    are not known are left out."""
     found: dict[str, Points] = {}
     gpus = progress.get("gpus")
     for number, gpu in (gpus if isinstance(gpus, Mapping) else {}).items():
@@ -110,7 +110,7 @@ def samples(progress: Mapping[str, Any]) -> Curves:
             known = [
                 (row[0], row[place])
                 for row in rows
-                if len(row) > place and row[place] is not None  # an older run tells less
+                if len(row) > place and row[place] is not None  # runs of older versions have fewer
             ]
             if known:
                 xs, ys = zip(*known, strict=True)

@@ -17,7 +17,7 @@ from diode_engine.errors import StoreError
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-_TRAININGS = 60  # the last ones
+_TRAININGS = 60  # so many of the last ones
 _WORST = 30
 
 
@@ -36,7 +36,7 @@ class HomeCharts:
 
 
 class HomeChartReader:
-    """Reads them; each report is read once. For one thread at a time."""
+    """Reads the charts of Home; each report is read once. For one thread at a time."""
 
     def __init__(self) -> None:
         self._trainings = Trainings()

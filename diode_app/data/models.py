@@ -222,9 +222,9 @@ class Verdict:
 
 async def promote(access: StoreAccess, entry: ModelEntry, *, force: str = "") -> Verdict:
     """Lets the gate judge the model on the store's timings, in a process of its own, and makes
-    the model the default if it passes. With `force`, the reason, the model becomes the default
-    against the gate's last verdict; it is not judged again. Raises DiodeError where it could not
-    be judged."""
+    the model the default if it passes. Where `force` gives a reason, the model is not judged again:
+    it becomes the default against the gate's last verdict. Raises DiodeError where it could not be
+    judged."""
     words = ["models", "promote", *named(entry), f"--store={access.location}", "--json"]
     if force:
         words += ["--force", f"--reason={force}"]

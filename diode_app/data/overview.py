@@ -40,7 +40,7 @@ def overview(store: Store) -> StoreOverview:
     wal = paths.beside(store.location, "-wal")  # of a file that is being written
     return StoreOverview(
         size_bytes=stats.size_bytes + (wal.stat().st_size if wal.is_file() else 0),
-        schema=HEAD,  # a store of another one is not opened
+        schema=HEAD,  # a store of another schema is not opened
         problems=stats.problems,
         candidates=stats.candidates,
         timings=stats.timings,
@@ -104,5 +104,6 @@ def model_in_use(hardware: Hardware | None) -> ModelInUse | str:
 
 
 def shipped_timings() -> tuple[Path, ...]:
-    """The dataset files that come with Diode."""
+    """The dataset files that "Import the shipped timings" imports. Larger ones (.packed.zst) come
+    with Diode too, and are imported by their names."""
     return tuple(sorted((paths.shipped_dir() / "datasets").glob("*/*.msgpack.zst")))

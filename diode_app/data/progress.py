@@ -29,8 +29,8 @@ def fraction(status: Status) -> float | None:
 
 
 def _expected(status: Status) -> float:
-    """The share of time that is over in a step that cannot report progress, such as one large
-    transaction, by how long the run expected it to take."""
+    """For a step that cannot report progress, such as one large transaction: the time since it
+    began divided by the time that the run expected it to take, at most 1. Otherwise 0."""
     progress = status.run.progress or {}
     since, seconds = as_number(progress.get("since")), as_number(progress.get("seconds_expected"))
     if since is None or not seconds:
@@ -39,7 +39,7 @@ def _expected(status: Status) -> float:
 
 
 def seconds_left(status: Status) -> float | None:
-    """As the run says, else from its mean pace so far."""
+    """Seconds until the run is done: as the run says, else by its mean pace so far."""
     progress = status.run.progress or {}
     told = as_number(progress.get("seconds_left"))
     if told is not None:

@@ -91,7 +91,8 @@ class ShownReport:
 
     @property
     def errors(self) -> Errors | None:
-        """None for a cross-validation, which is of several models; so are the next two."""
+        """None for a cross-validation, which judges several models; `calibration` and `noise` are
+        None there too."""
         return None if self._whole is None else self._whole.errors
 
     @property
@@ -125,7 +126,8 @@ class ShownReport:
         )
 
     def of(self, chooser: str) -> dict[tuple[str, str], float]:
-        """The efficiency of a chooser's first choice, by case; of the model itself by its name."""
+        """The efficiency of a chooser's first choice, by case. The model that the report judges is
+        one of the choosers, by its name."""
         ours = chooser == self.model
         found = ((c, c.first if ours else c.other(chooser)) for c in self.cases)
         return {case.identity: value for case, value in found if value is not None}

@@ -14,7 +14,7 @@ from diode_app.data.trainings import Training
 if TYPE_CHECKING:
     from diode_engine.runs import Status
 
-# Of a spec, what has a column of its own or says nothing of how a run differs from another.
+# Fields of a spec that have a column of their own, or that do not say how runs differ.
 _NOT_SETTINGS = frozenset(
     {
         "family",
@@ -35,8 +35,8 @@ _NOT_SETTINGS = frozenset(
 
 @dataclass(frozen=True)
 class Listed:
-    """A run in the list. `training` is what it is beside that, if it is a training; `against` is
-    the efficiency of the pinned one; `mark` says how it is drawn."""
+    """A run in the list. `training` is None where the run is no training; `against` is the
+    efficiency of the pinned training; `mark` says how the run's curves are drawn."""
 
     status: Status
     training: Training | None = None
@@ -49,14 +49,14 @@ class Listed:
 
     @property
     def difference(self) -> float | None:
-        """Of its efficiency to that of the pinned run."""
+        """Its efficiency less that of the pinned training."""
         if self.efficiency is None or self.against is None:
             return None
         return self.efficiency - self.against
 
 
 def changed(status: Status) -> dict[str, Any]:
-    """The settings that a run was asked for and that are not as they come."""
+    """The settings of a run that differ from the defaults."""
     return {
         name: value
         for name, value in status.run.spec.items()

@@ -1,4 +1,4 @@
-"""A run beside the list: what is known of it first, and the curves that are drawn."""
+"""The preview beside the list of runs: the main facts of a run, and the curves to draw."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunPreview:
-    """`view` is of the run that the cursor is on, `facts` are what a person wants to know of it
-    first; `curves` are those of all trainings that are drawn, by run."""
+    """`view` and `facts` (the main ones) are of the run under the cursor. `curves` are those of all
+    trainings that are drawn, by run."""
 
     view: RunView | None
     facts: tuple[tuple[str, str], ...]
@@ -29,14 +29,15 @@ class RunPreview:
 
     @property
     def kind(self) -> str | None:
-        """Of the curves, the first."""
+        """The first kind of the curves."""
         return next(iter(kinds(name for curves in self.curves.values() for name in curves)), None)
 
 
 def run_preview(
     store: Store, run: int | None, marked: Sequence[int], reader: CurveReader
 ) -> RunPreview:
-    """Raises StoreError where there is no such run."""
+    """The preview of a run, with the curves of the `marked` ones. Raises StoreError where there is
+    no such run."""
     pinned = baseline_of(store)
     drawn = [*([] if pinned is None else [pinned]), *marked]
     view: RunView | None = None

@@ -24,7 +24,8 @@ LOG_BYTES = 256 * 1024  # of a log that are shown
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as a run last told of it, or all those of a cluster's machine: `title` says which."""
+    """A GPU's state, as the run reported it last; or that of all GPUs of a machine of a cluster.
+    `title` names the GPU or the machine."""
 
     title: str
     name: str
@@ -39,16 +40,17 @@ class Gpu:
 
 @dataclass(frozen=True)
 class RunView:
-    """A run as the page shows it; `fraction` is of its work that is done, None if not known."""
+    """A run as its page shows it. `fraction` is the part of its work that is done, None if it is
+    not known."""
 
     status: Status
     fraction: float | None
-    rate: float | None  # timings, of a training steps, a second
+    rate: float | None  # timings a second; of a training, steps a second
     left_seconds: float | None
     failures: Mapping[str, int]
     gpus: tuple[Gpu, ...]
     facts: tuple[tuple[str, str], ...]
-    says: str  # what it is at, and how well it does
+    says: str  # what it is doing now, and how good the results are
     curves: Curves
     baseline: tuple[int, Curves] | None = None  # a pinned training and its curves
     trained: TrainingResult | None = None
@@ -100,7 +102,7 @@ def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
         )
         for e, n in contents.by_environment
     ]
-    # What the run tells counts what it has not written yet as well.
+    # The run's own report also counts the failures that are not in the store yet.
     failures = seen.failures or contents.failures
     return replace(seen, facts=(*seen.facts, *holds), failures=failures)
 
@@ -131,8 +133,8 @@ def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
 
 
 def _machine(name: str, gpus: Sequence[Mapping[str, Any]]) -> Gpu:
-    """The GPUs of a cluster's machine in one: the hottest one's heat, the sums of work, power and
-    memory, the mean of how busy they are."""
+    """All GPUs of a machine of a cluster as one: the highest temperature, the mean utilisation, and
+    the sums of timings, power and memory."""
 
     def known(what: str) -> list[float]:
         return [gpu[what] for gpu in gpus if gpu.get(what) is not None]
@@ -153,7 +155,7 @@ def _machine(name: str, gpus: Sequence[Mapping[str, Any]]) -> Gpu:
     )
 
 
-# What the meter says already.
+# Of the progress: what the page shows elsewhere.
 _SHOWN = frozenset({"fraction", "since", "seconds_expected", "doing", "nodes"})
 
 
@@ -186,7 +188,8 @@ def _facts(status: Status) -> list[tuple[str, str]]:
 # The list
 
 MAX_RUNS = 10_000  # the last ones that a filter matches
-_RESULTS = frozenset({"family", "efficiency", "against", "model", "data"})  # need more than the row
+# Columns that are made from a training's result, and not from the run's row in the store alone.
+_RESULTS = frozenset({"family", "efficiency", "against", "model", "data"})
 
 
 class RunLister:

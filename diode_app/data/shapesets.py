@@ -9,7 +9,7 @@ from diode_app.data.pages import Row
 from diode_app.data.problems import dtype
 from diode_engine.core.problem import Problem
 
-_SEED = 0  # draws what the file does not say of a problem
+_SEED = 0  # for the fields of a problem that the file leaves open, which are drawn
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class CapturedProblems:
 
 
 def captured(path: Path) -> CapturedProblems:
-    """Raises DatasetError where the file is no shapeset."""
+    """The problems of the file. Raises DatasetError where it is no shapeset."""
     from diode_engine.problems.sources import read_shapeset
 
     shapeset = read_shapeset(path)

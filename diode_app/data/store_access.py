@@ -92,7 +92,7 @@ class StoreAccess:
             from diode_engine.store import Store
             from diode_engine.store.backend import backend_of
 
-            backend_of(self.location).revision()  # it is there
+            backend_of(self.location).revision()  # raises where there is no store
             with Store.open(self.location) as store:
                 return work(store)
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def defaulted_again(reference: str, slug: str) -> Callable[[], None]:
-    """The function that makes this model, the present default, the default again after a roll-back,
-    with its present status."""
+    """For the undo of a roll-back: a function that makes this model, the present default, the
+    default again, with the status that it has now."""
     from diode_engine import registry
 
     model = registry.resolve(reference, slug)

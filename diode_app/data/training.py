@@ -144,7 +144,7 @@ def planned(store: Store, values: Mapping[str, str]) -> TrainingPlan:
 
 
 def _least() -> int:
-    """With fewer problems no training comes to its end, however they are split."""
+    """The least number of problems: with fewer, a training fails, however they are split."""
     from diode_engine.training.fit import MIN_FITTED, MIN_WATCHED
     from diode_engine.training.training_split import MIN_HELD_OUT
 

@@ -28,7 +28,8 @@ from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.problem_form import ProblemForm
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import PagedTable, TableColumn
+from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table_columns import TableColumn
 from diode_engine.core.problem import Problem
 
 _FIRST = Problem.make("addmm", 1024, 4096, 4096, "bfloat16", b_layout="col")
@@ -239,7 +240,7 @@ class AskScreen(DiodeScreen):
     # Actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "rows":  # there is a way to the list only from elsewhere
+        if action == "rows":  # not offered where the focus is in the list already
             return not (self.has_body and self.table.has_focus_within)
         return super().check_action(action, parameters)
 

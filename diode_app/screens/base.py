@@ -74,21 +74,21 @@ class DiodeScreen(Actions, Screen[None]):
     With `NEEDS_STORE` the body is replaced by advice while there is no store that can be read.
     """
 
-    # Of which a screen's own Escape takes the place.
+    # An Escape among a screen's own actions takes its place.
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
     MODE: ClassVar[str] = ""
     NEEDS_STORE: ClassVar[bool] = True
     HELP_TITLE: ClassVar[str] = ""
-    LINK: ClassVar[str] = ""  # of a page: which of its `values` a link to it names
+    LINK: ClassVar[str] = ""  # of a page: the key in `values` of the name that links to it have
 
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
         self.reading: Reading[Any] = Reading(self, session.store, self.show, self.fail)
         self.has_body = False
-        self.is_made = False  # and reads, so that keys may come
+        self.is_made = False  # the body is there and its first reading has begun: keys may come
         self._seen: Look | None = None
-        self._shown_in = ""  # the theme
+        self._shown_in = ""  # the theme in which it was shown last
 
     # What a screen gives
 
@@ -234,7 +234,7 @@ class DiodeScreen(Actions, Screen[None]):
         self._shown_in = self.app.theme
         self.query_one("#trouble").display = False
         shown = asyncio.Event()
-        # By way of the app, which paints nothing, and handles no message, before it has started.
+        # Through the app's queue, since the app paints nothing before it has started.
         self.app.call_later(self.call_after_refresh, shown.set)
         self.run_worker(self._mount_body(shown), description="makes a screen")
 
@@ -242,7 +242,7 @@ class DiodeScreen(Actions, Screen[None]):
         await shown.wait()
         async with self.batch():
             await self.mount(_Body(self.body), after=self.query_one(TopBar))
-            await asyncio.sleep(0)  # what has come meanwhile, between two long steps
+            await asyncio.sleep(0)  # lets the event loop handle what came during the long step
             self.has_body = True
             self.body_mounted()
             if self.focused is None:
@@ -250,12 +250,12 @@ class DiodeScreen(Actions, Screen[None]):
             await asyncio.sleep(0)
             await self._resumed()
         self.is_made = True
-        if not self.is_current:  # made ahead: where everything is, is half of the first visit
+        if not self.is_current:  # made ahead: its layout takes half of the time of a first visit
             self._refresh_layout(self.app.size)
 
     async def on_screen_resume(self, event: events.ScreenResume) -> None:
-        # Textual styles every widget again, after which each table's cells are made anew; what a
-        # screen that nobody sees can miss is a change of the theme.
+        # Textual would style every widget again, and make each table's cells anew. That is needed
+        # only where the theme has changed while the screen was not visible.
         event.refresh_styles = self._shown_in != self.app.theme
         self._shown_in = self.app.theme
         await self._resumed()
@@ -286,7 +286,7 @@ class DiodeScreen(Actions, Screen[None]):
         self.query_one(TopBar).show(look)
         trouble = self.NEEDS_STORE and not look.ready
         if trouble and look.condition is Condition.LOCKED and before is not None and before.ready:
-            trouble = False  # it will pass, and what was read is still worth seeing
+            trouble = False  # a lock ends soon; until then the screen shows what was read before
         if self.has_body:
             self.query_one("#body").display = not trouble
         panel = self.query_one("#trouble", EmptyState)

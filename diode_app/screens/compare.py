@@ -12,7 +12,7 @@ from diode_app.data.models import Comparison
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
 from diode_app.widgets.memory_table import MemoryTable
-from diode_app.widgets.table import TableColumn
+from diode_app.widgets.table_columns import TableColumn
 
 
 class CompareScreen(DiodeScreen):

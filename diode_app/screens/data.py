@@ -31,7 +31,8 @@ from diode_app.settings import PROBLEM_COLUMNS
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.reading import Reading
-from diode_app.widgets.table import PagedTable, TableColumn
+from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table_columns import TableColumn
 from diode_engine.core.problem import Problem
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ _RANKS = {key: rank for rank, key in enumerate(
 )}  # fmt: skip
 _FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 _NEXT = (
-    Step("Import the shipped timings", "app.import_shipped", "98,025 timings on an H200.", "i"),
+    Step("Import the shipped timings", "app.import_shipped", "Taken on an NVIDIA H200.", "i"),
     Step("Import a file", "screen.import_file", "A dataset of your own, or a colleague's.", "f"),
     Step("Collect", "app.go('collect')", "Time kernels on the GPUs of this machine.", "C"),
 )

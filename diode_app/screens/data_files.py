@@ -12,6 +12,7 @@ from diode_app.screens.run import RunScreen
 from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
+from diode_app.widgets.saving import target_of
 
 FILE_ACTIONS = (
     Action("data.import-file", "f", "Import", "Add the timings of a dataset file.",
@@ -53,21 +54,12 @@ class FileActions(DiodeScreen):
 
     def action_export_file(self) -> None:
         async def write() -> str | None:
+            from diode_engine.store.datasets.format import SUFFIXES
+
             self.session.store.must_be_writable()
-            given = await self.app.push_screen_wait(
-                Prompt(
-                    "Write all timings of the store to which file?",
-                    str(Path.cwd() / "timings.msgpack.zst"),
-                    check=_check_target,
-                    suggest=complete_path,
-                )
-            )
-            if given is None:
-                return None
-            target = Path(given).expanduser()
-            if target.exists() and not await self.confirmed(
-                f"{target} exists already. Replace it?", "Replace it"
-            ):
+            question = "Write all timings of the store to which file?"
+            target = await target_of(self.app, question, "timings.msgpack.zst", SUFFIXES)
+            if target is None:
                 return None
             self.notify(f"Writing {target.name} ...", markup=False)
             told = await self.session.store.command(
@@ -76,14 +68,3 @@ class FileActions(DiodeScreen):
             return f"{json.loads(told)['timings']:,} timings are in {target}."
 
         self.act(write, "exports the timings")
-
-
-def _check_target(given: str) -> str | None:
-    from diode_engine.store.datasets.format import SUFFIXES
-
-    path = Path(given).expanduser()
-    if not path.name.endswith(SUFFIXES):
-        return f"The name must end in one of {', '.join(SUFFIXES)}."
-    if not path.parent.is_dir():
-        return f"There is no folder {path.parent}."
-    return None

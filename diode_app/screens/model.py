@@ -19,7 +19,8 @@ from diode_app.session import Session
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import PagedTable, TableColumn
+from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table_columns import TableColumn
 
 if TYPE_CHECKING:
     from diode_engine.registry import ModelEntry

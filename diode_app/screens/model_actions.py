@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -16,7 +15,7 @@ from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.validate_new import NewValidationScreen, model_choices
 from diode_app.widgets.modals import Confirm, Notice, PickOne, Prompt
-from diode_app.widgets.path_completion import complete_path
+from diode_app.widgets.saving import target_of
 
 if TYPE_CHECKING:
     from diode_engine.registry import ModelEntry
@@ -93,12 +92,12 @@ class ModelActions(DiodeScreen):
             failed = [name for name, passed, _ in verdict.checks if not passed]
             title = Content.styled(f"✗ {reference} is not promoted\n\n", "bold")
             if not await self.app.push_screen_wait(
-                Confirm(title + checks(verdict), yes="Take it all the same", no="Leave it")
+                Confirm(title + checks(verdict), yes="Take it anyway", no="Leave it")
             ):
                 return None
             reason = await self.app.push_screen_wait(
                 Prompt(
-                    f"Why is {reference} to be taken all the same?",
+                    f"Why should {reference} be taken anyway?",
                     f"although it fails: {', '.join(failed)}",
                     check=lambda given: None if given.strip() else "The history keeps the reason.",
                 )
@@ -206,22 +205,11 @@ class ModelActions(DiodeScreen):
 
             model = entry.model
             self.session.store.must_be_writable()
-            given = await self.app.push_screen_wait(
-                Prompt(
-                    f"Write {model.reference} to",
-                    str(Path.cwd() / f"{model.name}-{model.version}.diode.zip"),
-                    check=_check_target,
-                    suggest=complete_path,
-                )
-            )
-            if given is None:
+            name = f"{model.name}-{model.version}.diode.zip"
+            target = await target_of(self.app, f"Write {model.reference} to", name)
+            if target is None:
                 return None
-            target = Path(given).expanduser()
-            there = target.exists()
-            if there and not await self.confirmed(
-                f"{target} exists already. Replace it?", "Replace it"
-            ):
-                return None
+            there = target.exists()  # then the person has agreed to replace it
             digest = await self.session.store.change(
                 lambda: registry.export_model(model, target, replace=there), "export"
             )
@@ -344,20 +332,11 @@ class ModelActions(DiodeScreen):
 
 def checks(verdict: Verdict) -> Content:
     """The gate's checks, one on each line."""
-    lines = [Content(f"Held against {verdict.against}:")]
+    lines = [Content(f"Compared with {verdict.against}:")]
     for name, passed, found in verdict.checks:
         sign, colour = ("✓", "$text-success") if passed else ("✗", "$text-error")
         lines.append(Content.assemble((f"{sign} {name:<12}", colour), found))
     return Content("\n").join(lines)
-
-
-def _check_target(given: str) -> str | None:
-    path = Path(given).expanduser()
-    if path.is_dir() or not path.name:
-        return "Give the name of a file."
-    if not path.parent.is_dir():
-        return f"There is no folder {path.parent}."
-    return None
 
 
 def _check_aliases(given: str) -> str | None:

@@ -18,7 +18,8 @@ from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.pick_row import PickRow
-from diode_app.widgets.table import PagedTable, TableColumn
+from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table_columns import TableColumn
 from diode_engine.core.problem import Problem
 
 Picking = Callable[[], Awaitable[Problem | None]]

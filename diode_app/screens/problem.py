@@ -18,7 +18,7 @@ from diode_app.session import Session
 from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Line, Lines, Plot
-from diode_app.widgets.table import TableColumn
+from diode_app.widgets.table_columns import TableColumn
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

@@ -42,9 +42,9 @@ class RunScreen(RunActions):
     LINK = "run"
     ACTIONS = (
         Action("run.back", "escape", "Back", "To where this page was opened."),
-        Action("run.model", "m", "Model", "The page of the model that came of it.",
+        Action("run.model", "m", "Model", "The page of the model that it made.",
                "diode-engine models show {model}"),
-        Action("run.validate", "w", "Validate", "Judge the model that came of it.",
+        Action("run.validate", "w", "Validate", "Judge the model that it made.",
                "diode-engine validate --model={model} --store={store}"),
         Action("run.curves", "v", "Curves", "The curves; once more, those of another kind."),
         Action("run.log-scale", "l", "Log scale", "Values on a logarithmic axis, or not."),
@@ -52,7 +52,7 @@ class RunScreen(RunActions):
                "tag diode/baseline.", "diode-engine runs tag {run} diode/baseline --store={store}"),
         # The footer has no room for notes here; the list has them.
         *(replace(a, footer=a.footer and a.name not in ("tag", "note")) for a in RUN_ACTIONS),
-        Action("run.result", "u", "Result", "What came of it.", footer=False),
+        Action("run.result", "u", "Result", "Its result.", footer=False),
         Action("run.follow", "f", "Follow", "Show the log.",
                "diode-engine runs follow {run} --store={store}", footer=False),
         Action("run.show", "d", "Facts", "All that is known of it.",
@@ -87,7 +87,8 @@ class RunScreen(RunActions):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the run is not read yet, which says what can be done with it; keys wait."""
+        """Whether the run is not read yet. Keys wait for it, since it decides which actions there
+        are."""
         return self._view is None and self.reading.busy
 
     def body(self) -> ComposeResult:
@@ -151,7 +152,7 @@ class RunScreen(RunActions):
         if before is None or (before.trained, before.status.state) != (
             snapshot.trained, status.state
         ):  # fmt: skip
-            self.refresh_bindings()  # some actions are for what came of a training, or for its end
+            self.refresh_bindings()  # which actions there are depends on the state and the result
         self._draw()
         self.query_one(LogPane).follow(None if run.log is None else Path(run.log))
         width = max((len(name) for name, _ in snapshot.facts), default=0)

@@ -33,7 +33,8 @@ from diode_app.widgets.curve_charts import RunCurves, collection_charts, trainin
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import PagedTable, TableColumn
+from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table_columns import TableColumn
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

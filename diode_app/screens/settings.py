@@ -148,7 +148,7 @@ def _check_filters(given: str) -> str | None:
     return None
 
 
-# The settings that have names, and what a word of their field is to be.
+# The settings that are tables of names, and the form of a word in their fields.
 _BY_NAME = {
     "keys": "a name, = and a key, such as runs.cancel=x",
     "filters": f"a name, =, {' or '.join(FILTERED)} and a query, in quotation marks",

@@ -253,7 +253,7 @@ class TrainScreen(DiodeScreen):
             if not await self.confirmed(f"Start this training?\n{counts}", "Start it"):
                 return None
             run = await self.session.store.write(begin)
-            self.form.focus_rows()  # keys are keys again for one who comes back
+            self.form.focus_rows()  # who comes back is in no field, so that letters are keys
             self.app.push_screen(RunScreen(self.session, run))
             return f"Run {run} has started; it goes on when you leave."
 

@@ -53,7 +53,8 @@ _OF_A_REPORT = (
 
 
 class ValidateScreen(DiodeScreen):
-    """The last report, or the chosen one; A is its model, B what it is compared with."""
+    """The last report, or the chosen one. A is its model; B is what that is compared with: another
+    model or another chooser."""
 
     MODE = "validate"
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -338,7 +339,7 @@ class ValidateScreen(DiodeScreen):
             choices += [(f"#{run}", f"{judged}, as run {run} judged it")
                         for run, judged in there if run != report.run]  # fmt: skip
             now = f"#{self._against}" if isinstance(self._against, int) else self._against
-            chosen = await self.app.push_screen_wait(PickOne("Hold it against", choices, now))
+            chosen = await self.app.push_screen_wait(PickOne("Compare it with", choices, now))
             if chosen is not None:
                 self._hold_against(int(chosen[1:]) if chosen.startswith("#") else chosen)
 

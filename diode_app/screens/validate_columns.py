@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diode_app import text
 from diode_app.data.report_view import SORTABLE
-from diode_app.widgets.table import TableColumn
+from diode_app.widgets.table_columns import TableColumn
 
 FIGURES = (
     TableColumn("chooser", "who chooses"),

@@ -65,7 +65,7 @@ class FilterBox(VerticalGroup):
         self._placeholder = placeholder
         self._suggest = suggest
         self._history = [] if history is None else history
-        self._at = 0  # so many back in the history
+        self._at = 0  # how many texts back in the history
 
     def compose(self) -> ComposeResult:
         suggester = None if self._suggest is None else Completions(self._suggest)

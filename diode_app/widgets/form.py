@@ -126,7 +126,7 @@ class Field(VerticalGroup):
     def complain(self, sentence: str | None) -> None:
         """Shows a sentence about the value, or none; also for mistakes that the field cannot
         know."""
-        if sentence != self._complaint:  # what is written anew is laid out anew
+        if sentence != self._complaint:  # each update lays the screen out again
             self._complaint = sentence
             self.set_class(sentence is not None, "-wrong")
             self.query_one(".field--error", Static).update(f"✗ {sentence}" if sentence else "")

@@ -1,4 +1,4 @@
-"""The DataTable of the tables, with cells that are drawn in a third of the time."""
+"""A DataTable that draws its cells in a third of Textual's time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.widgets import DataTable
 
 class Grid(DataTable[Text]):
     """A table, mostly of one-line cells. Whenever a cell changes, Textual draws all of them again,
-    each by way of rich's layout, which cells of one line in one style do not need."""
+    and uses rich's layout for each; cells of one line in one style are drawn without it here."""
 
     def _render_cell(
         self,

@@ -8,14 +8,14 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-_ALWAYS = ("command_palette", "help", "quit")  # the one has all that finds no room
-_LAST = ("filter", "sort", "export", "commands")  # the same on many screens
+_ALWAYS = ("command_palette", "help", "quit")  # the palette lists the keys that have no room
+_LAST = ("filter", "sort", "export", "commands")  # shown last: they are the same on many screens
 
 
 class KeyBar(Static):
-    """Where there is no room for all keys: the first of the screen's own, each of them whole, and
-    the key that shows the others. Textual's Footer cuts off what is too wide. A click presses the
-    key."""
+    """The keys that can be pressed now. Where there is no room for all, it shows the first of the
+    screen's own keys, and always the key of the palette, which lists the others. No key is cut
+    off, as it would be in Textual's Footer. A click presses the key."""
 
     DEFAULT_CSS = """
     KeyBar {

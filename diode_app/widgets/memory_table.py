@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from diode_app.data.pages import Page, PageQuery, Row, page_in_memory
 from diode_app.session import Session
-from diode_app.widgets.table import PagedTable, TableColumn
+from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table_columns import TableColumn
 
 
 class MemoryTable(PagedTable):

@@ -23,12 +23,12 @@ from diode_app.widgets.saving import save_as
 
 __all__ = ["Line", "Lines", "Plot"]
 
-# Told apart without colours as well: what plotext draws with, and what the legend shows.
+# Curves differ in their marks too, not in colour alone: plotext's name, and the legend's sign.
 _MARKS = (("braille", "⣀⣀"), ("dot", "••"), ("x", "xx"), ("*", "**"), ("+", "++"), ("o", "oo"))
 _STRONG = ("sd", "▚▚")
-_BESIDE = 90  # columns, from which on the legend is beside the curves and not below them
-_PANEL = 44  # columns that a chart beside others has at least
-_ROWS = 9  # that a chart above others has at least
+_BESIDE = 90  # columns from which on the legend is beside the curves and not below them
+_PANEL = 44  # least columns of a chart that has others beside it
+_ROWS = 9  # least rows of a chart that has others below it
 _GREY = (128, 128, 128)
 
 
@@ -252,13 +252,16 @@ class Plot(Actions, Vertical):
         title = charts[0].title if charts else ""
         name = "-".join("".join(c if c.isalnum() else " " for c in title).split()) or "plot"
 
-        def write(target: Path) -> str:
+        async def made(target: Path) -> str:
             return as_csv(charts) if target.suffix == ".csv" else as_svg(charts)
 
-        self.run_worker(
-            save_as(self, "Write this plot", f"{name}.svg", (".svg", ".csv"), write),
-            group=ASKING, exit_on_error=False,
-        )  # fmt: skip
+        async def export() -> None:
+            question = "Write this plot to (.svg or .csv)"
+            target = await save_as(self, question, f"{name}.svg", (".svg", ".csv"), made)
+            if target is not None:
+                self.notify(f"It is in {target}.", markup=False)
+
+        self.run_worker(export(), group=ASKING, exit_on_error=False)
 
 
 def _entry(frame: Frame, curve: DrawnLine, at: float | None) -> Content:

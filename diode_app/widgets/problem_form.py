@@ -21,7 +21,7 @@ _TYPES = (DType.BFLOAT16, DType.FLOAT16, DType.FLOAT32)  # of an op that has any
 
 
 def _types(op: Operator, given: DType) -> tuple[DType, ...]:
-    """Those to choose among: the op's, and the one that was given."""
+    """The types that the form offers for the op, with the given one."""
     found = _TYPES if {*_TYPES} < {*op.dtypes} else op.dtypes
     return found if given in found or given not in op.dtypes else (*found, given)
 
@@ -80,7 +80,7 @@ class ProblemForm(VerticalGroup):
             yield Label("bias")
             yield _select("bias", tuple(Bias), p.bias)
             yield Label("TF32")
-            # Not a box to tick: whether one is ticked is told by a colour alone.
+            # Not a checkbox, which shows by its colour alone whether it is ticked.
             yield _select("tf32", _TF32, _TF32[p.allow_tf32])
         for op in OPERATORS.values():
             if op.attributes:
@@ -139,7 +139,7 @@ class ProblemForm(VerticalGroup):
             a_layout=self._chosen("a"),
             b_layout=self._chosen("b"),
             allow_tf32=self._chosen("tf32") == _TF32[True],
-            # One that the op cannot have stays from another op: the usual one is meant.
+            # A bias that this op cannot have is left from another op; then the usual one counts.
             bias=bias if bias in op.biases else None,
             **attributes,
         )  # fmt: skip

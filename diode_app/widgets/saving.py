@@ -1,10 +1,12 @@
-"""Writes what is on the screen to a file that the person names."""
+"""Asks for a file to write, and writes what is on the screen to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from textual.app import App
 from textual.widget import Widget
 
 from diode_app.data.threads import in_thread
@@ -15,16 +17,39 @@ from diode_engine.atomic import write_whole
 from diode_engine.errors import DiodeError
 
 
+async def target_of(
+    app: App[Any], question: str, name: str, suffixes: Sequence[str] = ()
+) -> Path | None:
+    """Asks for a file to write, and proposes this name in the current directory. The given name
+    must end in one of the suffixes, if there are any. None where the person leaves, or does not
+    want an existing file replaced."""
+    given = await app.push_screen_wait(
+        Prompt(
+            question,
+            str(Path.cwd() / name),
+            check=lambda text: check_target(text, suffixes),
+            suggest=complete_path,
+        )
+    )
+    if given is None:
+        return None
+    target = Path(given).expanduser()
+    if target.exists() and not await app.push_screen_wait(
+        Confirm(f"{target} exists already. Replace it?", yes="Replace it")
+    ):
+        return None
+    return target
+
+
 async def save_as(
     widget: Widget,
     question: str,
     name: str,
     suffixes: Sequence[str],
-    made: Callable[[Path], str],
-) -> None:
-    """Asks for the file (it suggests `name` in the current directory) and writes what `made`
-    returns for it; its name must end in one of the suffixes. An existing file is replaced only when
-    the person agrees; with --read-only nothing is written."""
+    made: Callable[[Path], Awaitable[str]],
+) -> Path | None:
+    """Asks for a file (see `target_of`), and writes the text that `made` returns for it. Returns
+    the file; None where nothing was written, as with --read-only."""
     app = widget.app
     session = getattr(app, "session", None)
     try:
@@ -32,35 +57,27 @@ async def save_as(
             session.store.must_be_writable()
     except DiodeError as error:
         await app.push_screen_wait(ErrorDialog(str(error)))
-        return
-    given = await app.push_screen_wait(
-        Prompt(
-            f"{question} to ({' or '.join(suffixes)})",
-            str(Path.cwd() / name),
-            check=lambda text: check_target(text, suffixes),
-            suggest=complete_path,
-        )
-    )
-    if given is None:
-        return
-    target = Path(given).expanduser()
-    if target.exists() and not await app.push_screen_wait(
-        Confirm(f"{target} exists already. Replace it?", yes="Replace it")
-    ):
-        return
+        return None
+    target = await target_of(app, question, name, suffixes)
+    if target is None:
+        return None
     try:
-        await in_thread(lambda: write_whole(target, made(target)), "export")
+        content = await made(target)
+        await in_thread(lambda: write_whole(target, content), "export")
     except (DiodeError, OSError) as error:
         await app.push_screen_wait(ErrorDialog(f"{target} was not written: {error}"))
-        return
-    widget.notify(f"It is in {target}.", markup=False)
+        return None
+    return target
 
 
 def check_target(given: str, suffixes: Sequence[str]) -> str | None:
     """A sentence on why a file cannot be written there; None where it can."""
     path = Path(given).expanduser()
-    if path.suffix not in suffixes:
-        return f"The name must end in {' or '.join(suffixes)}."
+    if suffixes and not path.name.endswith(tuple(suffixes)):
+        names = " or ".join([", ".join(suffixes[:-1]), suffixes[-1]] if suffixes[1:] else suffixes)
+        return f"The name must end in {names}."
+    if path.is_dir() or not path.name:
+        return "Give the name of a file."
     if not path.parent.is_dir():
         return f"There is no folder {path.parent}."
     return None

@@ -1,19 +1,19 @@
-"""Ways not to have widgets styled once more where they look the same afterwards. Textual takes up
-to half a millisecond for each of them."""
+"""Keeps Textual from styling widgets again that will look the same. It takes up to half a
+millisecond for each widget."""
 
 from __future__ import annotations
 
 from textual.containers import VerticalScroll
 
-# For `classes` of a widget that is made with compact=True, which else gives it this class, and
-# styles it, before the widget is on a screen.
+# Given as `classes` to a widget that is made with compact=True. Textual would otherwise add this
+# class later, and style the widget once more for it.
 COMPACT = "-textual-compact"
 
 
 class FocusScroll(VerticalScroll, can_focus=True):
-    """What scrolls and takes the focus: it is styled then, alone, and not all that is in it, since
-    no rule for that asks whether this has the focus. Where it loses the focus to something in it,
-    that is styled as Textual does it."""
+    """A container that scrolls and takes the focus. When it gets the focus, only the container is
+    styled again and not what is in it, since no style of those widgets depends on its focus. When
+    it loses the focus, Textual styles it as usual."""
 
     def watch_has_focus(self, _has_focus: bool) -> None:
         if _has_focus:

@@ -3,57 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import DataTable, Static
-from textual.widgets.data_table import CellDoesNotExist
 
 from diode_app import text
 from diode_app.actions import Action, Actions
 from diode_app.data.pages import MAX_ROWS, Page, PageQuery, as_csv, as_json, as_text
-from diode_app.data.threads import in_thread
 from diode_app.keys import ASKING
 from diode_app.session import Session
-from diode_app.widgets.badge import table_badge
 from diode_app.widgets.filter_box import FilterBox, Suggest
-from diode_app.widgets.grid import Grid
-from diode_app.widgets.modals import Confirm, ErrorDialog, PickOne, Prompt
-from diode_app.widgets.path_completion import complete_path
+from diode_app.widgets.modals import PickOne
+from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.reading import Latest
-from diode_engine.atomic import write_whole
-from diode_engine.errors import DiodeError
+from diode_app.widgets.saving import save_as
+from diode_app.widgets.table_columns import TableColumn
 
 if TYPE_CHECKING:
-    from rich.console import JustifyMethod
-
     from diode_engine.store import Store
 
-_LEAST = 12  # columns of a cell that is wrapped, before a column is left out
 Read = Callable[["Store", PageQuery], Page]
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """`key` is the cell's name in a row and, where `sortable`, what the reader sorts by. `state`
-    cells hold a run's state as `text.state` writes it; cells with a `sign` are coloured by it.
-    Where there is no room for all columns, those with the highest `rank` are left out first; one of
-    rank 0 never is."""
-
-    key: str
-    label: str
-    sortable: bool = True
-    right: bool = False
-    state: bool = False
-    sign: Callable[[str], Text] | None = None
-    rank: int = 0
 
 
 class PagedTable(Actions, Vertical):
@@ -115,20 +90,15 @@ class PagedTable(Actions, Vertical):
         lines; else columns are left out."""
         super().__init__(id=id)
         self._session = session
-        self._columns = tuple(columns)
-        self._shown = self._columns  # those that there is room for
-        self._widest: dict[str, int] = {}  # the widest cell or heading so far, by column
+        self._grid = PageGrid(columns, (sort, descending), wraps=wraps)
         self._read = read
         self._what = what
         self._filter_hint = filter_hint
         self._suggest = suggest
-        self._wraps = wraps
         self._reading: Latest[tuple[PageQuery, Page]] = Latest(self, self._show, self._fail)
         self.query_now = PageQuery(sort=sort, descending=descending, rows=session.settings.rows)
         self.page = Page()
         self._answered: PageQuery | None = None
-        self._widths: list[int] = []
-        self._room: list[int] = []  # of each column, where cells are wrapped
         self._shown_page = 0
 
     # What it consists of
@@ -136,13 +106,12 @@ class PagedTable(Actions, Vertical):
     def compose(self) -> ComposeResult:
         history = self._session.filter_history.setdefault(self._what, [])
         yield FilterBox(self._filter_hint, self._suggest, history)
-        yield Grid(cursor_type="row", zebra_stripes=True)
+        yield self._grid
         yield Static(classes="table--foot", markup=False)
 
     def on_mount(self) -> None:
-        self._make_columns()
-        # Colours are in the cells.
-        self.app.theme_changed_signal.subscribe(self, lambda _: self._lay_out())
+        # The colours of the theme are in the cells.
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._grid.lay_out())
 
     @property
     def what(self) -> str:
@@ -152,68 +121,27 @@ class PagedTable(Actions, Vertical):
     @property
     def columns(self) -> tuple[TableColumn, ...]:
         """All columns, also those for which there is no room."""
-        return self._columns
+        return self._grid.all_columns
 
     @property
-    def grid(self) -> DataTable[Text]:
-        return self.query_one(DataTable)
+    def grid(self) -> PageGrid:
+        return self._grid
+
+    @property
+    def pointed(self) -> str | None:
+        """The key of the row under the cursor."""
+        return self._grid.pointed
 
     def focus_rows(self) -> None:
-        self.grid.focus()
+        self._grid.focus()
 
     def set_columns(self, columns: Sequence[TableColumn]) -> None:
-        if tuple(columns) != self._columns:
-            self._columns = self._shown = tuple(columns)
-            self._room = []
-            self._widest.clear()
-            self._lay_out()
-
-    def on_resize(self) -> None:
-        self._widest.clear()
-        if self._narrow(self.page):
-            self._lay_out()
-        self.call_after_refresh(self._fit)
-
-    def _narrow(self, page: Page) -> bool:
-        """Whether other columns fit than before with this page."""
-        for column in self._columns:
-            cells = max((cell_len(row.cells.get(column.key, "")) for row in page.rows), default=0)
-            width = max(self._heading(column).cell_len, cells)
-            self._widest[column.key] = max(self._widest.get(column.key, 0), width)
-        padding = 2 * self.grid.cell_padding
-        widths = [self._widest[column.key] + padding for column in self._columns]
-        if not self.size.width:
-            return False  # in a tab that is not shown
-        before = self._shown, self._room
-        room = self.size.width - self.grid.styles.scrollbar_size_vertical
-        if self._wraps:
-            least = [min(width, _LEAST + padding) for width in widths]
-            self._shown = fitting(self._columns, least, room)
-            shown = [self._widest[column.key] for column in self._shown]
-            self._room = shared(shown, room - padding * len(shown))
-        else:
-            self._shown = fitting(self._columns, widths, room)
-        return (self._shown, self._room) != before
-
-    def _lay_out(self) -> None:
-        at, scroll = self.pointed, self.grid.scroll_y
-        self._make_columns()
-        self._fill(self.page)
-        self._point_at(at, scroll)
+        self._grid.set_columns(columns)
         self._write_foot()
 
-    def _make_columns(self) -> None:
-        self._widths = [0] * len(self._shown)
-        self.grid.clear(columns=True)
-        given: Sequence[int | None] = self._room or [None] * len(self._shown)
-        for column, width in zip(self._shown, given, strict=True):
-            self.grid.add_column(self._heading(column), key=column.key, width=width)
-
-    def _heading(self, column: TableColumn) -> Text:
-        mark = ""
-        if column.key == self.query_now.sort:
-            mark = " ▼" if self.query_now.descending else " ▲"
-        return Text(column.label + mark, justify="right" if column.right else "left")
+    def on_resize(self) -> None:
+        self._grid.resized()
+        self._write_foot()
 
     # Reading
 
@@ -232,6 +160,7 @@ class PagedTable(Actions, Vertical):
     def ask(self, query: PageQuery) -> None:
         """Shows the result of this query from now on."""
         before, self.query_now = self.query_now, replace(query, rows=min(query.rows, MAX_ROWS))
+        self._grid.sorted_by = query.sort, query.descending
         self.query_one(FilterBox).put(query.filter)
         if query.filter != before.filter:
             self.refresh_bindings()
@@ -253,10 +182,10 @@ class PagedTable(Actions, Vertical):
         if not page.rows and query.page and page.total:  # rows have gone since
             self.ask(replace(query, page=0))
             return
-        for column in self._shown:
-            self.grid.columns[_key(column)].label = self._heading(column)
+        self._grid.show_headings()
         changed = page != self.page or query.page != self._shown_page
-        self._fill(page)
+        self.page = page
+        self._grid.show_page(page)
         if changed:  # what can be done with a row, and which pages there are
             self._shown_page = query.page
             self.refresh_bindings()
@@ -268,7 +197,7 @@ class PagedTable(Actions, Vertical):
             return  # nothing is read yet
         shown = f"page {query.page + 1} of {self.pages} · " if self.pages > 1 else ""
         matching = f" · filter: {query.filter}" if query.filter else ""
-        hidden = len(self._columns) - len(self._shown)
+        hidden = self._grid.left_out
         more = f" · {text.counted(hidden, 'more columns')} where it is wider" if hidden else ""
         self.query_one(".table--foot", Static).update(
             f"{shown}{text.counted(self.page.total, self._what)}{matching}{more}"
@@ -281,97 +210,7 @@ class PagedTable(Actions, Vertical):
         else:
             self.query_one(".table--foot", Static).update(f"✗ {sentence}")
 
-    def _fill(self, page: Page) -> None:
-        grid = self.grid
-        if self._narrow(page):
-            at, scroll = self.pointed, grid.scroll_y
-            self._make_columns()
-            self._fill(page)
-            self._point_at(at, scroll)
-            return
-        keys = [row.key for row in page.rows]
-        cells = [[self._cell(column, row.cells) for column in self._shown] for row in page.rows]
-        heights = [self._height(shown) for shown in cells]
-        same = keys == [key.value for key in grid.rows]
-        if same and heights == [row.height for row in grid.ordered_rows]:
-            # Only what changed is painted.
-            for was, row, shown in zip(self.page.rows, page.rows, cells, strict=True):
-                for column, cell in zip(self._shown, shown, strict=True):
-                    if was.cells.get(column.key) != row.cells.get(column.key):
-                        grid.update_cell(row.key, column.key, cell, update_width=True)
-        else:
-            at, scroll = self.pointed, grid.scroll_y
-            grid.clear()
-            for key, shown, height in zip(keys, cells, heights, strict=True):
-                grid.add_row(*shown, key=key, height=height)
-            self._point_at(at, scroll)
-        # The grid measures only when it is idle, and goes on showing lines of before that; nor does
-        # it measure a heading that has changed.
-        for place, column in enumerate(self._shown):
-            widths = [self._heading(column).cell_len, *(shown[place].cell_len for shown in cells)]
-            self._widths[place] = max(self._widths[place], *widths)
-        self.page = page
-        self._fit()
-
-    def _fit(self) -> None:
-        """Sets the widths of the columns. A number must not be cut off: the column at the edge is
-        hidden if it has numbers and does not fit."""
-        if self._wraps:
-            return  # they have theirs already
-        grid = self.grid
-        room = grid.scrollable_content_region.width
-        widths = list(self._widths)
-        left = 0
-        for place, column in enumerate(self._shown):
-            right = left + widths[place] + 2 * grid.cell_padding
-            if left < room < right:
-                if column.right and place and not grid.scroll_x:
-                    widths[place - 1] += room - left
-                break
-            left = right
-        for measured, width in zip(grid.ordered_columns, widths, strict=True):
-            if measured.content_width != width:
-                measured.content_width = width
-                grid._clear_caches()
-                grid._require_update_dimensions = True
-                grid.refresh()
-
-    def _cell(self, column: TableColumn, cells: Mapping[str, str]) -> Text:
-        value = cells.get(column.key, "")
-        if column.state:
-            return table_badge(self.app, value)
-        if column.sign is not None:
-            return column.sign(value)
-        justify: JustifyMethod = "right" if column.right else "left"
-        return Text(value, justify=justify, no_wrap=not self._wraps)
-
-    def _height(self, cells: Sequence[Text]) -> int:
-        """The lines of the row with these cells."""
-        if not self._room:
-            return 1
-        console = self.app.console
-        pairs = zip(cells, self._room, strict=True)
-        return max(len(cell.wrap(console, room)) if cell.cell_len > room else 1
-                   for cell, room in pairs)  # fmt: skip
-
     # The cursor
-
-    @property
-    def pointed(self) -> str | None:
-        """The key of the row under the cursor."""
-        grid = self.grid
-        if not grid.row_count:
-            return None
-        try:
-            return grid.coordinate_to_cell_key(grid.cursor_coordinate).row_key.value
-        except CellDoesNotExist:
-            return None
-
-    def _point_at(self, key: str | None, scroll: float) -> None:
-        keys = [row.value for row in self.grid.rows]
-        if key in keys:
-            self.grid.move_cursor(row=keys.index(key), scroll=False)
-            self.grid.scroll_to(y=scroll, animate=False)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         event.stop()
@@ -380,7 +219,7 @@ class PagedTable(Actions, Vertical):
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         event.stop()
-        self.refresh_bindings()  # not with every row the same can be done
+        self.refresh_bindings()  # what can be done depends on the row
         if event.row_key.value is not None:
             self.post_message(self.Pointed(self, event.row_key.value))
 
@@ -403,20 +242,20 @@ class PagedTable(Actions, Vertical):
 
     def sort_by(self, key: str) -> None:
         """Sorts by this column; if the table is sorted by it already, in the other direction."""
-        if key not in {column.key for column in self._columns if column.sortable}:
+        if key not in {column.key for column in self.columns if column.sortable}:
             return
         query = self.query_now
         turned = query.sort == key and not query.descending
         self.ask(replace(query, sort=key, descending=turned, page=0))
 
     def action_sort(self) -> None:
-        columns = [column for column in self._columns if column.sortable]
+        columns = [column for column in self.columns if column.sortable]
 
         async def pick() -> None:
             chosen = await self.app.push_screen_wait(
                 PickOne(
                     "Sort by which column? Once more by the same turns the order round.",
-                    [(column.key, self._heading(column).plain) for column in columns],
+                    [(column.key, self._grid.heading(column).plain) for column in columns],
                     self.query_now.sort,
                 )
             )
@@ -450,7 +289,7 @@ class PagedTable(Actions, Vertical):
 
     def copy(self) -> None:
         """Copies the rows of this page, with all columns, as text."""
-        columns = [column for column in self._columns if column.label]
+        columns = [column for column in self.columns if column.label]
         rows = [[row.cells.get(column.key, "") for column in columns] for row in self.page.rows]
         self.app.copy_to_clipboard(as_text([column.label for column in columns], rows))
         are = "is" if len(rows) == 1 else "are"
@@ -461,81 +300,26 @@ class PagedTable(Actions, Vertical):
         self.run_worker(self._export(), group=ASKING, exit_on_error=False)
 
     async def _export(self) -> None:
-        try:
-            self._session.store.must_be_writable()
-        except DiodeError as error:
-            await self.app.push_screen_wait(ErrorDialog(str(error)))
-            return
-        given = await self.app.push_screen_wait(
-            Prompt(
-                f"Write {text.counted(self.page.total, self._what)} to (.csv or .json)",
-                str(Path.cwd() / f"{self._what.replace(' ', '-')}.csv"),
-                check=_check_target,
-                suggest=complete_path,
-            )
-        )
-        if given is None:
-            return
-        target = Path(given).expanduser()
-        if target.exists() and not await self.app.push_screen_wait(
-            Confirm(f"{target} exists already. Replace it?", yes="Replace it")
-        ):
-            return
-        try:
-            count = await self._write(target)
-        except (DiodeError, OSError) as error:
-            await self.app.push_screen_wait(ErrorDialog(f"{target} was not written: {error}"))
-            return
-        are = "is" if count == 1 else "are"
-        self.notify(f"{text.counted(count, self._what)} {are} in {target}.", markup=False)
+        count = 0
 
-    async def _write(self, target: Path) -> int:
+        async def made(target: Path) -> str:
+            nonlocal count
+            records = await self._records()
+            count = len(records)
+            return as_json(records) if target.suffix == ".json" else as_csv(records)
+
+        question = f"Write {text.counted(self.page.total, self._what)} to (.csv or .json)"
+        name = f"{self._what.replace(' ', '-')}.csv"
+        target = await save_as(self, question, name, (".csv", ".json"), made)
+        if target is not None:
+            are = "is" if count == 1 else "are"
+            self.notify(f"{text.counted(count, self._what)} {are} in {target}.", markup=False)
+
+    async def _records(self) -> list[Mapping[str, Any]]:
+        """The records of all rows that the filter matches."""
         query = replace(self.query_now, page=0, rows=MAX_ROWS)
         records: list[Mapping[str, Any]] = []
         while rows := (await self.fetch(query)).rows:
             records.extend(row.record for row in rows)
             query = replace(query, page=query.page + 1)
-        text = as_json(records) if target.suffix == ".json" else as_csv(records)
-        await in_thread(lambda: write_whole(target, text), "export")
-        return len(records)
-
-
-def fitting(
-    columns: Sequence[TableColumn], widths: Sequence[int], room: int
-) -> tuple[TableColumn, ...]:
-    """The columns that fit, in their order; those with the highest rank go first, the last of
-    several of one rank."""
-    left = list(zip(columns, widths, strict=True))
-    while sum(width for _, width in left) > room:
-        rank = max(column.rank for column, _ in left)
-        if rank == 0:
-            break
-        del left[max(place for place, (column, _) in enumerate(left) if column.rank == rank)]
-    return tuple(column for column, _ in left)
-
-
-def shared(wanted: Sequence[int], room: int) -> list[int]:
-    """The widths of columns that want so much: all of it, where there is room; else the widest
-    ones share what the others leave."""
-    given = list(wanted)
-    open_places = sorted(range(len(given)), key=lambda place: given[place])
-    for done, place in enumerate(open_places):
-        fair = max(1, room) // (len(open_places) - done)
-        given[place] = max(1, min(given[place], fair))
-        room -= given[place]
-    return given
-
-
-def _key(column: TableColumn) -> Any:
-    from textual.widgets.data_table import ColumnKey
-
-    return ColumnKey(column.key)
-
-
-def _check_target(given: str) -> str | None:
-    path = Path(given).expanduser()
-    if path.suffix not in (".csv", ".json"):
-        return "The name must end in .csv or .json."
-    if not path.parent.is_dir():
-        return f"There is no folder {path.parent}."
-    return None
+        return records

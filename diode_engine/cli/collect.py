@@ -65,12 +65,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default="max-autotune",
     show_default=True,
     expose_value=False,
-    help="torch.compile's mode whose candidates are timed: both have the same, other modes none.",
+    help="torch.compile's mode whose candidates are timed. Both modes have the same candidates, "
+    "and other modes have none.",
 )
 @click.option(
     "--budget",
     type=click.IntRange(1),
-    help="At most so many candidates for each problem: ATen, decompose_k and the DEFAULT "
+    help="At most this many candidates for each problem: ATen, decompose_k and the DEFAULT "
     "space first, then the model's favourites, random others and the neighbours of the best. "
     "[default: all]",
 )
@@ -78,12 +79,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--whole",
     type=click.IntRange(0),
     default=0,
-    help="Time all candidates of the first so many problems, whatever the budget.",
+    help="Time all candidates of this many problems, the first ones, whatever the budget is.",
 )
 @click.option(
     "--candidates",
     type=_FILE,
-    help='Time these only: a JSON list of {"template": ..., "kwargs": {...}}.',
+    help='Time only the candidates in this file, a JSON list of {"template": ..., "kwargs": '
+    "{...}}.",
 )
 @seed_option()
 @gpus_option("[default: all]")
@@ -108,7 +110,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--compiles",
     type=click.IntRange(0),
-    help="With --direct and --budget: compile at most so many kernels for a problem, besides the "
+    help="With --direct and --budget: compile at most this many kernels for a problem, besides the "
     "DEFAULT space's. After that, only kernels are timed that were compiled for other problems.",
 )
 @click.option(
@@ -209,8 +211,8 @@ def collect(
 
 
 def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
-    """Shows progress: a line for all, one for each GPU or machine of a cluster, and one for
-    failures by reason."""
+    """A function that shows the progress: a line for all problems, one for each GPU (or each
+    machine of a cluster), and one for failures by reason."""
     task = display.add_task("problems", total=problems)
     lines: dict[str, TaskID] = {}
 

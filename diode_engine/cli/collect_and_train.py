@@ -21,7 +21,9 @@ from diode_engine.models.families import ENSEMBLE, trainable
 @click.option("--problems", "--num-shapes", type=click.IntRange(1), default=300, show_default=True,
               help="How many distinct problems to draw.")  # fmt: skip
 @drawn_options
-@click.option("--budget", type=click.IntRange(1), help="At most so many candidates a problem.")
+@click.option(
+    "--budget", type=click.IntRange(1), help="At most this many candidates for each problem."
+)
 @click.option(
     "--family",
     type=click.Choice(trainable()),
@@ -29,11 +31,11 @@ from diode_engine.models.families import ENSEMBLE, trainable
     show_default=True,
     help="What kind of model.",
 )
-@click.option("--name", help="Register it as the next version of this name.")
+@click.option("--name", help="Register the model as the next version of this name.")
 @seed_option("Another seed draws other problems and makes another model.")
-@click.option("--skip-collection", is_flag=True, help="Train on what the store has.")
+@click.option("--skip-collection", is_flag=True, help="Train on the timings in the store.")
 @click.option("--skip-training", is_flag=True, help="Only collect, and judge the present model.")
-@click.option("--skip-validation", is_flag=True, help="Do not judge it.")
+@click.option("--skip-validation", is_flag=True, help="Do not judge the model.")
 @json_anyway_option
 @click.pass_context
 def collect_and_train(

@@ -1,4 +1,5 @@
-"""The server of `diode-engine serve`: textual-serve's server, for those alone who have its address.
+"""The server of `diode-engine serve`: textual-serve's server, but only for people who have its
+address.
 
 Three things are checked of every request, for a page, a file or the websocket:
 
@@ -30,9 +31,9 @@ from yarl import URL
 _EVERYWHERE = ("0.0.0.0", "::")  # compared with, not bound to
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")  # as browsers write it
 _FOREIGN = re.compile(r'<link\b[^>]*href="https?://fonts\.[^>]*>')
-_SECONDS_TO_END = 1  # which the dashboards that are open have, twice
+_SECONDS_TO_END = 1  # for open dashboards, when the server ends; aiohttp waits so long twice
 _NO_TOKEN = (
-    "This is not the whole address: it has a token, another one at each start. Open the address "
+    "This is not the whole address: it has a token, which is new at each start. Open the address "
     "that diode-engine serve has printed.\n"
 )
 _NOT_THIS_HOST = (
@@ -137,8 +138,8 @@ class DashboardServer(Server):
         return response
 
     async def _restrict(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Makes browsers load nothing from other hosts (textual-serve's page has a font from one),
-        show the page inside no other page, and send its address to nobody."""
+        """Forbids browsers to load anything from other hosts (textual-serve's page has a font from
+        one), to show the page inside another page, and to send its address to other servers."""
         policy = "default-src 'none'"
         if response.status != web.HTTPForbidden.status_code:
             # 'self' too, since these rules have no form for an IPv6 address.
@@ -155,7 +156,7 @@ class DashboardServer(Server):
 
 
 def _host(request: web.Request) -> str | None:
-    """The Host that a request gives, if it gives one."""
+    """The Host of a request; None where it has none, or several."""
     given = request.headers.getall("Host", ())
     return given[0].lower() if len(given) == 1 else None
 

@@ -25,7 +25,7 @@ _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, typ
     metavar="FILE",
     required=True,
     type=click.Path(),
-    help="Where to, replaced if it is there; the suffix says how, as for `data export`.",
+    help="The file to write, replaced if it exists; its suffix says how, as for `data export`.",
 )
 @json_anyway_option
 def merge(files: tuple[str, ...], output: str) -> None:

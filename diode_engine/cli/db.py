@@ -25,8 +25,8 @@ def db() -> None:
 def upgrade(store: Location, as_json: bool) -> None:
     """Bring the store to this Diode's schema, as opening it for writing does.
 
-    A file as it was stays beside it, in one that ends in .bak. On a server all happens in one
-    transaction.
+    A copy of a store in a file, as it was before, stays beside it; its name ends in .bak. On a
+    server everything happens in one transaction.
     """
     from diode_engine.store import maintenance
 
@@ -42,7 +42,7 @@ def upgrade(store: Location, as_json: bool) -> None:
 @db.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @store_option
-@click.option("--replace", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--replace", is_flag=True, help="Replace FILE if it exists.")
 @as_json_option
 def backup(file: Path, store: Location, replace: bool, as_json: bool) -> None:
     """Copy the store to FILE, whole or not at all, also while others write to it.
@@ -89,9 +89,9 @@ def copy(source: Location, target: Location, as_json: bool) -> None:
 def check(store: Location, as_json: bool) -> int:
     """Read the whole store and say whether it is sound; exit code 1 if not.
 
-    It is sound where its pages (of a file) and references are whole, every problem, candidate and
-    environment fits its key, the timings are those that were written, and what is kept beside
-    them (counts, the fastest of each problem) is what they say.
+    In a sound store, the pages (of a file) and references are whole; every problem, candidate and
+    environment fits its key; the timings are those that were written; and what is computed from
+    them and stored too (counts, the fastest candidate of each problem) is right.
     """
     from diode_engine.store import soundness
 
@@ -109,8 +109,9 @@ def check(store: Location, as_json: bool) -> int:
         )
     elif found.revision != found.newest:
         diagnostics.note(
-            f"`diode-engine db upgrade` brings it to schema {found.newest}, whose checksums a "
-            "check looks at too; of an earlier one it sees the pages and the references only."
+            "In a store of an earlier schema only the pages and references are checked. "
+            f"`diode-engine db upgrade` brings it to schema {found.newest}, which has checksums "
+            "that are checked too."
         )
     return ExitCode.FAILURE if found.problems else ExitCode.OK
 
@@ -119,7 +120,8 @@ def check(store: Location, as_json: bool) -> int:
 @store_option
 @as_json_option
 def vacuum(store: Location, as_json: bool) -> None:
-    """Give the space of what was deleted back; needs as much room again while it works."""
+    """Give back the space of what was deleted. While it works, it needs as much free space as the
+    store takes."""
     from diode_engine.store import maintenance
 
     before, after = maintenance.vacuum(store)

@@ -23,24 +23,29 @@ if TYPE_CHECKING:
 
 
 class Health(StrEnum):
+    """The result of a check."""
+
     WORKS = "works"
-    OFF = "off"  # as it is meant to be here: nothing asks for it, or nothing could use it
+    OFF = "off"  # not there, and that is no fault: it is optional, or could not be used here
     BROKEN = "broken"
 
 
 @dataclass(frozen=True)
 class Check:
-    what: str
+    """One line of the command's output."""
+
+    what: str  # was checked
     state: Health
-    why: str
+    why: str  # or, where it works, what there is
 
 
-# What comes with an extra: the module that tells, and the words to install it.
+# Optional parts: the name, the module that must be there, the extra that installs it, and what it
+# is for.
 _EXTRAS = (
     ("dashboard", "textual", "app", "diode-tui"),
     ("dashboard in a browser", "textual_serve", "serve", "diode-engine serve"),
     ("figures", "matplotlib", "figures", "validate --figure"),
-    ("nvMatmulHeuristics", "nvMatmulHeuristics", "baselines", "it beside the model in validate"),
+    ("nvMatmulHeuristics", "nvMatmulHeuristics", "baselines", "its choices in validate's report"),
 )
 
 
@@ -50,7 +55,7 @@ _EXTRAS = (
 def doctor(store: Location, as_json: bool) -> int:
     """Say what works on this machine, what does not, and why; exit code 1 if something is
     broken."""
-    diagnostics.configure(-1)  # what the log would warn of is among the checks
+    diagnostics.configure(-1)  # the checks report what the log would warn of
     checks = list(_checks(store))
     if as_json:
         click.echo(json.dumps([asdict(check) for check in checks]))

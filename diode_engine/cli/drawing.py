@@ -22,7 +22,7 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class DrawnProblems:
-    """What was asked for: the sources by name, and which of their problems are taken."""
+    """The options' values: the sources by name, and which of their problems are taken."""
 
     sources: tuple[str, ...]
     ops: str
@@ -32,7 +32,7 @@ class DrawnProblems:
     max_size: int | None
 
     def wanted(self) -> Wanted:
-        """Raises CollectionError for an unknown name."""
+        """The condition for problems to be taken. Raises CollectionError for an unknown name."""
         from diode_engine.problems.sources import Wanted
 
         return Wanted(
@@ -65,9 +65,10 @@ _OPTIONS = (
         "sources",
         metavar="NAME[:PARAMETER=VALUE,...]",
         multiple=True,
-        help=f"Where problems are drawn from, one of {', '.join(SOURCES)}; may be repeated, in "
-        "equal shares. Lists have slashes: grid:m=1/64,n=4096,k=4096 or "
-        "transformers:models=llama-3-8b/qwen2-7b. [default: a mix of the first four]",
+        help=f"Where problems are drawn from, one of {', '.join(SOURCES)}; may be repeated, then "
+        "each source has an equal share. The values in a list are separated by slashes: "
+        "grid:m=1/64,n=4096,k=4096 or transformers:models=llama-3-8b/qwen2-7b. [default: a mix of "
+        "the first four]",
     ),
     click.option("--log-normal", is_flag=True, help="The same as --source log-normal."),
     click.option("--power-of-two", is_flag=True, help="The same as --source powers."),
@@ -76,14 +77,18 @@ _OPTIONS = (
         "--dtypes",
         metavar="TYPE,...",
         default="",
-        help="Only of these: bf16, fp16, fp32, tf32, e4m3, e5m2, int8.",
+        help="Only problems of these types: bf16, fp16, fp32, tf32, e4m3, e5m2, int8.",
     ),
     click.option(
         "--layouts",
         metavar="A/B,...",
         default="",
-        help="Only of these operands: row/row, row/col, ...",
+        help="Only problems whose operands have these layouts: row/row, row/col, ...",
     ),
-    click.option("--min-size", type=click.IntRange(1), help="Only with M, N and K from this on."),
-    click.option("--max-size", type=click.IntRange(1), help="Only with M, N and K up to this."),
+    click.option(
+        "--min-size", type=click.IntRange(1), help="Only problems with M, N and K of at least this."
+    ),
+    click.option(
+        "--max-size", type=click.IntRange(1), help="Only problems with M, N and K of at most this."
+    ),
 )

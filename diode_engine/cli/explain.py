@@ -29,9 +29,9 @@ TYPES = {
 }  # fmt: skip
 LAYOUTS = ("row/row", "row/col", "col/row", "col/col")
 METHOD = (
-    "Exact Shapley values over the orders in which the groups of features go over from the one "
-    "candidate's values to the other's (baseline Shapley: Sundararajan and Najmi, ICML 2020); the "
-    "factors multiply to the ratio of the two predicted times."
+    "Exact Shapley values over all orders in which the groups of features can change from one "
+    "candidate's values to the other's (baseline Shapley: Sundararajan and Najmi, ICML 2020). The "
+    "product of the factors is the ratio of the two predicted times."
 )
 _SIZE = click.IntRange(1)
 _SURE = 0.9
@@ -42,58 +42,63 @@ _SURE = 0.9
 @click.argument("m", type=_SIZE)
 @click.argument("n", type=_SIZE)
 @click.argument("k", type=_SIZE)
-@click.option("--batch", type=_SIZE, default=1, help="Of an op that has a batch, such as bmm.")
+@click.option(
+    "--batch", type=_SIZE, default=1, help="The batch, for an op that has one, such as bmm."
+)
 @click.option(
     "--dtype",
     type=click.Choice(tuple(TYPES)),
     default="bf16",
     show_default=True,
-    help="Of the operands, and where they have 16 bits or more of the result; tf32 is float32 that "
-    "may be computed in TF32.",
+    help="The type of the operands and, where it has 16 bits or more, of the result; tf32 is "
+    "float32 that may be computed in TF32.",
 )
 @click.option(
     "--layouts",
     type=click.Choice(LAYOUTS),
-    help="Of the operands; a Linear layer's are row/col. [default: row/row, or what the op asks]",
+    help="The layouts of the operands; a Linear layer has row/col. [default: row/row, or what the "
+    "op needs]",
 )
 @click.option(
     "--with",
     "attributes",
     metavar="NAME=VALUE",
     multiple=True,
-    help="What only problems of this op have, as scaling=row; may be repeated.",
+    help="An attribute that only problems of this op have, such as scaling=row; may be repeated.",
 )
 @click.option(
     "--bias",
     type=click.Choice(("scalar", "vector", "column", "matrix")),
-    help="Of an op that has one. [default: the op's usual one, such as a vector for addmm]",
+    help="The bias, for an op that has one. [default: the op's own, such as a vector for addmm]",
 )
 @model_option("the one for the GPU")
 @click.option(
     "--hardware",
     metavar="NAME",
-    help="The GPU it would run on. [default: this machine's, else the only one that models are "
-    "for]",
+    help="The GPU to choose for. [default: this machine's, else the only one that models are for]",
 )
 @click.option(
     "--torch",
     metavar="VERSION",
     default="",
-    help="Of this torch's candidates. [default: the newest one that Diode knows]",
+    help="Rank the candidates that this version of torch offers. [default: the newest version that "
+    "Diode knows]",
 )
-@click.option("--top", type=_SIZE, default=5, show_default=True, help="How many to list.")
+@click.option(
+    "--top", type=_SIZE, default=5, show_default=True, help="How many candidates to list."
+)
 @as_json_option
 def explain(
     op: str, m: int, n: int, k: int, batch: int, dtype: str, layouts: str | None,
     attributes: tuple[str, ...], bias: str | None, reference: str | None, hardware: str | None,
     torch: str, top: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Why a model takes the kernel that it takes for OP of sizes M, N and K.
+    """Explain which kernel a model takes for OP of sizes M, N and K, and why.
 
     All candidates of max-autotune's EXHAUSTIVE space that the device can launch are ranked, as at
-    compile time. The first is compared with the best of the library's kernels (or, if it is one of
-    these, with the best of Triton's): how much each group of features adds to the difference, what
-    each kernel needs of the device, and how sure the model is.
+    compile time. The first one is compared with the best of the library's kernels (or, if it is one
+    of these, with the best of Triton's): how much each group of features adds to the difference,
+    and what each kernel needs of the device. The command also says how sure the model is.
     """
     from diode_engine.core.problem import Problem
 
@@ -115,7 +120,7 @@ def _attributes(op: str, given: tuple[str, ...]) -> dict[str, Any]:
         name, _, text = each.partition("=")
         if name not in known:
             names = ", ".join(known) or "none"
-            raise click.UsageError(f"{op} has no {name!r} of its own; it has {names}.")
+            raise click.UsageError(f"{op} has no attribute {name!r}; it has: {names}.")
         found[name] = next((v for v in known[name].values if str(v).lower() == text.lower()), text)
     return found
 
@@ -259,13 +264,13 @@ def _text(found: Mapping[str, Any]) -> str:
         bound = "compute" if roof["compute_bound"] else "memory"
         head.append(
             f"At best {roof['time_us']:.3g} µs by the roofline: {bound}-bound, "
-            f"{roof['intensity']:.0f} operations a byte."
+            f"{roof['intensity']:.0f} operations per byte."
         )
     head.append(f"{found['launchable']:,} of {found['candidates']:,} candidates can be launched.")
     if found["confidence"] is not None:
         head.append(
             f"The first is within 5 % of the best with a probability of {found['confidence']:.2f}; "
-            f"{found['to_time']} to time for {_SURE:.2f}."
+            f"to reach {_SURE:.2f}, time the first {found['to_time']}."
         )
 
     head.append(f"A compile takes {name(found['taken'])} ({found['taken']['why']}).")
@@ -300,15 +305,15 @@ def _resources_text(needed: Sequence[Mapping[str, Any]]) -> str:
     from diode_engine.validation.text import aligned
 
     says = {
-        "tiles": "tiles", "waves": "waves", "fill": "filled of tiles and waves",
-        "shared_bytes": "shared memory, bytes", "registers": "registers a thread, at least",
-        "blocks": "blocks a multiprocessor",
+        "tiles": "tiles", "waves": "waves", "fill": "useful share of tiles and waves",
+        "shared_bytes": "shared memory, bytes", "registers": "registers per thread, at least",
+        "blocks": "blocks per multiprocessor",
     }  # fmt: skip
     rows = [[words, *(f"{each[key]:.4g}" for each in needed)] for key, words in says.items()]
     rows += [
         [f"{limit}, µs", *(f"{each['limits_us'][limit]:.3g}" for each in needed)]
         for limit in needed[0]["limits_us"]
     ]
-    return "By the features' arithmetic (of a library, a guess):\n" + aligned(
+    return "By the formulas of the features (for a library's kernel, a guess):\n" + aligned(
         ["", "the first", "the other"], rows
     )

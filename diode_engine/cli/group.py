@@ -26,7 +26,7 @@ class CommandEntry:
     help: str
 
     def load(self, name: str) -> click.Command:
-        """Raises ClickException where something that the command needs is not installed."""
+        """The command. Raises ClickException where a module that it needs is not installed."""
         module, _, attribute = self.target.partition(":")
         try:
             loaded = getattr(importlib.import_module(module), attribute)
@@ -42,7 +42,7 @@ COMMANDS = {
         "diode_engine.cli.collect:collect", "Time Inductor's candidates on GPUs."
     ),
     "collect-shapeset": CommandEntry(
-        "diode_engine.cli.shapesets:collect_shapeset", "The same on the problems of a file."
+        "diode_engine.cli.shapesets:collect_shapeset", "Time candidates on the problems of a file."
     ),
     "create-validation": CommandEntry(
         "diode_engine.cli.shapesets:create_validation",
@@ -81,7 +81,7 @@ COMMANDS = {
         "diode_engine.cli.predict:predict", "Predict the time of every candidate in a file."
     ),
     "explain": CommandEntry(
-        "diode_engine.cli.explain:explain", "Why a model takes the kernel that it takes."
+        "diode_engine.cli.explain:explain", "Explain which kernel a model takes, and why."
     ),
     "export-lookup-table": CommandEntry(
         "diode_engine.cli.lookup_table:export_lookup_table",
@@ -109,7 +109,7 @@ COMMANDS = {
 
 
 class _Commands(MutableMapping[str, click.Command]):
-    """The table as click wants it; taking a command out imports its module."""
+    """The table in the form that click wants; looking a command up imports its module."""
 
     def __getitem__(self, name: str) -> click.Command:
         return COMMANDS[name].load(name)
@@ -130,7 +130,8 @@ class _Commands(MutableMapping[str, click.Command]):
 class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         result = super().invoke(ctx)
-        sys.stdout.flush()  # here click is quiet about a reader that has gone; at exit nobody is
+        # If the reader of stdout has gone, click ends silently here; at exit Python would complain.
+        sys.stdout.flush()
         return result
 
     def resolve_command(
@@ -194,10 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Raises SystemExit(1), silently, where the reader of stdout has gone (`| head`)."""
     interrupts.install()
-    if sys.stdout is None:  # the next file to be opened would have its number
-        diagnostics.error("There is no stdout; send it to /dev/null where it is not wanted.")
+    if sys.stdout is None:  # the next file that is opened would get its number, and the output
+        diagnostics.error("There is no stdout; redirect it to /dev/null if you do not want it.")
         return ExitCode.FAILURE
-    if isinstance(sys.stdout, io.TextIOWrapper):  # "?" for what a terminal has no letter for
+    if isinstance(sys.stdout, io.TextIOWrapper):  # "?" for a letter that a terminal does not have
         sys.stdout.reconfigure(errors="replace")
     args = list(sys.argv[1:] if arguments is None else arguments)
     state = {"debug": False}

@@ -78,8 +78,8 @@ def to_judge(
             diagnostics.warn(f"It is not known whether {model.reference} has seen these problems.")
         elif everything:
             diagnostics.warn(
-                f"{model.reference} was trained on the held-out problems too: these figures are "
-                "not those of problems that it has not seen; its notes tell those."
+                f"{model.reference} was trained on the held-out problems too: these figures say "
+                "nothing about problems that it has not seen. Its notes have figures that do."
             )
     diagnostics.note(f"Judging {model.reference} on {len(table)} timings ...")
     return model, table, seen

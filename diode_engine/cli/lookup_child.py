@@ -2,8 +2,8 @@
 
     python -m diode_engine.cli.lookup_child
 
-is asked {"model": folder, "hardware": {...}, "problems": [...], "top": 1} and answers one line a
-problem: its entries of the table, by their keys.
+is asked {"model": folder, "hardware": {...}, "problems": [...], "top": 1} and answers with one line
+for each problem: its entries of the table, by their keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from diode_engine.models.predictor import Predictor
 
 
 def entries(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Pretends, for the rest of the process, that the GPU is in this machine."""
+    """The entries of each problem. Until it ends, this process pretends that the GPU is in this
+    machine."""
     from diode_engine.inductor import without_gpu  # brings torch
 
     without_gpu.pretend(Hardware.from_dict(question["hardware"]))

@@ -33,10 +33,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "files",
     type=_FILE,
     multiple=True,
-    help="For the problems of this shapeset (as capture writes it) or dataset; may be repeated.",
+    help="Choose for the problems of this shapeset (as capture writes it) or dataset; may be "
+    "repeated.",
 )
 @store_option
-@click.option("--query", help="For the store's problems that this filter query finds.")
+@click.option("--query", help="Choose for the store's problems that this filter query finds.")
 @model_option("the one for the GPU")
 @click.option(
     "--hardware",
@@ -86,7 +87,9 @@ def export_lookup_table(
     table, unknown, twofold = _table(_answers(question, len(problems)))
     _write(table, file)
     if unknown:
-        diagnostics.warn(f"Of {unknown} problems the model can say nothing: Inductor chooses.")
+        diagnostics.warn(
+            f"The model has no prediction for {unknown} problems; Inductor chooses for them."
+        )
     if twofold:
         diagnostics.warn(
             f"{twofold} keys stand for problems with and without TF32, which Inductor's key "

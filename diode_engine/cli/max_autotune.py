@@ -34,7 +34,7 @@ from diode_engine.location import Location
     multiple=True,
     default=(1, 3, 5, 10),
     show_default=True,
-    help="The best of the model's first N; may be repeated.",
+    help="Compare the best of the model's first N kernels; may be repeated.",
 )
 @as_json_option
 def validate_max_autotune(

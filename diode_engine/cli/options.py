@@ -68,10 +68,10 @@ def _store(_ctx: click.Context, _param: click.Parameter, given: Location | None)
     return given or paths.store_location()
 
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Write it as JSON.")
-# So that a script can ask every command for it.
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
+# Every command accepts --json, so that a script can always give it.
 json_anyway_option = click.option(
-    "--json", is_flag=True, expose_value=False, help="What it writes is JSON anyway."
+    "--json", is_flag=True, expose_value=False, help="Changes nothing: the result is always JSON."
 )
 
 
@@ -140,8 +140,9 @@ def check_cluster(ray: str | None, accelerator: str | None, gpus: Sequence[int])
 
 @contextlib.contextmanager
 def fits_on(address: str | None) -> Iterator[FitExecutor | None]:
-    """What makes fits on the cluster; where no address is given, on the cores of this machine, and
-    None where that is one. Raises TrainingError where there is no such cluster, or no Ray."""
+    """The executor that makes fits on the cluster; where no address is given, on the cores of this
+    machine, or None where there is only one core. Raises TrainingError where there is no such
+    cluster, or Ray is not installed."""
     if address is None:
         from diode_engine.collect.local import cores
         from diode_engine.training.process_fits import ProcessFits

@@ -11,7 +11,7 @@ from diode_engine.atomic import write_whole
 
 def write_output(path: Path, text: str, *, kept: str = "") -> None:
     """Writes the file whole or not at all. Raises ClickException where it cannot be written; `kept`
-    is a sentence that says where the text is all the same."""
+    is a sentence for the message that says where else the text is."""
     try:
         write_whole(path, text)
     except OSError as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from diode_engine.models.predictor import Predictor
     from diode_engine.store import Group
 
-_ROWS = 1 << 15  # predicted at once, so that the first lines come while the rest is computed
+_ROWS = 1 << 15  # predicted at a time, so that the first lines come while the rest is computed
 
 
 @click.command()

@@ -38,10 +38,10 @@ AXES = ("b", "m", "n", "k")
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 
 rows_option = click.option(
-    "--rows", type=click.IntRange(1, 500), default=20, show_default=True, help="So many a page."
+    "--rows", type=click.IntRange(1, 500), default=20, show_default=True, help="Rows on a page."
 )
 page_option = click.option(
-    "--page", type=click.IntRange(1), default=1, show_default=True, help="Which page."
+    "--page", type=click.IntRange(1), default=1, show_default=True, help="The page to show."
 )
 
 
@@ -49,7 +49,11 @@ page_option = click.option(
 @query_argument
 @store_option
 @click.option(
-    "--sort", type=click.Choice(SORTS), default="problem", show_default=True, help="By what."
+    "--sort",
+    type=click.Choice(SORTS),
+    default="problem",
+    show_default=True,
+    help="The column to sort by.",
 )
 @click.option("--descending", is_flag=True, help="The largest first.")
 @page_option
@@ -61,8 +65,8 @@ def problems(
     """List the problems, with the best of their candidates and how well ATen does.
 
     QUERY is terms that must all hold, such as: op:mm,addmm dtype:bf16 'm<=64' 'k%8!=0' n:64..512
-    tf32:yes layout:row/col model:llama-7b gpu:h200 'efficiency<0.8' -bias:none. After a mistake in
-    it the fields are listed. Quote < and > for the shell.
+    tf32:yes layout:row/col model:llama-7b gpu:h200 'efficiency<0.8' -bias:none. The message on a
+    mistake in it lists the fields. Quote < and > for the shell.
     """
     from diode_engine.store import query as ask
 
@@ -160,10 +164,14 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
     type=click.Choice(AXES),
     default="n",
     show_default=True,
-    help="What grows rightwards.",
+    help="The size that grows to the right.",
 )
 @click.option(
-    "--down", type=click.Choice(AXES), default="m", show_default=True, help="What grows downwards."
+    "--down",
+    type=click.Choice(AXES),
+    default="m",
+    show_default=True,
+    help="The size that grows downwards.",
 )
 @form_options
 def map_(query: str, store: Location, across: str, down: str, form: str) -> None:

@@ -40,7 +40,7 @@ def form_options(command: F) -> F:
     """Adds --json and --csv; the command gets `form: str`: text, json or csv."""
     for form in ("csv", "json"):
         command = click.option(
-            f"--{form}", "form", flag_value=form, help=f"Write it as {form.upper()}."
+            f"--{form}", "form", flag_value=form, help=f"Write the result as {form.upper()}."
         )(command)
     return click.option("--text", "form", flag_value="text", default="text", hidden=True)(command)
 
@@ -58,6 +58,7 @@ class TextColumn:
 
     @property
     def width(self) -> int:
+        """The number of characters of the widest cell or the name."""
         return max(map(len, (self.name, *self.cells)))
 
 

@@ -54,18 +54,16 @@ def runs() -> None:
     help="Only the runs in this state; may be repeated.",
 )
 @click.option(
-    "--rows", type=click.IntRange(1, 500), default=500, show_default=True, help="At most so many."
+    "--rows", type=click.IntRange(1, 500), default=500, show_default=True, help="At most this many."
 )
-@click.option(
-    "--before", metavar="RUN", type=click.IntRange(1), help="Only earlier runs than this."
-)
+@click.option("--before", metavar="RUN", type=click.IntRange(1), help="Only runs before this one.")
 def list_(
     query: str, store: Location, form: str, states: tuple[str, ...], rows: int, before: int | None
 ) -> None:
     """List the runs, the last one first.
 
     QUERY is terms that must all hold, such as: state:failed,dead kind:train tag:paper
-    'problems>100' 'started>2026-11-01' -gpu:a100. After a mistake in it the fields are listed.
+    'problems>100' 'started>2026-11-01' -gpu:a100. The message on a mistake in it lists the fields.
     Quote < and > for the shell.
     """
     from diode_engine.runs import find
@@ -180,9 +178,9 @@ def _last_lines(log: Path) -> list[str]:
 @store_option
 @as_json_option
 def follow(run: int, store: Location, as_json: bool) -> int:
-    """Follow a run until it ends: its log goes to stdout, its progress to stderr. As JSON: what
-    `runs show` writes, in a line each time that it changes. Ctrl-C ends the following, not the run.
-    The exit code is 0 where the run is done."""
+    """Follow a run until it ends: its log goes to stdout, its progress to stderr. With --json, a
+    line as `runs show --json` writes it goes to stdout each time that something changes. Ctrl-C
+    ends this command, not the run. The exit code is 0 if the run is done."""
     from diode_engine.runs import follow as ticks
 
     said, known = None, None
@@ -208,8 +206,8 @@ def follow(run: int, store: Location, as_json: bool) -> int:
 @store_option
 @as_json_option
 def cancel(run: int, store: Location, as_json: bool) -> int:
-    """Stop a run. It is asked to stop; if it has not after ten seconds it is terminated, and if
-    that does not end it, killed. What it has written to the store stays."""
+    """Stop a run. It is asked to stop. If it has not stopped after ten seconds, it is terminated,
+    and if that does not end it, killed. What it has written to the store stays."""
     from diode_engine.runs import cancel as stop
 
     with existing(store) as opened:
@@ -220,7 +218,7 @@ def cancel(run: int, store: Location, as_json: bool) -> int:
     if status.state.ended:
         return ExitCode.OK
     diagnostics.warn(
-        f"Run {run} was asked to stop and has not yet; it cannot be reached from here."
+        f"Run {run} was asked to stop and has not stopped yet; it cannot be reached from here."
     )
     return ExitCode.FAILURE
 
@@ -230,7 +228,7 @@ def cancel(run: int, store: Location, as_json: bool) -> int:
 @store_option
 @as_json_option
 def resume(run: int, store: Location, as_json: bool) -> None:
-    """Start a run that failed, died or was cancelled again, in a process of its own. It continues
+    """Start again a run that failed, died or was cancelled, in a process of its own. It continues
     where it was: see docs/runs.md. The number of the new run goes to stdout."""
     from diode_engine.runs import resume as start_again
 

@@ -37,11 +37,11 @@ def _check_url(_ctx: click.Context, _param: click.Parameter, given: str | None) 
 @click.option("--read-only", is_flag=True, help="Serve a dashboard that cannot change anything.")
 @click.option("--host", default="localhost", show_default=True, help="The address to serve at.")
 @click.option(
-    "--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Its port."
+    "--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="The port."
 )
 @click.option(
     "--public-url", metavar="URL", callback=_check_url,
-    help="Its address behind a proxy, which must pass on the path and the Origin.",
+    help="The dashboard's address behind a proxy. The proxy must pass on the path and the Origin.",
 )  # fmt: skip
 def serve(store: Location, read_only: bool, host: str, port: int, public_url: str | None) -> None:
     """Show the dashboard, diode-tui, in a browser, until Ctrl-C.
@@ -61,7 +61,7 @@ def serve(store: Location, read_only: bool, host: str, port: int, public_url: st
     if host not in _HERE:
         diagnostics.warn(
             f"Others can reach {host}:{port}. Whoever gets hold of the address can use this "
-            "dashboard" + (", to look only." if read_only else ", and start and stop runs by it.")
+            "dashboard" + (", but change nothing." if read_only else ", and start and stop runs.")
         )
     # -P: else Python would import modules from the current folder, which may be somebody else's.
     words = [sys.executable, "-P", "-m", "diode_app", "--store", str(store.absolute())]

@@ -33,23 +33,23 @@ from diode_engine.location import is_url
 ENVIRONMENT = "DIODE"  # the beginning of the variables
 HERE = "diode.toml"
 
-# Options that the file in the current directory cannot set, of whatever command; nor a store on a
-# server, which would be told who the user is, and perhaps their password.
+# Options of any command that the file in the current directory cannot set. Neither can it set a
+# store on a server, because Diode would tell that server the user's name, and perhaps a password.
 USER_ONLY = frozenset(
     {
-        "host", "port", "public-url", "read-only",  # who can use the dashboard that is served
-        "output", "o", "figure", "replace",  # which file is written, and over what
+        "host", "port", "public-url", "read-only",  # who can use the dashboard
+        "output", "o", "figure", "replace",  # which file is written or replaced
         "yes", "remove", "with-aliases",  # what is deleted
-        "default", "force", "index",  # which model is taken, and from where one comes
-        "ray",  # which machines are connected to, whose answers are unpickled
+        "default", "force", "index",  # which model is taken, and from where it is downloaded
+        "ray",  # which machines are connected to: their answers are unpickled
     }
 )  # fmt: skip
 
 
 def read(command: str) -> dict[str, Any]:
-    """What the files say; the later file counts. Settings that the current directory's file must
-    not have are left out, with a warning where they are of this command. Raises UsageError where a
-    file is malformed."""
+    """The settings in the files; those of the later file count. Settings that the current
+    directory's file must not have are left out, with a warning if they are this command's. Raises
+    UsageError where a file is malformed."""
     said: dict[str, Any] = {}
     for path in (paths.config_path(), Path(HERE)):
         try:
@@ -109,7 +109,7 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
                 f"In the settings, [{name.replace(' ', '.')}] has {show(option)}, which is no "
                 f"option of `diode-engine {name}`."
             )
-    # click knows the variables by the names that parameters have in Python alone.
+    # click itself only knows variables named after the parameters' names in Python.
     for option, parameter in options.items():
         words = f"{ENVIRONMENT}_{name}_{option}"
         given = os.environ.get(words.replace(" ", "_").replace("-", "_").upper())

@@ -60,7 +60,7 @@ collect_shapeset = click.Command(
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="How many.",
+    help="How many problems to write.",
 )
 @drawn_options
 @seed_option(default=1)
@@ -118,5 +118,6 @@ def _unknown(
 
 
 def _sizes(p: Problem) -> tuple[Any, ...]:
-    """What two problems have in common that say the same about kernels."""
+    """The fields of a problem that matter for kernels. Problems that are equal in these count as
+    the same."""
     return (p.op, p.B, p.M, p.N, p.K, p.dtype, p.allow_tf32, p.a.layout, p.b.layout)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from diode_engine.training.train import Trained
 
 _COUNT = click.IntRange(1)
-# torch-diode's names of its models: the family, and how many times the usual layers.
+# torch-diode's names of its models: the family, and how many times the default number of layers.
 _TYPES = {"base": ("network", 1), "deep": ("network", 2), "boosted": ("trees", 1)}
 _RATE = click.FloatRange(0, min_open=True)
 
@@ -48,21 +48,21 @@ _RATE = click.FloatRange(0, min_open=True)
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     multiple=True,
-    help="Learn from this file's timings instead of the store's, which keeps the run alone; may be "
-    "repeated.",
+    help="Learn from this file's timings instead of the store's (the store only keeps the run); "
+    "may be repeated.",
 )
 @click.option(
     "--data-dir",
     metavar="FOLDER",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The same with all dataset files of this folder and those below it.",
+    help="The same with all dataset files in this folder and its subfolders.",
 )
 @click.option(
     "--file-extensions",
     metavar="NAME,...",
     default="",
-    help="With --data-dir: only files that end in these, as json,msgpack. [default: all that a "
-    "dataset can have]",
+    help="With --data-dir: only files with these suffixes, such as json,msgpack. [default: all "
+    "suffixes of datasets]",
 )
 @click.option(
     "--hardware",
@@ -75,27 +75,29 @@ _RATE = click.FloatRange(0, min_open=True)
     type=click.Choice(trainable()),
     default=ENSEMBLE,
     show_default=True,
-    help="What kind of model: an ensemble is trees and three networks; distilled a small network "
-    "that learns from an ensemble, answers in a millisecond and needs neither torch nor XGBoost.",
+    help="What kind of model. An ensemble is trees and three networks; distilled is a small "
+    "network that learns from an ensemble, answers in a millisecond and needs neither torch nor "
+    "XGBoost.",
 )
 @click.option(
     "--model-type",
     type=click.Choice(tuple(_TYPES)),
-    help="The family by another name: base a network, deep one of twice the layers, boosted trees.",
+    help="Another name of the family: base is a network, deep a network with twice the layers, and "
+    "boosted is trees.",
 )
 @click.option(
     "--fine-tune",
     metavar="MODEL",
-    help="Tune this model to the timings instead of making a new one: what it predicts for "
-    "other problems it keeps. The result is of the family distilled.",
+    help="Tune this model to the timings instead of making a new one. Its predictions for other "
+    "problems are kept as far as possible. The result is of the family distilled.",
 )
 @click.option(
     "--resume",
     is_flag=True,
-    help="Go on with the store's last training, which was cut short, with its options.",
+    help="Continue the store's last training, which was interrupted, with the options that it had.",
 )
 @click.option(
-    "--name", help="Register it as the next version of this name. [default: the family's]"
+    "--name", help="Register it as the next version of this name. [default: the family's name]"
 )
 @click.option(
     "--default", is_flag=True, help="Make it the model that is taken for its hardware from now on."
@@ -103,7 +105,7 @@ _RATE = click.FloatRange(0, min_open=True)
 @click.option(
     "--features",
     type=click.Choice([str(version) for version in SETS]),
-    help="The version of the features that it sees; a model that is tuned keeps its own. "
+    help="The version of the features that the model uses; a model that is tuned keeps its own. "
     f"[default: {VERSION}]",
 )
 @seed_option("Another seed makes another model.")
@@ -112,33 +114,44 @@ _RATE = click.FloatRange(0, min_open=True)
     "everything",
     is_flag=True,
     help="Train on the held-out problems too, for a model that is shipped; the metrics are then "
-    "those of a model made the same way without them.",
+    "those of a model that was made in the same way without them.",
 )
 @click.option(
     "--search",
     "trials",
     metavar="N",
     type=_COUNT,
-    help="First search for better settings in N trials on folds of the training problems; asked "
-    "again, it goes on after those that are done.",
+    help="First search for better settings in N trials on folds of the training problems. The same "
+    "command continues after the trials that are done.",
 )
 @ray_option("The fits of a search, of members and of the confidence are made")
-@click.option("--hidden", "--hidden-dim", type=_COUNT, help="Networks: width of a layer.")
+@click.option("--hidden", "--hidden-dim", type=_COUNT, help="Networks: the width of a layer.")
 @click.option(
-    "--layers", "--num-layers", type=click.IntRange(1, 8), help="Networks: hidden layers."
+    "--layers",
+    "--num-layers",
+    type=click.IntRange(1, 8),
+    help="Networks: the number of hidden layers.",
 )
-@click.option("--epochs", "--num-epochs", type=_COUNT, help="Networks: epochs at most.")
-@click.option("--batch-size", type=_COUNT, help="Networks: candidates a step.")
+@click.option(
+    "--epochs", "--num-epochs", type=_COUNT, help="Networks: the largest number of epochs."
+)
+@click.option("--batch-size", type=_COUNT, help="Networks: candidates per step.")
 @click.option("--learning-rate", type=_RATE, help="Networks: the largest one of the schedule.")
-@click.option("--weight-decay", type=click.FloatRange(0), help="Networks: AdamW's.")
-@click.option("--patience", type=_COUNT, help="Networks: epochs without a better one, at most.")
+@click.option(
+    "--weight-decay", type=click.FloatRange(0), help="Networks: the weight decay of AdamW."
+)
+@click.option(
+    "--patience",
+    type=_COUNT,
+    help="Networks: the fit ends after this many epochs without a better one.",
+)
 @click.option(
     "--ranking",
     type=click.Choice(("none", "listwise", "regret", "pairwise")),
-    help="Networks: the loss within a problem, beside that of the times.",
+    help="Networks: the ranking loss within a problem, which is added to that of the times.",
 )
-@click.option("--rounds", type=_COUNT, help="Trees: rounds at most.")
-@click.option("--depth", type=click.IntRange(1, 16), help="Trees: depth at most.")
+@click.option("--rounds", type=_COUNT, help="Trees: the largest number of rounds.")
+@click.option("--depth", type=click.IntRange(1, 16), help="Trees: the largest depth.")
 @json_anyway_option
 def train(
     store: Location,
@@ -252,8 +265,8 @@ def _settings(
     network = settings.of(family)
     changes = {name: value for name, value in of_networks.items() if value is not None}
     if hidden is not None or layers is not None or deeper > 1:
-        usual = deeper * len(network.hidden)
-        changes["hidden"] = (hidden or network.hidden[0],) * (layers or usual)
+        default_layers = deeper * len(network.hidden)
+        changes["hidden"] = (hidden or network.hidden[0],) * (layers or default_layers)
     if batch_size is not None:
         rows = min(network.rows, batch_size)
         changes |= {"rows": rows, "problems": max(1, batch_size // rows)}
@@ -283,7 +296,8 @@ def _say(trained: Trained) -> None:
     elif match is not None:
         diagnostics.note(
             f"For {hardware.name} {match.model.reference} is taken as before; `diode-engine models "
-            f"promote {model.reference}` has this one taken, and so does `train --default`."
+            f"promote {model.reference}` judges the new one, and makes it the default if it is no "
+            "worse."
         )
 
 
@@ -298,7 +312,7 @@ def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
         if isinstance(progress, NodeFitProgress):
             nodes.told(member, progress)
             for node, said, last in nodes.lines():
-                if tasks.get(node) not in display.task_ids:  # the end of a trial removes all
+                if tasks.get(node) not in display.task_ids:  # they are removed after each trial
                     tasks[node] = display.add_task(node)
                 display.update(
                     tasks[node],

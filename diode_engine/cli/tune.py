@@ -67,7 +67,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the page to this file. [default: tune-RUN.md in a folder beside the store]",
+    help="Write the result's page to this file. [default: tune-RUN.md in a folder beside the "
+    "store]",
 )
 @as_json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -129,8 +130,8 @@ _Where = tuple[tuple[int, ...], "Environment", "Callable[[], Executor]"]
 
 
 def _here(gpus: tuple[int, ...]) -> _Where:
-    """(the GPUs to use, what they are, what makes an executor on them). Raises CollectionError
-    where this machine has none."""
+    """(the GPUs to use, their hardware and software, a function that makes an executor on them).
+    Raises CollectionError where this machine has none."""
     from functools import partial
 
     from diode_engine.collect.local import Direct, LocalExecutor, devices

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     "--cross-validate",
     "kind",
     type=click.Choice(("folds", "llm", "sizes")),
-    help="Judge no model but a way of making them: train one anew for each fold of the problems, "
-    "each named transformer left out, or the tenth of the problems with the most work.",
+    help="Judge a way of making models instead of one model: for each part of the problems, train "
+    "a model on the others and judge it on this part. The parts are folds of the problems, the "
+    "problems of each named transformer (llm), or the tenth of the problems with the most work "
+    "(sizes).",
 )
 @click.option(
     "--family",
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     "--figure",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw it into this file too, an .svg, .png or .pdf.",
+    help="Draw the report into this file too, an .svg, .png or .pdf.",
 )
 @click.option(
     "--top-n-worst",
@@ -73,9 +75,9 @@ def validate(
     """Judge a model on problems that it has not seen.
 
     The report goes to stdout. It says how near the model's choices are to the best measured kernel,
-    and the same of ATen, max-autotune, nvMatmulHeuristics and others on the same problems; and how
-    sure the model is of its choices, and whether that is justified. Where the timings are the
-    store's, a run of kind validate in the store keeps the report.
+    and the same for ATen, max-autotune, nvMatmulHeuristics and others on the same problems. It also
+    says how sure the model is of its choices, and whether that is justified. Where the timings are
+    the store's, a run of kind validate in the store keeps the report.
     """
     from diode_engine.problems.splits import split
     from diode_engine.store import read_dataset
@@ -143,30 +145,31 @@ def _cross_validated(
     check: Callable[[], None],
     tell: Callable[[Mapping[str, Any]], None],
 ) -> CrossValidation:
-    """`check` may raise to stop it; `tell` is called with how far it is."""
+    """The cross-validation of this kind. `check` may raise to stop it; `tell` is called with its
+    progress."""
     from diode_engine.cli.train import fit_report
     from diode_engine.training.cross_validation import cross_validate
     from diode_engine.training.fit_nodes import FitNodes
+    from diode_engine.training.planned_fits import planned_fits_of_parts
     from diode_engine.training.run import WRITE_SECONDS
-    from diode_engine.training.whole_run import (
-        SideBySideParts,
-        SideBySideRun,
-        TogetherRun,
-        WholeRun,
-        stages_of_folds,
+    from diode_engine.training.training_progress import (
+        ParallelPartsProgress,
+        ParallelTrainingProgress,
+        PooledTrainingProgress,
+        TrainingProgress,
     )
 
-    whole: WholeRun | SideBySideRun = WholeRun([])
+    whole: TrainingProgress | ParallelTrainingProgress = TrainingProgress([])
     nodes = FitNodes()
     told = time.monotonic()
 
     def begins(parts: Sequence[str]) -> None:
-        whole.stages = stages_of_folds(family, parts)
+        whole.fits = planned_fits_of_parts(family, parts)
 
     with fits_on(ray) as fits, diagnostics.progress() as display:
         shown = fit_report(display)
         if fits is not None:
-            whole = (TogetherRun if fits.parts_tasks else SideBySideParts)([])
+            whole = (PooledTrainingProgress if fits.parts_tasks else ParallelPartsProgress)([])
 
         def report(member: str, progress: FitProgress) -> None:
             nonlocal told
@@ -193,7 +196,7 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
     predictor = Predictor.load(model.folder)
     unseen = None if everything is None else not everything
     if everything is not None and not only_held_out:
-        # Whether the model has learned from other timings' problems is not known.
+        # Known only where the model has learned from exactly these timings; else not known.
         usable = learnable(table)
         learned = split(usable, model.manifest.held_out_by)[0]
         judged = {dataset_key(part) for part in (table, usable, learned)}

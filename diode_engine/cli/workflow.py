@@ -45,15 +45,17 @@ from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
 from diode_engine.location import Location, child_environment, is_url, location_of
 
 _VERSION = 1  # of the file that keeps what is done
-_DONE = Limits(bytes=4 << 20)  # of that file: 100 bytes a step and 10 a run of the store
+_DONE = Limits(bytes=4 << 20)  # of that file: 100 bytes for a step, 10 for a run of the store
 
 
 @dataclass(frozen=True)
 class WorkflowStep:
+    """A step of a workflow's file."""
+
     name: str
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # of the command, without "diode-engine"
     inputs: tuple[Path, ...]
-    output: Path | None
+    output: Path | None  # the file for its stdout
 
 
 @click.command()
@@ -84,7 +86,7 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
     steps, store = _read(file, folder)
     memory = _DoneSteps(file.absolute().with_name(f".{file.name}.done"), store)
     environment = {**os.environ, **child_environment(store), "DIODE_STORE": str(store)}
-    before = ""  # the key of the step before; another one there has all after it run
+    before = ""  # the key of the step before: with another key, all steps after it run
     changed = False  # whether a step before runs, which may make the inputs of this one
     for step in steps:
         line: dict[str, Any] = {"step": step.name}
@@ -154,7 +156,7 @@ def _step(given: Any, place: str, folder: Path) -> WorkflowStep:
     try:
         words = shlex.split(given["run"])
     except ValueError as error:
-        raise click.UsageError(f"{place}: run cannot be parted into words: {error}.") from error
+        raise click.UsageError(f"{place}: run cannot be split into words: {error}.") from error
     words = words[1:] if words[:1] == ["diode-engine"] else words
     if not words or words[0] not in COMMANDS or words[0] == "workflow":
         raise click.UsageError(f"{place}: {show(' '.join(words[:1]))} is no command to run here.")
@@ -185,12 +187,14 @@ def _key(step: WorkflowStep, before: str) -> str:
 
 
 class _DoneSteps:
-    """Which steps are done, of what, what they left as output, and the store's timings then."""
+    """The file that keeps which steps are done: for each its key and the hash of its output, and
+    the number of the store's timings after it."""
 
     def __init__(self, path: Path, store: Location) -> None:
         self._path, self._store = path, store
         self._done: dict[str, Any] = {}
-        with suppress(OSError, Malformed, ValueError, TypeError, KeyError):  # as if none was done
+        # A file that cannot be read counts as if no step was done.
+        with suppress(OSError, Malformed, ValueError, TypeError, KeyError):
             kept = read_json(path, _DONE)
             if kept["version"] == _VERSION and kept["store"] == self._timings():
                 self._done = dict(kept["steps"])
@@ -210,7 +214,7 @@ class _DoneSteps:
         write_output(self._path, json.dumps(document, indent=1) + "\n")
 
     def _timings(self) -> list[list[int]]:
-        """How many each run has brought: another number, another store for the steps."""
+        """How many timings each run has brought. If this changes, all steps run again."""
         from diode_engine.errors import StoreError
         from diode_engine.store import Store
 

@@ -296,3 +296,10 @@ def _driver_version() -> str:
         if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text):
             return found.group()
     return ""
+
+
+def get_detected_hardware(device: int | None = None) -> Hardware:
+    """The GPU of that index (None: the current one); the processor where torch sees no GPU. GPUs of
+    NVIDIA, AMD (ROCm) and Intel (XPU) are described; there are models for NVIDIA's only. Imports
+    torch and initialises it for the device. Raises ImportError without torch."""
+    return detect(device)

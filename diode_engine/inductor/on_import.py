@@ -21,7 +21,7 @@ def when_imported(name: str, action: Callable[[], None]) -> None:
     the import would fail."""
     finder = _Finder(name, action)
     if name in sys.modules:
-        importlib.import_module(name)  # waits for another thread that is at it
+        importlib.import_module(name)  # waits for another thread that is still importing it
         action()
     elif finder not in sys.meta_path:
         sys.meta_path.insert(0, finder)
@@ -37,7 +37,7 @@ class _Finder:
     ) -> ModuleSpec | None:
         if fullname != self._name:
             return None
-        # Asked for by an import, or by somebody who only wants to know where it is.
+        # Called by an import, or by code that only wants to know where the module is.
         behind = sys.meta_path.index(self) + 1 if self in sys.meta_path else 0
         for finder in sys.meta_path[behind:]:
             find = getattr(finder, "find_spec", None)
@@ -58,7 +58,7 @@ class _Finder:
 
 
 class _Loader:
-    """The module's own loader, with something else after it."""
+    """A module's own loader, which calls `then` after the module is executed."""
 
     def __init__(self, own: Loader, then: Callable[[], None]) -> None:
         self._own = own

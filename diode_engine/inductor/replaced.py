@@ -12,7 +12,7 @@ _INHERITED = object()
 @contextmanager
 def replaced(owner: Any, name: str, by: Any) -> Iterator[None]:
     """While it is open, the attribute `name` of a module, a class or an object is `by`."""
-    # as it is kept there: what a look-up gives may be bound to the owner
+    # Read from the owner's dictionary: getattr could return a bound method, or an inherited one.
     before = vars(owner).get(name, _INHERITED)
     setattr(owner, name, by)
     try:

@@ -45,8 +45,8 @@ def template_heuristic(uid: str, device_type: str, op_name: str) -> Any:
 
 
 def uuid_of(choices: Any) -> str | None:
-    """What InductorChoices depend on, for cache keys; None before torch 2.15, whose choices do not
-    say it."""
+    """A key of everything that InductorChoices depend on, for cache keys; None before torch 2.15,
+    where they have none."""
     tell = getattr(choices, "uuid", None)
     return None if tell is None else tell()
 
@@ -73,9 +73,9 @@ def add_config_property(config: Any, name: str, value: Callable[[], str]) -> Non
 
         @default.setter
         def default(self, _: Any) -> None:
-            """The constructor's; the value is elsewhere."""
+            """Ignores what the constructor sets."""
 
-        # comes before what a saved config, loaded again, may have set
+        # torch prefers this to a value that loading a saved config has set.
         env_value_force = default
 
     _add_entry(config, name, ReadOnlyEntry, "")
@@ -83,7 +83,7 @@ def add_config_property(config: Any, name: str, value: Callable[[], str]) -> Non
 
 def _add_entry(config: Any, name: str, kind: Any, default: Any) -> None:
     declared = _config_module().Config(default=default, value_type=type(default))
-    # from torch 2.13 on an entry wants its name too
+    # From torch 2.13 on, the constructor of an entry takes its name too.
     named = len(inspect.signature(kind.__init__).parameters) > 2
     config._config[name] = kind(declared, name) if named else kind(declared)
 

@@ -1,8 +1,8 @@
-"""A model on disk: a folder with manifest.json and one weight file a member, none of which can
-hold code.
+"""A model on disk: a folder with manifest.json and one weight file for each member. None of these
+files can hold code.
 
-What is read is believed only after it has been looked at: sizes before they are read, hashes
-before they are parsed, names before they are opened.
+Files are not trusted. A file's name is checked before it is opened, its size before it is read,
+and its hash before it is parsed.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def save_artifact(
     confidence: Confidence | None = None,
 ) -> Artifact:
     """Writes a new model folder, whole or not at all, and returns it as `load_artifact` reads
-    it. Family, members, creation time and Diode's version are filled in.
+    it. The manifest's family, members, creation time and version of Diode are filled in.
 
-    Raises ModelError where the folder exists or cannot be written, or the model is not one
-    that could be loaded again.
+    Raises ModelError where the folder exists or cannot be written, or where the model could not
+    be loaded again.
     """
     contents: dict[str, bytes] = {}
     entries: list[dict[str, Any]] = []
@@ -85,7 +85,8 @@ def save_artifact(
 
 
 def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """A new folder with these files, whole or not at all. Raises ModelError."""
+    """Writes a new folder with these files (name: content), whole or not at all. Raises ModelError
+    where the folder exists or cannot be written."""
     if folder.exists():
         raise ModelError(f"{folder} exists already; choose another place for the model.")
     try:
@@ -112,8 +113,8 @@ def load_manifest(folder: Path) -> Manifest:
 
 
 def read_folder(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest and the files that it names, by name, their hashes checked but nothing of
-    them parsed. Raises ModelError as `load_artifact` does for it."""
+    """The manifest, and the content of each file that it names, by the file's name. The hashes are
+    checked; only the manifest is parsed. Raises ModelError as `load_artifact` does for it."""
     manifest = load_manifest(folder)
     return manifest, {entry["file"]: read_member(folder, entry) for entry in manifest.files}
 
@@ -129,16 +130,16 @@ def load_artifact(folder: Path) -> Artifact:
 
 
 def load_files(manifest: Manifest, contents: Mapping[str, bytes]) -> Artifact:
-    """The model of a manifest and its checked files, by name. Raises ModelError where one is
-    not what its family writes."""
-    sure = manifest.confidence
+    """The model of a manifest and of its files' contents (by file name), whose hashes are checked
+    already. Raises ModelError where a content is not what its family writes."""
+    confidence = manifest.confidence
     return Artifact(
         manifest,
         tuple(
             load_member(e["family"], contents[e["file"]], manifest.feature_set)
             for e in manifest.members
         ),
-        None if sure is None else Confidence.from_bytes(contents[sure["file"]]),
+        None if confidence is None else Confidence.from_bytes(contents[confidence["file"]]),
     )
 
 
@@ -173,8 +174,8 @@ def check_member(data: bytes, entry: Mapping[str, Any], where: Path) -> bytes:
 
 
 def _read(path: Path, size: int | None) -> bytes:
-    """The content of a regular file of exactly this size, or at most of a manifest's size. Links
-    are not followed."""
+    """The content of a regular file. The file must have exactly this size; with None, at most
+    MAX_MANIFEST. Links are not followed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -15,7 +15,8 @@ from functools import cache
 import numpy as np  # noqa: F401  # whose BLAS must be loaded before it is looked for
 from threadpoolctl import ThreadpoolController
 
-# The number of threads is the process's: two that change it at a time would restore the wrong one.
+# The number of BLAS threads is one for the whole process: if two threads changed it at the same
+# time, one of them would restore the other's number.
 _LOCK = threading.Lock()
 
 

@@ -18,32 +18,34 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.problem import Problem
-from diode_engine.models.neighbours import PLACE, Places, distances
+from diode_engine.models.neighbours import COORDINATES, Places, distances
 from diode_engine.models.tensors import Tensors
 
-WITHIN = 0.05  # of the best time
+WITHIN = 0.05  # of the best time: a kernel that takes at most so much longer is a good choice
 MAX_K = 10  # the largest k
+# The inputs of a regression, in the order of the columns of `inputs`; gaps are in log time. A
+# member's regret is what it predicts to be lost if the best of the first k is taken.
 INPUTS = (
     "log regret", "regret", "agreement", "to the next", "to the next 5", "to the next 10",
     "near ties", "spread of the first", "spread", "log time", "library first", "to the library",
     "log distance",
 )  # fmt: skip
-_SHORTLIST = 32  # candidates that are looked at: whatever the size of the space, the best ones
-_SPREAD = 10  # of them, whose members' spread counts
-_FURTHEST = 0.5  # log time: a library's kernel beyond this, or none
+_SHORTLIST = 32  # only so many of the best candidates are looked at, in a space of any size
+_SPREAD = 10  # the mean spread of the members is taken over so many of the best candidates
+_MAX_GAP = 0.5  # log time: the largest gap to a library's kernel, also where there is none
 _NEIGHBOURS = 5
-_PLACES = np.arange(MAX_K)
-_BEHIND = _PLACES[:, None] + np.array([1, 5, 10])  # how many places behind the k-th
-# Where a logarithm is taken, so that 0 has one.
-_REGRET, _DISTANCE = 0.005, 0.1
+_RANKS = np.arange(MAX_K)
+_LATER_RANKS = _RANKS[:, None] + np.array([1, 5, 10])  # [MAX_K, 3], behind the k-th candidate
+_REGRET, _DISTANCE = 0.005, 0.1  # added before a logarithm is taken, since 0 has none
 
 Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """`weight` is [MAX_K, INPUTS] and `bias` is [MAX_K], one row for each k from 1 on; `places` is
-    [PLACE, problems], the coordinates of the training problems (see neighbours.places)."""
+    """The weights of the regressions. `weight` is [MAX_K, len(INPUTS)] and `bias` is [MAX_K], one
+    row for each k from 1 on; `places` is [COORDINATES, problems], the coordinates of the training
+    problems (see neighbours.places)."""
 
     weight: npt.NDArray[np.float32]
     bias: npt.NDArray[np.float32]
@@ -51,7 +53,7 @@ class Confidence:
 
     suffix: ClassVar[str] = ".safetensors"
 
-    @np.errstate(over="ignore", invalid="ignore")  # of places much too far away
+    @np.errstate(over="ignore", invalid="ignore")  # a damaged file may have huge coordinates
     def probabilities(
         self, problem: Problem, members: Values, library: npt.NDArray[np.bool_]
     ) -> tuple[float, ...]:
@@ -59,10 +61,10 @@ class Confidence:
         the log times that each member of the model predicts for n candidates, at least one;
         `library` [n] says which of the candidates are a library's kernels."""
         x = inputs(members, library, distance(problem, self.places))
-        # Sums, not a product of matrices: the same bits whatever the threads.
+        # Sums, not a product of matrices: they give the same bits for any number of threads.
         logits = (x * self.weight).sum(axis=1) + self.bias
         out = 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
-        out = np.where(np.isnan(out), 0.0, out)  # of which nothing is sure
+        out = np.where(np.isnan(out), 0.0, out)  # what cannot be computed is not sure at all
         return tuple(np.maximum.accumulate(out).tolist())
 
     def to_bytes(self) -> bytes:
@@ -77,21 +79,22 @@ class Confidence:
         tensors = Tensors(data, "confidence")
         n = len(INPUTS)
         weight, bias = tensors.take("weight", MAX_K, n), tensors.take("bias", MAX_K)
-        out = cls(weight, bias, tensors.take("places", PLACE, None))
+        out = cls(weight, bias, tensors.take("places", COORDINATES, None))
         tensors.end()
         return out
 
 
 def distance(problem: Problem, seen: Places) -> float:
-    """The mean distance of a problem to the nearest of the training problems."""
+    """The mean distance of a problem to the _NEIGHBOURS nearest training problems; infinite where
+    there are none."""
     away = distances(problem, seen)
     nearest = min(_NEIGHBOURS, len(away))
     return float(np.partition(away, nearest - 1)[:nearest].mean()) if nearest else math.inf
 
 
 def inputs(members: Values, library: npt.NDArray[np.bool_], away: float) -> Values:
-    """[MAX_K, INPUTS] the inputs of the regressions. `away` is a `distance`; the others are as in
-    `Confidence.probabilities`."""
+    """[MAX_K, len(INPUTS)] the inputs of the regressions. `away` is the problem's `distance`; the
+    others are as in `Confidence.probabilities`."""
     mean = members.sum(axis=0) / len(members)
     short = np.arange(len(mean))
     if len(mean) > _SHORTLIST:
@@ -99,20 +102,21 @@ def inputs(members: Values, library: npt.NDArray[np.bool_], away: float) -> Valu
     short = short[mean[short].argsort(kind="stable")]
     members, mean, library = members[:, short], mean[short], library[short]
     gap, last = mean - mean[0], len(mean) - 1
-    # By k: what each member loses by its own word with the best of the first k.
+    # [members, MAX_K]: the log time that is lost if the best of the first k is taken, as each
+    # member itself predicts it.
     reached = np.minimum.accumulate(members, axis=1)
-    regret = (reached - reached[:, -1:])[:, np.minimum(_PLACES, last)]
+    regret = (reached - reached[:, -1:])[:, np.minimum(_RANKS, last)]
     out = np.empty((MAX_K, len(INPUTS)))
     out[:, 0] = np.log(regret.sum(axis=0) / len(members) + _REGRET)
     out[:, 1] = regret.max(axis=0)
     out[:, 2] = (regret <= 0).sum(axis=0) / len(members)
-    out[:, 3:6] = gap[np.minimum(_BEHIND, last)]
+    out[:, 3:6] = gap[np.minimum(_LATER_RANKS, last)]
     out[:, 6] = math.log1p(np.count_nonzero(gap < WITHIN))
     away_from_mean = members[:, :_SPREAD] - mean[:_SPREAD]
     spread = np.sqrt((away_from_mean * away_from_mean).sum(axis=0) / len(members))
     out[:, 7], out[:, 8] = spread[0], spread.sum() / len(spread)
     out[:, 9] = mean[0]
     out[:, 10] = library[0]
-    out[:, 11] = gap[library].min(initial=_FURTHEST)
+    out[:, 11] = gap[library].min(initial=_MAX_GAP)
     out[:, 12] = math.log(min(away, 1e3) + _DISTANCE)
     return out

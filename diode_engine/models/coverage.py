@@ -10,7 +10,9 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
 
-MIN_MANY = 300  # problems; a few timings each on a hundred are lost among millions
+# Kernels with many loads count as covered where they were timed on so many problems: among millions
+# of timings, a few on each of a hundred problems teach a model nothing.
+MIN_PROBLEMS = 300
 _MANY = ", many loads"
 
 
@@ -18,13 +20,13 @@ _MANY = ", many loads"
 class Coverage:
     """What occurs in the training timings. The model predicts nothing else."""
 
-    kernels: tuple[str, ...]  # as `kernel` has them
-    types: tuple[str, ...]  # as `type_of` has them
+    kernels: tuple[str, ...]  # the names that `kernel` makes
+    types: tuple[str, ...]  # the names that `type_of` makes
     op_types: tuple[str, ...] = ()  # "mm bfloat16"; empty in older models: each op has all types
 
     @property
     def known_op_types(self) -> frozenset[str]:
-        """The ops with each type that was timed on them, as `op_type` has them."""
+        """The ops with each type that was timed on them: the names that `op_type` makes."""
         if self.op_types:
             return frozenset(self.op_types)
         ops = {name.partition(" ")[0] for name in self.kernels}
@@ -39,7 +41,7 @@ class Coverage:
         )
 
     def to_dict(self) -> dict[str, list[str]]:
-        """As manifest.json has it: what an older model has not is left out."""
+        """As manifest.json has it. `op_types` is left out where it is empty, as in older models."""
         return {k: list(v) for k, v in asdict(self).items() if v or k != "op_types"}
 
     @classmethod
@@ -53,7 +55,7 @@ class Coverage:
             timed.problem.tolist(), timed.candidate.tolist(), many.tolist(), strict=True
         ):
             found[kernel(table.problems[p].op, table.candidates[c].template, many=m)].add(p)
-        kernels = {k for k, on in found.items() if len(on) >= MIN_MANY or not _is_many(k)}
+        kernels = {k for k, on in found.items() if not _is_many(k) or len(on) >= MIN_PROBLEMS}
         return cls(
             tuple(sorted(kernels)),
             tuple(sorted({type_of(problem) for problem in problems})),
@@ -65,9 +67,9 @@ def kernel(op: Operator, template: str, *, many: bool = False) -> str:
     """How the coverage names a template on an op. The op is part of it: timings of decompose_k on
     mm say nothing of decompose_k on bmm.
 
-    With `many` it means the template's kernels with many loads a thread (resources.many_loads).
-    Other kernels say nothing of them, and few timings say too little: timings on MIN_MANY problems
-    are needed.
+    With `many`, it names those of the template's kernels in which a thread has many loads
+    (resources.many_loads). Timings of other kernels say nothing about these. They must have been
+    timed on at least MIN_PROBLEMS problems.
     """
     return f"{op} {template}{_MANY if many else ''}"
 
@@ -83,6 +85,6 @@ def type_of(problem: Problem) -> str:
 
 
 def op_type(problem: Problem) -> str:
-    """An op with its kind of arithmetic: an op that was timed in bfloat16 only is not known in
-    float32, whatever was timed of other ops."""
+    """How the coverage names an op with its kind of arithmetic. An op that was timed in bfloat16
+    only is not covered in float32, even where other ops were timed in float32."""
     return f"{problem.op} {type_of(problem)}"

@@ -1,5 +1,5 @@
-"""A small network in whole numbers, trained to answer as a large model does, with the same answers
-on every machine.
+"""A small network that computes in whole numbers. It is trained to answer as a large model does,
+and its answers are the same on every machine.
 
 Features, activations and weights are whole numbers stored as float32. No sum of a layer can reach
 2²⁴ (`EXACT`), up to which float32 holds every whole number. So every sum is exact in any order: the
@@ -26,9 +26,9 @@ from diode_engine.models.protocol import MAX_SUM, Matrix, TimingModel, mean_answ
 from diode_engine.models.tensors import Tensors
 
 EXACT = 1 << 24
-INPUT_LEVELS = 2047  # of a feature, over the range seen in training
-LEVELS = 1023  # of an activation, over what it reached on the calibration rows
-_BLOCK = 1024  # rows at once: a layer's activations stay in the processor's cache
+INPUT_LEVELS = 2047  # that a feature is rounded to, over its range in training
+LEVELS = 1023  # that an activation is rounded to, over its range on the calibration rows
+_BLOCK = 1024  # rows at a time, so that a layer's activations stay in the processor's cache
 _MAX_LAYERS = 16
 _MAX_OUTPUTS = 64
 _LN2 = np.float32(math.log(2))
@@ -114,6 +114,7 @@ class DistilledNetwork(TimingModel):
         return out
 
     def _levels(self, columns: Matrix, which: slice) -> Matrix:
+        """[features, n] the levels of these features' values, which have the same shape."""
         levels: Matrix = columns - self.low[which]
         levels *= self.step[which]
         np.rint(levels, out=levels)
@@ -184,9 +185,9 @@ class DistilledNetwork(TimingModel):
 
 
 def quantized(network: Network, x: Matrix) -> DistilledNetwork:
-    """The network, which must be residual, in whole numbers. `rows` [n, F] are typical inputs: the
-    levels of an activation are spread over the values that it takes on them. A weight has as many
-    levels as exact sums allow."""
+    """The network, which must be residual, in whole numbers. `x` [n, F] are typical feature rows,
+    the calibration rows: the levels of an activation are spread over the values that it takes on
+    them. A weight has as many levels as exact sums allow."""
     assert network.residual
     low, high = network.low.astype(np.float64), network.high.astype(np.float64)
     step = np.where(high > low, INPUT_LEVELS / np.maximum(high - low, 1e-30), 0)
@@ -201,7 +202,7 @@ def quantized(network: Network, x: Matrix) -> DistilledNetwork:
         exact = weight.T.astype(np.float64)
         constant = bias + exact @ offset
         exact = exact * worth
-        # Rounding adds at most a half a weight.
+        # Rounding adds at most 1/2 to each weight and to the bias.
         room = EXACT - 1 - levels * (exact.shape[1] / 2 + 1)
         unit = room / (levels * np.abs(exact).sum(axis=1) + np.abs(constant) + 1e-30)
         reached = np.maximum(reached @ weight + bias, 0)

@@ -1,5 +1,5 @@
-"""What the features' arithmetic says of a problem and its candidates, to be shown to people. No
-model is asked."""
+"""What the formulas behind the features say about a problem and its candidates, to be shown to
+people. No model is asked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Roofline:
 
     time_us: float
     bytes: float
-    intensity: float  # operations a byte
+    intensity: float  # operations per byte
     compute_bound: bool
 
     def share(self, time_us: float) -> float:
@@ -33,16 +33,16 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a candidate needs and how it fills the device, by the features' arithmetic; times in
-    microseconds. For a library's kernel the sizes of tiles are guesses."""
+    """What a candidate needs and how it fills the device, by the features' formulas. For a
+    library's kernel the sizes of its tiles are guesses."""
 
-    tiles: float
-    waves: float
-    fill: float  # of the last wave and the tiles' edges
-    shared_bytes: float
-    registers: float  # a thread, as far as the accumulator and the operands need
-    blocks: float  # a multiprocessor holds
-    limits_us: tuple[tuple[str, float], ...]  # what the time goes to, the longest first
+    tiles: float  # of the output, each computed by one block of threads
+    waves: float  # how often the device is filled with blocks, one after another
+    fill: float  # share of the work that is useful; the rest is lost in the last wave and at edges
+    shared_bytes: float  # shared memory per block
+    registers: float  # per thread, for the accumulator and the operands
+    blocks: float  # that a multiprocessor holds at a time
+    limits_us: tuple[tuple[str, float], ...]  # microseconds by their cause, the longest first
 
 
 def roofline(
@@ -72,7 +72,8 @@ def roofline(
 
 
 def resources(problem: Problem, candidate: Candidate, hardware: Hardware) -> Resources | None:
-    """None where the features do not know the type or the candidate."""
+    """What the candidate needs on this problem and device; None where the features do not know the
+    problem's type or the candidate."""
     one = np.zeros(1, np.intp)
     if not features.supported((problem,), (candidate,), one, one)[0]:
         return None

@@ -7,8 +7,8 @@ for Model Explanation, ICML 2020). It is the mean over all orders in which the g
 from one candidate's values to the other's. With few groups it is computed exactly, for any model,
 and the product of the parts is the ratio of the two predicted times.
 
-The rows in between belong to no real kernel: a part says what the model makes of a group, not what
-would be measured.
+The rows in between belong to no real kernel. So a part says how the model uses a group of features,
+not what would be measured.
 """
 
 from __future__ import annotations

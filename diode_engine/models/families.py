@@ -20,26 +20,30 @@ if TYPE_CHECKING:
 ENSEMBLE = "ensemble"  # members of several families; what is trained by default
 NETWORKS = "networks"  # the ensemble's networks alone: what can be made without XGBoost
 TUNED = "distilled"  # the family of a model that is tuned to timings, whatever the model was
-# Networks of other seeds err elsewhere: three of them with the trees chose better on problems
-# that they had not seen than any one of them (docs/models.md).
-_TOGETHER = {ENSEMBLE: ("trees", "network", "network", "network"), NETWORKS: ("network",) * 3}
+# Networks with different seeds make different errors: three of them together with the trees chose
+# better on problems that they had not seen than any one of the four (docs/models.md).
+_COMBINATIONS = {ENSEMBLE: ("trees", "network", "network", "network"), NETWORKS: ("network",) * 3}
 
 
 @dataclass(frozen=True)
 class ModelFamily:
     """`model` and `fitting` are "module:name" of its class and of its FittingMethod. `teacher`
     names (as `members_of` does) the model that is fitted first and that this family learns from and
-    replaces; empty where it learns from timings alone."""
+    replaces; empty where it learns from timings alone. `cost` is about how long a fit takes,
+    relative to a fit of trees to the same rows (measured on the shipped timings)."""
 
     name: str
     model: str
     fitting: str
     teacher: str = ""
+    cost: float = 1.5
 
     def model_class(self) -> type[TimingModel]:
+        """The class, imported when it is first asked for."""
         return cast("type[TimingModel]", _found(self.model))
 
     def fitting_method(self) -> FittingMethod:
+        """How models of the family are fitted, imported when it is first asked for."""
         return cast("FittingMethod", _found(self.fitting))
 
 
@@ -52,7 +56,10 @@ FAMILIES: dict[str, ModelFamily] = {
     family.name: family
     for family in (
         ModelFamily(
-            "trees", "diode_engine.models.trees:Trees", "diode_engine.models.fit_trees:FITTING"
+            "trees",
+            "diode_engine.models.trees:Trees",
+            "diode_engine.models.fit_trees:FITTING",
+            cost=1.0,
         ),
         ModelFamily(
             "network",
@@ -64,12 +71,14 @@ FAMILIES: dict[str, ModelFamily] = {
             "diode_engine.models.distilled:DistilledNetwork",
             "diode_engine.models.fit_distilled:FITTING",
             teacher=ENSEMBLE,
+            cost=3.0,
         ),
         ModelFamily(
             "cascade",
             "diode_engine.models.cascade:Cascade",
             "diode_engine.models.fit_cascade:FITTING",
             teacher=ENSEMBLE,
+            cost=3.0,
         ),
     )
 }
@@ -78,8 +87,8 @@ FAMILIES: dict[str, ModelFamily] = {
 def members_of(name: str) -> tuple[str, ...] | None:
     """The families to fit, in this order, for a model of this name. A family has the members of its
     teacher, then itself; ENSEMBLE and NETWORKS have several. None where there is no such name."""
-    if name in _TOGETHER:
-        return _TOGETHER[name]
+    if name in _COMBINATIONS:
+        return _COMBINATIONS[name]
     family = FAMILIES.get(name)
     if family is None:
         return None
@@ -89,4 +98,4 @@ def members_of(name: str) -> tuple[str, ...] | None:
 def trainable() -> tuple[str, ...]:
     """The names that `members_of` knows; families with a teacher come last."""
     alone = [name for name, family in FAMILIES.items() if not family.teacher]
-    return (*alone, *_TOGETHER, *(name for name in FAMILIES if name not in alone))
+    return (*alone, *_COMBINATIONS, *(name for name in FAMILIES if name not in alone))

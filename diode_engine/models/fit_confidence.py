@@ -1,4 +1,4 @@
-"""Fits the confidence of a model to predictions of problems that models had not seen."""
+"""Fits a model's confidence to predictions for problems that the predicting models had not seen."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import MAX_K, WITHIN, Confidence, Values, inputs
 from diode_engine.models.neighbours import Places
 
-MIN_CASES = 50  # problems; of fewer nothing can be said about probabilities
-_L2 = 10.0  # on standardised inputs: 867 problems decide little about thirteen weights
+MIN_CASES = 50  # problems; fewer say nothing about probabilities
+# The weight of the L2 penalty, on standardised inputs. It is large, because even 867 problems are
+# few to find thirteen weights.
+_L2 = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +32,9 @@ class Unseen:
 
 
 def fit_confidence(unseen: Sequence[Unseen], seen: Places) -> Confidence:
-    """Each problem must have at least two measured candidates. `seen` are the places of the
-    problems that the final model was trained on. Raises TrainingError where there are fewer than
-    MIN_CASES problems."""
+    """The confidence that fits these predictions best. Each problem must have at least two measured
+    candidates. `seen` are the coordinates (neighbours.places) of the problems that the final model
+    was trained on. Raises TrainingError where there are fewer than MIN_CASES problems."""
     if len(unseen) < MIN_CASES:
         raise TrainingError(
             f"{len(unseen)} problems are too few to tell how sure a model is ({MIN_CASES} are "
@@ -49,7 +51,8 @@ def fit_confidence(unseen: Sequence[Unseen], seen: Places) -> Confidence:
 
 
 def _reached(case: Unseen) -> npt.NDArray[np.bool_]:
-    """[MAX_K] whether the best of the first k is within WITHIN of the best."""
+    """[MAX_K] whether the fastest of the first k takes at most WITHIN longer than the fastest of
+    all."""
     order = np.argsort(case.members.mean(axis=0), kind="stable")
     so_far = np.minimum.accumulate(case.log_us[order])
     loss = so_far[np.minimum(np.arange(MAX_K), len(order) - 1)] - case.log_us.min()
@@ -59,8 +62,8 @@ def _reached(case: Unseen) -> npt.NDArray[np.bool_]:
 
 def _logistic(x: Values, y: npt.NDArray[np.bool_]) -> Values:
     """[1 + F] the bias and the weights of a logistic regression of y [n] on x [n, F]. The weights,
-    not the bias, are regularised by _L2. The targets are Platt's, a little inside of 0 and 1, so
-    that even equal answers everywhere do not make it certain."""
+    not the bias, are regularised by _L2. The targets are Platt's, a little more than 0 and a little
+    less than 1, so that no probability gets to 0 or 1 even where all y are equal."""
     from scipy.optimize import minimize
     from scipy.special import expit
 

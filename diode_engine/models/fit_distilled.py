@@ -1,4 +1,5 @@
-"""Fits a distilled network: a network that has learned a teacher's answers, in whole numbers."""
+"""Fits a distilled network: a network learns a teacher's answers, and is then converted to whole
+numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
 from diode_engine.models.fitting_method import FittingMethod
 
-CALIBRATED = 20_000  # rows that the activations' levels are spread over
+CALIBRATED = 20_000  # calibration rows for `quantized`
 
 
 def fit_distilled(

@@ -41,7 +41,7 @@ Ranking = Literal["none", "listwise", "regret", "pairwise"]
 class NetworkSettings:
     """How a network is fitted.
 
-    A step draws `rows` candidates of each of `problems` problems, by importance (see
+    A step draws `problems` problems and `rows` candidates of each, by importance (see
     fitting.importance; `focus`). ATen's kernels are drawn in about `extern_share` of the cases:
     they are few, and the choice between them and others matters.
 
@@ -143,7 +143,7 @@ class _NetworkFit:
         self.y = torch.from_numpy(centred).to(where)
         self.offset = torch.from_numpy(np.broadcast_to(base, len(train.log_us)).copy()).to(where)
         weights = _draw_weights(train, s)
-        # The range is the training rows', as the fitted network has it.
+        # Clipped to the range of the training rows, as the fitted network does it.
         clipped = np.clip(held_out.x, low, high)
         self.checks = torch.from_numpy((clipped - mean) * scale).to(where)
         self.checks_base = _base(held_out, s) + np.float32(self.middle)
@@ -196,8 +196,8 @@ class _NetworkFit:
         loss = torch.zeros((), device=self.where)
         for step in range(self.steps):
             loss += self.step(len(self.history) * self.steps + step + 1)
-        # With torch, although the fitted network is asked with numpy: the threads of the two
-        # wait for each other's.
+        # Evaluated by torch, although the fitted network is evaluated by numpy: when both are used
+        # in turns, the threads of one wait for those of the other.
         with torch.no_grad():
             answers = [self.averaged(part).mean(-1) for part in self.checks.split(_ROWS_CHECKED)]
         predicted = torch.cat(answers).cpu().numpy() + self.checks_base

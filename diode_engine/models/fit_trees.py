@@ -123,7 +123,7 @@ def fit_trees(
         "lambda": s.l2,
         "base_score": float(np.mean(target)),
         "seed": s.seed,
-        "seed_per_iteration": True,  # a round's rows do not depend on where the fit went on
+        "seed_per_iteration": True,  # a resumed fit draws the same rows in each round
         "nthread": s.threads,
     }
     booster = xgboost.Booster(parameters, [matrix, checks])
@@ -162,8 +162,8 @@ def fit_trees(
 
 
 def _restored(saved: bytes, feature_set: FeatureSet) -> tuple[Any, list[FitProgress]]:
-    """The booster and the history of a checkpoint. Raises CheckpointError where it is none of
-    trees."""
+    """The booster and the history in a checkpoint. Raises CheckpointError where the checkpoint does
+    not hold trees, or a history of another length."""
     tensors, facts = unpack(saved)
     history = history_of(facts)
     try:
@@ -171,7 +171,10 @@ def _restored(saved: bytes, feature_set: FeatureSet) -> tuple[Any, list[FitProgr
     except (KeyError, ModelError) as error:
         raise CheckpointError(f"A checkpoint holds no trees ({error}); remove it.") from None
     if booster.num_boosted_rounds() != len(history):
-        raise CheckpointError("A checkpoint's trees are not those that it tells of; remove it.")
+        raise CheckpointError(
+            f"A checkpoint has {booster.num_boosted_rounds()} rounds of trees and the progress of "
+            f"{len(history)}; remove it."
+        )
     return booster, history
 
 

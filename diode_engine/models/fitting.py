@@ -113,7 +113,7 @@ ProgressCallback = Callable[[FitProgress], None]
 
 
 class CheckpointError(TrainingError):
-    """A checkpoint is damaged, or of another fit."""
+    """A checkpoint is damaged, or belongs to another fit."""
 
 
 class Checkpoint(Protocol):
@@ -150,7 +150,8 @@ def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], Any]:
 
 
 def history_of(steps: Any) -> list[FitProgress]:
-    """The progress that a checkpoint's facts tell. Raises CheckpointError where they do not."""
+    """The progress from its JSON form in a checkpoint, a list of FitProgress's fields for each
+    step. Raises CheckpointError where it is anything else."""
     kinds = [int, int, float, float, float, float]
     if not isinstance(steps, list) or not all(
         isinstance(step, list) and [type(value) for value in step] == kinds and step[0] == place
@@ -172,7 +173,8 @@ def efficiency(examples: Examples, predicted: Matrix) -> float:
 
 def importance(examples: Examples, focus: float) -> Matrix:
     """[n] weights from 1 for a slow candidate up to 1 + focus for a problem's best, since errors
-    near the best decide the choice. The width is 15 % of time."""
+    near the best decide the choice. What is above 1 falls by a factor of e for each 0.15 of log
+    time behind the best."""
     weight: Matrix = 1 + np.float32(focus) * np.exp(-examples.gap / np.float32(0.15))
     return weight
 

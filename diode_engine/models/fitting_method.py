@@ -38,8 +38,8 @@ class Fit(Protocol):
 
 @dataclass(frozen=True)
 class Range:
-    """From `low` to `high`: whole numbers where `low` is one; with `log` its logarithm is drawn
-    evenly."""
+    """The values from `low` to `high`: whole numbers where `low` is a whole number. With `log` they
+    are drawn evenly on a logarithmic scale."""
 
     low: float
     high: float
@@ -58,7 +58,7 @@ class SearchedSettings:
     write: Callable[[Any, Mapping[str, Any]], Any] = lambda settings, parameters: settings
 
     def parameters(self, settings: Any) -> dict[str, Any]:
-        """The settings as parameters, for those that are in the ranges."""
+        """The searched parameters as these settings have them, clipped to their ranges."""
         found = {
             name: min(max(getattr(settings, name), reach.low), reach.high)
             for name, reach in self.fields.items()
@@ -66,7 +66,7 @@ class SearchedSettings:
         return {**found, **self.read(settings)}
 
     def applied(self, settings: Any, parameters: Mapping[str, Any]) -> Any:
-        """The settings, changed by those parameters that are given."""
+        """The settings with these parameters; what is not given stays as it is."""
         found = {name: parameters[name] for name in self.fields if name in parameters}
         settings = replace(settings, **found)
         there = all(name in parameters for name in self.derived)

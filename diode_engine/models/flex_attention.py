@@ -1,11 +1,12 @@
-"""Which of Inductor's configs a call of FlexAttention gets: what was fastest for measured calls
-near to it.
+"""Which of Inductor's configs a call of FlexAttention gets: one that was fast for similar calls
+that were measured.
 
-Of each kind of call and head size a table has a few configs, and how many times as fast as
-Inductor's default each was for some measured calls. The speed for another call is estimated by the
-geometric mean over these, weighted by a Gaussian of their distance (kernel regression: Nadaraya
-1964, Watson 1964). A config is taken where it is estimated to be faster than the default by a
-margin; far outside of what was measured nothing is.
+For each kind of call and head size, a table has a few configs, and how many times as fast as
+Inductor's default config each was on some measured calls. A config's speed on another call is
+estimated by the geometric mean over the measured calls, weighted by a Gaussian of their distance to
+that call (kernel regression: Nadaraya 1964, Watson 1964). A config is taken where it is estimated
+to be faster than the default by a margin. For a call far outside of the measured ones, no config is
+chosen.
 
 `benchmarks/flex_chooser.py` makes the table of benchmarks/flex_attention.py's timings.
 """
@@ -37,11 +38,13 @@ FIELDS = {
     DECODING: ("block_n", "num_stages", "num_warps"),
 }
 
-# Chosen on the calls that the table is made of, each left out in turn: docs/flex-attention.md.
-MARGIN = 1.03  # times as fast as the default a config must be estimated to be
-WIDTH = 0.5  # of the Gaussian; a unit of distance is a factor of two, or a mask or none
-READING = 2.0  # the distance between masks that read a tensor and such that do not
-REACH = 8  # times a group's longest call, or most heads, is beyond what is known
+# Chosen by leave-one-out cross-validation on the table's calls: docs/flex-attention.md.
+MARGIN = 1.03  # a config must be estimated to be so many times as fast as the default
+WIDTH = 0.5  # of the Gaussian, in the units of `FlexCall.place`
+READING = 2.0  # the distance between a mask that reads a tensor and one that does not
+# A call is unknown where its length or its heads are more than so many times those of all measured
+# calls, or less than the part 1/REACH of them.
+REACH = 8
 
 _LIMITS = Limits(bytes=1 << 20)  # the shipped table has 20 KB
 _MAX_SIZE = 1 << 20  # in a table
@@ -72,6 +75,8 @@ class FlexCall:
 
     @property
     def place(self) -> tuple[float, ...]:
+        """[4] coordinates. One unit is a factor of two in length or heads, or a mask or none;
+        whether the mask reads a tensor counts as READING units."""
         return math.log2(self.length), math.log2(self.heads), self.masked, READING * self.reads
 
 
@@ -89,8 +94,8 @@ class FlexGroup:
     speeds: npt.NDArray[np.float64]
 
     def chosen(self, call: FlexCall) -> FlexChoice | None:
-        """What to take; the default where no other is faster by the margin, and None where
-        nothing like the call was measured. Raises ModelError where it gives no speeds."""
+        """The config to take: the default where no other is faster by the margin, and None where
+        no similar call was measured. Raises ModelError where an estimated speed is not finite."""
         away = np.array([other.place for other in self.calls]) - np.array(call.place)
         beyond = math.log2(REACH)
         if (away[:, :2].min(axis=0) > beyond).any() or (away[:, :2].max(axis=0) < -beyond).any():
@@ -106,6 +111,7 @@ class FlexGroup:
         return FlexChoice(self.configs[best], math.exp(estimated[best]))
 
     def to_dict(self) -> dict[str, Any]:
+        """The group as JSON has it."""
         return {
             "kind": self.kind,
             "head": self.head,
@@ -120,7 +126,7 @@ class FlexGroup:
 
     @classmethod
     def from_dict(cls, given: Any) -> FlexGroup:
-        """Raises Malformed."""
+        """The inverse of `to_dict`. Raises Malformed where a field is missing or impossible."""
         fields = ("kind", "head", "dtypes", "default", "configs", "calls")
         if not isinstance(given, dict) or set(given) != set(fields):
             raise Malformed(f"Its groups must have the fields {', '.join(fields)}.")
@@ -156,13 +162,14 @@ class FlexTable:
         return content_key("flex", {**self.to_dict(), **rules})
 
     def group(self, kind: str, head: int, dtype: str) -> FlexGroup | None:
-        """That of such calls; None where none were measured."""
+        """The group of such calls; None where none were measured."""
         for group in self.groups:
             if (group.kind, group.head) == (kind, head) and dtype in group.dtypes:
                 return group
         return None
 
     def to_dict(self) -> dict[str, Any]:
+        """The table as JSON has it."""
         groups = [group.to_dict() for group in self.groups]
         return {
             "format": FORMAT, "hardware": self.hardware, "source": self.source, "groups": groups
@@ -191,7 +198,7 @@ class FlexTable:
 
 
 def path_for(hardware: Hardware) -> Path:
-    """Where the shipped table for a GPU is; there need be none."""
+    """Where the shipped table for a GPU would be; not every GPU has one."""
     return paths.shipped_dir() / "trained_models" / hardware.slug / "flex-attention.json"
 
 

@@ -39,7 +39,7 @@ _MAX_MEMBERS = 64
 MAX_MODEL = 512 << 20  # bytes of all files of a model, which are in memory together
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
-EARLIER_HELD_OUT_BY = ("sizes",)  # by what problems were held out before manifests told it
+EARLIER_HELD_OUT_BY = ("sizes",)  # of models that were made before manifests had `held_out_by`
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Manifest:
 
     `metrics` holds numbers (or tables of them) by name, measured on held-out problems.
     `held_out_by` says how these were held out (see problems.splits.HELD_OUT_BY). `everything` says
-    whether the model was trained on them too; None: not known. `confidence` is the file of its
-    models.confidence.Confidence, None where it has none.
+    whether the model was afterwards trained on them too; None: not known. `confidence` is the entry
+    of the file with its models.confidence.Confidence; None where it has none.
     """
 
     name: str
@@ -132,7 +132,8 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, given: Any) -> Manifest:
-        """Raises ModelError where a field is missing, of another type, too new or foreign."""
+        """The inverse of `to_dict`. Raises ModelError where a field is missing, of another type or
+        impossible, or where the format or the features are not known to this Diode."""
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             raise ModelError("This is not the manifest of a Diode model.")
         version = given.get("version")
@@ -176,13 +177,13 @@ class Manifest:
             coverage=Coverage(
                 coverage.texts("kernels"),
                 coverage.texts("types"),
-                # Models of before this was written have none.
+                # Models that were made before this field existed lack it.
                 coverage.texts("op_types") if "op_types" in coverage.given else (),
             ),
             data=Data(
                 data.texts("datasets"), data.texts("runs"), data.count("problems"),
                 data.count("timings"),
-                # Models of before these were written have neither.
+                # Models that were made before these fields existed lack them.
                 data.texts("files") if "files" in data.given else (),
                 data.text("base") if "base" in data.given else "",
             ),
@@ -203,7 +204,10 @@ class Manifest:
             else read.texts("held_out_by"),
         )  # fmt: skip
         if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
-            raise ModelError(f"A model has 1 to {_MAX_MEMBERS} members.")
+            raise ModelError(
+                f"The model's manifest lists {len(manifest.members)} members; a model has 1 to "
+                f"{_MAX_MEMBERS}."
+            )
         files = manifest.files
         if sum(entry["bytes"] for entry in files) > MAX_MODEL:
             raise ModelError(f"The model's files are larger than {MAX_MODEL >> 20} MiB together.")
@@ -276,7 +280,8 @@ def _weight_file(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_name(name: str) -> str:
-    """The name, if it can be a model's: lower-case letters, digits, ., _ and -."""
+    """The name, if a model can have it: lower-case letters, digits, '.', '_' and '-'. Raises
+    ModelError otherwise."""
     if not _NAME.fullmatch(name):
         raise ModelError(
             f"{show(name)} cannot name a model; use lower-case letters, digits, '.', '_' and '-', "

@@ -13,7 +13,8 @@ from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 
 
 def answers_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
-    """[m, n] log times of the feature rows [n, F], from each model that a member answers for."""
+    """[m, n] log times of the feature rows [n, F]: a row for each of the models that the members
+    answer for (TimingModel.answers)."""
     return np.concatenate([member.answers(x) for member in members])
 
 

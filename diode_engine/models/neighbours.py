@@ -11,20 +11,20 @@ import numpy.typing as npt
 
 from diode_engine.core.problem import Layout, Problem
 
-PLACE = 12  # coordinates
+COORDINATES = 12  # of a problem
 _COPY_BYTES = 16  # the widest copy; a better alignment changes nothing
 
 Places = npt.NDArray[np.float32]
 
 
 def places(problems: Sequence[Problem]) -> Places:
-    """[PLACE, n] coordinates of the problems. One unit is a factor of two in a size, a factor of
-    two in the copies that an operand's alignment allows, or another op or layout."""
-    return np.array([_place(p) for p in problems], np.float32).reshape(-1, PLACE).T.copy()
+    """[COORDINATES, n] coordinates of the problems. One unit is a factor of two in a size, a factor
+    of two in the copies that an operand's alignment allows, or another op or layout."""
+    return np.array([_place(p) for p in problems], np.float32).reshape(-1, COORDINATES).T.copy()
 
 
 def distances(problem: Problem, others: Places) -> npt.NDArray[np.float32]:
-    """[n] Euclidean distances of a problem to those at `others`, which are [PLACE, n]."""
+    """[n] Euclidean distances of a problem to others, whose coordinates are [COORDINATES, n]."""
     away = others - np.array(_place(problem), np.float32)[:, None]
     away *= away
     out: npt.NDArray[np.float32] = np.sqrt(away.sum(axis=0))

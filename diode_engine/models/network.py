@@ -17,7 +17,7 @@ from diode_engine.errors import ModelError
 from diode_engine.models.protocol import MAX_SUM, Matrix, TimingModel
 from diode_engine.models.tensors import Tensors
 
-_BLOCK = 2048  # rows at once: the activations stay in the processor's cache
+_BLOCK = 2048  # rows at a time, so that the activations stay in the processor's cache
 _MAX_LAYERS = 16
 _LN2 = np.float32(math.log(2))
 
@@ -53,7 +53,7 @@ class Network(TimingModel):
         return out
 
     def _forward(self, h: Matrix) -> Matrix:
-        """[n, F] standardised rows to [n]."""
+        """[n] the mean of the last layer's outputs for standardised rows [n, F]."""
         for weight, bias in self.layers[:-1]:
             h = h @ weight
             h += bias

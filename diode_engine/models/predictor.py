@@ -25,13 +25,13 @@ from diode_engine.models.protocol import Matrix, mean_answer
 from diode_engine.models.ranking import Ranking
 
 Times = npt.NDArray[np.float64]
-_KEPT = 256  # pairs of an op and the templates of a space
-_ROWS = 1 << 17  # of a table at once, so that a large one does not need its features whole
-# Of a problem's candidates so many are ranked: those with the least base time, which nearly
-# always have the best among them (benchmarks/shortlist.py), and the library's. To ask about the
-# others costs time.
+_CACHE_SIZE = 256  # pairs of an op and the templates of a space
+_ROWS = 1 << 17  # of a table at a time, so that the features of a large one need little memory
+# So many of a problem's candidates are ranked: those with the shortest base times, which nearly
+# always have the best among them (benchmarks/shortlist.py), and the library's. This saves the
+# time to predict the others.
 SHORTLIST = 320
-# What overflows is no prediction (`_microseconds`), and nothing to warn of.
+# An overflow gives no prediction (see `_microseconds`), so NumPy need not warn of it.
 _quiet = np.errstate(over="ignore", invalid="ignore")
 
 
@@ -47,9 +47,9 @@ class Predictor:
         self._confidence = artifact.confidence
         coverage = artifact.manifest.coverage
         self._kernels = frozenset(coverage.kernels)
-        self._trained = lru_cache(_KEPT)(self._trained_on)
+        self._trained = lru_cache(_CACHE_SIZE)(self._trained_on)
         self._op_types = coverage.known_op_types
-        # Of any other op it knows no kernel.
+        # The ops that it knows kernels of.
         self.ops = frozenset(name.partition(" ")[0] for name in coverage.kernels)
 
     @classmethod
@@ -105,9 +105,10 @@ class Predictor:
     def _one(
         self, problem: Problem, candidates: Sequence[Candidate], most: int | None = None
     ) -> tuple[Times, Times]:
-        """[n] as `predict_us`, and [members, known] the log times of those that are not NaN. With
-        `most`, only of a shortlist of that many, of which the members may leave out those that are
-        not likely, and of the library's."""
+        """[n] times as `predict_us` gives them, and [m, known] the log times (space_answers_of) of
+        the candidates whose time is not NaN. With `most`, only the `most` candidates with the
+        shortest base times and the library's are asked about, and the members may leave out some
+        that are not likely; the others get NaN."""
         n = len(candidates)
         predicted = np.full(n, np.nan)
         index = np.zeros(n, np.intp), np.arange(n)
@@ -151,9 +152,9 @@ class Predictor:
         problem: npt.NDArray[np.integer],
         candidate: npt.NDArray[np.integer],
     ) -> npt.NDArray[np.bool_]:
-        """[n] the rows for which the model has a prediction: they have features, and the model was
-        trained on their type, on their template for this op, and on kernels with as many loads a
-        thread."""
+        """[n] whether the model has a prediction for a row: the row has features, and the model was
+        trained on its type, on its template for this op and, where its threads have many loads, on
+        such kernels."""
         columns = encode(candidates)
         typed = [p.dtype in features.DTYPES and op_type(p) in self._op_types for p in problems]
         place = {op: i for i, op in enumerate(dict.fromkeys(p.op for p in problems))}
@@ -170,7 +171,7 @@ class Predictor:
 
     def _trained_on(self, op: Operator, templates: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         """[templates, 2] whether the model was trained on the template's kernels for this op: those
-        with few loads a thread, and those with many."""
+        with few loads per thread, and those with many."""
         return np.array(
             [
                 [kernel(op, name, many=many) in self._kernels for many in (False, True)]
@@ -181,8 +182,8 @@ class Predictor:
 
 
 def _microseconds(log_us: npt.NDArray[np.floating]) -> Times:
-    """The times of these logarithms; NaN where the result is no time, as with weights that are much
-    too large."""
+    """The times of these logarithms; NaN where a result is not finite or is 0, as with weights that
+    are much too large."""
     us = np.exp(log_us.astype(np.float64))
     return np.where(np.isfinite(us) & (us > 0), us, np.nan)
 
@@ -190,8 +191,8 @@ def _microseconds(log_us: npt.NDArray[np.floating]) -> Times:
 def _shortlist(
     base: Matrix, known: npt.NDArray[np.bool_], candidates: Sequence[Candidate], most: int | None
 ) -> npt.NDArray[np.bool_]:
-    """[n] whether a candidate's base time is among the `most` shortest of those known, or it is a
-    library's; with equal times all are in."""
+    """[n] whether a candidate is on the shortlist: its base time is among the `most` shortest of
+    the known candidates (all of equal times are in), or it is a library's."""
     if most is None or np.count_nonzero(known) <= most:
         return np.ones(len(base), np.bool_)
     limit = np.partition(base[known], most - 1)[most - 1]

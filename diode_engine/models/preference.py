@@ -23,7 +23,8 @@ from diode_engine.models.ranking import Ranking
 Microseconds = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-# Of the rules of this module, for the keys of Inductor's caches: another for each change of them.
+# The version of this module's rules, a part of the keys of Inductor's caches. Change it whenever a
+# rule changes.
 RULES = "2026-11-22 c"
 
 # By how much another kernel must be predicted to be faster than the library's before it is taken:
@@ -33,12 +34,12 @@ _MARGIN_TF32 = 1.2
 _MARGIN_FLOAT32 = 1.3
 # A choice that is less sure to be within 5 % of the best is left to the library.
 _MIN_CONFIDENCE = 0.3
-# No kernel of Triton's has a right timing with these in the shipped datasets. Inductor writes a
-# bias of one element out to the size of the output first, which `collect` did not do: the results
-# were wrong. A bias of one column, as which the hook sees that of a linear layer with one output,
-# is in no dataset.
+# The shipped datasets have no valid timing of a Triton kernel with these biases. Inductor expands a
+# bias of one element to the size of the output first; `collect` did not, so the results were wrong.
+# No dataset has a bias of one column (the hook sees the bias of a linear layer with one output as
+# one).
 _UNTIMED_BIASES = frozenset({Bias.SCALAR, Bias.COLUMN})
-_UNKNOWN_US = 1e12  # of a library's kernel without a prediction: after all others
+_UNKNOWN_US = 1e12  # in place of the time of a library's kernel without a prediction: the longest
 
 
 class Why(StrEnum):
@@ -58,19 +59,19 @@ class Policy:
     """What the choice among a problem's kernels depends on. The masks are [n], over the
     candidates."""
 
-    library: Mask  # `usual`
+    library: Mask  # the library's call that plain torch.compile makes (plain_library_call)
     predictable: Mask  # what may be taken without being timed
-    margin: float  # times as fast as the library's, by prediction, is worth its risk
-    sure: bool  # whether the model is, of this problem
+    margin: float  # another kernel is worth its risk if predicted to be so many times as fast
+    sure: bool  # whether the model is sure enough about this problem
 
     @classmethod
     def of(
         cls, problem: Problem, candidates: Sequence[Candidate], confidence: float | None
     ) -> Policy:
-        """Of a model without confidence every choice counts as sure, but for biases that no
-        kernel was timed with."""
+        """The policy for these candidates. Where the model has no confidence (None), every choice
+        counts as sure, except with a bias that no Triton kernel was timed with."""
         return cls(
-            usual(candidates),
+            plain_library_call(candidates),
             ~spills_erratically(problem, candidates),
             margin(problem),
             problem.bias not in _UNTIMED_BIASES
@@ -89,29 +90,29 @@ def taken(problem: Problem, candidates: Sequence[Candidate], ranking: Ranking) -
 def taken_by_default(
     problem: Problem, candidates: Sequence[Candidate], ranking: Ranking
 ) -> tuple[int, Why]:
-    """As `taken`, among what Inductor offers with its default options: no persistent TMA
-    kernels."""
+    """As `taken`, but only among what Inductor offers with its default options, which is without
+    templates that have an option of their own, such as persistent TMA kernels."""
     by_default = np.array([not template_of(c.template).option for c in candidates])
     offered_us = np.where(by_default, ranking.predicted_us, np.nan)
     return taken(problem, candidates, replace(ranking, predicted_us=offered_us))
 
 
 def margin(problem: Problem) -> float:
-    """The least ratio of the library's predicted time to another kernel's for the other kernel to
-    be taken."""
+    """Another kernel is taken where the library's predicted time is at least so many times its
+    own."""
     if problem.dtype is not DType.FLOAT32:
         return _MARGIN
     return _MARGIN_TF32 if problem.allow_tf32 else _MARGIN_FLOAT32
 
 
-def usual(candidates: Sequence[Candidate]) -> Mask:
-    """[n] which candidate is the library's call that plain torch.compile makes: of the two for
-    addmm with a bias vector, the one that needs no copy of it."""
-    return _usual(encode(candidates))
+def plain_library_call(candidates: Sequence[Candidate]) -> Mask:
+    """[n] which candidate is the library's call that plain torch.compile makes. For addmm with a
+    bias vector there are two library kernels; it is the one that does not copy the vector."""
+    return _plain_library_call(encode(candidates))
 
 
 @lru_cache(maxsize=16)  # as many as `encode` keeps
-def _usual(columns: CandidateColumns) -> Mask:
+def _plain_library_call(columns: CandidateColumns) -> Mask:
     templates = [template_of(name) for name in columns.templates]
     plain = [template.bias_vector for template in templates]
     if not any(plain):
@@ -124,8 +125,8 @@ def _usual(columns: CandidateColumns) -> Mask:
 def chosen(
     costs_us: Microseconds, policy: Policy, *, keep: int = 1, threshold: float = 1.0
 ) -> tuple[list[int], Why]:
-    """The indices of the kernels to keep, best first, and why, from their costs [problems, n]. At
-    least one must be known for all problems, else none is kept.
+    """The indices of the kernels to keep, best first, and why, from their costs [problems, n]. None
+    is kept where no kernel's cost is known for all problems.
 
     The `keep` best by the geometric mean are kept, if they are within `threshold` times the least.
     If one kernel alone is kept, it has to be worth its risk (`_alone`). If several are kept,
@@ -171,8 +172,8 @@ def _alone(costs_us: Microseconds, score: Microseconds, policy: Policy) -> tuple
 
 
 def best_of_library(us: Microseconds, library: Mask) -> int:
-    """The index of the shortest time of the library's kernels; there must be one. If no time is
-    known, any of them."""
+    """The index of the library's kernel with the shortest time; any of the library's where no time
+    is known. There must be at least one."""
     times = np.where(known(us), us, np.inf)
     return int(np.where(library, np.minimum(times, _UNKNOWN_US), np.inf).argmin())
 

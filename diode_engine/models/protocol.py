@@ -1,5 +1,5 @@
-"""What every model can be asked. Fitting is apart (`fitting_method`): a fitted model is a function
-of feature rows, and bytes that hold no code."""
+"""What every fitted model does: it answers for feature rows, and is written to bytes that hold no
+code. How a model is fitted is a protocol of its own (`fitting_method`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import numpy.typing as npt
 from diode_engine import features
 
 Matrix = npt.NDArray[np.float32]
-MAX_SUM = (
-    1e38  # of a model's weights, whatever is asked: beyond about three times this float32 ends
-)
+MAX_SUM = 1e38  # no sum inside a model may be larger, for any input: float32 ends at 3.4e38
 
 
 class TimingModel(Protocol):

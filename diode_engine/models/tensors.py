@@ -36,8 +36,8 @@ class Tensors:
         return name in self._left
 
     def take(self, name: str, *shape: int | None) -> Matrix:
-        """The float32 tensor of this name and shape (None: any). Raises ModelError where there
-        is none such, or a value is not finite."""
+        """The float32 tensor of this name and shape (None: any length). Raises ModelError where
+        there is no such tensor, or a value is not finite."""
         tensor: Matrix = self._fitting(name, shape, np.float32)
         if not np.isfinite(tensor).all():
             raise ModelError(f"The {self._what}'s tensor {name} holds values that are not finite.")
@@ -45,8 +45,8 @@ class Tensors:
         return tensor
 
     def whole(self, name: str, *shape: int | None) -> Matrix:
-        """The int16 tensor of this name and shape (None: any), as float32. Raises ModelError where
-        there is none such."""
+        """The int16 tensor of this name and shape (None: any length), as float32. Raises ModelError
+        where there is no such tensor."""
         tensor: Matrix = self._fitting(name, shape, np.int16).astype(np.float32)
         tensor.flags.writeable = False
         return tensor

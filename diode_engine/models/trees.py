@@ -177,7 +177,7 @@ def _check_tree(tree: Any, place: int, width: int) -> float:
     leaf = left == -1
     node = np.arange(nodes)
     inner = ~leaf
-    # A child lies after its parent, so there is no way round in circles.
+    # Each child lies after its parent, so every way from the root ends.
     _require(
         bool(np.all(right[leaf] == -1) and np.all(left[inner] > node[inner])
              and np.all(right[inner] > node[inner]) and np.all(left[inner] < nodes)

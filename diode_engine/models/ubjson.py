@@ -24,9 +24,10 @@ _NUMBERS: dict[bytes, np.dtype[Any]] = {
     b"d": np.dtype(">f4"),
     b"D": np.dtype(">f8"),
 }
-_SIGNED = {b"i": ">b", b"U": ">B", b"I": ">h", b"l": ">i", b"L": ">q"}
+_INTEGERS = {b"i": ">b", b"U": ">B", b"I": ">h", b"l": ">i", b"L": ">q"}
 _MAX_DEPTH = 16
-_MAX_VALUES = 1 << 20  # that are no typed array; 1,000 trees have 30,000, each takes up to 64 bytes
+# Outside of typed arrays, where a value takes up to 64 bytes of memory; 1,000 trees have 30,000.
+_MAX_VALUES = 1 << 20
 
 
 def loads(data: bytes) -> Any:
@@ -38,7 +39,7 @@ def loads(data: bytes) -> Any:
     except UnicodeDecodeError:
         raise ModelError("The trees' file holds a text that is not UTF-8.") from None
     if reader.place != len(data):
-        raise ModelError("The trees' file goes on after its end.")
+        raise ModelError("The trees' file has more bytes after its last value.")
     return value
 
 
@@ -60,7 +61,7 @@ class _Reader:
         return self.data[self.place : self.place + 1]
 
     def count(self) -> int:
-        form = _SIGNED.get(self.take(1))
+        form = _INTEGERS.get(self.take(1))
         if form is None:
             raise ModelError("The trees' file states a length that is not a whole number.")
         number: int = struct.unpack(form, self.take(struct.calcsize(form)))[0]

@@ -2,8 +2,8 @@
 
 A version is a folder that never changes (see models.artifact). Its number is a whole number that is
 never used twice. What may change about it (aliases, status, tags, notes and their history) is kept
-apart. The alias "default" names the model that is taken for a hardware; without one it is the
-newest. See docs/registry.md.
+apart. The alias "default" names the model that is taken for a hardware; without this alias, the
+newest model is taken. See docs/registry.md.
 """
 
 from diode_engine.registry.aliases import (

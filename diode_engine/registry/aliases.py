@@ -1,8 +1,8 @@
 """Names that point to a version: `default`, for the model that is taken, and any others.
 
-An alias belongs to one hardware. The user's aliases take precedence over those that Diode ships,
-and those over a package's. Every change of a user's alias is a line of the history; `rollback`
-undoes the last one.
+An alias belongs to one hardware. The user's aliases come before those that Diode ships, and these
+before a package's. Every change of a user's alias is a line of the history; `rollback` undoes the
+last change.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def aliases_in(source: ModelSource, slug: str) -> Mapping[str, str]:
     return given
 
 
-def pointed(
+def alias_targets(
     alias: str, slug: str, models: Sequence[ModelVersion] | None = None
 ) -> Iterator[tuple[ModelSource, ModelVersion | RegistryError]]:
     """For each source that has this alias, the one with precedence first: the model that it points
@@ -57,7 +57,7 @@ def pointed(
         if reference is None:
             continue
         found = [m for m in models if (m.slug, m.reference) == (slug, reference)]
-        # Two sources may have given the same number: the alias means the one beside it.
+        # Two sources may have a model of this reference: the alias means the one of its own source.
         found.sort(key=lambda m: m.source != source)
         yield (
             source,
@@ -75,7 +75,7 @@ def pointed(
 def aliased(alias: str, slug: str) -> ModelVersion | None:
     """The model that this alias points to on this hardware; None where there is no such alias.
     Raises RegistryError where it points to no model, or its file is broken."""
-    for _, found in pointed(alias, slug):
+    for _, found in alias_targets(alias, slug):
         if isinstance(found, RegistryError):
             raise found
         return found
@@ -98,7 +98,7 @@ def aliases_for(slug: str) -> dict[str, str]:
 
 
 def check_alias(alias: str) -> str:
-    """The alias, if it is a valid one and no model has this name."""
+    """The alias. Raises RegistryError where it is not a valid one, or a model has this name."""
     if not _NAME.fullmatch(alias):
         raise RegistryError(
             f"{alias!r} cannot be an alias; use lower-case letters, digits, '.', '_' and '-', 64 "
@@ -152,9 +152,9 @@ def remove_alias(alias: str, slug: str) -> None:
 
 
 def rollback(slug: str, alias: str = DEFAULT, *, reason: str = "") -> ModelVersion | None:
-    """Makes the alias point to what it pointed to before, and returns that model; None where it was
-    no alias of the user's before, so that what Diode ships counts again. With the alias "default"
-    the model that is replaced gets the status retired.
+    """Makes the alias point to what it pointed to before, and returns that model. Returns None
+    where the user had no such alias before, so that Diode's own counts again. With the alias
+    "default", the model that is replaced gets the status retired.
 
     Raises NoSuchModelError where there is no earlier model, RegistryError where the earlier model
     was removed, ModelError where it cannot be loaded any more.
@@ -220,6 +220,6 @@ def history(slug: str) -> tuple[Event, ...]:
 
 
 def check_registered(model: ModelVersion) -> None:
-    """Raises RegistryError for a model in a folder of its own."""
+    """Raises RegistryError for a model in a folder that is not registered."""
     if model.source is None:
         raise RegistryError(f"The model in {model.folder} is not registered; register it first.")

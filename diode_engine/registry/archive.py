@@ -25,16 +25,16 @@ from diode_engine.registry.versions import add
 
 SUFFIX = ".diode.zip"
 MAX_ARCHIVE = MAX_MODEL + (1 << 20)  # all its files, uncompressed
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a zip can tell
-_UNIX = 3
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is not waited for
-_MAX_LIST = 1 << 16  # bytes of the list of entries: 66 of up to 150
-_END = struct.Struct("<4s4H2LH")  # the last bytes of a zip that has no comment
-_LOCATOR_BYTES = 20  # before them, in a zip of over 4 GiB, which has another list
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
+_UNIX = 3  # ZipInfo.create_system: permissions are Unix's
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # without waiting, if it is a pipe
+_MAX_LIST = 1 << 16  # bytes of the list of entries; a model has at most 66, of up to 150 bytes each
+_END = struct.Struct("<4s4H2LH")  # the last record of a zip that has no comment
+_LOCATOR_BYTES = 20  # of the record before it in a zip of over 4 GiB: it points to another list
 
 
 def export_model(model: ModelVersion, file: Path, *, replace: bool = False) -> str:
-    """Writes the model to the archive `file`, whole or not at all; the file's SHA-256.
+    """Writes the model to the archive `file`, whole or not at all, and returns the file's SHA-256.
 
     Raises ModelError where the model is damaged, RegistryError where the file exists already
     (unless `replace`) or cannot be written.
@@ -89,7 +89,8 @@ def import_model(
 
 
 def _content(file: Path) -> bytes:
-    """What is in an archive's file. Raises ModelError where it cannot be read, or is too large."""
+    """The bytes of an archive's file. Raises ModelError where it cannot be read, or is too
+    large."""
     try:
         with os.fdopen(os.open(file, _READ), "rb") as opened:
             found = os.fstat(opened.fileno())
@@ -104,8 +105,8 @@ def _content(file: Path) -> bytes:
 
 def read_archive(data: bytes, file: Path) -> tuple[Manifest, dict[str, bytes]]:
     """The manifest of the model in an archive's content, which was read from `file`, and the
-    model's files by name, their hashes checked but nothing of them parsed. Raises ModelError
-    where it is no archive as `export_model` writes it."""
+    contents of the model's files by name. The hashes are checked; only the manifest is parsed.
+    Raises ModelError where it is not an archive as `export_model` writes it."""
     try:
         _check_directory(data, file)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -127,7 +128,7 @@ def _check_directory(data: bytes, file: Path) -> None:
 
 def _read(archive: zipfile.ZipFile, file: Path) -> tuple[Manifest, dict[str, bytes]]:
     entries = archive.infolist()
-    # Encrypted or compressed entries are not ours; without them an entry is as long as it says.
+    # `export_model` neither encrypts nor compresses; without both, an entry is as long as it says.
     if any(e.flag_bits & 1 or e.compress_type != zipfile.ZIP_STORED for e in entries):
         raise ModelError(f"{file} was not made by `diode-engine models export`.")
     if not entries or entries[0].filename != MANIFEST or entries[0].file_size > MAX_MANIFEST:

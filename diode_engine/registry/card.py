@@ -83,7 +83,7 @@ def _data(m: Manifest) -> str:
 
 def _metrics(m: Manifest) -> str:
     if not m.metrics:
-        return "Nobody has judged it."
+        return "It has not been judged."
     rows = [(label, m.metrics[name]) for name, label in _METRICS.items() if name in m.metrics]
     rows += [
         (f"{name.replace('_', ' ')}: {key}", value)
@@ -105,12 +105,12 @@ def _limits(m: Manifest) -> str:
     }[m.everything]
     return _list(
         f"It answers for {_words(m.coverage.types)} and for these templates, by op: "
-        f"{_code(m.coverage.kernels)}. Of anything else it says nothing, and the choice goes on "
+        f"{_code(m.coverage.kernels)}. About anything else it says nothing, and the choice is made "
         "without it.",
         f"Times of other hardware than {m.hardware.name}, or of another torch or Triton, are a "
         "guess.",
-        "The best of the candidates that were timed is what its efficiency is measured against; "
-        "the best of all there are may be faster.",
+        "Its efficiency is measured against the best of the candidates that were timed; the best "
+        "of all candidates may be faster.",
         seen,
         "It says how sure it is of a choice."
         if m.confidence is not None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import logging
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,26 +13,25 @@ from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.manifest import Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import facts
-from diode_engine.registry.aliases import DEFAULT, pointed
+from diode_engine.registry.aliases import DEFAULT, alias_targets
 from diode_engine.registry.sources import ModelSource, ModelVersion, list_models, sources
+from diode_engine.version import torch_version, triton_version
 
 log = logging.getLogger(__name__)
 
-# Of Hardware.likeness: an H100 SXM is 0.56 like an H200, another generation 0.
+# The least Hardware.likeness of a model's GPU to the device. An H100 SXM has 0.56 to an H200, a GPU
+# of another generation 0.
 MIN_LIKENESS = 0.5
-# Triton's distribution has other names in nightly and ROCm builds of torch.
-_TRITON = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
 
 
 @dataclass(frozen=True)
 class Match:
-    """A model that can be taken for a device. It says how alike the device is to the one that the
-    model was trained on (1: the same), whose alias "default" names the model, if one does, and how
-    the torch and Triton of its timings differ from the installed ones (a text each)."""
+    """A model that can be taken for a device."""
 
     model: ModelVersion
-    likeness: float
-    default_of: ModelSource | None = None
+    likeness: float  # of the device to the one that the model was trained on; 1: the same
+    default_of: ModelSource | None = None  # the source whose alias "default" names the model
+    # How the torch and Triton of its timings differ from the installed ones, a text for each.
     differences: tuple[str, ...] = ()
 
 
@@ -99,12 +96,12 @@ def rank(
 
 def _look_up(slug: str, models: Sequence[ModelVersion], tell: Callable[[str], object]) -> _Known:
     known = _Known()
-    for source, found in pointed(DEFAULT, slug, models):
+    for source, found in alias_targets(DEFAULT, slug, models):
         if isinstance(found, RegistryError):
             tell(f"An alias is passed over: {found}")
         else:
             known.defaults[source] = found
-    # A broken document also has the aliases; that it is broken has been said already.
+    # The user's aliases are in the same document: if it is broken, that was told with them.
     with contextlib.suppress(RegistryError):
         known.document = facts.read(slug)
     return known
@@ -116,9 +113,9 @@ def best_for(hardware: Hardware, purpose: str = "gemm") -> Match | None:
 
 
 def load_predictor(hardware: Hardware, purpose: str = "gemm") -> Predictor | None:
-    """The predictor of the first of `matches` that can be loaded; None where there is no match.
-    What is passed over is logged, and where the model was made for other hardware or software.
-    Raises ModelError where there are matches but none can be loaded."""
+    """The predictor of the first of `matches` that can be loaded; None where there is no match. Log
+    messages name the models that are passed over, and say whether the model was made for other
+    hardware or software. Raises ModelError where there are matches but none can be loaded."""
     refused: ModelError | None = None
     for match in matches(hardware, purpose):
         try:
@@ -151,30 +148,18 @@ def _tell(match: Match, hardware: Hardware) -> None:
 
 def differences(manifest: Manifest) -> tuple[str, ...]:
     """How the torch and Triton of the model's timings differ from the installed ones, in the first
-    two parts of the version. Nothing is said of what is not installed or not in the manifest."""
+    two parts of the version: a text for each that differs. What is not installed or not in the
+    manifest does not count as different."""
     out = []
     for name, trained, installed in (
-        ("torch", manifest.torch, _installed("torch")),
-        ("Triton", manifest.triton, _installed(*_TRITON)),
+        ("torch", manifest.torch, torch_version()),
+        ("Triton", manifest.triton, triton_version()),
     ):
         if installed is None or not trained:
             continue
         if _release(installed) not in {_release(version) for version in trained}:
             out.append(f"{name} {', '.join(trained)}, here {installed}")
     return tuple(out)
-
-
-def _installed(*distributions: str) -> str | None:
-    """The version, without importing what takes seconds to."""
-    for name in distributions:
-        loaded = getattr(sys.modules.get(name), "__version__", None)
-        if loaded is not None:  # it may have been built from source, without metadata
-            return str(loaded)
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
 
 
 def _release(version: str) -> str:

@@ -1,4 +1,5 @@
-"""What may change about models: their aliases, status, tags and notes, with the history of that.
+"""What may change about models: their aliases, status, tags and notes, and the history of these
+changes.
 
 One document for each hardware, apart from the versions' folders, which never change:
 
@@ -11,8 +12,8 @@ One document for each hardware, apart from the versions' folders, which never ch
      "history": [{"at": "2026-11-21T04:36:18+00:00", "event": "promote", "model": "mine@2",
                   "alias": "default", "before": "gemm@1", "reason": "", "forced": false}]}
 
-It may say something of a model that Diode shipped, too. It is replaced as a whole, under a lock,
-so a reader sees what was before a change or what was after.
+The document may have entries for models that Diode ships, too. A change replaces the whole file,
+under a lock, so a reader sees the state before the change or the one after it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class ModelStatus(StrEnum):
     RETIRED = "retired"  # it was the default and was rolled back
 
 
-# Models of these are not taken unless an alias names them.
+# A model with one of these is not taken unless an alias names it.
 SET_ASIDE = (ModelStatus.REJECTED, ModelStatus.RETIRED)
 
 
@@ -65,8 +66,9 @@ class HistoryAction(StrEnum):
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the history. `model` is what the alias names after it and `before` what it named
-    before, None for nothing. For a removal, `model` is what was removed."""
+    """One line of the history. `before` and `model` are the references that the alias named before
+    and after the change, None for no alias. For the removal of a model, `model` is its
+    reference."""
 
     event: HistoryAction
     model: str | None
@@ -81,8 +83,9 @@ class Event:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What may change about one model. `status` None: nobody has judged it; `gate` is the
-    last verdict on it; `origin` says where it was imported from."""
+    """What may change about one model. `status` is None where it was not set on this machine (see
+    versions.status_of); `gate` is the last verdict on it (validation.gate.GateVerdict.to_dict);
+    `origin` says where it was imported from."""
 
     status: ModelStatus | None = None
     tags: tuple[str, ...] = ()
@@ -104,6 +107,7 @@ class Document:
         return self.models.get(reference, ModelFacts())
 
     def to_dict(self) -> dict[str, Any]:
+        """As registry.json has it; models of which nothing is known are left out."""
         models = {
             reference: {k: v for k, v in asdict(facts).items() if v}
             for reference, facts in self.models.items()
@@ -118,7 +122,8 @@ class Document:
 
     @classmethod
     def from_dict(cls, given: Any) -> Self:
-        """Raises ValueError, KeyError, TypeError or AttributeError on what is no document."""
+        """The inverse of `to_dict`. Raises ValueError, KeyError, TypeError or AttributeError for
+        anything else."""
         if given["format"] != FORMAT or type(given["version"]) is not int or given["version"] < 1:
             raise ValueError("of another format")
         return cls(
@@ -192,9 +197,9 @@ def _check_version(path: Path, version: int) -> None:
 
 @contextmanager
 def changing(slug: str) -> Iterator[Document]:
-    """The document, to be changed: it is written when the block ends, and not where it raises.
-    Other processes that change it wait meanwhile. Raises RegistryError as `read` does, and where it
-    cannot be written."""
+    """The document, which the block may change. It is written when the block ends, unless the block
+    raises. Other processes that want to change it wait. Raises RegistryError as `read` does, and
+    where the document cannot be written."""
     folder = user_source().root / slug
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
-"""A list of models that can be had elsewhere: one JSON file, which a person was given or wrote.
+"""An index of models that can be imported: a JSON file that somebody has written.
 
     {"format": "diode-model-index", "version": 1,
      "models": [{"name": "gemm", "version": 2, "hardware": "nvidia-h200",
                  "archive": "gemm-2.diode.zip", "sha256": "…", "bytes": n, "about": "…"}]}
 
-`archive` is a path, from the index's folder, or an https address. Nothing in the list is taken
-unless it is imported; then its hash must be the index's. What was downloaded is kept by its hash,
-so that it need not be again.
+`archive` is a path, from the index's folder, or an https address. A model of the index is used only
+after it was imported; its hash must be the one in the index. A downloaded archive is kept under its
+hash, so that it is downloaded once.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ FORMAT = "diode-model-index"
 VERSION = 1
 _MAX_INDEX = 16 << 20
 _CHUNK = 1 << 20
-_SECONDS = 30.0  # without a byte: then a download is given up
-_LOCAL = ("localhost", "127.0.0.1", "::1")  # nobody is between us and this machine
+_SECONDS = 30.0  # a download is given up when nothing has arrived for so long
+_LOCAL = ("localhost", "127.0.0.1", "::1")  # http is allowed: nobody can change what is sent
 
 Progress = Callable[[int, int], None]
 _LIMITS = Limits(_MAX_INDEX)  # 60,000 models
@@ -55,6 +55,7 @@ class IndexLine:
 
     @property
     def reference(self) -> str:
+        """name@version."""
         return f"{self.name}@{self.version}"
 
 
@@ -82,7 +83,7 @@ def read_index(file: Path) -> tuple[IndexLine, ...]:
         try:
             offer = _offer(line, file)
             if (offer.reference, offer.hardware) in offers:
-                raise ValueError(f"{offer.reference} for {offer.hardware} stands there twice.")
+                raise ValueError(f"{offer.reference} for {offer.hardware} is there twice.")
             offers[offer.reference, offer.hardware] = offer
         except (DiodeError, KeyError, TypeError, ValueError) as error:
             why = f"lacks {error}." if isinstance(error, KeyError) else shortened(str(error))
@@ -141,8 +142,8 @@ def import_offer(
     offer: IndexLine, name: str | None = None, *, report: Progress = lambda done, total: None
 ) -> tuple[ModelVersion, bool]:
     """Downloads the model and registers it as `archive.import_model` does. `report` is called with
-    the bytes so far and the bytes of all. Raises as that does, and ModelError where it cannot be
-    downloaded."""
+    the number of bytes so far and the number of all bytes. Raises what `import_model` raises, and
+    ModelError where the archive cannot be downloaded."""
     path = _download(offer, report) if "://" in offer.archive else Path(offer.archive)
     return import_model(path, name or offer.name, sha256=offer.sha256, where=offer.archive)
 

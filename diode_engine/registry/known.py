@@ -1,5 +1,5 @@
-"""What is known of each GPU: whether its model is of its own timings, another GPU's, or there is
-none."""
+"""What Diode knows about each GPU: whether the model that is taken for it learned from its own
+timings or from another GPU's, or whether there is none."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ class Basis(StrEnum):
     """What the choices on a GPU are based on."""
 
     DATA = "data"  # timings of this GPU
-    TRANSFER = "transfer"  # those of a GPU like it
+    TRANSFER = "transfer"  # timings of a similar GPU
     NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
 class Transferred:
-    """What another GPU's model reached on a GPU of which it has seen no timing: the geometric mean
-    of its efficiency, that of max-autotune's DEFAULT, and on how many problems."""
+    """What a model reached on a GPU that it has seen no timings of."""
 
-    efficiency: float
-    default: float
-    problems: int
+    efficiency: float  # of its first choices, the geometric mean
+    default: float  # the same for max-autotune's DEFAULT
+    problems: int  # that both were measured on
 
     def __str__(self) -> str:
         return (
@@ -37,9 +36,9 @@ class Transferred:
         )
 
 
-_GEMM_6 = "48d1a766e7d46b6be70c4994275ce92c"  # of the H200
-# By the identity of the model and the slug of the GPU. Measured on an H100 80GB HBM3 with gemm@6
-# on fresh problems, which is the only pair that could be had.
+_GEMM_6 = "48d1a766e7d46b6be70c4994275ce92c"  # the identity of gemm@6 of the H200
+# By the identity of the model and the slug of the GPU. Only this pair was measured: gemm@6 on
+# problems that were new to it, on an H100 80GB HBM3.
 MEASURED: Mapping[tuple[str, str], Transferred] = {
     (_GEMM_6, "nvidia-h100-80gb-hbm3"): Transferred(0.957, 0.978, 213),
 }
@@ -47,8 +46,9 @@ MEASURED: Mapping[tuple[str, str], Transferred] = {
 
 @dataclass(frozen=True)
 class KnownFor:
-    """`match` is the model that is taken, None where there is none. `measured` is what it reached
-    there; None where that was not measured, or the model is of this GPU's own timings."""
+    """What Diode knows about one GPU. `match` is the model that is taken for it, None where there
+    is none. `measured` is what that model reached on this GPU; None where this was not measured, or
+    the model has learned from this GPU's own timings."""
 
     hardware: Hardware
     basis: Basis

@@ -8,7 +8,7 @@ from diode_engine.core.hardware import slug_of
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError, SeveralModelsError
 from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST
-from diode_engine.registry.aliases import pointed
+from diode_engine.registry.aliases import alias_targets
 from diode_engine.registry.sources import ModelVersion, list_models
 
 
@@ -55,14 +55,14 @@ def _folder(reference: str) -> Path | None:
     try:
         folder = Path(reference).expanduser()
         return folder if (folder / MANIFEST).is_file() else None
-    except (OSError, RuntimeError):  # no path at all: too long, the home of nobody
+    except (OSError, RuntimeError):  # not a path: too long, or in the home of an unknown user
         return None
 
 
 def _aliased(alias: str, models: list[ModelVersion]) -> list[ModelVersion]:
     out = []
     for slug in sorted({m.slug for m in models}):
-        for _, found in pointed(alias, slug, models):
+        for _, found in alias_targets(alias, slug, models):
             if isinstance(found, RegistryError):
                 raise found
             out.append(found)
@@ -84,7 +84,7 @@ def _one(found: list[ModelVersion], reference: str, models: list[ModelVersion]) 
     if found:
         where = ", ".join(str(m.folder) for m in found)
         raise RegistryError(
-            f"{reference} means more than one model ({where}); give the folder of the one."
+            f"{reference} means more than one model ({where}); give the folder of one of them."
         )
     known = ", ".join(dict.fromkeys(m.reference for m in models)) or "none"
     raise NoSuchModelError(f"There is no model {reference}; registered are: {known}.")

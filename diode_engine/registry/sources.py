@@ -6,9 +6,9 @@ Every source is a folder of the same form,
     <root>/<hardware slug>/aliases.json                    {"default": "<name>@<version>"}
 
 and there are three kinds: the user's own, what Diode ships, and data packages that were installed
-with pip. Such a package has an entry point of the group `diode_engine.models` that names it; it
-is found without importing it, so that none of its code runs. Of the user's own, the aliases are
-among the facts (see facts.py) instead.
+with pip. Such a package has an entry point of the group `diode_engine.models` that names it. It is
+found without being imported, so that none of its code runs. The user's own aliases are not in an
+aliases.json: they are among the facts (see facts.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """One registered model; with `source` None and version 0, one in a folder that is not
+    """One registered model. With `source` None and version 0, it is a model in a folder that is not
     registered."""
 
     name: str
@@ -62,7 +62,8 @@ class ModelVersion:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """Raises ModelError where it is missing, malformed, foreign or too new."""
+        """The model's manifest, read when it is first asked for. Raises ModelError where it is
+        missing, malformed, too new, or not a manifest of Diode's."""
         return load_manifest(self.folder)
 
     @property
@@ -77,6 +78,7 @@ class ModelVersion:
 
     @property
     def shipped(self) -> bool:
+        """Whether it came with Diode."""
         return self.source is not None and self.source.kind is Kind.SHIPPED
 
 

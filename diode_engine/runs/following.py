@@ -14,7 +14,8 @@ from diode_engine.runs.status import Status, look
 from diode_engine.store import Store
 
 LOOK_SECONDS = 1.0
-# A process says its last words after it has written its run's end.
+# A process may still write to its log after it has written that its run has ended. So many more
+# ticks its log is read, while the process lives.
 MAX_LINGERING = 10
 
 
@@ -30,10 +31,9 @@ def follow(
     store: Store, run: int, *, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Tick]:
     """A tick every LOOK_SECONDS. The last one comes when the run has ended and its log is read to
-    the end.
+    the end. To stop iterating earlier does not affect the run.
 
-    Raises StoreError where there is no such run. Whoever stops iterating early does not affect the
-    run.
+    Raises StoreError where there is no such run.
     """
     status = look(store, run)
     tail = None if status.run.log is None else Tail(Path(status.run.log))

@@ -14,15 +14,16 @@ from diode_engine.store.transfer import ToImport, import_table_of, read_import
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-# All rows are written in one transaction, of which nobody sees anything before its end: what is
-# told of it is what it is expected to take, at the pace of two cores of a shared machine.
-_ROWS_A_SECOND = 60_000
-_READ = 0.2  # of an import is reading the file, about
+# All rows are written in one transaction, so nobody can see how far it is. The progress is computed
+# from the time that it is expected to take, at the speed of two cores of a shared machine.
+_ROWS_PER_SECOND = 60_000
+_READ = 0.2  # about the share of an import's time that reading the file takes
 
 
 def import_as_run(store: Store, path: str | PathLike[str]) -> Imported:
-    """`import_dataset` as a run of kind import. It is the queued run that this process was started
-    for; else a new one, unless the file was imported before. Raises what `import_dataset` does."""
+    """`import_dataset` as a run of kind import: the queued run that this process was started for,
+    if there is one. Otherwise it is a new run, or none where the file was imported before. Raises
+    what `import_dataset` raises."""
     if is_awaited(store, "import"):
         with Job(store, "import", {"file": str(path)}) as job:
             job.tell({"doing": "reading the file", "fraction": 0.0})
@@ -43,7 +44,7 @@ def _written(store: Store, given: ToImport, job: Job) -> Imported:
             "doing": f"writing {rows:,} timings",
             "fraction": _READ,
             "since": time.time(),
-            "seconds_expected": round(0.5 + rows / _ROWS_A_SECOND, 1),
+            "seconds_expected": round(0.5 + rows / _ROWS_PER_SECOND, 1),
         }
     )
     done = import_table_of(store, given, run=job.id)

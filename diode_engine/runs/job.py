@@ -19,7 +19,7 @@ from diode_engine.store import RunState, Store
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 2.0
-# Which queued run of which store a process was started for: "7:/path/of/diode.db", or a URL.
+# The queued run that a process was started for, and its store (a path or URL): "7:/path/diode.db".
 VARIABLE = "DIODE_RUN"
 
 
@@ -56,7 +56,7 @@ def _claim(store: Store, kind: str) -> int | None:
     claim = claimed()
     if claim is None or not is_awaited(store, kind):
         return None
-    del os.environ[VARIABLE]  # it is nobody else's, and no child's
+    del os.environ[VARIABLE]  # so that no child process takes the run for its own
     return claim[0]
 
 
@@ -81,7 +81,7 @@ class Job:
     """A run that this process does, from beginning to end: a context manager around the work. It
     begins the run (see `begin`), shows that the run is alive, and writes how it ended: done, with
     the text of `message`; cancelled, after a KeyboardInterrupt; or failed, after any other
-    exception, with its text. Before that it calls `ending`, in each case."""
+    exception, with its text. In each case it calls `ending` before it writes this."""
 
     def __init__(
         self,
@@ -178,5 +178,5 @@ class Heartbeat:
         try:
             if self._store.beat(self._run):
                 self._asked.set()
-        except StoreError as error:  # the next one may be written
+        except StoreError as error:  # the next beat may succeed
             log.warning("Run %d could not show that it is alive: %s", self._run, error)

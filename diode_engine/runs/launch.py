@@ -22,9 +22,9 @@ from diode_engine.store import Run, RunState, Store
 
 KINDS = ("collect", "train", "validate", "tune")  # the commands that are started as runs
 
-# Those that make runs, which can be done again. `capture` and `workflow` start what they are told
-# to, and others write or delete what they are told to: not by the word of a store, which people
-# share.
+# The commands that a run's record may start again: those that make runs. A store is shared, so its
+# records are not trusted. `capture` would start any program and `workflow` any command that a
+# record names, and other commands would write or delete any file.
 _AGAIN = {
     ("collect",), ("collect-shapeset",), ("collect-and-train",), ("train",), ("tune",),
     ("validate",), ("validate-model",), ("validate-max-autotune",), ("data", "import"), ("demo",),
@@ -33,9 +33,9 @@ _OF_DIODE_ENGINE = {"-v", "-vv", "--verbose", "-q", "--quiet", "--debug"}  # bef
 
 
 def command_line(kind: str, spec: Mapping[str, Any], store: Location) -> tuple[str, ...]:
-    """The words of the command that does such a run. `spec` has the command's options, without
-    dashes before their names: True stands for a flag, a list for an option that is repeated; None
-    and False leave the option out. Raises RunError for a kind that is not one of KINDS."""
+    """The words of the command that does a run of this kind. `spec` has the command's options, by
+    their names without dashes: True stands for a flag, and a list for an option that is repeated;
+    None and False leave the option out. Raises RunError for a kind that is not one of KINDS."""
     if kind not in KINDS:
         raise RunError(f"There is no run of kind {kind!r} to start; there are {', '.join(KINDS)}.")
     words = ["diode-engine", kind]
@@ -103,8 +103,8 @@ def _again(store: Store, run: int) -> tuple[Run, tuple[str, ...], Path]:
     words = [word for word in earlier.command[1:] if word not in _OF_DIODE_ENGINE]
     if not {tuple(words[:1]), tuple(words[:2])} & _AGAIN:
         raise RunError(
-            f"Run {run} records {shlex.join(earlier.command)!r}, which is no run's command: it is "
-            "not started."
+            f"Run {run} records {shlex.join(earlier.command)!r}, which is not a command that makes "
+            "runs: it is not started."
         )
     directory = Path(earlier.directory)
     if not directory.is_dir():
@@ -132,7 +132,7 @@ def _launch(
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as out:
             child = subprocess.Popen(
-                # -P: the folder that it works in holds no modules of ours.
+                # -P: nothing is imported from the folder in which it works.
                 [sys.executable, "-P", "-m", "diode_engine", *command[1:]],
                 cwd=directory,
                 env={**os.environ, **child_environment(where), VARIABLE: f"{run.id}:{where}"},
@@ -146,7 +146,7 @@ def _launch(
         store.finish_run(run.id, RunState.FAILED, sentence)
         raise RunError(sentence) from error
     store.launched_run(run.id, process(child.pid))
-    # Whoever started it may stay: then its exit must be taken note of, or it stays a zombie.
+    # If this process outlives its child, it must wait for the child, or that stays a zombie.
     threading.Thread(target=child.wait, name=f"run {run.id}", daemon=True).start()
     return store.run(run.id)
 
@@ -157,7 +157,7 @@ def settle(code: int) -> None:
     claim = claimed()
     if claim is None:
         return
-    # Where even this fails, the run shows as dead, with its log.
+    # If even this fails, the run is shown as dead, with its log.
     with contextlib.suppress(DiodeError), Store.open(claim[1]) as store:
         run = store.run(claim[0])
         if run.state is not RunState.QUEUED:

@@ -36,6 +36,7 @@ def process(pid: int) -> Process:
 
 
 def current() -> Process:
+    """This process."""
     return process(os.getpid())
 
 

@@ -21,6 +21,7 @@ Clock = Callable[[], datetime]
 
 
 def now() -> datetime:
+    """The present time, in UTC."""
     return datetime.now(UTC)
 
 
@@ -48,6 +49,7 @@ class Status:
         return max(0.0, (self.seen - self.run.heartbeat).total_seconds())
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; times are in ISO 8601."""
         run = self.run
         return {
             "id": run.id,
@@ -76,7 +78,8 @@ class Status:
 def look(store: Store, run: int, *, clock: Clock = now) -> Status:
     """The status of a run. Raises StoreError where there is no such run."""
     status = _judge(store.run(run), clock())
-    if status.state is RunState.DEAD:  # or it has just come to its end, between our two looks
+    # It may have ended after its row was read and before its process was looked for.
+    if status.state is RunState.DEAD:
         status = _judge(store.run(run), clock())
     return status
 
@@ -137,7 +140,7 @@ def _lost(process: Process | None, quiet: float) -> str:
         return f"{sentence}."
     here = current()
     if process.host == here.host and process.machine.split()[0] != here.machine.split()[0]:
-        return f"{sentence}, and {process.host} was started anew since."
+        return f"{sentence}, and {process.host} has been restarted since."
     return f"{sentence}; it ran on {process.host}."
 
 

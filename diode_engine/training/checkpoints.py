@@ -1,9 +1,9 @@
 """The state of a training's fits, in a folder, so that a training that was interrupted can
 continue.
 
-A fit's checkpoint is named by its content: the timings, the settings and the seed. Whoever asks for
-the same fit again, by `runs resume` or by the same command, continues it; with other timings a fit
-starts from the beginning.
+A fit's checkpoint is named by what the fit is made from: the timings, the settings and the seed. If
+the same fit is asked for again, by `runs resume` or by the same command, it continues. With other
+timings a fit starts from the beginning.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from diode_engine.models.protocol import TimingModel
 
 log = logging.getLogger(__name__)
 
-SECONDS = 10.0  # between two checkpoints of a fit: what is lost at most
-_KEPT_SECONDS = 30 * 24 * 3600.0  # of fits that nobody went on with
+SECONDS = 10.0  # between two checkpoints of a fit: an interruption loses at most so much work
+_KEPT_SECONDS = 30 * 24 * 3600.0  # a checkpoint that was not continued in this time is removed
 _LIMITS = Limits(bytes=1 << 30)  # four times what a member of a model may have
 
 
@@ -55,8 +55,8 @@ class Checkpoints:
         make: Callable[[Checkpoint], TimingModel],
         feature_set: features.FeatureSet = features.CURRENT,
     ) -> TimingModel:
-        """The model of this feature set that `make` makes, or that was made before the
-        interruption. `what`, as JSON, names everything that it is made from."""
+        """The model of this feature set: the one that was made before an interruption, or else the
+        one that `make` makes. `what` is JSON that names everything that the model is made from."""
         model = self.finished(what, family, feature_set)
         if model is not None:
             return model
@@ -74,7 +74,7 @@ class Checkpoints:
     def finished(
         self, what: Any, family: str, feature_set: features.FeatureSet = features.CURRENT
     ) -> TimingModel | None:
-        """The model that `fitted` would not make again; None where it would."""
+        """The model that an earlier call of `fitted` has made; None where there is none."""
         _, done = self._files(what, family, feature_set)
         if done.exists():
             try:
@@ -84,7 +84,7 @@ class Checkpoints:
         return None
 
     def _files(self, what: Any, family: str, feature_set: features.FeatureSet) -> tuple[Path, Path]:
-        """(of a fit in progress, of a finished one)."""
+        """(the file of the fit while it is in progress, the file of the finished model)."""
         text = json.dumps([what, family, feature_set.version, feature_set.names_hash])
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         progress, done = self.folder / f"{key}.safetensors", self.folder / f"{key}.model"
@@ -134,6 +134,6 @@ def _write(path: Path, data: bytes) -> None:
         write_whole(path, data)
     except OSError as error:
         raise TrainingError(
-            f"The checkpoint {path} cannot be written: {error.strerror}. Make room or permissions "
-            "and resume the training."
+            f"The checkpoint {path} cannot be written: {error.strerror}. Free some space or get "
+            "the right to write there, then resume the training."
         ) from None

@@ -25,9 +25,9 @@ from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched
 from diode_engine.training.fits import FitExecutor, FitTask, by_members
 from diode_engine.training.settings import TrainingSettings
 
-# Three models of half the steps on two thirds of the problems cost as much as the model itself.
+# Three models with half the steps on two thirds of the problems cost as much as the model itself.
 FOLDS = 3
-STEPS = 2
+STEPS_DIVISOR = 2  # how many times fewer steps than the model's own fit
 
 
 def learn_confidence(
@@ -42,13 +42,15 @@ def learn_confidence(
     fits: FitExecutor | None = None,
     models: Sequence[Sequence[TimingModel]] | None = None,
 ) -> Confidence | None:
-    """The confidence of a model that is fitted to these rows, which are as `fit` takes them; None
-    where there are too few. `models` are those of the folds (`fold_tasks`), or `make` makes them;
-    None: as `fit` does, where `fits` makes fits; None: in this process."""
+    """The confidence of a model that is fitted to these rows (as `fit` takes them); None where
+    there are too few problems. `models` has the members of each fold's model, where they were
+    fitted before (`fold_tasks`). Without `models`, `make` makes the members of a fold's model from
+    the other folds' rows. Without both they are fitted as `fit` does it: by `fits`, or, without it,
+    in this process."""
     parts = _parts(table, seed)
     if not parts:
         return None
-    fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS)
+    fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS_DIVISOR)
 
     def told(place: int, member: str, progress: FitProgress) -> None:
         report(f"{member}, {parts[place].name}", progress)
@@ -91,7 +93,7 @@ def fold_tasks(
     table: TimingTable, family: str, *, seed: int, settings: TrainingSettings
 ) -> dict[str, FitTask]:
     """The fits of the folds' models, by the folds' names; none where there are too few problems."""
-    fewer = settings.with_fewer_steps(STEPS)
+    fewer = settings.with_fewer_steps(STEPS_DIVISOR)
     return {part.name: FitTask(part.learned, family, seed, fewer) for part in _parts(table, seed)}
 
 

@@ -1,8 +1,8 @@
-"""A model for a GPU, made of another GPU's model of the same generation and a correction.
+"""A model for a GPU, made from a correction and the model of another GPU of the same generation.
 
-What differs between two such GPUs (bandwidth, the reach of L2, clocks) changes the times of many
-kernels alike. So a few timings suffice to learn the difference between what the model predicts and
-what is measured; a new model would have to learn everything.
+What differs between two such GPUs (bandwidth, the size of the L2 cache, clocks) changes the times
+of many kernels in the same way. So a few timings suffice to learn the difference between what the
+model predicts and what is measured; a new model would have to learn everything.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 from diode_engine.training.fit import fitted_and_watched
 
-# Shallow trees, few of them, with many rows in a leaf: deeper ones spoil the order of kernels,
-# which H200's model has nearly right for the H100 (docs/hardware.md).
+# Few, shallow trees with many rows in a leaf: deeper ones spoil the order of the kernels, which the
+# H200's model predicts nearly right for the H100 (docs/hardware.md).
 _TREES = {"rounds": 150, "max_depth": 3, "learning_rate": 0.1, "patience": 20}
-_LEAVES = 50  # a leaf has as many rows, or as few as make so many leaves possible
+_LEAVES = 50  # the least rows in a leaf; with fewer than 50² rows, 1/50 of all
 # Without XGBoost, a small network.
 _NETWORK = {"hidden": (64, 32), "epochs": 20}
-# A difference has no best candidate: all rows have the same weight, and none is ranked.
+# A difference has no best candidate. So all rows have the same weight, and there is no ranking
+# loss.
 _ALIKE = {"residual": False, "focus": 0.0, "rank": 0.0}
 
 
 @dataclass(frozen=True)
 class Corrected(TimingModel):
-    """Members with a difference in log time that is added to all their answers. It is used as a
-    teacher, and is not written to a file."""
+    """A model's members, with a difference in log time that is added to each member's answer. It is
+    used as a teacher, and is not written to a file."""
 
     family: ClassVar[str] = "corrected"
     suffix: ClassVar[str] = ""
@@ -73,8 +74,8 @@ def corrected_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[T
 def corrected(
     members: Sequence[TimingModel], learned: Examples, watched: Examples, *, seed: int = 0
 ) -> tuple[TimingModel, ...]:
-    """The members with a correction that is fitted to the first rows; early stopping watches the
-    others. Trees, or a network where there is no XGBoost."""
+    """The members with a correction that is fitted to the rows `learned`; early stopping watches
+    the rows `watched`. The correction is trees, or a network where XGBoost is not installed."""
     family = "trees" if importlib.util.find_spec("xgboost") else "network"
     method = FAMILIES[family].fitting_method()
     of_trees = {**_TREES, "min_child_weight": min(_LEAVES, len(learned.log_us) / _LEAVES)}
@@ -84,10 +85,12 @@ def corrected(
         **_ALIKE, **how, seed=seed,
     )  # fmt: skip
 
-    def left(rows: Examples) -> Examples:
-        """The difference between the log times and the members' mean."""
+    def residuals(rows: Examples) -> Examples:
+        """The rows with the difference between their log times and the members' mean."""
         difference = rows.log_us - mean_answer(answers_of(members, rows.x))
         return replace(rows, log_us=difference.astype(np.float32))
 
-    difference = method.fit(left(learned), left(watched), settings, lambda progress: None, None)
+    difference = method.fit(
+        residuals(learned), residuals(watched), settings, lambda progress: None, None
+    )
     return (Corrected(tuple(members), difference),)

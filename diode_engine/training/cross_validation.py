@@ -1,5 +1,5 @@
-"""Cross-validation: for each part of the problems a new model is fitted to the others and judged on
-the part. It says how well a way of making models does, not one model."""
+"""Cross-validation: for each part of the problems, a new model is fitted to the other parts and
+judged on this one. It tells how well a way of making models works, not how well one model does."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ def cross_validate(
     begins: Callable[[Sequence[str]], None] = lambda parts: None,
     fits: FitExecutor | None = None,
 ) -> CrossValidation:
-    """Fits a model of the family for each part of this kind (KINDS: k folds of the problems; each
-    named transformer left out; the tenth of the problems with the most work) to the GPU's timings
-    outside of the part, and judges it on the part. `fits` makes the fits; None: in this process.
+    """Cross-validates models of the family on the GPU's timings.
 
-    Problems that differ only in type or layout are on one side (problems.splits). `begins` is
-    called with the parts' names. Raises TrainingError where there is no such part, or too little to
-    fit to or to judge on.
+    `kind` (of KINDS) says how the problems are divided: "folds" into FOLDS folds; "llm" leaves out
+    one named transformer at a time; "sizes" leaves out the tenth of the problems with the most
+    work. Problems that differ only in type or layout are on one side (problems.splits). `begins` is
+    called with the parts' names. `fits` makes the fits; None: in this process.
+
+    Raises TrainingError where there is no part, or too little to fit to or to judge on.
     """
     one = one_environment(table, hardware)
     parts = KINDS[kind](one)
     if not parts:
         raise TrainingError(
             "None of the problems with timings is a layer of a named transformer; collect some "
-            "(--source transformers), or part them by --cross-validate folds."
+            "(--source transformers), or divide the problems with --cross-validate folds."
         )
     begins([part.name for part in parts])
     tasks = (FitTask(learnable(part.learned), family, seed, settings) for part in parts)
@@ -67,7 +68,11 @@ def cross_validate(
     for part, (task, members) in zip(parts, fitted, strict=True):
         learned = task.learned
         environment = one.environments[int(one.environment[0])]
-        manifest = Manifest("part", family, environment.hardware, Coverage.of(learned), Data())
+        feature_set = (settings or TrainingSettings()).feature_set
+        manifest = Manifest(
+            "part", family, environment.hardware, Coverage.of(learned), Data(),
+            feature_version=feature_set.version, feature_names=feature_set.names_hash,
+        )  # fmt: skip
         predictor = Predictor(Artifact(manifest, members))
         judged[part.name] = evaluate(part.judged, predictor, name=_MODEL, unseen=True, seen=learned)
     return CrossValidation(kind, family, judged)

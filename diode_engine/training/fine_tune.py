@@ -1,5 +1,5 @@
-"""Fine-tuning: a model that is better on a user's problems and predicts the same elsewhere, or that
-is for another GPU than its base."""
+"""Fine-tuning: a model that is better than its base on a user's problems and predicts the same on
+others, or a model for another GPU than its base."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from diode_engine.training.lessons import (
 )
 from diode_engine.training.settings import TrainingSettings
 
-MIN_DRAWN = 50  # problems, unlike the timed ones, whose predictions by the base are kept
+MIN_DRAWN = 50  # problems, unlike the timed ones, on which the base's predictions are learned
 
 
 def fine_tune(
@@ -40,9 +40,9 @@ def fine_tune(
     checkpoints: Checkpoints | None = None,
 ) -> tuple[TimingModel, ...]:
     """A model of the family TUNED that has learned two things: these timings (rows as `fit` takes
-    them), and the base model's predictions on problems that are drawn from all that it covers,
-    without those like the timed ones. For a base of another GPU, these are its predictions with a
-    correction (see `correction`), on all drawn problems.
+    them), and the base model's predictions on problems that are drawn from all that it covers.
+    Drawn problems that are like a timed one are left out. If the base was made for another GPU, its
+    predictions are corrected (see `correction`), and no drawn problem is left out.
 
     Raises TrainingError where the base is of another kind of GPU, there are too few problems, or
     all problems that could be drawn are like the timed ones.
@@ -69,8 +69,8 @@ def fine_tune(
             drawn = far_from(drawn, timed)
         if len(drawn) < MIN_DRAWN:
             raise TrainingError(
-                "The timings are of problems of every kind, so there is nothing that a tuned model "
-                "should keep; train one from nothing."
+                "The timings cover problems of every kind, so a tuned model would keep nothing of "
+                "its base; train a new model instead."
             )
         taught = lessons(
             teacher, coverage, hardware, drawn, torch=torch, seed=seed, feature_set=sees

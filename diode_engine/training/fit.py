@@ -25,7 +25,7 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.lessons import asked_problems, lessons, part, with_timings
 from diode_engine.training.settings import TrainingSettings
 
-MIN_FITTED = 8  # problems; fewer teach nothing that holds for another
+MIN_FITTED = 8  # problems; fewer teach nothing about other problems
 MIN_WATCHED = 2  # problems that early stopping watches
 
 # Called with the member that is being fitted, such as "network-1", and its progress.
@@ -34,8 +34,8 @@ MemberProgressCallback = Callable[[str, FitProgress], None]
 
 def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTable:
     """The rows from which one model can be made: of one device with one torch and one Triton, since
-    each of them changes the kernels. With timings of several on the GPU of this name (or slug),
-    those of the environment with the most.
+    each of them changes the kernels. Where the GPU of this name (or slug) has timings with several
+    versions of torch or Triton, the rows of the pair with the most timings.
 
     Raises TrainingError where there is no such GPU, or none is named and there are several.
     """
@@ -91,7 +91,7 @@ def fitted_and_watched(table: TimingTable, *, seed: int) -> tuple[TimingTable, T
 def thinned(table: TimingTable, most: int, *, seed: int = 0) -> TimingTable:
     """At most `most` rows of each problem; all rows must have succeeded. A third of them are the
     problem's fastest, the others are drawn at random. A problem with thousands of timings teaches
-    little more than one with hundreds, and would have the weight of ten of them."""
+    little more than one with hundreds, but would weigh as much as ten of these."""
     drawn = np.random.default_rng(seed).random(len(table))
     fastest = _rank(table.problem, table.time_us) < most // 3
     order = np.where(fastest, -1.0, drawn)
@@ -120,8 +120,8 @@ def fit(
     """The fitted members of this family, from rows that are `learnable` and of one environment.
 
     Some of the problems are taken for early stopping. The same rows in the same order and the same
-    seed give the same members on one machine. With `checkpoints` the fit continues where the same
-    fit was interrupted. Raises TrainingError where there is no such family or there are too few
+    seed give the same members on one machine. With `checkpoints`, a fit that was interrupted
+    continues where it was. Raises TrainingError where there is no such family or there are too few
     problems.
     """
     fits = MemberFits(table, family, seed=seed, settings=settings)
@@ -164,7 +164,8 @@ class MemberFits:
         report: MemberProgressCallback = lambda member, progress: None,
         checkpoints: Checkpoints | None = None,
     ) -> TimingModel:
-        """One member. `teacher` are the members that it learns from, where its family does."""
+        """The member at this place. `teacher` are the members that it learns from, if its family
+        has a teacher."""
         member = self.families[place]
         method = FAMILIES[member].fitting_method()
 
@@ -185,7 +186,8 @@ class MemberFits:
         return checkpoints.fitted(what, member, make, self._sees)
 
     def _taught(self, teacher: Sequence[TimingModel]) -> tuple[Examples, Examples]:
-        """The teacher's answers, with the timings that are to be learned among them."""
+        """(the examples to learn, those that early stopping watches): the teacher's answers. The
+        timings to fit to are among the former."""
         environment = self._table.environments[int(self._table.environment[0])]
         coverage = Coverage.of(self._table)
         learned, checks = part(

@@ -36,11 +36,13 @@ from diode_engine.problems.sources import mixed
 Indices = npt.NDArray[np.intp]
 
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
-_BEST = 64  # of these that become lessons: the teacher's best
-_OTHERS = 192  # and drawn ones
-MOST = _BEST + _OTHERS  # of a problem, beside the libraries' few
+_BEST = 64  # of these that become lessons because the teacher finds them fastest
+_OTHERS = 192  # of these that become lessons by chance
+MOST = _BEST + _OTHERS  # lessons of a problem, besides the few of libraries' kernels
 _WATCHED = 20  # one problem in this many is watched by early stopping
-_LIKE = 2.0  # so near to a timed problem its time tells of another: two factors of two in size
+# Two problems are alike if they are nearer than this (neighbours.distances), for example less than
+# two factors of two apart in a size. Then the times of one say much about the other.
+_LIKE = 2.0
 
 
 def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem]:
@@ -60,8 +62,8 @@ def asked_problems(
 
 
 def far_from(problems: Iterable[Problem], timed: Sequence[Problem]) -> list[Problem]:
-    """The problems that are not like a timed one (see models.neighbours). For those that are, the
-    timings say more than a model that has not seen them."""
+    """The problems that are not like a timed one. About those that are, the timings say more than a
+    model that has not seen the timings."""
     there = places(timed)
     return [p for p in problems if distances(p, there).min() >= _LIKE]
 
@@ -151,8 +153,9 @@ def lessons(
     seed: int = 0,
     feature_set: features.FeatureSet = features.CURRENT,
 ) -> Examples:
-    """The teacher's predictions for these problems: for the candidates that this version of torch
-    has and the teacher covers, its best ones and some others."""
+    """The teacher's predictions for these problems, of the candidates that this version of torch
+    has and the teacher covers: those that it finds fastest, the library's, and some others. `heads`
+    has its members' predictions."""
     draws = Draws(seed)
     kernels = frozenset(coverage.kernels)
     made: list[tuple[Matrix, Matrix]] = []
@@ -192,8 +195,8 @@ def _rows(
 
 def with_timings(taught: Examples, answers: Matrix, timed: Examples) -> Examples:
     """The lessons together with the measured problems, which are repeated so that they are about
-    half of all. For a measured problem the heads differ as the teacher's members do, around the
-    measured time; `answers` are these members' for the measured rows (members.answers_of)."""
+    half of all. For a measured problem, the heads are the teacher's members' answers (`answers`,
+    [members, rows of timed]), shifted so that their mean is the measured log time."""
     times = max(1, round(len(taught.starts) / len(timed.starts)))
     first = int(taught.problem.max()) + 1
     _, place = np.unique(timed.problem, return_inverse=True)

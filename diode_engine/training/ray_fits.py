@@ -17,22 +17,25 @@ from diode_engine.training.fit_nodes import NodeFitProgress
 from diode_engine.training.fits import FitTask, Members, TaskProgressCallback
 from diode_engine.version import __version__
 
-STEP_SECONDS = 0.5  # between two looks at how far the fits are, and two reports of one
-MAX_LOSSES = 3  # of processes over a fit, before it is given up
-# Places of tasks, members, how far they were, and the machine by Ray's name and by its own.
+STEP_SECONDS = 0.5  # between two reports of a fit, and between two queries of all reports
+MAX_LOSSES = 3  # a fit is given up when it has lost so many processes
+# For each report: the task's place, the member, its progress, and the machine's id in Ray and name.
 _Told = list[tuple[int, str, FitProgress, tuple[str, str]]]
 
 
 class Board:
-    """Where fits say how far they are, and whoever asked for them looks."""
+    """A Ray actor that keeps the fits' reports until the process that asked for the fits takes
+    them."""
 
     def __init__(self) -> None:
         self._told: _Told = []
 
     def tell(self, told: _Told) -> None:
+        """Adds reports."""
         self._told += told
 
     def take(self) -> _Told:
+        """The reports since the last call, in their order."""
         told, self._told = self._told, []
         return told
 
@@ -44,14 +47,15 @@ def make_fit(
     learned: TimingTable,
     what: Mapping[str, Any],
 ) -> Members:
-    """A fit, in a process of Ray's. `what` is the rest of the FitTask. Raises TrainingError where
-    this is another Diode than `version`, which may fit another model."""
+    """The members of one task, fitted in a process of Ray's. `what` has the fields of the FitTask
+    but `learned`. Raises TrainingError where this machine's Diode is not of this version: it might
+    fit another model."""
     import ray
 
     if version != __version__:
         raise TrainingError(
             f"A machine of the cluster has Diode {__version__}, and this is {version}: install "
-            "the same on all."
+            "the same version on all machines."
         )
     told: _Told = []
     when = 0.0
@@ -66,13 +70,13 @@ def make_fit(
             told = []
 
     members = FitTask(learned, **what).fitted(report)
-    ray.get(board.tell.remote(told))  # before the result is there
+    ray.get(board.tell.remote(told))  # so that the last report arrives before the result
     return members
 
 
 class RayFits:
-    """The cores of the cluster at `address`, as Ray takes it (host:port, or auto), one for a fit.
-    A context manager; a process that is lost costs nothing but time."""
+    """Makes each fit on one core of the Ray cluster at `address` (as Ray takes it: host:port, or
+    auto). A context manager. A fit whose process is lost is made again, on any machine."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -92,6 +96,7 @@ class RayFits:
 
     @property
     def slots(self) -> int:
+        """As FitExecutor.slots: the cores of the cluster."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def run(
@@ -100,10 +105,11 @@ class RayFits:
         report: TaskProgressCallback,
         checkpoints: Checkpoints | None = None,
     ) -> Iterator[tuple[FitTask, Members]]:
-        """As FitExecutor.run. The machines need not see the checkpoints: none are used."""
+        """As FitExecutor.run, without checkpoints: the machines may not see their folder. Raises
+        TrainingError also where the cluster loses a fit MAX_LOSSES times."""
         ray = self._ray
         tasks = list(tasks)
-        # On this machine, so that no other one can take it with it.
+        # The board is on this machine, so that it is not lost with another one.
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )

@@ -22,24 +22,22 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberProgressCallback, one_environment
 from diode_engine.training.fit_nodes import FitNodes
 from diode_engine.training.fits import FitExecutor
+from diode_engine.training.planned_fits import PlannedFit, planned_fits, rest_of
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
+from diode_engine.training.training_progress import (
+    ParallelTrainingProgress,
+    PooledTrainingProgress,
+    TrainingProgress,
+)
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.training.training_stages import Origin
-from diode_engine.training.whole_run import (
-    SideBySideRun,
-    Stage,
-    TogetherRun,
-    WholeRun,
-    rest_of,
-    stages_of,
-)
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-WRITE_SECONDS = 1.0  # between two looks that others get at a training
+WRITE_SECONDS = 1.0  # between two writes of the progress and the curves to the store
 
 
 @dataclass(frozen=True)
@@ -80,14 +78,14 @@ class TrainingRequest:
         }
 
 
-def _changed(settings: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+def _changed(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that differ from the defaults, by names such as "network.epochs"."""
     changed: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            inner = _changed(value, usual[name])
+            inner = _changed(value, defaults[name])
             changed |= {f"{name}.{key}": other for key, other in inner.items()}
-        elif value != usual[name]:
+        elif value != defaults[name]:
             changed[name] = value
     return changed
 
@@ -107,8 +105,8 @@ def train_from_store(
 
     A training that was interrupted continues from its checkpoints, in a folder beside the store,
     when the same is asked again. `told` is called with each trial of a search. `fits` makes the
-    fits (see `search` and `train`); None: in this process. `keep` selects the timings that are
-    learned and judged on.
+    fits (see `search` and `train`); None: in this process. `keep` selects, from the timings that
+    were read, those that the training uses.
     """
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
@@ -118,8 +116,8 @@ def train_from_store(
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         settings = r.settings
         learned = TrainingSplit.of(table, r.hardware).learned
-        run.consists_of(
-            stages_of(
+        run.plan(
+            planned_fits(
                 r.family,
                 tuned=r.base is not None,
                 everything=r.everything,
@@ -127,7 +125,7 @@ def train_from_store(
                 confidence=count_problems(learned) >= MIN_CASES,
             ),
             rest_of(r.family, settings),
-            fits,
+            None if r.base is not None else fits,  # a tuned model is fitted in this process
         )
         if r.trials:
             settings = _searched(store, r, learned, run, report, told, fits)
@@ -193,7 +191,7 @@ class _TrainingRun:
         self._store = store
         self._job = job
         self._written = time.monotonic()
-        self._whole: WholeRun | SideBySideRun | None = None
+        self._whole: TrainingProgress | ParallelTrainingProgress | None = None
         self._nodes = FitNodes()
         self._points: dict[str, list[tuple[float, float]]] = {}
         job.ending = self._write_points
@@ -202,13 +200,15 @@ class _TrainingRun:
     def id(self) -> int:
         return self._job.id
 
-    def consists_of(self, stages: list[Stage], rest: float, fits: FitExecutor | None) -> None:
-        """Sets the stages that follow, by which the progress is computed (see `WholeRun`), and what
-        makes their fits."""
+    def plan(self, planned: list[PlannedFit], rest: float, fits: FitExecutor | None) -> None:
+        """Sets the fits that follow, from which the progress is computed, and what makes them.
+        `rest` is the work after them (see `rest_of`)."""
         if fits is None:
-            self._whole = WholeRun(stages, rest)
+            self._whole = TrainingProgress(planned, rest)
+        elif fits.parts_tasks:
+            self._whole = PooledTrainingProgress(planned, rest)
         else:
-            self._whole = (TogetherRun if fits.parts_tasks else SideBySideRun)(stages, rest)
+            self._whole = ParallelTrainingProgress(planned, rest)
 
     def reporting(
         self, report: MemberProgressCallback, *, curves: bool = True

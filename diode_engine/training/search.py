@@ -1,5 +1,5 @@
 """The search for hyper-parameters: settings with which models choose better on problems that they
-have not seen, which are folds of the training problems. The held-out problems take no part.
+have not seen. These are folds of the training problems; the held-out problems take no part.
 
 Optuna proposes settings and keeps the trials: its storage is a file beside the store. A search for
 the same timings, family and seed continues where it was.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_engine.core.table import TimingTable
+from diode_engine.features import VERSION, FeatureSet
 from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples, FitProgress, efficiency
 from diode_engine.models.fitting_method import Range, SearchedSettings
@@ -37,17 +38,19 @@ if TYPE_CHECKING:
     import optuna
 
 FOLDS = 3
-MAX_TOGETHER = 8  # trials: of more, the last are hardly better than drawn ones
+# Trials that are proposed at a time: the later ones do not profit from the earlier ones' results,
+# so that with more of them the last would hardly be better than random.
+MAX_TOGETHER = 8
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A finished trial: its number from 1, the settings that it tried, by name, and the geometric
-    mean of its choices' efficiency over the folds' problems; None where it was stopped after the
-    first folds because others were better there."""
+    """A finished trial."""
 
-    number: int
-    parameters: dict[str, Any]
+    number: int  # from 1
+    parameters: dict[str, Any]  # the settings that it tried, by name
+    # The geometric mean of its choices' efficiency over the folds' problems; None where the trial
+    # was stopped early because others were better on the first folds.
     efficiency: float | None
 
 
@@ -63,20 +66,21 @@ def search(
     told: Callable[[Trial], None] = lambda trial: None,
     fits: FitExecutor | None = None,
 ) -> TrainingSettings:
-    """The best settings of this many trials (those of an earlier search for the same included), on
-    rows as `fit` takes them. Settings that are not searched are those of `settings`, which are the
-    first trial. `told` is called with each trial, those of the earlier search first.
+    """The best settings of this many trials, on rows as `fit` takes them. Trials of an earlier
+    search for the same settings count. The first trial is `settings`; what is not searched stays as
+    it is there. `told` is called with each trial, those of the earlier search first.
 
-    `fits` makes the fits; None: in this process. As many trials as it fits at a time, at most
-    MAX_TOGETHER, are proposed together, so that none depends on the results of the others. With
-    the same number of them the same settings are tried, wherever the fits are made.
+    `fits` makes the fits; None: in this process. So many trials are proposed together as `fits`
+    makes fits at a time, at most MAX_TOGETHER. The proposals depend on this number, not on where
+    the fits are made.
 
     Raises TrainingError as `fit` does.
     """
     import optuna
 
     base = settings or TrainingSettings()
-    if family in FAMILIES:  # what it learns from decides, and takes a third of the time
+    # A student is as good as its teacher, whose fit takes a third of the time: search for it.
+    if family in FAMILIES:
         family = FAMILIES[family].teacher or family
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     key = f"{dataset_key(table)} {family} {seed} {_written(base)}"
@@ -110,18 +114,18 @@ def search(
         together = [study.ask() for _ in range(min(left, fits.slots, MAX_TOGETHER))]
         left -= len(together)
         tried = [_suggested(trial, base, family) for trial in together]
-        gaps: list[list[float]] = [[] for _ in together]
+        logs: list[list[float]] = [[] for _ in together]
         going = list(range(len(together)))
         for number, part in enumerate(parts):
             names = [f"trial {together[i].number + 1}, {part.name}" for i in going]
             tasks = [FitTask(part.learned, family, seed, tried[i]) for i in going]
             for i, (_, members) in zip(going, fits.run(tasks, _named(names, report)), strict=True):
-                gaps[i] += _gaps(part, members)
-                together[i].report(float(np.exp(np.mean(gaps[i]))), number)
+                logs[i] += _log_efficiencies(part, members, tried[i].feature_set)
+                together[i].report(float(np.exp(np.mean(logs[i]))), number)
             going = [i for i in going if not together[i].should_prune()]
         for i, asked in enumerate(together):
             if i in going:
-                tell(study.tell(asked, float(np.exp(np.mean(gaps[i])))))
+                tell(study.tell(asked, float(np.exp(np.mean(logs[i])))))
             else:
                 tell(study.tell(asked, state=optuna.trial.TrialState.PRUNED))
     return _with(base, study.best_params)
@@ -134,19 +138,22 @@ def _named(names: Sequence[str], report: MemberProgressCallback) -> TaskProgress
     return hear
 
 
-def _gaps(part: SplitPart, members: Members) -> list[float]:
-    """The logarithm of how near the members' choices come on the part's problems, for each of
-    them the same."""
+def _log_efficiencies(part: SplitPart, members: Members, feature_set: FeatureSet) -> list[float]:
+    """The logarithm of the members' efficiency on the part, once for each of its problems: the mean
+    over several parts then weighs all problems alike."""
     hardware = part.judged.environments[int(part.judged.environment[0])].hardware
-    judged = Examples.of(part.judged, hardware)
+    judged = Examples.of(part.judged, hardware, feature_set)
     reached = efficiency(judged, mean_answer(answers_of(members, judged.x)))
     return [float(np.log(reached))] * len(judged.starts)
 
 
 def _written(settings: TrainingSettings) -> str:
-    """The settings as they are part of a study's name, in the form of earlier versions of Diode."""
+    """The settings as a part of a study's name. The form is that of earlier versions of Diode, so
+    that their searches can be continued."""
     parts = {name: settings.of(name) for name in FAMILIES}
     parts |= {"lessons": settings.lessons, "rows": settings.rows}
+    if settings.features != VERSION:
+        parts["features"] = settings.features
     return f"Settings({', '.join(f'{name}={value!r}' for name, value in parts.items())})"
 
 
@@ -160,7 +167,7 @@ def _space(kind: str) -> SearchedSettings:
 
 
 def _parameters(settings: TrainingSettings, family: str) -> dict[str, Any]:
-    """The settings as a trial's parameters, for those that are in the ranges."""
+    """The searched settings of all members, as a trial's parameters."""
     return {
         f"{kind}.{name}": value
         for kind in _searched(family)

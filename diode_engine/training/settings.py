@@ -13,16 +13,16 @@ from diode_engine.models.fitting_method import FitSettings
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """`families` has the settings of families whose settings are not the defaults, by name; the
-    training sets their seeds. A model with a teacher learns its answers on all problems with
-    timings and, where these are fewer than `lessons`, on drawn ones too; of each problem at most
-    `rows` timings are learned. `features` is the version of the feature set; a model that is tuned
-    keeps its own."""
+    """How the members of a model are fitted, and to how much data."""
 
+    # The settings of families that do not have their default settings, by the family's name. The
+    # training sets the seeds.
     families: Mapping[str, FitSettings] = field(default_factory=dict)
+    # A student learns its teacher's answers on all problems with timings and, where these are fewer
+    # than `lessons`, on drawn problems too.
     lessons: int = 10000
-    rows: int = 240
-    features: int = VERSION
+    rows: int = 240  # timings of a problem that are learned, at most
+    features: int = VERSION  # of the feature set; a model that is tuned keeps its base's
 
     def of(self, family: str) -> Any:
         """The settings of this family (fitting_method.FitSettings)."""
@@ -47,4 +47,5 @@ class TrainingSettings:
 
     @property
     def feature_set(self) -> FeatureSet:
+        """The feature set of this version."""
         return SETS[self.features]

@@ -27,8 +27,8 @@ from diode_engine.training.training_stages import Origin, TrainingMethod
 @dataclass(frozen=True)
 class Trained:
     """The result of a training. `problems` and `timings` count what the model was fitted to and
-    what early stopping watched; `left_out` counts successful timings of other hardware or software,
-    by what that is."""
+    what early stopping watched. `left_out` counts the successful timings of other hardware or other
+    versions of torch and Triton, by the name of these. `seconds` is how long it took."""
 
     model: registry.ModelVersion
     problems: int
@@ -38,6 +38,7 @@ class Trained:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
         manifest = self.model.manifest
         return {
             "model": self.model.reference,
@@ -74,16 +75,16 @@ def train(
     fits: FitExecutor | None = None,
 ) -> Trained:
     """Fits a model of this family for the GPU named `hardware` and registers it as the next version
-    of `name` (the family's, if None); with `default` as the one that is taken there. With `base` it
-    is that model tuned to the timings (see `fine_tune`): a distilled network, and the next version
-    of the base's name.
+    of `name` (None: the family's name); with `default`, as the default model of that GPU. With
+    `base` the model is made by tuning that one to the timings (see `fine_tune`): it is a distilled
+    network, and None as `name` means the base's name.
 
-    Its metrics are those on the held-out problems (`splits.split`), which it has not seen. How sure
-    it is was learned from the other problems; for a tuned model, by its base. With `everything` a
-    second model is fitted to all problems and registered; the metrics remain those of the first,
-    and the notes say so. With `checkpoints` the fits continue where the same training was
-    interrupted. `fits` makes the fits of members, and those for the confidence, side by side; None:
-    in this process one after the other.
+    Its metrics are those on the held-out problems (`splits.split`), which it has not seen. Its
+    confidence is learned from the other problems; a tuned model has its base's, unless that was
+    made for another GPU. With `everything`, a second model is fitted to all problems, and this one
+    is registered; the metrics remain those of the first, and the notes say so. With `checkpoints`,
+    a training that was interrupted continues where it was. `fits` makes the fits of the members and
+    those for the confidence, side by side; None: in this process, one after the other.
 
     Raises TrainingError where there are too few timings; RegistryError, before anything is fitted,
     where the model could not be registered.
@@ -97,7 +98,7 @@ def train(
         family, base, seed, settings or TrainingSettings(), origin or Origin(), report, checkpoints,
         fits,
     )  # fmt: skip
-    # A tuned model cannot be judged on what its base has learned from.
+    # A tuned model cannot be judged on problems that its base has learned from.
     by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by
     split = TrainingSplit.of(table, hardware, by)
     if base is not None:

@@ -17,21 +17,17 @@ MIN_HELD_OUT = 2  # problems to judge a model by
 
 @dataclass(frozen=True, eq=False)
 class TrainingSplit:
-    """Rows of one device with one torch and one Triton, split as `splits.split` does by `by`.
+    """Rows of one device with one torch and one Triton, split as `splits.split` does."""
 
-    `learned` are the successful rows to learn from; `all_learnable` are these and the held-out
-    ones. `judged` are all rows of the held-out problems, failed ones too, since choosing a
-    candidate that fails is a bad choice. `held_out_problems` is the number of problems on which a
-    model can be judged; `left_out` counts successful timings of other hardware or software, by what
-    that is.
-    """
-
-    learned: TimingTable
-    all_learnable: TimingTable
+    learned: TimingTable  # the successful rows to learn from
+    all_learnable: TimingTable  # these, and the successful rows of the held-out problems
+    # All rows of the held-out problems, failed ones too: to choose a candidate that fails is a bad
+    # choice.
     judged: TimingTable
-    held_out_problems: int
+    held_out_problems: int  # on which a model can be judged
+    # How many successful timings are of other hardware, torch or Triton, by the names of these.
     left_out: Mapping[str, int]
-    by: tuple[str, ...]
+    by: tuple[str, ...]  # the ways in which problems are held out (splits.HELD_OUT_BY)
 
     @classmethod
     def of(
@@ -57,6 +53,7 @@ class TrainingSplit:
 
     @property
     def hardware(self) -> Hardware:
+        """The device of the rows."""
         first = int(self.all_learnable.environment[0])
         return self.all_learnable.environments[first].hardware
 

@@ -44,12 +44,11 @@ class Origin:
 
 @dataclass(frozen=True)
 class TrainingMethod:
-    """What all stages of one training share besides the split: the model's name and family, the
-    model that is tuned (None: none), and where fits are made, reported and kept."""
+    """What all stages of one training share besides the split."""
 
-    name: str
+    name: str  # of the model
     family: str
-    base: Artifact | None = None
+    base: Artifact | None = None  # the model that is tuned; None: a new one is made
     seed: int = 0
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     origin: Origin = field(default_factory=Origin)
@@ -116,9 +115,9 @@ def with_confidence(
     method: TrainingMethod,
     folds: list[Members] | None = None,
 ) -> Artifact:
-    """The model with its confidence, which is learned from the rows to learn from, with the models
-    of the `folds` where they were fitted already. A tuned model has its base's, unless that is
-    another GPU's."""
+    """The model with its confidence, which is learned from the rows to learn from, with the folds'
+    models where they were fitted before. A tuned model has its base's confidence, unless the base
+    was made for another GPU."""
     base = method.base
     make = None
     if base is not None and base.manifest.hardware.slug != split.hardware.slug:
@@ -174,8 +173,9 @@ def fitted_to_all(
     if confidence is not None:
         confidence = replace(confidence, places=_places(method.base, split.all_learnable))
     notes = (
-        "This model has seen all problems. The metrics are those of one made the same way "
-        f"without {split.held_out_problems} of them, on these."
+        "This model has seen all problems. The metrics are those of a model that was made in the "
+        f"same way without {split.held_out_problems} of them, measured on these "
+        f"{split.held_out_problems}."
     )
     manifest = replace(
         again.manifest,
@@ -228,8 +228,8 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
 
 
 def _notes(problems: int, seen_by_base: bool | None) -> str:
-    """A sentence on what the metrics are of, for a model that was not itself trained on
-    everything."""
+    """A sentence on the problems that the metrics were measured on, for a model that was not itself
+    trained on all problems."""
     if seen_by_base is False:
         return f"The metrics are on {problems} problems that this model has not seen."
     has = "has" if seen_by_base else "may have"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_SMALL = 0.002  # less is within what another seed changes
+_SMALL = 0.002  # a gain that another seed could bring, too
 
 
 def rendered(found: Mapping[str, Any]) -> str:
@@ -53,8 +53,8 @@ def _own(found: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"The program's own {found['own']} products were timed first. The model that is registered "
-        "has learned from all timings, the held-out ones too: its row is of one made the same way "
-        "without them."
+        "has learned from all timings, the held-out ones too. Its row above is of a model that was "
+        "made in the same way without them."
     ]
 
 
@@ -75,8 +75,8 @@ def _curve(points: Sequence[Mapping[str, float]]) -> list[str]:
         "hardly help."
     )
     return [
-        "Quick models of shares of the problems (not the one that is registered), on the held-out "
-        "ones:",
+        "How well quick models choose on the held-out problems when they learn from a share of the "
+        "others (the registered model is not among them):",
         _table(("share", "problems", "timings", "geomean"), rows),
         said,
     ]
@@ -92,7 +92,7 @@ def _disturbances(found: Mapping[str, Any]) -> list[str]:
     if found["left_out"]:
         said.append(
             f"{found['left_out']:,} timings of this GPU in the store were left out: it was "
-            "throttled, or their launches differed by more than they do on a GPU of one's own."
+            "throttled, or their launches differed by more than on a GPU without other work."
         )
     if found["out_of_memory"]:
         said.append(f"{found['out_of_memory']:,} kernels had too little memory and were not timed.")

@@ -16,7 +16,7 @@ from diode_engine.models.families import ENSEMBLE, NETWORKS, TUNED
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold
-from diode_engine.training.confidence import FOLDS, STEPS
+from diode_engine.training.confidence import FOLDS, STEPS_DIVISOR
 from diode_engine.training.correction import corrected_to
 from diode_engine.training.fits import FitExecutor, FitTask, by_members
 from diode_engine.training.lessons import drawn_problems, lessons
@@ -24,14 +24,15 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.validation import evaluate
 
-_PARTS = 8  # of the problems, of which a share of the learning curve takes some
+_PARTS = 8  # that the problems are divided into; a share of the learning curve is some of them
 SHARES = (0.25, 0.5, 1.0)
-_LESSONS = (200, 4000)  # problems that a network learns of its teacher's, at least and at most
-# A network is fitted to lessons in about the time of asking for them. Where no model is the start
-# those of the confidence's folds follow, with fewer lessons and fewer steps.
+_LESSONS = (200, 4000)  # the least and the most problems of lessons (training.lessons)
+# The work of a training, in units of asking a teacher for all lessons. Fitting a network to them
+# takes about one more unit. Without a model to start from, the fits for the confidence follow, with
+# fewer lessons and fewer steps.
 _TUNED_WORK = 2.0
-_WORK = _TUNED_WORK + FOLDS * (1 / STEPS + 1 / STEPS**2)
-_ASKED = 8  # problems, to see how long a lesson takes
+_WORK = _TUNED_WORK + FOLDS * (1 / STEPS_DIVISOR + 1 / STEPS_DIVISOR**2)
+_ASKED = 8  # problems that a teacher is asked about, to see how long it takes
 _QUICK = (
     TrainingSettings()
     .but("trees", rounds=250, learning_rate=0.15, max_depth=8)
@@ -46,15 +47,16 @@ def family(base: Artifact | None) -> str:
 
 
 def has_xgboost() -> bool:
+    """Whether XGBoost is installed; it is not imported."""
     return importlib.util.find_spec("xgboost") is not None
 
 
 def settings(
     minutes: float, base: Artifact | None, seconds: float, lesson_seconds: float | None
 ) -> TrainingSettings:
-    """The settings of a training, from `base` or from none, that leaves most of the minutes to the
-    timing and takes about the `seconds` that are left, where a lesson takes `lesson_seconds` (None:
-    not known)."""
+    """The settings of a training that takes about the `seconds` that are left. `base` is the model
+    that it starts from; `lesson_seconds` is how long a teacher takes for the lessons of one problem
+    (None: not known)."""
     rounds = int(np.clip(60 * minutes, 100, 600))
     lessons = 250 * minutes
     if lesson_seconds is not None:
@@ -88,9 +90,10 @@ def quick_model(
     seed: int = 0,
     fits: FitExecutor | None = None,
 ) -> Artifact:
-    """A model of the rows to learn from: a new one with a quarter of the steps, whose members
-    `fits` makes (None: in this process), or the base with a correction. `check` is called now and
-    then, and may raise. Raises TrainingError where there are too few problems."""
+    """A model of the rows to learn from. Without a base it is a new model with a quarter of the
+    steps, whose members `fits` makes (None: in this process); with a base it is the base with a
+    correction. `check` is called now and then; what it raises ends the fit. Raises TrainingError
+    where there are too few problems."""
     check()
     environment = rows.environments[int(rows.environment[0])]
     hardware, coverage = environment.hardware, Coverage.of(rows)

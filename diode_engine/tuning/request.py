@@ -27,6 +27,7 @@ class TuneRequest:
     asked: Mapping[str, Any] = field(default_factory=dict)  # more of the run's spec
 
     def spec(self) -> dict[str, Any]:
+        """The request as the run's spec."""
         return {
             "minutes": self.minutes, "from": self.base, "own": len(self.own) or None,
             "name": self.name, "seed": self.seed, "gpus": list(self.gpus), **self.asked,

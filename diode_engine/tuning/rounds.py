@@ -1,5 +1,5 @@
-"""The timing of a tuning, in rounds: the model to start from chooses the problems of the first, a
-quick model of what is known those of the next."""
+"""The timing of a tuning, in rounds. The model to start from chooses the problems of the first
+round. A quick model, made from the timings so far, chooses those of the later rounds."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from diode_engine.registry import ModelVersion
 from diode_engine.store import Store
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.training_split import TrainingSplit
-from diode_engine.tuning import questions, quick
+from diode_engine.tuning import problem_order, quick
 from diode_engine.tuning.request import TuneRequest
 from diode_engine.tuning.stages import Stages
 from diode_engine.tuning.undisturbed import undisturbed
 
-COLLECTED = 0.7  # of the minutes; the rest is for training and judging
-GUIDED = 0.5  # of this, what is left when a quick model takes over the choice
+COLLECTED = 0.7  # the share of the minutes for timing; the rest is for training and judging
+GUIDED = 0.5  # the share of this timing after which a quick model chooses the problems
 MIN_ROUND_SECONDS = 5.0  # a shorter collection would end before its workers have begun
-DRAWN = 1500  # problems of a round; time ends most rounds before they are through
+DRAWN = 1500  # problems of a round; most rounds end by time before all of them are timed
 BUDGET, COMPILES = 64, 4  # candidates of a problem, and kernels compiled for it alone
 OWN_BUDGET, OWN_COMPILES = 192, 32  # of a program's own products
 
 
 class Rounds:
-    """The rounds of one tuning; `base` is the model to start from. `quick` is the quick model that
-    was made last, if one was."""
+    """The rounds of one tuning. `base` is the version of the model to start from, and `artifact`
+    its content. The attribute `quick` is the quick model; None before it is made."""
 
     def __init__(
         self,
@@ -61,7 +61,8 @@ class Rounds:
         self.quick: Artifact | None = None
 
     def run(self, own: Sequence[Problem]) -> None:
-        """Times until the time for it is over; a program's own products come first."""
+        """Times kernels until the time for it is over. `own` are a program's own products, which
+        come first."""
         whole = 60 * self._request.minutes * COLLECTED
         guide = None if self._artifact is None else Predictor(self._artifact)
         idle = 0
@@ -99,17 +100,17 @@ class Rounds:
             "timing" if guide is None else f"timing what {what} is not sure of"
         ):
             seed = self._request.seed + number
-            drawn = mixed(DRAWN, seed, questions.SOURCES)
-            learned, judged = questions.parted(drawn, self._by)
+            drawn = mixed(DRAWN, seed, problem_order.SOURCES)
+            learned, judged = problem_order.learned_and_judged(drawn, self._by)
             if guide is not None:
-                learned = questions.by_disagreement(learned, guide, self._hardware, self._torch)
+                learned = problem_order.by_disagreement(learned, guide, self._hardware, self._torch)
             first = [
                 PlannedProblem(p, CandidateSelection(OWN_BUDGET, compiles=OWN_COMPILES))
                 for p in own
             ]
             rest = [
                 PlannedProblem(p, CandidateSelection(BUDGET, compiles=COMPILES))
-                for p in questions.in_turn(learned, judged) if p not in set(own)
+                for p in problem_order.interleaved(learned, judged) if p not in set(own)
             ]  # fmt: skip
             self._timed_until(Plan((*first, *rest)), guide, until, seed)
 

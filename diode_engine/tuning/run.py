@@ -39,7 +39,7 @@ from diode_engine.tuning.stages import Counts, Note, Stages
 from diode_engine.tuning.undisturbed import count_disturbed, in_use, undisturbed
 from diode_engine.validation.gate import GateVerdict, promote
 
-JUDGED = 0.05  # of the minutes, for the judging and the learning curve
+JUDGED = 0.05  # the share of the minutes for the judging and the learning curve
 
 
 def state_of(gpu: int) -> GpuState | None:
@@ -61,6 +61,7 @@ class Tuned:
     document: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
         return dict(self.document)
 
 
@@ -122,7 +123,8 @@ def _base(request: TuneRequest, hardware: Hardware, before: Match | None) -> Mod
 
 
 def _seconds_timed(store: Store, spec: Mapping[str, Any]) -> float:
-    """How long earlier runs of this tuning have timed since the last one that was done."""
+    """How many seconds earlier runs of this tuning have spent on timing, since the last run that
+    was finished."""
     seconds = 0.0
     for run in store.runs():
         if run.kind == "tune" and dict(run.spec) == dict(spec):
@@ -241,7 +243,8 @@ class _Tuning:
             ) from error
 
     def _settings(self, everything: bool) -> TrainingSettings:
-        """Of a training that ends in time for the judging; one for everything is two."""
+        """The settings of a training that ends in time for the judging. With `everything`, the
+        training fits two models."""
         minutes = self._request.minutes
         seconds = self.stages.seconds_left - JUDGED * 60 * minutes
         known = self._rounds.quick

@@ -15,7 +15,7 @@ Note = Callable[[str], None]
 
 @dataclass
 class Counts:
-    """What a tuning has timed until now. Only `seconds` has what earlier runs of it timed, too."""
+    """What a tuning has timed so far. Only `seconds` includes earlier runs of the same tuning."""
 
     seconds: float  # of timing
     timings: int = 0
@@ -26,7 +26,7 @@ class Counts:
 
 
 class Stages:
-    """The stages of one tuning in progress, which `minutes` are for."""
+    """The stages of one tuning in progress, which should take `minutes` in all."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Stages:
     ) -> None:
         self.counts = counts
         self.note = note
-        self.done: list[dict[str, Any]] = []  # and the present one
+        self.done: list[dict[str, Any]] = []  # the last one may still be in progress
         self._job, self._report, self.clock = job, report, clock
         self._whole = 60 * minutes
         self._began = clock()
@@ -54,7 +54,8 @@ class Stages:
 
     @property
     def seconds_left(self) -> float:
-        """Of the minutes, without what earlier runs of the tuning timed; below 0 past them."""
+        """What is left of the minutes; the timing of earlier runs of the tuning counts. Below 0
+        when the minutes are over."""
         return self._whole - self._earlier - self.seconds
 
     @contextmanager
@@ -75,7 +76,7 @@ class Stages:
         if not force and now - self._told < TELL_SECONDS:
             return
         self._told = now
-        # Past its minutes it says that little is left, not that nothing is.
+        # When the minutes are over, something is still to be done: say that little time is left.
         left = max(self.seconds_left, 0.01 * self._whole)
         self._fraction = max(self._fraction, 1 - left / self._whole)
         progress = {

@@ -11,8 +11,9 @@ from diode_engine.collect.gpu_state import GpuState
 from diode_engine.core.table import TimingTable
 from diode_engine.store import Store
 
-# Launches of a kernel alone on a GPU differ little: of the shipped timings with so many launches
-# one in a thousand has a median that is 1.16 times the least time.
+# A timing is disturbed where its median is more than so many times its shortest launch. The
+# launches of a kernel that is alone on a GPU differ little: of the shipped timings with at least
+# _MIN_REPEATS launches, one in a thousand has a ratio of 1.16 or more.
 DISTURBED = 1.3
 _MIN_REPEATS = 6
 # The limits for a GPU that nobody uses: no work, and the driver's memory alone.
@@ -60,8 +61,8 @@ def _rows(table: TimingTable) -> Iterable[tuple[str, str, float, float]]:
 
 
 def in_use(state: GpuState | None) -> str | None:
-    """How it shows that somebody else uses a GPU on which nothing of this process runs; None where
-    it does not show, or nothing is known."""
+    """The sign, as a clause, that somebody else uses a GPU on which nothing of this process runs;
+    None where there is no sign, or the state is not known."""
     if state is None:
         return None
     if (state.utilisation or 0) >= _IDLE_PERCENT:

@@ -26,7 +26,7 @@ NEIGHBOUR = "nearest problem"
 ROOFLINE = "roofline"
 MEDIAN = "median candidate"
 
-_ROWS = 1 << 17  # features at once
+_ROWS = 1 << 17  # whose features are computed at a time, to limit the memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +72,9 @@ def max_autotune_default(pool: CandidatePool) -> ScoredChooser:
 
 
 def nearest_problem(pool: CandidatePool, seen: TimingTable) -> ScoredChooser | None:
-    """A look-up without a model: what was fastest on the nearest of the `seen` problems on the same
-    hardware (models.neighbours), among candidates that were measured on both. None where nothing
-    was seen of this hardware."""
+    """A look-up without a model: the kernel that was fastest on the nearest (models.neighbours) of
+    the `seen` problems on the same hardware, among the candidates that were measured on both. None
+    where `seen` has no timing on this hardware."""
     timed = seen.take(seen.failure == 0)
     score = np.full(len(pool), np.nan)
     kernels = {key: i for i, key in enumerate(dict.fromkeys(kernel_keys(timed.candidates)))}
@@ -100,7 +100,7 @@ def nearest_problem(pool: CandidatePool, seen: TimingTable) -> ScoredChooser | N
 
 
 def roofline(pool: CandidatePool) -> ScoredChooser:
-    """The least base time of the features: their arithmetic without any learning."""
+    """The candidate with the shortest base time of the features, an estimate without learning."""
     table = pool.table
     score = np.full(len(pool), np.nan)
     known = fitting(pool) & features.supported(
@@ -151,7 +151,7 @@ def nv_matmul_heuristics(pool: CandidatePool) -> tuple[ScoredChooser | None, tup
 
 
 def fitting(pool: CandidatePool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """[n] whether the device can launch it, as far as the rules know."""
+    """[n] whether the device can launch the candidate, by the rules of core.resources."""
     table = pool.table
     out = np.zeros(len(pool), np.bool_)
     for problem, environment, rows in pool.cases():

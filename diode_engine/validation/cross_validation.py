@@ -16,7 +16,7 @@ from diode_engine.validation.text import aligned
 FORMAT = "diode-cross-validation"
 _OF = {
     "folds": "the other folds",
-    "llm": "what is no layer of the transformer",
+    "llm": "problems that are no layer of the transformer",
     "sizes": "the smaller problems",
 }
 

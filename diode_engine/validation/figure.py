@@ -114,7 +114,7 @@ def _groups(report: Report, axes: Any) -> None:
     )
     for row, marker in zip(report.rows[1:3], ("D", "|"), strict=False):
         there = {name: s.geomean for groups in row.groups.values() for name, s in groups.items()}
-        # NaN is not drawn: a group on none of whose problems it has an answer.
+        # Where a chooser has no answer on any problem of a group: NaN, which is not drawn.
         x = [there.get(name, np.nan) for name, _ in found]
         axes.scatter(x, places, marker=marker, zorder=3, label=row.chooser, color="black")
     axes.set_yticks(places, [f"{name} ({summary.problems})" for name, summary in found])

@@ -32,7 +32,7 @@ MIN_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
 # only in their seed differ by more (docs/models.md, Results).
 TOLERANCE = 0.003
 TOLERANCE_P10 = 0.01
-MAX_CALIBRATION_ERROR = 0.05  # beyond what chance makes of exact probabilities
+MAX_CALIBRATION_ERROR = 0.05  # above the error that exact probabilities would show by chance
 # The checks on the model itself, not on what is installed or timed today.
 _JUDGED = ("efficiency", "calibration")
 
@@ -58,6 +58,7 @@ class GateVerdict:
 
     @property
     def passed(self) -> bool:
+        """Whether all checks passed."""
         return all(check.passed for check in self.checks)
 
     @property
@@ -66,6 +67,7 @@ class GateVerdict:
         return tuple(check.found for check in self.checks if not check.passed)
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
         return {**asdict(self), "checks": [asdict(c) for c in self.checks], "passed": self.passed}
 
     @classmethod
@@ -162,8 +164,8 @@ def _no_worse(
         name, theirs = ATEN, _Figures(aten.top[1].geomean, aten.top[1].p10)
     if ours is None:
         found = (
-            "It has seen the problems that models are judged on, and its manifest does not tell "
-            "how well one without them chooses."
+            "It has seen the problems that models are judged on, and its manifest does not have "
+            "the figures of a model that was made without them."
         )
         return name, GateCheck("efficiency", False, found)
     if theirs is None:
@@ -193,8 +195,8 @@ def _measured(report: Report) -> _Figures:
 
 
 def _calibrated(manifest: Manifest, report: Report) -> list[GateCheck]:
-    """Whether its confidence agrees with the results; None for a model without confidence, or one
-    that has seen the problems."""
+    """The check whether its confidence agrees with the results. There is none for a model without
+    confidence, or for one that has seen the problems."""
     if report.calibration is None or manifest.everything:
         return []
     error, chance = report.calibration.error, report.calibration.chance

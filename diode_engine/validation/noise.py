@@ -11,14 +11,14 @@ from diode_engine.core.table import TimingTable
 
 @dataclass(frozen=True)
 class Noise:
-    """`repeats` are pairs of timings of one candidate on one problem in one environment, each
-    with the next one; `median` and `p90` are of the larger over the smaller time, less 1, None
-    where there are none. `spread` is the median over timings of the interquartile range of a
-    timing's launches over its time, None where no timing tells it."""
+    """How much timings differ, as shares of the time."""
 
-    repeats: int
+    repeats: int  # pairs of successive timings of one candidate on one problem in one environment
+    # Over these pairs, of the larger time over the smaller one, less 1; None without pairs.
     median: float | None
-    p90: float | None
+    p90: float | None  # the 90th percentile
+    # The median over timings of the interquartile range of a timing's launches over its time; None
+    # where no timing has the range.
     spread: float | None
 
 

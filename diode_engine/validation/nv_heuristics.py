@@ -18,11 +18,11 @@ from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, DType, Layout, Problem
 
-# Its names of GPUs, by torch's.
+# The library's names of GPUs, by torch's names.
 _GPUS = {"NVIDIA H200": "H200_SXM", "NVIDIA H100 80GB HBM3": "H100_SXM"}
-# Operands or result, by the header's list of precisions; products of all are summed in float32.
+# The library's letters for the type of operands and of the result. All sums are in float32.
 _LETTERS = {DType.FLOAT16: "H", DType.BFLOAT16: "T", DType.FLOAT32: "S"}
-_ASKED = 16  # suggestions; several may come to the same candidate
+_ASKED = 16  # suggestions; for several of them the nearest candidate may be the same
 # How much a factor of two counts, in the tile (BLOCK_M, BLOCK_N, BLOCK_K), stages and warps:
 # the tile says most about a kernel.
 _WEIGHTS = np.array([4, 4, 2, 1, 1], np.float32)
@@ -54,9 +54,9 @@ def unavailable(hardware: Hardware) -> str | None:
 
 
 def suggestions(problem: Problem, hardware: Hardware) -> npt.NDArray[np.float32]:
-    """[s, 5] what it suggests, the best first: BLOCK_M, BLOCK_N, BLOCK_K, stages, warps. None
-    (s = 0) for types that it is not asked about. A split of K, which the Triton templates do
-    not have, is ignored."""
+    """[s, 5] what it suggests, the best first: BLOCK_M, BLOCK_N, BLOCK_K, stages, warps. s is 0 for
+    types that it is not asked about. A split of K is ignored, since the Triton templates have
+    none."""
     import nvMatmulHeuristics as nv
 
     if problem.dtype not in _LETTERS or problem.out_dtype not in _LETTERS:
@@ -86,9 +86,9 @@ def ranking(
     usable: npt.NDArray[np.bool_],
     hardware: Hardware,
 ) -> npt.NDArray[np.float64]:
-    """[n] 0 for the candidate that is nearest to its first suggestion, 1 for the next suggestion's
-    that is another candidate, and so on; NaN for all others. Only candidates of the Triton template
-    that are `usable` ([n]) can stand for a suggestion."""
+    """[n] the rank of each candidate: 0 for the one that is nearest to the first suggestion, 1 for
+    the next one that is nearest to a later suggestion, and so on; NaN for all others. Only
+    candidates of the Triton template that are `usable` ([n]) can stand for a suggestion."""
     columns = encode(candidates)
     rank = np.full(len(candidates), np.nan)
     places = np.flatnonzero(columns.tiled & ~columns.tma & usable)

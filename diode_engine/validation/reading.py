@@ -184,8 +184,8 @@ def _certain(value: Any) -> float:
 
 
 def _figures(given: Any) -> Mapping[str, Any] | None:
-    """The object, in which whatever is neither a list nor an object is a number or None. Raises
-    TypeError."""
+    """The object (or None). Raises TypeError where a value in it, at any depth, is anything else
+    than a number, None, a list or an object."""
     inner = [given]
     while inner:
         value = inner.pop()

@@ -115,7 +115,8 @@ def _confidence(c: Calibration) -> str:
             f"calibration error {c.error:.3f}, of which chance alone would make about "
             f"{c.chance:.3f}.\n" + aligned(["problems", "confidence", "within 5 %"], bins),
             aligned(["by confidence", "problems", "geomean", "p10", "worst"], shares),
-            "As many timed as it takes to be within 5 % with a probability:\n"
+            "With as many candidates timed as it takes to be within 5 % with the probability asked "
+            "for:\n"
             + aligned(["asked", "timed", "within 5 %", "geomean", "p10", "worst"], adaptive),
         ]
     )

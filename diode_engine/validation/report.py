@@ -46,10 +46,11 @@ class Case:
     """One problem in one environment, and what the model chose. Times are in microseconds; None
     where the candidate failed, was not measured or was not predicted.
 
-    `efficiency` has the model's for each k of KS, ATen's where the model has no prediction; None
-    where there is neither. `chosen` is None where the model has no prediction. `compiled` is its
-    choice among all that Inductor offers; `confidence` is that in the choice among what was
-    measured.
+    `efficiency` is that of the best of the model's first k choices, for each k of KS. Where the
+    model has no prediction it is ATen's, and None where ATen was not measured either. `chosen` is
+    the model's choice among the measured candidates, None where it has no prediction, and
+    `confidence` how sure the model is of it. `compiled` is its choice among all that Inductor
+    offers.
     """
 
     problem: Problem
@@ -76,7 +77,7 @@ class Case:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Equal for cases of two reports that judge the same."""
+        """Equal for two cases of the same problem in the same environment."""
         return self.problem.key, self.environment.key
 
     def to_dict(self, environment: int) -> dict[str, Any]:
@@ -105,12 +106,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of `evaluate`; the model's row is the first. A problem here is one in one
-    environment.
+    """The result of `evaluate`; the model's row is the first. A problem counts once for each
+    environment that it was timed in.
 
-    `left_out` counts those with fewer than two timed candidates. `unseen` says whether the model
-    had seen none of the problems in training; None: not known. `errors` is None where nothing was
-    predicted, `calibration` where the model has no confidence.
+    `left_out` counts the problems with fewer than two timed candidates. `unseen` says whether the
+    model had seen none of the problems in training; None: not known. `errors` is None where nothing
+    was predicted, `calibration` where the model has no confidence.
     """
 
     model: str

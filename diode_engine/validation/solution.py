@@ -4,10 +4,10 @@
         {"op": "mm", "M": 64, "N": 4096, "K": 4096, "block_m": 64, "block_n": 128, "block_k": 64,
          "num_stages": 4, "num_warps": 4, "group_m": 8}, ...]}
 
-Without sizes a config is for all problems. Of `op`, the stages, the warps and `group_m` any may be
-left out, and then stands for any. The solutions that torch-diode writes, {"config": [...]}, are
-read too: their configs are for all problems, and what follows from a problem (ACC_TYPE, EVEN_K,
-...) is not looked at.
+Without sizes a config is for all problems. `op`, `num_stages`, `num_warps` and `group_m` may be
+left out; then any value fits. The solutions that torch-diode writes, {"config": [...]}, are read
+too: their configs are for all problems, and fields that follow from a problem (ACC_TYPE, EVEN_K,
+...) are ignored.
 """
 
 from __future__ import annotations
@@ -42,25 +42,31 @@ _REST = {"num_stages": "stages", "num_warps": "warps", "group_m": "group_m"}
 
 @dataclass(frozen=True)
 class Config:
-    """`sizes` are M, N and K, None for any; `kernel` has columns of `encoding` by name."""
+    """The kernels that a solution has for some problems. `op` and `sizes` (M, N, K) say for which;
+    None: for all. `kernel` has the values that the kernels must have, by the names of the columns
+    of core.encoding."""
 
     op: str | None
     sizes: tuple[int, int, int] | None
     kernel: Mapping[str, int]
 
     def is_for(self, problem: Problem) -> bool:
+        """Whether the kernels are for this problem."""
         sizes = (problem.M, problem.N, problem.K)
         return self.op in (None, str(problem.op)) and self.sizes in (None, sizes)
 
 
 @dataclass(frozen=True)
 class Solution:
+    """A file of kernels that max-autotune has found, with its name."""
+
     name: str
     configs: tuple[Config, ...]
 
 
 def read_solution(path: str | PathLike[str]) -> Solution:
-    """Raises DatasetError, with the place, where the file is not as above."""
+    """The solution in a file. Raises DatasetError, with the place, where the file cannot be read or
+    is not as above."""
     where = Path(path)
     try:
         document = read_json(where, _LIMITS)
@@ -82,7 +88,7 @@ def read_solution(path: str | PathLike[str]) -> Solution:
 
 
 def _without_rest(configs: Any) -> Any:
-    """torch-diode's configs with the fields of ours alone."""
+    """torch-diode's configs, without the fields that Diode's configs do not have."""
     if not isinstance(configs, list):
         return configs
     kept = (*_TILE, *_REST)
@@ -118,7 +124,8 @@ def _config(given: Any, place: str) -> Config:
 
 
 def of_solution(pool: CandidatePool, solution: Solution) -> ScoredChooser:
-    """The best measured one of the Triton kernels that the solution has for a problem."""
+    """Chooses, among the Triton kernels that the solution has for a problem, the fastest measured
+    one."""
     table = pool.table
     columns = encode(table.candidates)
     means = [
@@ -141,12 +148,18 @@ def against_solution(
     """The best of the model's first n, for each of `ns`, compared with the solution and with the
     best measured kernel, for each op and for `all`.
 
-    A group has: `problems`; `compared`, those on which the solution's kernels were measured and the
-    model has a prediction; of these the solution's `efficiency` (geometric mean of the best
-    measured time over its own), and by n under `top` that of the model, its `speed` (the geometric
-    mean of the solution's time over the model's) and `no_slower`, the share on which it takes no
-    longer. Figures are None where nothing was compared. Raises TrainingError where nothing was
-    compared in any group.
+    A group has:
+
+    - `problems`: how many there are;
+    - `compared`: on how many the solution's kernels were measured and the model has a prediction;
+      all further figures are on these;
+    - `efficiency`: of the solution, the geometric mean of the best measured time over its time;
+      None where nothing was compared;
+    - `top`: for each n, the model's `efficiency`, its `speed` (the geometric mean of the solution's
+      time over the model's) and `no_slower` (the share of the problems on which the model's choice
+      takes no longer); empty where nothing was compared.
+
+    Raises TrainingError where nothing was compared in any group.
     """
     pool = CandidatePool.of(table)
     theirs = efficiencies(pool, of_solution(pool, solution).score, (1,))[0]

@@ -38,7 +38,8 @@ def reference(name: str, to: str, *, nullable: bool = False) -> sa.Column[int]:
 
 
 def of_timing(name: str, to: str, *, nullable: bool = False) -> sa.Column[int]:
-    """On PostgreSQL no constraint (see `diode_engine.store.schema`)."""
+    """A reference of a timing: a constraint in SQLite, none on PostgreSQL (see
+    `diode_engine.store.schema`)."""
     if op.get_bind().dialect.name == "sqlite":
         return reference(name, to, nullable=nullable)
     return sa.Column(name, INTEGER, nullable=nullable)

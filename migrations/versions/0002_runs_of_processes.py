@@ -10,7 +10,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    on_sqlite = op.get_bind().dialect.name == "sqlite"  # which cannot add a constraint to a table
+    on_sqlite = op.get_bind().dialect.name == "sqlite"  # it cannot add a constraint to a table
     with op.batch_alter_table("runs", recreate="always" if on_sqlite else "never") as runs:
         runs.add_column(sa.Column("command", TEXT))
         runs.add_column(sa.Column("directory", TEXT))

@@ -65,7 +65,7 @@ def upgrade() -> None:
         sa.Column("document", sa.LargeBinary, nullable=False),
         sqlite_strict=True,
     )
-    if on_sqlite:  # a store on PostgreSQL is only being made here, and has no timings
+    if on_sqlite:  # on PostgreSQL this runs only in a new store, which has no timings
         op.execute(_SUMMARIES)
         op.execute(_TALLIES)
 

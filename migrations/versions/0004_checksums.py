@@ -17,12 +17,12 @@ def upgrade() -> None:
     on_sqlite = op.get_bind().dialect.name == "sqlite"
     with op.batch_alter_table("sweeps", recreate="always" if on_sqlite else "never") as sweeps:
         sweeps.add_column(sa.Column("checksum", LONG, nullable=False, server_default=sa.text("0")))
-    if on_sqlite:  # a store on PostgreSQL is only being made here, and has no timings
+    if on_sqlite:  # on PostgreSQL this runs only in a new store, which has no timings
         write_checksums(op.get_bind().connection.driver_connection)
 
 
 def write_checksums(connection) -> None:
-    """As diode_engine.store.checksums has it, of all timings that are there."""
+    """Writes the checksums of all timings, as diode_engine.store.checksums computes them."""
     rows = connection.execute(
         "SELECT sweep, candidate, seq, min_us, median_us, spread_us, repeats,"
         " coalesce(failure, 0) FROM timings ORDER BY sweep"

@@ -1,4 +1,5 @@
-"""What only the problems of some operators have (how operands are scaled, for example)."""
+"""The attributes of problems, which only some operators have (how operands are scaled, for
+example)."""
 
 import sqlalchemy as sa
 from alembic import op

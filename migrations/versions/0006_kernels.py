@@ -1,4 +1,4 @@
-"""What the compiler made of timed kernels."""
+"""The compiler's facts on timed kernels: registers, spills, shared memory, instructions."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,7 +15,7 @@ def upgrade() -> None:
     on_sqlite = op.get_bind().dialect.name == "sqlite"
 
     def of_timing(name: str, to: str) -> sa.Column[int]:
-        # as in `timings`: the references of bulk inserts are no constraints on PostgreSQL
+        # As in `timings`: on PostgreSQL references are no constraints, for quick bulk inserts.
         keys = [sa.ForeignKey(f"{to}.id")] if on_sqlite else []
         return sa.Column(name, INTEGER, *keys, nullable=False)
 

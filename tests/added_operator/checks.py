@@ -1,5 +1,5 @@
 """What an operator has once it is registered. tests/test_added_operator.py runs this file in a
-process of its own, whose table of operators has one line more (line.py)."""
+process of its own, whose table of operators has one additional line (line.py)."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_plan_and_sources(tmp_path: Path) -> None:
 
 
 def timings() -> TimingTable:
-    """Three times what the features say, of some candidates."""
+    """Timings of some candidates: three times the base time of the features."""
     candidates = exhaustive_space(USUAL)[::40]
     rows = np.zeros(len(candidates), np.intp), np.arange(len(candidates))
     x = features.matrix((USUAL,), candidates, *rows, H200)

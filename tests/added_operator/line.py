@@ -1,4 +1,4 @@
-"""The line that the table of operators has more, in processes that load this first."""
+"""The additional line of the table of operators, for processes that load this module first."""
 
 from diode_engine.core.operators import register
 from tests.added_operator.paired_mm import PAIRED_MM

@@ -1,8 +1,8 @@
 """A made-up operator: out = scale · (a @ b + times · c @ d), one scale for all or one a row.
 
-It has what the operators to come have: more than two matrices, an input that is not multiplied,
-whose shape follows from an attribute, a layout that only this op has, a whole number, another
-type of output.
+It has all that a new operator may need: more than two matrices, an input that is not multiplied and
+whose shape follows from an attribute, a layout that only this op has, an attribute that is a whole
+number, an output of another type.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ from diode_app.data.hardware import Here
 from diode_engine.core.hardware import H200
 from diode_engine.store import Store
 
-# What the pictures and the columns show is in the time of the place.
+# Pictures and columns show local times.
 os.environ["TZ"] = "UTC"
 time.tzset()
 
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
-    """An H200 is here: looking for the real hardware takes torch, and seconds."""
+    """Pretends that two H200 are here. To look for the real hardware takes torch, and seconds."""
     found = Here(H200, 2, {"torch": "2.13.0", "triton": "3.7.1"})
 
     async def look_around() -> Here:
@@ -38,7 +38,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing moves by itself, and the tests' garbage is collected."""
+    """No screen is made ahead, nothing blinks or is animated, and the garbage collector stays as it
+    is."""
     monkeypatch.setattr("diode_app.warming.gc", SimpleNamespace(freeze=lambda: None))
     monkeypatch.setattr("diode_app.app.MADE_AHEAD", ())  # each test would make all screens
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
@@ -58,7 +59,8 @@ def store(path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def make_app(path: Path, tmp_path: Path) -> Callable[..., DiodeApp]:
-    """Over the store at `path`; it looks at it when it is told to, and never by itself."""
+    """Makes dashboards over the store at `path`. They look at the store only when they are told
+    to."""
 
     def make(**options: object) -> DiodeApp:
         options = {"settings_path": tmp_path / "dashboard.toml", "poll_seconds": 3600, **options}

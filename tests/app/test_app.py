@@ -13,7 +13,8 @@ import pytest
 from textual.widgets import DataTable, Input, Static
 from textual.widgets._toast import Toast
 
-from diode_app.app import APP_ACTIONS, DiodeApp
+from diode_app.app import DiodeApp
+from diode_app.app_actions import APP_ACTIONS
 from diode_app.data.store_access import Condition
 from diode_app.screens.help import Help
 from diode_app.screens.places import PLACES, sections

@@ -113,7 +113,7 @@ def test_why_compares_with_a_library_s_kernel_and_others_with_the_first(model):
     assert limits == sorted(limits, reverse=True)
 
 
-def test_the_headless_twin_answers_the_same(model):
+def test_the_headless_command_answers_the_same(model):
     question = replace(_question(all_models(H200)), torch="2.13.0")
     found = answer(question)
     command = [sys.executable, "-m", "diode_engine", "explain", *question.words, "--json"]

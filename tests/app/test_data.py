@@ -392,7 +392,7 @@ async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path
         app.screen.query_one(Input).value = str(file.with_suffix(".txt"))
         await pilot.press("enter")
         await settled(pilot)
-        assert "must end in one of" in text_of(app)
+        assert "must end in .json, " in text_of(app)
         app.screen.query_one(Input).value = str(file)
         await pilot.press("enter")
         await settled(pilot)

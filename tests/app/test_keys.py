@@ -9,7 +9,7 @@ from textual.command import CommandPalette
 from textual.events import Key, Paste
 from textual.widgets import Input
 
-from diode_app.app import APP_ACTIONS
+from diode_app.app_actions import APP_ACTIONS
 from diode_app.screens.help import Help
 from diode_app.screens.places import sections
 from diode_app.screens.run import RunScreen

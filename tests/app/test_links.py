@@ -30,7 +30,7 @@ TIMINGS = make_timings(12)
 
 @pytest.fixture
 def filled(store: Store, tmp_path, monkeypatch) -> int:
-    """A store with timings, a training, whose number it is, and a model."""
+    """Fills the store with timings, a training and a model; the number of the training's run."""
     monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
     store.import_table(TIMINGS, key="x", spec={})
     register_model(tmp_path / "made", "plain")

@@ -1,5 +1,5 @@
-"""What makes lists quick to work with: j k g G, filters of before and with names, rows as text,
-paths that complete."""
+"""What makes lists quick to work with: j k g G, earlier and saved filters, rows as text, paths that
+complete."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ REFUSED = {
 
 @pytest.fixture(autouse=True)
 def _dated(monkeypatch: pytest.MonkeyPatch, fixed: None) -> None:
-    """Models are of a day, and nvMatmulHeuristics is not installed."""
+    """Models have a fixed date, and nvMatmulHeuristics is not installed."""
     clock = SimpleNamespace(datetime=SimpleNamespace(now=lambda _: NOW), UTC=dt.UTC)
     monkeypatch.setattr(artifact, "dt", clock)
     monkeypatch.setattr(facts, "dt", clock)

@@ -45,7 +45,7 @@ async def open_models(pilot) -> None:
 
 
 async def type_over(pilot, words: str) -> None:
-    """Into the line that is asked for."""
+    """Types into the line of the open dialog."""
     assert isinstance(pilot.app.screen, Prompt)
     pilot.app.screen.query_one(Input).value = words
     await pilot.press("enter")
@@ -140,7 +140,7 @@ async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store,
         judged, taken = [run for run in store.runs() if run.kind == "promote"][-2:]
         assert "was refused" in judged.message
         assert taken.spec["verdict_of"] == judged.id  # it was not judged again
-        assert "is taken all the same (to see), against the gate" in taken.message
+        assert "is taken nevertheless (to see), against the gate" in taken.message
         await pilot.press("b")
         await until(pilot, Confirm)
         assert "in place of plain@1?" in text_of(app)
@@ -155,7 +155,7 @@ async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store,
 
 
 async def until(pilot, modal: type) -> None:
-    """Until it is asked; the gate is in another process."""
+    """Waits until the dialog is open; the gate works in another process."""
     while not isinstance(pilot.app.screen, modal):
         await pilot.pause(0.01)
     await pilot.pause()

@@ -63,8 +63,8 @@ def picture_of(app: DiodeApp, size: tuple[int, int]) -> str:
 
 @pytest.fixture(autouse=True)
 def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same times, paths, versions and figures wherever and whenever it is; and a picture
-    of one screen does not change with another."""
+    """Times, paths, versions and figures are the same on every machine at any time, and a picture
+    of one screen does not change with another screen."""
     monkeypatch.setattr(TopBar, "_navigation", lambda _: Content(" (the places)"))
     monkeypatch.setattr(help_screen, "sections", list)
     monkeypatch.chdir(tmp_path)

@@ -108,8 +108,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def filled(store: Store, tmp_path: Path, folder: Path) -> int:
-    """A store with timings, a report, a live run, and a failed training, whose number it is; two
-    models."""
+    """Fills the store with timings, a report, a live run and a failed training, and registers two
+    models. Returns the number of the training's run."""
     store.import_table(TIMINGS, key="x", spec={})
     model = register_model(tmp_path / "made", "plain", default=True)
     register_model(tmp_path / "made", "other")
@@ -124,7 +124,7 @@ def filled(store: Store, tmp_path: Path, folder: Path) -> int:
 
 
 def _pages(app: DiodeApp, run: int) -> list[Callable[[], Any]]:
-    """What makes each page that is opened from another screen."""
+    """Functions that make the pages that are opened from another screen."""
     session = app.session
     entries = all_models(None, 0).entries
     one, other = list(entries.values())[:2]
@@ -140,7 +140,7 @@ def _pages(app: DiodeApp, run: int) -> list[Callable[[], Any]]:
 
 
 async def _done(pilot: Any) -> None:
-    """Until no worker works but one that asks something."""
+    """Waits until no worker works, except one that asks something."""
     while True:
         await pilot.pause()
         asking = ("acting", "working") if pilot.app.screen.is_modal else ()
@@ -151,7 +151,7 @@ async def _done(pilot: Any) -> None:
 
 
 async def _answered(pilot: Any, folder: Path) -> list[str]:
-    """Says yes to whatever is asked, until nothing is; the problems that were shown."""
+    """Says yes to all questions until none is left. Returns the problems that were shown."""
     problems = []
     while True:
         await _done(pilot)
@@ -198,7 +198,7 @@ def _leaves(action: Action) -> bool:
 async def _do_all(
     pilot: Any, folder: Path, *, only: str = "", but: Container[str] = ()
 ) -> dict[str, str]:
-    """Does the actions of the screen that is shown; by id, the problem that each has met."""
+    """Does the actions of the screen that is shown. Returns, by id, the problem that each met."""
     app, screen, mode = pilot.app, pilot.app.screen, pilot.app.current_mode
     met = {}
     for node, action in _actions(screen):
@@ -213,7 +213,7 @@ async def _do_all(
 
 
 def _contents(folder: Path) -> dict[str, str]:
-    """All files below a folder but those by which SQLite's readers and writers agree."""
+    """The hashes of all files below a folder, except SQLite's -wal and -shm."""
     return {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
@@ -232,7 +232,7 @@ async def test_every_action_of_every_screen(make_app, filled, folder, tmp_path, 
             await settled(pilot)
             met |= await _do_all(pilot, folder, but=met)
             if place.mode == "runs":  # on the live one, which alone can be cancelled
-                app.screen.table._point_at(str(filled - 1), 0)
+                app.screen.table.grid._point_at(str(filled - 1), 0)
                 await settled(pilot)
                 met |= await _do_all(pilot, folder, only="runs.cancel")
         pages = _pages(app, filled)

@@ -16,7 +16,8 @@ from diode_app.settings import Settings
 from diode_app.themes import SERIES
 from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import PagedTable, TableColumn, fitting
+from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table_columns import TableColumn, fitting
 from diode_engine.runs.process import current
 from diode_engine.store import RunState
 from tests.app.trained import drawn, make_training

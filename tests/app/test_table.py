@@ -13,7 +13,8 @@ from diode_app.settings import Settings
 from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import PickOne
-from diode_app.widgets.table import PagedTable, TableColumn
+from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table_columns import TableColumn
 from diode_engine import registry
 from tests.app.judged import judge
 from tests.app.registered import register_model

@@ -92,7 +92,7 @@ async def test_the_report_and_the_worst_problems_page(make_app, timed, model):
         assert isinstance(app.screen, RunScreen)
 
 
-async def test_a_model_is_held_against_anothers_report(make_app, timed, model, tmp_path):
+async def test_a_model_is_compared_with_anothers_report(make_app, timed, model, tmp_path):
     first, of_plain = judge(timed, model)
     _, of_other = judge(timed, register_model(tmp_path, "stages", stage=-0.5))
     app = make_app()

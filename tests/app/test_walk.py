@@ -24,7 +24,8 @@ PROBLEMS = 150
 
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
-    """An empty one, but for a model that is no good; the timings that come with Diode are fewer."""
+    """A data directory that is empty except for a bad model, and only a part of the timings that
+    come with Diode."""
     rows = read_dataset(shipped_timings()[0])
     file = tmp_path / "timings.msgpack"
     write_dataset(rows.take(np.flatnonzero(rows.problem < PROBLEMS)), file)
@@ -42,7 +43,7 @@ def taken() -> str:
 
 
 async def finished(pilot, path, kind: str) -> int:
-    """The number of the last run, which is of this kind and has done its work."""
+    """Waits for the last run, which must be of this kind and succeed; returns its number."""
     await settled(pilot)
     with Store.open(path) as store:
         run = store.runs()[-1]
@@ -55,7 +56,7 @@ async def finished(pilot, path, kind: str) -> int:
 
 
 async def press(pilot, *keys: str) -> None:
-    """Each when what the one before it did is done."""
+    """Presses keys, each when all that the one before it caused is done."""
     for key in keys:
         await pilot.press(key)
         await settled(pilot)
@@ -141,7 +142,7 @@ async def test_by_the_mouse_alone(make_app, path, disk):
 
         await click("p Promote")
         assert "made with other software than is installed" in text_of(app)
-        await click("Take it all the same", "Enter takes it")
+        await click("Take it anyway", "Enter takes it")
         assert taken() == "trees@1"
         await click("b Roll back", "Roll back (y)")
         assert taken() == "poor@1"

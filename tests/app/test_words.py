@@ -1,4 +1,4 @@
-"""What the dashboard says is so."""
+"""The dashboard's numbers, times and sentences are right."""
 
 from __future__ import annotations
 

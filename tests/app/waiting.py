@@ -22,7 +22,8 @@ from tests.runs.conftest import wait_for_end
 
 
 async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
-    """Until no worker works and no message waits; what asks a person something is left alone."""
+    """Waits until no worker works and no message waits. Workers that ask a person something are not
+    waited for."""
     app = pilot.app
     end = time.monotonic() + seconds
     before = ""
@@ -36,7 +37,7 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
         if isinstance(app, DiodeApp) and app.keys.busy:
             continue
         if not working:
-            shown = asyncio.Event()  # with what widgets do when they have nothing else to do
+            shown = asyncio.Event()  # set after the work that widgets do when they are idle
             app.screen.call_after_refresh(shown.set)
             await asyncio.wait_for(shown.wait(), seconds)
             await pilot.pause()
@@ -52,7 +53,7 @@ def _to_be_measured(table: DataTable[Any]) -> bool:
 
 
 async def started(pilot: Pilot[None]) -> None:
-    """Until the first look at the store is shown."""
+    """Waits until the result of the first look at the store is shown."""
     await settled(pilot)
     app = pilot.app
     assert isinstance(app, DiodeApp)
@@ -60,7 +61,7 @@ async def started(pilot: Pilot[None]) -> None:
 
 
 async def looked(pilot: Pilot[None]) -> None:
-    """After another look at the store."""
+    """Looks at the store once more, and waits until the result is shown."""
     app = pilot.app
     assert isinstance(app, DiodeApp)
     app.action_look()
@@ -78,13 +79,13 @@ def _painted(app: App[Any]) -> str:
 
 
 def toasts(app: DiodeApp) -> list[str]:
-    """What it said in passing."""
+    """The notifications that it has shown."""
     return [notification.message for notification in app._notifications]
 
 
 async def burst(pilot: Pilot[None], *words: str) -> None:
-    """Keys without a moment between them, as from a slow line: names of keys, or texts of
-    several characters (`"/bmm"`). Until all that they did is done."""
+    """Sends keys without a moment between them, as over a slow connection: names of keys, or texts
+    of several characters (`"/bmm"`). Waits until all that they caused is done."""
     app = pilot.app
     for word in words:
         for key in [word] if word in _NAMED else word:
@@ -97,8 +98,8 @@ _NAMED = {"enter", "escape", "tab", "space", "down", "up", "backspace"}
 
 
 async def click_on(pilot: Pilot[None], words: str) -> None:
-    """A click in the middle of these words, where they are first on the screen; and all that comes
-    of it."""
+    """Clicks in the middle of these words, where they are first on the screen, and waits until all
+    that this caused is done."""
     await settled(pilot)
     for y, strip in enumerate(pilot.app.screen._compositor.render_strips()):
         line = "".join(segment.text for segment in strip).replace("\xa0", " ")
@@ -111,15 +112,15 @@ async def click_on(pilot: Pilot[None], words: str) -> None:
 
 
 async def say_yes(pilot: Pilot[None]) -> None:
-    """To the question that is asked."""
+    """Answers the question that is asked."""
     await settled(pilot)
     assert isinstance(pilot.app.screen, Confirm)
     await pilot.press("y")
 
 
 async def imported(pilot: Pilot[None]) -> Run:
-    """Until the import that was started has ended, its page is left, and the store is looked at
-    again; its run."""
+    """Waits until the import that was started has ended, leaves its page, and looks at the store
+    again. Returns the import's run."""
     await settled(pilot)
     app = pilot.app
     assert isinstance(app, DiodeApp)

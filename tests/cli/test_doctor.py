@@ -82,7 +82,8 @@ def test_the_model_for_the_gpu_that_is_here(
 def test_without_torch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hardware_module.detect.cache_clear()
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(matmul, "_version", lambda _: None)
+    for name in ("torch_version", "triton_version"):
+        monkeypatch.setattr(matmul, name, lambda: None)
     ran = run("doctor", "--store", tmp_path / "a.db", "--json")
     assert ran.code == 1
     found = checks(ran)

@@ -58,7 +58,7 @@ def test_help_goes_to_stdout(run: Run, words: str) -> None:
 
 
 @each
-def test_wrong_use_is_2_with_nothing_on_stdout(run: Run, words: str) -> None:
+def test_wrong_use_exits_with_2_and_nothing_on_stdout(run: Run, words: str) -> None:
     wrong = run(*words.split(), *([] if words == "capture" else ["--no-such-option"]))
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.err.startswith(f"Usage: diode-engine {words} ")
@@ -110,7 +110,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("words", READERS)
-def test_a_store_that_is_not_there_is_3(
+def test_a_missing_store_exits_with_3(
     run: Run, words: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -167,6 +167,6 @@ def test_an_op_that_the_model_does_not_know(capsys: pytest.CaptureFixture[str]) 
     assert "can say nothing about scaled_mm" in said
     assert "fast_accum=True scaling=row" in said
     assert main([*asked, "NVIDIA H200", "--with", "speed=9"]) != 0
-    assert "it has scaling, fast_accum, b_dtype" in capsys.readouterr().err
+    assert "it has: scaling, fast_accum, b_dtype" in capsys.readouterr().err
     assert main([*asked, "NVIDIA H200", "--with", "scaling=odd"]) != 0
     assert "must be one of 'tensor', 'row'" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_version_is_one_line_on_stdout(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("arguments", [["--no-such-option"], ["trian"], []])
-def test_wrong_use_is_2_and_leaves_stdout_alone(
+def test_wrong_use_exits_with_2_and_leaves_stdout_alone(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == ExitCode.USAGE
@@ -174,7 +174,7 @@ def test_debug_shows_the_traceback(
     assert not diode_home.exists()
 
 
-def test_an_interrupt_is_130_without_a_traceback(
+def test_an_interrupt_exits_with_130_without_a_traceback(
     command: Register, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def tried() -> None:
@@ -340,7 +340,9 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     assert capsys.readouterr() == ("", "reading: 2 of 8\nwriting: 7 of 8\n")
 
 
-def test_what_is_not_there_is_3(command: Register, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_exist_exits_with_3(
+    command: Register, capsys: pytest.CaptureFixture[str]
+) -> None:
     def tried() -> None:
         raise NoSuchRunError("There is no run 7.")
 

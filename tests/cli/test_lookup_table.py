@@ -45,7 +45,7 @@ def test_a_key_for_each_problem_that_the_model_knows(
     assert ran.code == 0, ran.err
     done = json.loads(ran.out)
     assert (done["problems"], done["keys"], done["unknown"]) == (3, 2, 1)
-    assert "Of 1 problems the model can say nothing" in ran.err
+    assert "has no prediction for 1 problems" in ran.err
     table = json.loads(file.read_text())
     (mm,) = (key for key in table if key.endswith("+mm"))
     assert mm.startswith("NVIDIA H200+((torch.bfloat16, [64, 1024], [1024, 1])")

@@ -172,9 +172,8 @@ def test_promoting_and_rolling_back(
     make_timings: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        choice, "_installed", lambda *names: "2.13.0" if "torch" in names else "3.7.1"
-    )
+    monkeypatch.setattr(choice, "torch_version", lambda: "2.13.0")
+    monkeypatch.setattr(choice, "triton_version", lambda: "3.7.1")
     table = make_timings(200)
     timings = tmp_path / "many.json"
     write_dataset(table.take(table.failure == 0), timings)  # the model is right about all of them
@@ -232,14 +231,14 @@ def test_a_promotion_is_a_run_of_the_store_that_its_timings_are_of(
 
     assert run(*asked, "--verdict-of", done.id).code == 2  # it overrules, with --force
     forced = (*asked, "--force", "--reason", "a test", "--verdict-of")
-    assert "is no promotion that has judged" in run(*forced, 1).err
+    assert "is not a promotion with a verdict" in run(*forced, 1).err
     with monkeypatch.context() as gate:
         gate.setattr("diode_engine.validation.gate.judge", None)  # nobody asks it again
         assert run(*forced, done.id).code == 0
     assert registry.default_for("nvidia-h200").reference == "tripled@1"
     with Store.open(path) as store:
         taken = store.runs()[-1]
-    assert "is taken all the same (a test), against the gate" in str(taken.message)
+    assert "is taken nevertheless (a test), against the gate" in str(taken.message)
     run("models", "rollback")
     later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     with registry.facts.changing("nvidia-h200") as document:

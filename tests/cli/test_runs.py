@@ -158,7 +158,7 @@ def test_follow_writes_the_log_to_stdout_and_its_exit_code_is_the_runs(
         (["resume", 4], 1, "Run 4 is running; cancel it first."),
     ],
 )
-def test_what_cannot_be_is_a_sentence(
+def test_what_is_impossible_is_refused_in_a_sentence(
     store: Store, run: Run, arguments: list[str], code: int, sentence: str
 ) -> None:
     shown = run("runs", *arguments)

@@ -39,7 +39,7 @@ def test_the_dashboard_of_this_store(run: Run, served: list[Any], tmp_path: Path
 
 def test_an_address_that_others_reach_is_warned_of(run: Run, served: list[Any]) -> None:
     assert "start and stop runs" in run("serve", "--host", "0.0.0.0").err
-    assert "to look only" in run("serve", "--host", "0.0.0.0", "--read-only").err
+    assert "but change nothing" in run("serve", "--host", "0.0.0.0", "--read-only").err
     assert run("serve", "--host", "127.0.0.1").err == ""
     # No browser finds anything at 0.0.0.0 but on this machine.
     assert served[0].public_url == f"http://{socket.gethostname()}:8000"

@@ -43,7 +43,7 @@ def test_none_of_the_problems_is_known(run: Run, tmp_path: Path) -> None:
     assert len(read_shapeset(file).problems(0)) == 6  # as it was
 
 
-def test_nor_does_the_store_have_one(run: Run, tmp_path: Path, dataset: Path) -> None:
+def test_the_store_has_none_of_the_problems(run: Run, tmp_path: Path, dataset: Path) -> None:
     store, file = tmp_path / "a.db", tmp_path / "unseen.json"
     run("data", "import", dataset, "--store", store)
     ran = run("create-validation", file, "--store", store, "--num-shapes", "20")

@@ -88,7 +88,7 @@ def test_all_trains_on_the_held_out_problems_too(
         (["--family", "forest"], ExitCode.USAGE, "forest"),
     ],
 )
-def test_what_cannot_be_is_a_sentence(
+def test_what_is_impossible_is_refused_in_a_sentence(
     arguments: list[str],
     code: ExitCode,
     sentence: str,

@@ -15,7 +15,7 @@ RECORD_US, SLEEP_US, LAUNCH_US = 2.0, 4.0, 8.0  # of the host's
 
 
 class FakeDevice:
-    """Microseconds of both clocks; `log` has what the device was given."""
+    """Both clocks, in microseconds; `log` has what the host has enqueued."""
 
     def __init__(self, monkeypatch):
         self.host = self.device = self.slept = 0.0
@@ -49,7 +49,8 @@ class FakeDevice:
         )
 
     def given(self, what, device_us, host_us):
-        """The host is done with it after so long, before which the device does not begin."""
+        """Enqueues something that takes the host `host_us` and then the device `device_us`. The
+        device begins it when the host is done and all before it is done."""
         self.log.append(what)
         self.host += host_us
         self.device = max(self.device, self.host) + device_us
@@ -59,7 +60,8 @@ class FakeDevice:
         self.given("wait", cycles / CLOCK_MHZ, SLEEP_US)
 
     def launching(self, device_us, host_us=LAUNCH_US, stalls=()):
-        """A kernel that takes so long; the host is held up by what `stalls` has in turn."""
+        """A launch of a kernel that takes so long. Each launch also takes the host the next of
+        `stalls`, in microseconds."""
         more = itertools.chain(stalls, itertools.repeat(0))
 
         def launch(place, stream):

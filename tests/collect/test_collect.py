@@ -139,7 +139,7 @@ def test_a_budget_has_the_model_s_favourites(tmp_path, script):
     script(default=2)
 
     class Members:
-        """Two that agree but on one candidate, which one of them has hopes for."""
+        """Two members that agree except on one candidate, which one of them predicts to be fast."""
 
         def predict_members_us(self, problem, candidates):
             sure = [1.0 if c == config(64, 5) else 50.0 for c in candidates]

@@ -99,7 +99,7 @@ def test_a_class_that_ends_compilers_is_a_failure_and_the_rest_are_built(binarie
     ]  # fmt: skip
 
 
-def test_a_fault_of_the_farm_itself_ends_every_order(binaries, script, monkeypatch):
+def test_a_fault_of_the_pool_itself_ends_every_order(binaries, script, monkeypatch):
     script()
 
     def fails(*_: object) -> None:
@@ -135,7 +135,7 @@ def test_compilers_that_cannot_start_end_every_order(binaries, script):
             compilers.order(CLASSES).result()
 
 
-def test_leaving_the_farm_ends_its_processes_and_its_orders(binaries, script):
+def test_leaving_the_pool_ends_its_processes_and_its_orders(binaries, script):
     log = script(dict.fromkeys(CLASSES, "hang"))
     with compiler_pool(binaries, workers=1) as compilers:
         order = compilers.order(CLASSES)

@@ -17,7 +17,7 @@ from diode_engine.inductor.lowering.kernel_class import (
     addresses_erratic,
     class_of,
     grid,
-    loads_a_thread,
+    loads_per_thread,
     serves,
     shared_class,
 )
@@ -137,7 +137,7 @@ def test_odd_strides_are_compiled_for_each_problem_and_short_loops_for_each_k():
     ids=str,
 )
 def test_many_loads_a_thread_are_compiled_for_each_problem(problem, candidate, loads, own):
-    assert loads_a_thread(problem, candidate) == loads
+    assert loads_per_thread(problem, candidate) == loads
     fixed = shared_class(problem, candidate).fixed
     assert fixed == (ALL_FIXED if own else {"B"})
 

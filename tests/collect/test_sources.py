@@ -101,16 +101,16 @@ def test_a_table_is_parted_by_families() -> None:
     environment = Environment(H200, "570", "2.13.0", "3.7.1")
     held = list(islice(parse_source("harvest:side=held-out").problems(0), 50))
     # the same sizes in a type that nothing was harvested in
-    twins = [
+    same_sizes = [
         Problem.from_dict({**p.to_dict(), "dtype": "float64", "out_dtype": "float64"}) for p in held
     ]
     learned = list(islice(parse_source("harvest:side=learned").problems(0), 50))
-    several = dict.fromkeys([*held, *twins, *learned, *drawn("odd", 50)])
+    several = dict.fromkeys([*held, *same_sizes, *learned, *drawn("odd", 50)])
     table = TimingTable.from_records(
         (p, Candidate.make("aten::mm"), environment, Timing(min_us=1.0)) for p in several
     )
     kept, judged = split(table, (FAMILIES,))
-    assert set(judged.problems) >= {*held, *twins}
+    assert set(judged.problems) >= {*held, *same_sizes}
     assert set(kept.problems) >= {*learned}
     assert len(kept) + len(judged) == len(table)
 

@@ -1,9 +1,9 @@
-"""What README.md and docs/*.md say to type is typed, page by page, in a folder of its own.
+"""The blocks of code in README.md and docs/*.md are run, each page in a folder of its own.
 
-The folder is the page's DIODE_HOME and working directory. It holds some of the shipped timings,
-where they lie in the repository and as timings.json.zst; but for the page that begins with nothing,
-also a store of them (diode.db) and a model (mine@1). A block that cannot run without a GPU, or
-should not, is marked in the page's source: `<!-- skip: next "needs a GPU" -->`.
+The folder is the page's DIODE_HOME and working directory. It has some of the shipped timings, at
+their path in the repository and as timings.json.zst. It also has a store of them (diode.db) and a
+model (mine@1), except for the page that begins with nothing. A block that cannot or should not run
+here is marked in the page's source: `<!-- skip: next "needs a GPU" -->`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BEGINNING = ROOT / "docs" / "getting-started.md"
 SHIPPED = "datasets/nvidia-h200/gemm-2026-11-21.msgpack.zst"
 ONE_IN = 12  # of the shipped problems
-SECONDS = 120  # a block may take
+SECONDS = 120  # time limit of a block
 
 Run = Callable[[list[str]], None]
 

@@ -17,7 +17,8 @@ def quoted(text: str) -> list[str]:
 
 
 def files(section: str) -> dict[str, Path]:
-    """Those that it names; one named without a folder is beside one that is named with it."""
+    """The test files that a section names. A name without a folder is looked for in the folders of
+    the others."""
     names = [name.split()[0] for name in quoted(section) if name.split()[0].endswith(".py")]
     folders = [(ROOT / name).parent for name in names if "/" in name]
     found = {}

@@ -16,7 +16,7 @@ import diode_engine
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("diode_engine.store", "diode_engine.runs", "diode_engine.registry")
-# What is described where it is used, or is a type or constant of no use by itself.
+# Not in the reference: described where they are used, or types and constants of no use alone.
 LEFT_OUT = {"__version__", "Group", "Process", "DEFAULT", "KINDS", "MIN_LIKENESS"}
 
 

@@ -67,11 +67,11 @@ def renders_best_kernel(candidate: Candidate) -> bool:
     return all(candidate.config.get(name) == value for name, value in BEST.items())
 
 
-def add_a_twin(choices: list[Any]) -> list[Any]:
+def add_a_foreign_kernel(choices: list[Any]) -> list[Any]:
     """As another backend does: a kernel of which Diode knows nothing."""
-    twin = copy.copy(choices[0])
-    twin.annotations = {"ktc": choices[0].annotations["ktc"]}
-    return [*choices, twin]
+    foreign = copy.copy(choices[0])
+    foreign.annotations = {"ktc": choices[0].annotations["ktc"]}
+    return [*choices, foreign]
 
 
 def program(lowered: Lowered) -> str:
@@ -194,11 +194,11 @@ def test_another_backends_kernel_is_offered_a_librarys_beside_it(
     (candidate,) = only_seen(lower(OPS["mm"], options=with_others))
     assert renders_best_kernel(candidate)  # none was added: one is left
     functions = get_algorithm_selector_cache().preprocessing_fns
-    functions.insert(0, add_a_twin)
+    functions.insert(0, add_a_foreign_kernel)
     try:
         kept = only_seen(lower(OPS["mm"], options=with_others, benchmark=lambda _: 1.0))
     finally:
-        functions.remove(add_a_twin)
+        functions.remove(add_a_foreign_kernel)
     assert any(c.is_extern for c in kept)
 
 
@@ -483,11 +483,11 @@ def test_a_problem_unknown_to_diode_is_left_to_stock(predictor: Any) -> None:
 
 def test_a_kernel_of_another_backend_is_benchmarked_with_the_best(predictor: Any) -> None:
     functions = get_algorithm_selector_cache().preprocessing_fns
-    functions.insert(0, add_a_twin)
+    functions.insert(0, add_a_foreign_kernel)
     try:
         lowered = lower(OPS["mm"], benchmark=lambda _: 1.0)
     finally:
-        functions.remove(add_a_twin)
+        functions.remove(add_a_foreign_kernel)
     assert len(only_seen(lowered)) == 2
     assert diode_engine.get_stats()["fallback_foreign_choice"] == 1
 

@@ -76,7 +76,7 @@ def asked(problem: Problem) -> list[Problem | None]:
     notes = Notes()
     with (
         kernels.graph_for(problem, torch.device("cuda", 0)) as operands,
-        config.patch(kernels.asking(optional=False)),
+        config.patch(kernels.autotuning_options(optional=False)),
         V.set_choices_handler(notes),
         contextlib.suppress(NoValidChoicesError),
     ):

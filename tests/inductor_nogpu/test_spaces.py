@@ -123,18 +123,18 @@ def _leave_out_large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_what_inductor_does_not_offer_is_unlike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_space_that_differs_from_inductors_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     _leave_out_large_tiles(monkeypatch)
     with pytest.raises(AssertionError):
         _asked(Comparing(), CHOSEN[0])
-    unlike = 0
+    refused = 0
 
     class Asking(Comparing):
         def _finalize_template_configs(
             self, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
             kwarg_overrides: Any = None,
         ) -> list[Any]:  # fmt: skip
-            nonlocal unlike
+            nonlocal refused
             found = self.spaces.find(
                 op_name, kernel_inputs, tuple(template_choices), kernel_inputs.mnk_hinted(),
                 template_choices.__getitem__,
@@ -143,11 +143,11 @@ def test_what_inductor_does_not_offer_is_unlike(monkeypatch: pytest.MonkeyPatch)
                 if place % 37 == 0 and candidate.config.get("BLOCK_N") == 256:
                     with search_space("EXHAUSTIVE"), pytest.raises(NotOffered):
                         found.params(place)
-                    unlike += 1
+                    refused += 1
             return []
 
     _asked(Asking(), CHOSEN[0])
-    assert unlike > 2
+    assert refused > 2
 
 
 def test_then_the_choice_is_among_what_inductor_lists(

@@ -27,7 +27,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
 from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
-from diode_engine.models.coverage import MIN_MANY, Coverage
+from diode_engine.models.coverage import MIN_PROBLEMS, Coverage
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import prediction_of
@@ -534,7 +534,7 @@ def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
     def timings(*rows: tuple[Problem, Candidate, Timing]) -> TimingTable:
         return TimingTable.from_records([(p, c, here, timing) for p, c, timing in rows])
 
-    sizes = range(1, 1 + (MIN_MANY if enough else MIN_MANY - 1))
+    sizes = range(1, 1 + (MIN_PROBLEMS if enough else MIN_PROBLEMS - 1))
     problems = [replace(problem, M=size) for size in sizes]
     others = [tile(16, 128, 128, 5, 2), tile(16, 256, 128, 4, 2)]  # of many loads, too
     learned = timings(

@@ -253,9 +253,8 @@ def test_the_next_model_is_taken_where_weights_are_corrupt(
 def test_a_model_of_the_installed_software_goes_first(
     ship: Ship, shipped: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(
-        choice, "_installed", lambda *names: "2.13.0+cu130" if "torch" in names else "3.7.1"
-    )
+    monkeypatch.setattr(choice, "torch_version", lambda: "2.13.0+cu130")
+    monkeypatch.setattr(choice, "triton_version", lambda: "3.7.1")
     ship("fits", torch=("2.13.1",), triton=("3.7.0",))
     ship("older", 2, torch=("2.11.0",), triton=("3.6.0",))  # and with the higher number
     ship("unsaid")
@@ -272,7 +271,8 @@ def test_a_model_of_the_installed_software_goes_first(
 def test_software_that_is_not_installed_says_nothing(
     ship: Ship, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "_installed", lambda *names: None)
+    for name in ("torch_version", "triton_version"):
+        monkeypatch.setattr(choice, name, lambda: None)
     ship("older", torch=("2.11.0",), triton=("3.6.0",))
     assert registry.differences(registry.resolve("older").manifest) == ()
 

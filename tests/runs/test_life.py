@@ -129,7 +129,7 @@ class Slow:
         return cancel(store, run, tell=self.tell, clock=lambda: self.now, sleep=self.sleep)
 
 
-def test_cancelling_asks_first(store, job, wait_for_end):
+def test_cancelling_first_asks_the_run_to_stop(store, job, wait_for_end):
     run = begun(store, job)
 
     def end() -> None:
@@ -144,7 +144,7 @@ def test_cancelling_asks_first(store, job, wait_for_end):
         cancel(store, run.id)
 
 
-def test_then_it_terminates(store, job, wait_for_end):
+def test_cancelling_then_sends_sigterm(store, job, wait_for_end):
     run = begun(store, job)
     slow = Slow("terminated", lambda: wait_for_end(run.process))
     assert slow.cancel(store, run.id).state is RunState.CANCELLED
@@ -152,7 +152,7 @@ def test_then_it_terminates(store, job, wait_for_end):
     assert "last word" in Path(run.log).read_text()  # it came to its end in order
 
 
-def test_then_it_kills_with_all_that_the_run_started(store, job, wait_for_end):
+def test_cancelling_at_last_kills_the_run_and_all_that_it_started(store, job, wait_for_end):
     run = begun(store, job)
     do(job, "deaf")
     job.tell("child")
@@ -218,7 +218,7 @@ def test_a_store_that_others_write_does_not_say_what_is_started(store, tmp_path,
     run = store.start_run("train", {}, command=command, directory=str(tmp_path))
     store.finish_run(run, "failed")
     for again in (resume, repeat):
-        with pytest.raises(RunError, match=f"Run {run} records .* which is no run's command"):
+        with pytest.raises(RunError, match=r"records .* which is not a command that makes runs"):
             again(store, run)
     assert len(store.runs()) == 1
 

@@ -54,7 +54,8 @@ def test_a_run_whose_process_is_here_is_running_however_quiet(store: Store):
         (ELSEWHERE, "Nothing was heard of it for 1 min 31 s; it ran on elsewhere."),
         (
             RESTARTED,
-            f"Nothing was heard of it for 1 min 31 s, and {current().host} was started anew since.",
+            f"Nothing was heard of it for 1 min 31 s, and {current().host} has been restarted "
+            "since.",
         ),
     ],
 )

@@ -61,7 +61,7 @@ def fit_scaled_base(
     report: ProgressCallback,
     checkpoint: Checkpoint | None,
 ) -> ScaledBase:
-    """In one step."""
+    """Fits the factor, in one step."""
     factor = np.mean(train.log_us - settings.slope * _log_base(train.x))
     model = ScaledBase(float(factor), settings.slope)
     predicted = model.predict(held_out.x)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from diode_engine import features
 from diode_engine.core.table import TimingTable
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import Unseen
@@ -68,6 +70,16 @@ def test_each_part_is_judged_by_a_model_that_has_not_seen_it(
         assert summary.geomean < together.geomean
     names = dict.fromkeys(step.partition(", ")[2] for step in steps)
     assert list(names) == list(found.parts)
+
+
+def test_each_part_is_judged_by_the_features_that_its_model_was_fitted_to(
+    timings: TimingTable,
+) -> None:
+    other = next(version for version in features.SETS if version != features.VERSION)
+    found = cross_validate(
+        timings, "sizes", family="trees", settings=replace(SMALL, features=other)
+    )
+    assert found.together() is not None
 
 
 def test_confidence_is_learned_from_what_its_models_have_not_seen(

@@ -1,4 +1,4 @@
-"""A family of models is a module and a line in a table; nobody else knows it by name."""
+"""A family of models is a module and a line in a table; no other code names a family's class."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_it_predicts_is_validated_and_explained(timings: TimingTable) -> None:
 def test_it_is_a_member_of_an_ensemble_and_a_teacher(
     timings: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(families._TOGETHER, "ensemble", (NAME, NAME))
+    monkeypatch.setitem(families._COMBINATIONS, "ensemble", (NAME, NAME))
     settings = TrainingSettings(lessons=90).but(
         "distilled", hidden=(8,), epochs=2, problems=8, rows=8
     )
@@ -149,7 +149,7 @@ def _classes_asked_for(tree: ast.AST) -> set[str]:
     return found
 
 
-def test_nobody_asks_of_which_family_a_model_is() -> None:
+def test_no_code_asks_which_family_a_model_is_of() -> None:
     classes = {
         family.model.partition(":")[2] for name, family in families.FAMILIES.items() if name != NAME
     }

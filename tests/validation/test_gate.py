@@ -19,7 +19,7 @@ from diode_engine.models.artifact import save_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
-from diode_engine.models.neighbours import PLACE
+from diode_engine.models.neighbours import COORDINATES
 from diode_engine.models.network import Network
 from diode_engine.problems.splits import held_out
 from diode_engine.registry import ModelStatus, ModelVersion, choice
@@ -41,9 +41,8 @@ SLUG = H200.slug
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is shipped, and torch 2.13 with Triton 3.7 is installed."""
     monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
-    monkeypatch.setattr(
-        choice, "_installed", lambda *names: "2.13.0" if "torch" in names else "3.7.1"
-    )
+    monkeypatch.setattr(choice, "torch_version", lambda: "2.13.0")
+    monkeypatch.setattr(choice, "triton_version", lambda: "3.7.1")
 
 
 def timings(problems: int = 240, **environment: Any) -> TimingTable:
@@ -190,7 +189,7 @@ def test_a_model_that_saw_the_problems_is_taken_at_its_word(register: Register) 
 def test_a_model_that_is_surer_than_it_may_be_is_refused(register: Register) -> None:
     sure = Confidence(
         np.zeros((MAX_K, len(INPUTS)), np.float32), np.full(MAX_K, 5, np.float32),
-        np.zeros((PLACE, 1), np.float32),
+        np.zeros((COORDINATES, 1), np.float32),
     )  # fmt: skip
     verdict = gate.judge(register(BEST, sure), timings(), None)
     assert found(verdict) == {**ALL_PASSED, "calibration": True}

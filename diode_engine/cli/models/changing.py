@@ -42,7 +42,7 @@ def register(path: Path, name: str | None, default: bool, as_json: bool) -> None
     if taken is not None and taken.model != model:
         diagnostics.note(
             f"{taken.model.reference} is still the one that is taken; `diode-engine models promote "
-            f"{model.reference}` has this one judged, and taken if it is no worse."
+            f"{model.reference}` judges this one, and makes it the default if it is no worse."
         )
     line = {"model": model.reference, "folder": str(model.folder)}
     click.echo(json.dumps(line) if as_json else model.reference)
@@ -51,7 +51,7 @@ def register(path: Path, name: str | None, default: bool, as_json: bool) -> None
 @click.command()
 @click.argument("alias")
 @click.argument("model", required=False)
-@click.option("--remove", is_flag=True, help="Take the alias away.")
+@click.option("--remove", is_flag=True, help="Remove the alias.")
 @hardware_option
 @reason_option
 @as_json_option
@@ -85,7 +85,7 @@ def alias(
     new = registry.set_alias(alias, found, reason=reason)
     _say_alias(alias, found, as_json)
     if not new:
-        diagnostics.note("It did already.")
+        diagnostics.note("It pointed to this model already.")
     return ExitCode.OK if new else ExitCode.NOTHING
 
 

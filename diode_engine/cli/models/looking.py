@@ -28,12 +28,12 @@ _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Di
     "--index",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="What this index offers for `models import`, instead.",
+    help="List the models that this index offers for `models import` instead.",
 )
 def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
     """List the registered models: yours, those that Diode ships, and those of installed packages.
 
-    The column `taken` shows what is taken for a GPU: its default, or the newest model.
+    The column `taken` shows which model is taken for a GPU, as its default or as the newest one.
     """
     from diode_engine import registry
     from diode_engine.core.hardware import slug_of

@@ -8,7 +8,7 @@ model_argument = click.argument("model", metavar="MODEL")
 hardware_option = click.option(
     "--hardware",
     metavar="NAME",
-    help='The model for this GPU, where there are several of the name; as "NVIDIA H200" or '
+    help='The GPU, where models for several GPUs have the name; such as "NVIDIA H200" or '
     "nvidia-h200.",
 )
-reason_option = click.option("--reason", default="", help="Why; the registry's history keeps it.")
+reason_option = click.option("--reason", default="", help="Why; kept in the registry's history.")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     "judged",
     metavar="RUN",
     type=click.IntRange(1),
-    help="With --force: overrule what this run of kind promote has found, and judge no more.",
+    help="With --force: overrule the verdict of this run of kind promote, without judging again.",
 )
 @reason_option
 @hardware_option
@@ -123,7 +123,7 @@ def _verdict(store: Store, run: int) -> GateVerdict:
 
     found = store.result(run) if store.run(run).kind == "promote" else None
     if found is None:
-        raise RunError(f"Run {run} is no promotion that has judged a model; name one that has.")
+        raise RunError(f"Run {run} is not a promotion with a verdict; name a run that has one.")
     try:
         return GateVerdict.from_dict(found)
     except (KeyError, TypeError) as error:
@@ -136,7 +136,7 @@ def _summary(verdict: GateVerdict, forced: str | None) -> tuple[dict[str, str], 
     if verdict.passed:
         said = "passed the gate and is taken"
     elif forced is not None:
-        said = f"is taken all the same ({forced}), against the gate: {' '.join(verdict.reasons)}"
+        said = f"is taken nevertheless ({forced}), against the gate: {' '.join(verdict.reasons)}"
     else:
         said = f"was refused: {' '.join(verdict.reasons)}"
     return {"judged": verdict.model}, f"{verdict.model} {said}"

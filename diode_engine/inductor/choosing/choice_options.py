@@ -41,8 +41,8 @@ class ChoiceOptions:
 def taking(
     record: Callable[P, ChoiceOptions],
 ) -> Callable[[Callable[[ChoiceOptions], R]], Callable[P, R]]:
-    """Decorates a function that takes the record: the result takes the record's fields as its
-    arguments."""
+    """Decorates a function of one argument, a record such as ChoiceOptions: the decorated function
+    takes the record's fields as its arguments instead."""
 
     def decorate(function: Callable[[ChoiceOptions], R]) -> Callable[P, R]:
         @functools.wraps(function)

@@ -32,7 +32,7 @@ from diode_engine.inductor.choosing.stats import Fallback
 from diode_engine.inductor.choosing.template_choices import annotated, made
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion import epilogue as fusion
-from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of, told_of
+from diode_engine.inductor.lowering.candidates import attributes_from, is_broadcast, problem_of
 from diode_engine.inductor.lowering.space import (
     NotOffered,
     OfferedSpace,
@@ -72,13 +72,13 @@ class Chooser:
             top_k=top_k,
             threshold=threshold,
         )
-        # all that a choice depends on besides the graph and the options
+        # Everything that a choice depends on, besides the graph and the options of the compile.
         self.identity = (
             f"diode {__version__}, rules {RULES}, model {predictor.identity}, "
             f"hardware {hardware.key}, top {top_k} within {threshold}, flex {self.flex.identity}, "
             f"torch {torch.__version__}, triton {triton.__version__}"
         )
-        self.padding_us: dict[Problem, float] = {}  # what padding has asked
+        self.padding_us: dict[Problem, float] = {}  # times that were predicted to decide padding
         self._memory: dict[CompileOptions, dict[Any, _Remembered]] = {}
         self.spaces = Spaces()
 
@@ -89,7 +89,9 @@ class Chooser:
         return op_name in OPERATORS and op_name in ops
 
     def asked(self, request: Request) -> bool:
-        """Whether this is a GEMM of Diode's with more than ATen to choose from."""
+        """Whether Diode is to choose here: under max-autotune, for a product on a GPU with
+        templates to choose from, of an op that the model knows. Ops that it does not know are
+        counted."""
         if request.kernel_inputs.device_type != "cuda" or not request.templates:
             return False
         if not (config.max_autotune or config.max_autotune_gemm):
@@ -116,10 +118,10 @@ class Chooser:
         return None
 
     def again(self, request: Request) -> list[Any] | None:
-        """What `choose` returns with `rebuild`, for a product that was met before and is not the
-        first of its graph; None for any other. Most products of a model are such. What holds for a
-        whole graph (the options, and, except for fast_autotune, that Diode is asked) is not looked
-        up again."""
+        """What `choose` returns with `rebuild`, if the choice is remembered and the product is not
+        the first one of its graph; else None. This is the case of most products of a program, so it
+        is fast: what is the same for a whole graph is not looked up again (the options, and whether
+        Diode is to choose, except under fast_autotune)."""
         of_graph: _OfGraph | None = getattr(V.graph, _OF_GRAPH, None)
         if of_graph is None or of_graph[0] is not self:
             return None
@@ -128,7 +130,7 @@ class Chooser:
             return None
         try:
             return self._remembered(request, _key(request, options), options, memory)
-        except Exception:  # `choose` runs into it too, and says so
+        except Exception:  # `choose` will meet and report it too
             if not self.outcomes.enable_fallback:
                 raise
             return None
@@ -146,7 +148,7 @@ class Chooser:
         problem, decide = self._decide(
             op_name, kernel_inputs, request.overrides, options, dynamic=key is None
         )
-        with search_space("EXHAUSTIVE"):  # generators read it when they are consumed
+        with search_space("EXHAUSTIVE"):  # the generators read it when they are iterated
             if not rebuild:
                 choices = [c for c in offered(None) if _computes(c.template.uid, problem)]
                 decision = decide(listed(choices))
@@ -154,7 +156,8 @@ class Chooser:
                 kept = [by_params[id(pick.params)] for pick in decision.picks]
                 return annotated(kept, self._predictions(decision, remembered=False))
             decision, lists = self._decision(request, problem, decide, offered)
-        # whether some templates are offered depends on options that are not in the key
+        # Whether templates with an option are offered depends on that option, which is not in the
+        # key.
         if key is not None and not any(template_of(pick.uid).option for pick in decision.picks):
             memory[key] = self._predictions(decision, remembered=True)
         request = request._replace(offers={**request.offers, **lists})
@@ -167,8 +170,8 @@ class Chooser:
         decide: Callable[[OfferedSpace], Decision],
         offered: Callable[[str], Iterable[Any]],
     ) -> tuple[Decision, dict[str, list[Any]]]:
-        """The decision on a space of which as little as possible is listed by Inductor, and what it
-        has listed, by template."""
+        """The decision, and the choices that Inductor has listed for it, by template. To list them
+        is slow, so Inductor lists those of a template only where that is necessary."""
         uids = tuple(uid for uid in request.offers if _computes(uid, problem))
         if not uids:
             raise LeftToStock(Fallback.UNSUPPORTED, f"no template that is offered is for {problem}")
@@ -224,8 +227,9 @@ class Chooser:
         *,
         dynamic: bool,
     ) -> tuple[Problem, Callable[[OfferedSpace], Decision]]:
-        """The problem by its hints, and the decision on what is offered for it; `dynamic` says
-        whether a size may be a symbol."""
+        """The problem with the hints of its sizes, and a function that makes the decision on what
+        is offered for it. `dynamic` says whether a size may be a symbol. Raises LeftToStock where
+        Diode has no such problem, or a size has no hint."""
         sizes = (*kernel_inputs.shapes_symbolic(), *kernel_inputs.strides_symbolic())
         if dynamic and free_unbacked_symbols([x for each in sizes for x in each]):
             raise LeftToStock(Fallback.NO_HINT, "nothing is known about a dynamic size")
@@ -243,8 +247,8 @@ class Chooser:
                     Fallback.UNSUPPORTED,
                     "a dynamic size may be so large that Triton's kernels cannot index the tensor",
                 )
-            told = told_of(op_name, overrides)
-            problems = problems_over(kernel_inputs, op_name, problem, told)
+            attributes = attributes_from(op_name, overrides)
+            problems = problems_over(kernel_inputs, op_name, problem, attributes)
         epilogue = fusion.current_epilogue() if options.fusion else None
         saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
         broadcast = is_broadcast(kernel_inputs, op_name)
@@ -280,8 +284,9 @@ class Chooser:
 
 
 def _computes(uid: str, problem: Problem) -> bool:
-    """Whether the template's kernels compute the problem: torch 2.10 offers mm also for
-    scales of blocks, which multiply within the loop; mm multiplies behind it."""
+    """Whether the template's kernels compute the problem. (torch 2.10 offers the template mm also
+    for products with scales of blocks. These must be multiplied inside the loop over K, and mm
+    multiplies after it.)"""
     return template_of(uid).space_for(problem.op.name).offered(problem)
 
 

@@ -26,6 +26,7 @@ class CompileOptions:
 
     @classmethod
     def current(cls) -> CompileOptions:
+        """The options as they are set now."""
         options: Any = config
         return cls(
             bool(options.fast_autotune),

@@ -17,5 +17,5 @@ def current_chooser() -> Chooser | None:
     """The chooser of this thread's choices; None where they are not Diode's."""
     from torch._inductor.virtualized import V  # torch is not needed to ask for `chooser_of`
 
-    # `V.choices` itself only passes on what is asked of it
+    # `V.choices` is a proxy. The choices behind it are the object that a method is bound to.
     return chooser_of(getattr(getattr(V.choices, "get_ktc", None), "__self__", None))

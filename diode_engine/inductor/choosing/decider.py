@@ -22,8 +22,8 @@ from diode_engine.models.preference import Policy, Why, best_of_library, chosen,
 
 
 class Decider:
-    """The best `top_k` are kept, of those predicted to take up to `threshold` times the shortest
-    time.
+    """Decides for one model on one GPU. The best `top_k` kernels are kept, of those that are
+    predicted to take up to `threshold` times the shortest time.
 
     If one kernel alone is kept, it has to be worth its risk (`models/preference.py`); if several
     are kept, Inductor benchmarks them. For a product with a dynamic size one is kept. A choice that
@@ -46,10 +46,10 @@ class Decider:
         options: CompileOptions,
         space: OfferedSpace,
     ) -> Decision:
-        """The kernels to keep for the first of the problems, the one by its hints; the other
-        problems are considered too. `saved_us` is what fusing the epilogue saves for each of them.
-        `broadcast` says whether one matrix stands for a whole batch, which no model knows. Raises
-        LeftToStock where none can be chosen."""
+        """The kernels to keep for the problems, of which the first has the hints of dynamic sizes
+        and the others have other values that these may take. `saved_us` is what fusing the epilogue
+        saves for each problem. `broadcast` says whether one matrix stands for a whole batch; no
+        model was trained on that. Raises LeftToStock where no kernel can be chosen."""
         candidates, problem = space.candidates, problems[0]
         if not len(candidates):
             return Decision(
@@ -75,7 +75,8 @@ class Decider:
                 )
             enough = ranking.k(min(1.0, options.confidence / max(self._likeness, 1e-9)))
             keep, threshold = max(keep, enough or 0), np.inf
-        # what is fastest for the hint, as a benchmark would find, may not be elsewhere
+        # A benchmark of several kernels would use the hints alone, and the kernel that is fastest
+        # there may be slow for other values of a dynamic size.
         if options.deterministic or len(problems) > 1:
             keep = 1
         columns = candidates.columns
@@ -99,7 +100,9 @@ class Decider:
         best = next((p for p in picks if p.candidate.is_extern), None)
         if best is None and library.any():
             best = pick(best_of_library(cost[0], library))
-            if options.other_backends:  # with a kernel of theirs there are several
+            # With another backend's kernel there are several choices, and then one of them must be
+            # a library's (see preference.chosen).
+            if options.other_backends:
                 picks.append(best)
         return Decision(
             tuple(problems), tuple(picks), best, keep, threshold, why, confidence,

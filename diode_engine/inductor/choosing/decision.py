@@ -25,7 +25,7 @@ class Pick:
 
     @property
     def cost_us(self) -> float:
-        """The cost for the problem by its hints."""
+        """The cost for the first problem, which has the hints of dynamic sizes."""
         return self.costs_us[0]
 
 
@@ -34,38 +34,37 @@ class Decision:
     """What is kept of what was offered.
 
     `picks`, best first, are at most `keep` kernels whose cost is within `threshold` times the
-    least, and a library's kernel; `library` is the best of the library's, kept or not. `problems`
-    are the problem by its hints and, where a size is dynamic, others that it may be at run time.
-    `sure` says whether the model is sure enough for a kernel that is not the library's. `saved_us`
-    is what fusing the epilogue saves for each problem; `fusing_decided` whether another kernel
-    would be first without that; `considered` how many were offered.
+    least, and a library's kernel.
     """
 
+    # The problem with the hints of its sizes and, where a size is dynamic, problems with other
+    # values that it may have at run time.
     problems: tuple[Problem, ...]
     picks: tuple[Pick, ...]
-    library: Pick | None
+    library: Pick | None  # the best of the library's kernels, kept or not
     keep: int
     threshold: float
     why: Why
     confidence: float | None
-    sure: bool
-    saved_us: tuple[float, ...]
-    fusing_decided: bool
-    considered: int
+    sure: bool  # whether the model is sure enough for a kernel that is not the library's
+    saved_us: tuple[float, ...]  # what fusing the epilogue saves, for each problem
+    fusing_decided: bool  # whether another kernel would be first if nothing was fused
+    considered: int  # how many kernels were offered
 
     @property
     def problem(self) -> Problem:
+        """The problem with the hints of its sizes."""
         return self.problems[0]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a rendered choice carries to the end of the pipeline."""
+    """The annotation of a rendered choice, which `final_choice` reads."""
 
     pick: Pick
     decision: Decision
-    outcomes: Outcomes  # of the installation that has decided
-    remembered: bool
+    outcomes: Outcomes  # of the installed choices that made the decision
+    remembered: bool  # whether the problem was met before
 
 
 def prediction_of(choice: Any) -> Prediction | None:

@@ -1,9 +1,9 @@
-"""The problems that a product with dynamic sizes may be at run time.
+"""The problems that a product with dynamic sizes may stand for at run time.
 
-A program is compiled for a dynamic size once, with the value that it met first as a hint, and then
-runs with other values. So kernels are judged at several values. For each free symbol these lie
-apart by equal factors, within the symbol's bounds where the program gives it some, else up to sizes
-that are common in programs.
+A program is compiled for a dynamic size once, with the first value as a hint, and then runs with
+other values. So kernels are judged at several values. The values of a symbol differ by equal
+factors. They lie within the symbol's bounds, if the program sets bounds, and otherwise reach up to
+sizes that are common in programs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from diode_engine.core.problem import Problem, Scalar
 from diode_engine.errors import RecordError
 from diode_engine.inductor.lowering.candidates import problem_from
 
-_VALUES = 12  # of a symbol
-_MAX_SIZE = 1 << 20  # a symbol's largest value
-_USUAL = 8192  # how far a dimension reaches that has no bound
-_BEYOND_HINT = 4  # or so many times its hint
-_MAX_INDEX = (1 << 31) - 1  # of Triton's templates
-_STEPS = (1, 29, 31, 41)  # of the symbols' values, in turn: primes over 2 · _VALUES
+_VALUES = 12  # that a symbol is tried with
+_MAX_SIZE = 1 << 20  # the largest of them
+_USUAL = 8192  # a dimension without bounds is tried up to this size,
+_BEYOND_HINT = 4  # or up to so many times its hint, if that is more
+_MAX_INDEX = (1 << 31) - 1  # the largest index in Triton's templates
+# From one problem to the next, a symbol goes on by so many of its values: 1 for the first symbol,
+# and so on. Primes over 2 · _VALUES, so that every value has its turn.
+_STEPS = (1, 29, 31, 41)
 
 
 def symbols_of(rows: Sequence[Sequence[Any]]) -> list[sympy.Symbol]:
@@ -40,10 +42,10 @@ def problems_over(
     kernel_inputs: Any,
     op_name: str,
     hinted: Problem,
-    told: tuple[tuple[str, Scalar], ...] = (),
+    attributes: tuple[tuple[str, Scalar], ...] = (),
 ) -> tuple[Problem, ...]:
-    """`hinted`, and the other problems that these KernelInputs of Inductor stand for; `told` is
-    what `told_of` returns."""
+    """`hinted`, and the other problems that these KernelInputs of Inductor may stand for;
+    `attributes` is what `attributes_from` returns."""
     shapes, strides = kernel_inputs.shapes_symbolic(), kernel_inputs.strides_symbolic()
     symbols = symbols_of([*shapes, *strides])
     if not symbols:
@@ -62,7 +64,7 @@ def problems_over(
         kernel_inputs.dtypes(),
         kernel_inputs.out_dtype(),
         hinted,
-        told,
+        attributes,
     )
 
 
@@ -83,7 +85,7 @@ def may_exceed_32_bits(kernel_inputs: Any) -> bool:
     return False
 
 
-@lru_cache(256)  # a model's layers have the same ones
+@lru_cache(256)  # many layers of a program have the same ones
 def _drawn(
     op_name: str,
     shapes: Sequence[Sequence[Any]],
@@ -92,7 +94,7 @@ def _drawn(
     dtypes: Sequence[torch.dtype],
     out_dtype: torch.dtype,
     hinted: Problem,
-    told: tuple[tuple[str, Scalar], ...],
+    attributes: tuple[tuple[str, Scalar], ...],
 ) -> tuple[Problem, ...]:
     most = [max(_USUAL, _BEYOND_HINT * size) for size in (hinted.B, hinted.M, hinted.N, hinted.K)]
     bounded = all(upper is not None for _, _, upper in bounds)
@@ -109,9 +111,9 @@ def _drawn(
                 _evaluated(strides, at),
                 dtypes,
                 out_dtype,
-                told,
+                attributes,
             )
-        except (RecordError, TypeError, ValueError):  # what the program would not run with
+        except (RecordError, TypeError, ValueError):  # the program would not run with these
             continue
         if problem is None:
             continue
@@ -144,8 +146,8 @@ def _draws(bounds: Sequence[tuple[int, int | None]]) -> list[list[int]]:
 
 
 def _apart(least: int, most: int | None) -> list[int]:
-    """Whole numbers from the least to the largest that lie apart by equal factors."""
-    # Without a limit half of them are beyond what a dimension usually is.
+    """Whole numbers from `least` to `most` that differ by equal factors."""
+    # Without a limit, half of them are beyond the usual sizes, and are left out later.
     count, end = (2 * _VALUES, max(least, _MAX_SIZE)) if most is None else (_VALUES, most)
     ratio = (end / least) ** (1 / (count - 1))
     return list(dict.fromkeys(min(end, round(least * ratio**i)) for i in range(count)))

@@ -1,4 +1,4 @@
-"""The final decision on a product: what is taken of the complete list of its choices.
+"""The final decision on a product: which of all its rendered choices are taken.
 
 An op can ask for choices several times. Every choice carries its decision to `final_choice`, which
 sees the complete list of one op.
@@ -43,15 +43,18 @@ def _keep_as_predicted(template: Any, uid: str) -> None:
 
 
 def final_choice(choices: list[Any]) -> list[Any]:
-    """A preprocessing function for Inductor: `_best_of` the complete list of one op. Where that
-    fails, it returns the list as it is, and Inductor benchmarks the choices."""
+    """A preprocessing function for Inductor, which calls it with the complete list of one op's
+    choices. It returns those to take (see `_best_of`). Where that fails, it returns the list as it
+    is, and Inductor benchmarks the choices."""
     outcomes: Outcomes | None = None
     try:
         seen = [p for p in map(prediction_of, choices) if p is not None]
         outcomes = seen[0].outcomes if seen else None
         return _best_of(choices)
     except Exception as error:
-        if outcomes is None:  # what is there instead of Diode's annotations is not Diode's
+        if (
+            outcomes is None
+        ):  # no choice has an annotation of Diode's, so there is no place to count
             log.debug("A list of choices could not be read.", exc_info=True)
         else:
             outcomes.failed("the last choice failed", error)
@@ -71,7 +74,7 @@ def _best_of(choices: list[Any]) -> list[Any]:
             Fallback.FOREIGN_CHOICE, "another backend offers kernels that the model cannot predict"
         )
         return choices
-    # An op that has asked several times is judged by the time that it offered most.
+    # If the op has asked several times, the decision on the largest offer counts.
     decision = max((p.decision for p in seen), key=lambda decision: decision.considered)
     costs, saved_us = _costs(seen, decision)
     policy = replace(

@@ -1,5 +1,5 @@
-"""Chooses FlexAttention's configs, of which Inductor asks for a list by head size and type alone:
-what the call is stands in the graph's node that is being lowered."""
+"""Chooses FlexAttention's configs. Inductor asks for a list of configs by head size and type alone;
+the rest of the call is read from the node of the graph that is being lowered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from diode_engine.models.flex_attention import FIELDS, FlexTable, table_for
 
 log = logging.getLogger(__name__)
 
-OfferedConfigs = Callable[[], list[Any]]  # Inductor's list, by the options that are set
+OfferedConfigs = Callable[[], list[Any]]  # makes Inductor's list, by the present options
 
 _EVERY = {"max_autotune": True, "max_autotune_flex_search_space": "EXHAUSTIVE"}
 
@@ -41,12 +41,12 @@ class FlexChooser:
 
     @property
     def identity(self) -> str:
-        """What the choices depend on."""
+        """A key of everything that the choices depend on."""
         return "none" if self.table is None else self.table.identity
 
     def configs(self, kind: str, offered: OfferedConfigs) -> list[Any]:
-        """The configs to render for the call that is being lowered: the one that is taken, or
-        where nothing is known of it those of Inductor."""
+        """The configs to render for the call that is being lowered: the chosen one, or Inductor's
+        own where no similar call was measured."""
         if not (config.max_autotune or config.max_autotune_gemm or _fast()):
             return offered()
         try:
@@ -75,7 +75,7 @@ class FlexChooser:
         with config.patch(max_autotune=False):
             defaults = offered()
         if [_values(kind, each) for each in defaults] != [group.default]:
-            raise Unmeasured("Inductor's default is another than it was measured with")
+            raise Unmeasured("Inductor's default is not the one that was measured")
         with config.patch(_EVERY):
             every = chain(defaults, offered())
         found = next((each for each in every if _values(kind, each) == choice.config), None)
@@ -83,7 +83,7 @@ class FlexChooser:
             raise Unmeasured(f"Inductor does not offer {choice.config}")
         self._outcomes.stats.count("flex_decided")
         trace.tell_flex(call, choice, group.default)
-        return replace(found)  # Inductor changes some in their place
+        return replace(found)  # a copy, since Inductor changes some configs in place
 
 
 def _fast() -> bool:
@@ -91,6 +91,6 @@ def _fast() -> bool:
 
 
 def _values(kind: str, offered: Any) -> tuple[int, ...] | None:
-    """The values of one of Inductor's configs; None where it has others than Diode knows."""
+    """The values of one of Inductor's configs; None where it has other fields than Diode knows."""
     names = tuple(field.name for field in fields(offered))
     return attrgetter(*names)(offered) if names == FIELDS[kind] else None

@@ -36,7 +36,7 @@ class _LookupQuestion:
     offered: tuple[Any, ...]
 
 
-class _Recorder(kernels.Noting):
+class _Recorder(kernels.RecordingChoices):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[_LookupQuestion] = []
@@ -52,9 +52,9 @@ class _Recorder(kernels.Noting):
 def lookup_entries(
     problem: Problem, predictor: TimePredictor, *, top: int = 1
 ) -> dict[str, list[LookupEntry]]:
-    """By the key under which Inductor asks for the problem on the present GPU: the `top` kernels
-    with the shortest predicted time, of those that can be launched; empty where the model has no
-    prediction.
+    """The entries of a table for one problem on the present GPU, by the key under which Inductor
+    asks. They are the `top` kernels with the shortest predicted times, of those that can be
+    launched. Empty where the model has no prediction.
 
     From torch 2.13 on addmm asks for the library's kernel and for Triton's separately. A table
     cannot choose between these, so it has the best of each, and Inductor times them. Persistent TMA

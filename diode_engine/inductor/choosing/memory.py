@@ -19,8 +19,8 @@ def key_of(
     overrides: Mapping[str, Mapping[str, Any]] | None,
     epilogue: Epilogue | None,
 ) -> Hashable | None:
-    """Everything in Inductor's inputs that a choice depends on, besides the options; None where a
-    size or a stride is dynamic, since a kernel may then depend on more than the hint."""
+    """A key of everything in Inductor's inputs that a choice depends on, besides the options; None
+    where a size or a stride is dynamic, since a kernel may then depend on more than the hint."""
     given = repr(overrides) if overrides and any(overrides.values()) else ""
     nodes = kernel_inputs.nodes()
     key = [op_name, uids, given, epilogue, kernel_inputs.out_dtype(), nodes[0].get_device()]
@@ -30,9 +30,9 @@ def key_of(
             key.append(layout.dtype)
             if layout.dtype is torch.float32:
                 key.append(tf32_allowed())
-            # sympy's integers are hashed in Python, theirs not
+            # To hash a sympy Integer runs Python code; to hash the int in it (`p`) does not.
             key += [x if type(x) is int else x.p for x in layout.size]
             key += [x if type(x) is int else x.p for x in layout.stride]
-    except AttributeError:  # an expression
+    except AttributeError:  # an expression with symbols has no `p`
         return None
     return tuple(key)

@@ -26,7 +26,8 @@ _NARROWING = (
     "force_extern_kernel_in_multi_template",
     "distort_benchmarking_result",
 )
-# Who times candidates, asks for that, or says which kinds there are.
+# Functions of the search: they time candidates, ask for that, or say which kinds of kernels are
+# among them.
 _FUNCTIONS: tuple[tuple[Any, str], ...] = (
     (AlgorithmSelectorCache, "lookup"),
     (AlgorithmSelectorCache, "do_autotuning"),
@@ -74,6 +75,7 @@ def _other_ways() -> str | None:
 
 @lru_cache(maxsize=64)  # each graph asks about the same ones
 def _inductors(function: Any) -> bool:
+    """Whether a function is defined in torch._inductor."""
     if hasattr(function, "cache_info"):  # behind functools.cache
         function = getattr(function, "__wrapped__", None)
     names = getattr(function, "__globals__", {})

@@ -1,4 +1,4 @@
-"""Statistics of the choices, and each choice for those who listen."""
+"""Statistics of the choices, and profiles that collect each choice while they are open."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ class Stats:
         self._confidence = 0.0  # the sum over those that are known
 
     def count(self, name: str, amount: int = 1) -> None:
+        """Adds to the counter of this name (see `snapshot`)."""
         with self._lock:
             self._counts[name] += amount
 
@@ -92,11 +93,12 @@ class Stats:
             self._fallbacks[reason] += 1
 
     def passed(self, op_name: str) -> None:
-        """Counts a GEMM of an op that the model was not trained on."""
+        """Counts a GEMM, or a call of FlexAttention, that there is no model for."""
         with self._lock:
             self._passed[op_name if op_name in OTHER_OPS else "other"] += 1
 
     def selected(self, selection: Selection) -> None:
+        """Counts a choice, and gives it to the open profiles."""
         with self._lock:
             self._counts["model_selections"] += 1
             self._counts["benchmarked"] += len(selection.candidates) > 1

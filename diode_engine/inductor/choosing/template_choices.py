@@ -37,8 +37,9 @@ def annotated(choices: list[Any], predictions: Sequence[Prediction]) -> list[Any
 
 
 def _rebuilt(pick: Pick, template: Any, request: Request) -> Any:
-    """What the template's generator (of InductorChoices.get_ktc) would yield for the pick, without
-    all the others. The parts that take Inductor most of the time are reused."""
+    """The KernelTemplateChoice that the template's generator (of InductorChoices.get_ktc) would
+    yield for the pick, without the ones that it would yield before. Parts that take Inductor long
+    to make are reused: those of a listed choice, or those in the variables of the generator."""
     op_name, kernel_inputs, offer = request.op_name, request.kernel_inputs, request.offers[pick.uid]
     if isinstance(offer, list) and offer:
         return KernelTemplateChoice(

@@ -15,7 +15,7 @@ from diode_engine.inductor.choosing.stats import Stats
 from diode_engine.models.preference import Mask, Microseconds, known
 from diode_engine.models.ranking import Ranking
 
-_KEPT = 64  # products with a dynamic size whose times are remembered
+_CACHE_SIZE = 64  # products with a dynamic size whose times are remembered
 _SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by other sizes too
 
 
@@ -26,12 +26,12 @@ class Times:
         self._predictor = predictor
         self._hardware = hardware
         self._stats = stats
-        # by the problems that a dynamic size stands for
+        # What `over` has returned for several problems.
         self._over: dict[tuple[tuple[Problem, ...], CandidateTable], Microseconds] = {}
 
     def ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
-        """The ranking of those that can be launched; unknown and impossible ones are NaN and not in
-        the order."""
+        """The ranking of the candidates that can be launched. A candidate that cannot, or that the
+        model has no prediction for, has the time NaN and is not in the order."""
         table = CandidateTable.of(candidates)
         fit = fits(problem, table, self._hardware)
         places = np.flatnonzero(fit)
@@ -75,7 +75,7 @@ class Times:
         for row, problem in zip(times, problems, strict=True):
             row[places] = self._predictor.predict_us(problem, some)
             row[places[~fits(problem, some, self._hardware)]] = np.nan
-        if len(self._over) >= _KEPT:
+        if len(self._over) >= _CACHE_SIZE:
             self._over.clear()
         self._over[key] = times
         return times

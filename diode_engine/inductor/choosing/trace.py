@@ -17,7 +17,7 @@ from torch._logging._internal import getArtifactLogger, trace_structured
 from diode_engine.inductor.choosing.stats import Selection
 from diode_engine.models.flex_attention import FIELDS, Config, FlexCall, FlexChoice
 
-# Under this name torch's own handlers write it.
+# A name below torch._inductor, so that torch's own handlers write it.
 log = getArtifactLogger("torch._inductor.diode", "autotuning")
 
 
@@ -27,7 +27,7 @@ def tell(selection: Selection) -> None:
 
 
 def tell_flex(call: FlexCall, choice: FlexChoice, default: Config) -> None:
-    """The same of a call of FlexAttention."""
+    """The same for the choice of a call of FlexAttention."""
 
     def record() -> dict[str, Any]:
         return {

@@ -1,27 +1,28 @@
 """What fusing a product's epilogue saves, read from the graph around the product.
 
 Inductor fuses pointwise ops that follow a Triton template into its kernel; after a kernel of a
-library they are a kernel of their own. A library's kernel can so be the fastest alone and lose
-with what follows it. The difference is the traffic of the product's own output, which a fused
-kernel keeps in registers:
+library they are a kernel of their own. So a library's kernel can be faster than a template by
+itself, and slower together with the ops that follow. The difference is the traffic of the product's
+own output, which a fused kernel keeps in registers:
 
     saved_us = (bytes written + bytes read) / memory bandwidth + a launch
                - instructions / the device's rate - bytes of other operands / memory bandwidth
 
 at the rates of the data sheet. The chooser adds it to the predicted time of every candidate
-that cannot fuse. What is taken off is what a kernel of its own hides behind its loads and
-stores, and a product's kernel, whose tiles end together, does not: functions such as erf, and
-waiting for a residual. (On an H200, from 0.8 million elements on, a million of GELU made fused
-kernels 1.1 to 3.4 microseconds slower than ReLU, and of SiLU 0.3 to 2.0 slower than ReLU and a
-residual; docs/benchmarks.md.)
+that cannot fuse. The two terms that are subtracted are what fusing costs: functions such as erf,
+and the loads of a residual. A separate pointwise kernel does these while other loads and stores
+are under way; a product's kernel, whose tiles all end at the same time, does not. (On an H200,
+from 0.8 million elements on, GELU made fused kernels 1.1 to 3.4 microseconds per million elements
+slower than ReLU, and a SiLU gate 0.3 to 2.0 slower than ReLU and a residual;
+docs/benchmarks.md.)
 
-It is counted only where Inductor does fuse (the scheduler's `can_fuse_vertical` and the
-reductions' inlining decide it): pointwise ops of the product's own number of elements, that end
-in something which needs them in memory. Nothing is saved where they end in a reduction, such as
-a normalisation: after a library's kernel Inductor computes them inside the reduction's kernel, and
-after a template the reduction reads as much as it would have. Where the product itself is needed
-too (the backward wants it, say) a fused kernel still writes it and only the reading is saved. Ops
-that follow several products are fused into one of them; the last one in the graph counts it.
+It counts only where Inductor does fuse (the scheduler's `can_fuse_vertical` and the inlining into
+reductions decide that): for pointwise ops with as many elements as the product, whose result is
+needed in memory. Nothing is saved where the ops end in a reduction, such as a normalisation: after
+a library's kernel Inductor computes them inside the reduction's kernel, and after a template the
+reduction still reads as much. Where the product itself is needed too, for example by the backward,
+a fused kernel still writes it, and only the reading is saved. Ops that follow several products are
+fused into one of them; it counts for the last product in the graph.
 """
 
 from __future__ import annotations
@@ -45,15 +46,14 @@ from diode_engine.inductor.torch_versions import fuses_behind_split_dimensions
 
 aten = torch.ops.aten
 
-# Instructions of the functions that take many, about.
+# About how many instructions a function takes for an element; the others take few.
 _INSTRUCTIONS = {
     aten.erf: 50, aten.gelu: 50, aten.exp: 25, aten.expm1: 25, aten.log: 25, aten.log1p: 25,
     aten.sigmoid: 25, aten.silu: 25, aten.tanh: 25, aten.pow: 25, aten.sin: 25, aten.cos: 25,
 }  # fmt: skip
-_LANES = 128  # instructions a multiprocessor begins in a clock
-# A kernel more in a stream that is busy: the gap before it and its ramp.
-LAUNCH_US = 1.0
-_FURTHEST = 64  # nodes around a product that are looked at
+_LANES = 128  # instructions that a multiprocessor begins in a clock cycle
+LAUNCH_US = 1.0  # of one more kernel in a busy stream: the gap before it, and until it runs fully
+_MAX_NODES = 64  # around a product that are looked at
 
 _CHOSEN = {op: packet for op in OPERATORS.values() if (packet := getattr(aten, op.aten, None))}
 _PRODUCTS = frozenset(packet.default for op, packet in _CHOSEN.items() if op.fuses_epilogue)
@@ -65,7 +65,7 @@ _RESHAPES = frozenset(
     )
 )  # fmt: skip
 _REORDERINGS = frozenset((aten.permute.default, aten.transpose.int, aten.t.default))
-# What reads its operands from memory, and so has a chain before it written.
+# Ops that read their operands from memory, so that the result of a chain before them is written.
 _READERS = frozenset(
     (
         *_CHOSEN.values(),
@@ -91,7 +91,7 @@ class Epilogue:
     def saved_us(self, problem: Problem, hardware: Hardware) -> float:
         """Microseconds that fusing it saves, negative where it costs time; 0 where the device's
         rates are not known."""
-        rate = hardware.multiprocessors * _LANES * hardware.clock_mhz  # a microsecond
+        rate = hardware.multiprocessors * _LANES * hardware.clock_mhz  # instructions per µs
         if not hardware.memory_gb_s or not rate:
             return 0.0
         elements = problem.B * problem.M * problem.N
@@ -122,7 +122,7 @@ def epilogue_of(product: torch.fx.Node) -> Epilogue | None:
         return None
     size = _size(product)
     plain = [product]  # the output and its views
-    chain: list[torch.fx.Node] = []  # pointwise ops and theirs
+    chain: list[torch.fx.Node] = []  # pointwise ops and the views of their outputs
     kept = written = False
     members = {product}
     while plain or chain:
@@ -144,9 +144,9 @@ def epilogue_of(product: torch.fx.Node) -> Epilogue | None:
                 kept = True
             elif user.op == "output" or _packet(user) in _READERS:
                 written = True
-            else:  # a reduction, or something that may compute the chain anew
+            else:  # a reduction, or an op that may compute the chain again for itself
                 return None
-            if len(members) > _FURTHEST:
+            if len(members) > _MAX_NODES:
                 return None
     if not written:
         return None
@@ -184,7 +184,7 @@ def _products_before(node: torch.fx.Node, known: set[torch.fx.Node]) -> Iterator
     waiting, seen = [node], {node}
     while waiting:
         for operand in waiting.pop().all_input_nodes:
-            if operand in seen or operand in known or len(seen) > _FURTHEST:
+            if operand in seen or operand in known or len(seen) > _MAX_NODES:
                 continue
             seen.add(operand)
             if operand.target in _PRODUCTS:

@@ -33,7 +33,7 @@ def attach() -> None:
         return bool(original(backend) or (backend.upper() in _STANDS_FOR and original(TOKEN)))
 
     use._diode = True  # type: ignore[attr-defined]
-    # by its name in those which imported it before
+    # Also in modules that have imported the function by its name before.
     for name, module in list(sys.modules.items()):
         if name.startswith("torch._inductor") and vars(module).get(_FUNCTION) is original:
             setattr(module, _FUNCTION, use)

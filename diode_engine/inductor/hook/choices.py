@@ -36,8 +36,8 @@ from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
 
 log = logging.getLogger(__name__)
 
-# Of the call of `get_template_configs` under way: whether Diode chose something, and whether it
-# is to keep out of it.
+# While `get_template_configs` runs: whether Diode has chosen something, and whether the choices
+# below are asked without Diode.
 _chosen = ContextVar("diode_chosen", default=False)
 _below = ContextVar("diode_below", default=False)
 
@@ -46,18 +46,18 @@ class DiodeInductorChoices(InductorChoices):
     """Inductor's choices of GEMM kernels, made by a model of their times.
 
     `model_path` is the folder of a model artifact or a name in the registry ("name" or
-    "name@version"); None takes the registry's best for this hardware. `device` is
-    the index of the GPU to choose for (None: the current one). The `top_k_configs` kernels
-    with the least predicted time are kept, of those within `performance_threshold` times the
-    least one: with 1 that kernel is taken without any benchmarking, else Inductor benchmarks
-    them. With `enable_fallback` an error in the choice leaves that GEMM to stock Inductor and
-    is counted; without it is raised. `predictor` is used instead of a model from a file.
+    "name@version"); None takes the registry's best for this hardware. `device` is the index of the
+    GPU to choose for (None: the current one). Of the kernels that are predicted to take up to
+    `performance_threshold` times the shortest time, the `top_k_configs` best are kept. If one is
+    kept, it is taken without a benchmark; if several are, Inductor benchmarks them. With
+    `enable_fallback`, an error in the choice leaves that GEMM to stock Inductor and is counted;
+    without, the error is raised. `predictor` is used instead of a model from a file.
 
     Raises IntegrationError where there is no GPU, no model for it or no hook in this torch,
-    ModelError or RegistryError where `model_path` cannot be loaded, and ValueError on
-    impossible options.
+    ModelError or RegistryError where `model_path` cannot be loaded, and ValueError for an invalid
+    option.
 
-    `install_diode_choices` puts it to work in all threads, with the cache keys right.
+    `install_diode_choices` installs such choices in all threads, with the right cache keys.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class DiodeInductorChoices(InductorChoices):
             model_path, device, top_k_configs, enable_fallback, performance_threshold,
             predictor=predictor,
         )  # fmt: skip
-        # Also an attribute of what `over` makes, where another library's choices have their own.
+        # `over` gives the class that it makes this attribute too, beside the other's attributes.
         self.diode_chooser = _chooser(options)
 
     def over(self, other: InductorChoices) -> InductorChoices:
@@ -85,7 +85,7 @@ class DiodeInductorChoices(InductorChoices):
         bases = (DiodeInductorChoices, type(other))
         kind = type(type(self).__name__, bases, {"diode_chooser": self.diode_chooser})
         both: Any = object.__new__(kind)
-        both.__dict__ = other.__dict__  # what it remembers is its own, and nobody writes here
+        both.__dict__ = other.__dict__  # shared: it is `other`'s state, and Diode never writes it
         return both  # type: ignore[no-any-return]
 
     def get_stats(self) -> dict[str, int | float]:
@@ -104,8 +104,8 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
-        """The rendered choices. Where a part of Diode fails, or what it chose cannot be rendered,
-        those of the choices below."""
+        """The rendered choices. Where a part of Diode fails, or its choice cannot be rendered, they
+        are those of the choices below Diode's."""
         ask = functools.partial(
             super().get_template_configs, kernel_inputs, templates, op_name, kwarg_overrides
         )
@@ -207,7 +207,8 @@ class DiodeInductorChoices(InductorChoices):
 
 
 def _chooser(options: ChoiceOptions) -> Chooser:
-    """What chooses so on this machine."""
+    """The chooser with these options for a GPU of this machine. Raises as DiodeInductorChoices
+    does."""
     options.check()
     if hook_of(InductorChoices) is None:
         raise IntegrationError(
@@ -226,14 +227,14 @@ def _chooser(options: ChoiceOptions) -> Chooser:
     chooser = Chooser(predictor, hardware, options)
     if chooser.likeness < 1:
         log.warning(
-            "There is no model for %s; one of %s chooses, and counts as %.0f %% as sure as it "
-            "is there.",
-            hardware.name, chooser.trained_on, 100 * chooser.likeness,
+            "There is no model for %s; the model of %s chooses, and its confidence is multiplied "
+            "by %.2f, the likeness of the two.",
+            hardware.name, chooser.trained_on, chooser.likeness,
         )  # fmt: skip
     return chooser
 
 
 def _is_stock() -> bool:
-    """Whether nobody has replaced the hook below; who has would want to see everything that is
-    offered."""
+    """Whether the hook below is Inductor's own. A hook that somebody has put there must see
+    everything that is offered."""
     return getattr(hook_of(InductorChoices), "__globals__", None) is vars(inductor_choices)

@@ -55,7 +55,7 @@ FALLBACK = "diode_fallback_to_autotune"
 CACHE = "diode_cache_predictions"
 FUSION = "diode_fusion_aware"
 
-# What each does is told in docs/integration.md.
+# docs/integration.md describes each option.
 OPTIONS = (
     Option(FAST, "DIODE_FAST_AUTOTUNE", False),
     Option(TOP_K, "DIODE_TOP_K", 0, most=1000),  # 0: as the choices were installed

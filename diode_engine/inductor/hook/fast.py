@@ -27,7 +27,8 @@ _replaced: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by o
 
 
 class LeftToDefault(Exception):
-    """Raised through the present lowering, which has changed nothing yet."""
+    """Ends the present lowering, before it has changed anything. The product is then lowered again
+    as in the default mode."""
 
 
 def attach() -> None:
@@ -69,8 +70,8 @@ def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]
         except LeftToDefault:
             pass
         except Exception as error:  # noqa: BLE001
-            # Inductor lowers some products in the default mode alone; what no mode lowers is
-            # raised by that one.
+            # Some products can be lowered in the default mode only. If that fails too, its error
+            # is raised below.
             chooser.outcomes.failed("lowering for a choice failed", error)
         finally:
             _lowering.reset(token)
@@ -80,7 +81,8 @@ def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _chooses(args: tuple[Any, ...]) -> Chooser | None:
-    """Whether there is a choice to make here for which Inductor would not ask by itself."""
+    """The chooser, where fast_autotune makes Diode choose although Inductor would not ask for a
+    choice; else None."""
     if not config.fast_autotune:  # type: ignore[attr-defined]
         return None
     if config.max_autotune or config.max_autotune_gemm:

@@ -1,10 +1,10 @@
 """Diode's choices for products of groups (torch._grouped_mm, torch._scaled_grouped_mm).
 
 Inductor makes the list of their choices itself (kernel/mm_grouped.py) and has no hook for it. So
-Diode wraps three functions of that module: the one that lowers such a product, which says what is
+Diode wraps three functions of that module: the one that lowers such a product, to learn what is
 asked for; the one that cuts the list of configs, so that only the chosen ones are rendered; and the
-one that benchmarks the choices, which finds each marked with its prediction, for `final_choice`.
-What the model does not know is left as it is.
+one that benchmarks the choices, so that each choice gets its prediction as an annotation, for
+`final_choice`. Products that the model does not know are left as they are.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Product:
         only = self._predictions[0]
         library = only.decision.library
         if library is not None and layouts.will_move(self._inputs.nodes()):
-            # `final_choice` takes that one then
+            # `final_choice` then takes the library's.
             by_config.setdefault((), replace(only, pick=library))
         kept = []
         for choice in choices:
@@ -90,7 +90,7 @@ class _Product:
                 choice.annotations[ANNOTATION] = prediction
             elif key == ():
                 continue
-            kept.append(choice)  # one of another backend's too
+            kept.append(choice)  # another backend's too, without a prediction
         return kept or choices
 
 
@@ -138,7 +138,7 @@ def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product | None:
-    """The product that is asked for, where Diode can choose for it."""
+    """The product that is asked for; None where Diode cannot choose for it."""
     chooser = current_chooser()
     if chooser is None or not (config.max_autotune or config.max_autotune_gemm):
         return None

@@ -17,13 +17,14 @@ log = logging.getLogger(__name__)
 @taking(ChoiceOptions)
 def install_diode_choices(options: ChoiceOptions) -> bool:
     """Makes the compiles of every thread choose by these options from now on (DiodeInductorChoices
-    describes them); returns whether it does. `import diode_engine` has done it already, with
+    describes them); returns whether that succeeded. `import diode_engine` has done it already, with
     top_k_configs=1.
 
-    What was compiled before is compiled again, except while another thread is in it, of which a
-    warning is logged. Where Diode cannot choose (DIODE_DISABLE, torch older than 2.10, no GPU, no
-    model for it), one line in the log says why, nothing changes, and the result is False. Raises
-    ModelError or RegistryError where `model_path` cannot be loaded.
+    What was compiled before is compiled again; while another thread runs or compiles something, it
+    is not, and a warning is logged. Where Diode cannot choose (DIODE_DISABLE, torch older than
+    2.10, no GPU, no model for it), one line in the log says why, nothing changes, and the result is
+    False. Raises ModelError or RegistryError where `model_path` cannot be loaded, and ValueError
+    for an invalid option.
     """
     return _install(options)
 

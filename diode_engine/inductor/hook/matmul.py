@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from diode_engine.inductor.hook.integration import (
     ModelPointer,
 )
 from diode_engine.inductor.hook.state import State
-from diode_engine.version import __version__
+from diode_engine.version import __version__, torch_version, triton_version
 
 if TYPE_CHECKING:
     from diode_engine.inductor.hook.choices import DiodeInductorChoices
@@ -134,21 +133,11 @@ def get_integration_status() -> dict[str, Any]:
     return {
         "diode": __version__,
         "python": sys.version.split()[0],
-        "torch": _version("torch"),
-        "triton": _version("triton"),
+        "torch": torch_version(),
+        "triton": triton_version(),
         "hardware": _hardware(),
         "integrations": _registry.status(),
     }
-
-
-def _version(distribution: str) -> str | None:
-    loaded = getattr(sys.modules.get(distribution), "__version__", None)
-    if loaded is not None:
-        return str(loaded)
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _hardware() -> Mapping[str, Any] | None:

@@ -45,7 +45,7 @@ class _Installed:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.below: Occupant | None = None  # what was in the slot; None while Diode is not there
-        self.settled = False  # whether `choices` is decided
+        self.settled = False  # whether it is decided what `choices` is
         self.settling = False
         self.choices: DiodeInductorChoices | None = None
         self.reason = "Diode was not asked to install its choices"  # why there are none
@@ -97,7 +97,7 @@ def in_place() -> InPlace:
 
 
 def put_back(was: InPlace) -> None:
-    """Makes every thread's compiles choose as they did then."""
+    """Makes every thread's compiles choose as they did when `was` was read."""
     if not was.taken:
         take_out()
     with _here.lock:
@@ -142,7 +142,7 @@ def take_out() -> None:
         parts.detach()
         _here.attached = False
         now = virtualized.occupant()
-        if now.default is _default:  # else somebody has taken it since, on top of this
+        if now.default is _default:  # else somebody has taken the slot since, on top of Diode
             _move_foreign(now.key, _here.below.key)
             virtualized.occupy(_here.below)
             _here.below = None
@@ -153,7 +153,7 @@ def _register_options() -> None:
     """Runs in the import of torch._inductor.config, so it must not raise."""
     try:
         config_keys.register(_key)
-    except Exception as error:  # noqa: BLE001  # what a torch to come does
+    except Exception as error:  # noqa: BLE001  # a future torch may raise anything
         log.warning("Diode's options are not in this torch's Inductor: %r", error)
 
 
@@ -185,7 +185,7 @@ def _take_slot() -> None:
     assert _here.below is not None
     _here.changes += 1
     virtualized.occupy(Occupant(_default, f"{_here.below.key}_diode{_here.changes}"))
-    # what a compile imports last: with it all is there that these change
+    # The last module that a compile imports: then everything that the parts change is imported.
     when_imported("torch._inductor.compile_fx", _attach_parts)
 
 
@@ -248,8 +248,9 @@ def _never_again() -> str:
 
 
 def _told_key() -> str:
-    """Before it is known whether Diode is active, this is a value that never occurs again, so that
-    nothing is cached under it. Making a cache key initialises CUDA anyway, before it reads this."""
+    """As `_key`. Before it is known whether Diode is active, this is a value that never occurs
+    again, so that nothing is cached under it. (Making a cache key initialises CUDA anyway, before
+    it reads this.)"""
     if not _here.settled and _may_settle():
         _settle()
     if not _here.settled:
@@ -297,7 +298,8 @@ def _settle_as(choices: DiodeInductorChoices | None, reason: str) -> None:
 
 
 def _move_foreign(ours: str, theirs: str) -> None:
-    """Keeps choices that this thread was given, on top of Diode's."""
+    """Moves this thread's choices from Diode's key to the other one, if they are not Diode's:
+    somebody has set them while Diode was in the slot."""
     choices = virtualized.of_thread(ours)
     if choices is not None and chooser_of(choices) is None:
         virtualized.set_of_thread(theirs, choices)

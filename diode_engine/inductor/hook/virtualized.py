@@ -22,7 +22,7 @@ class Occupant:
 
 
 def occupant() -> Occupant:
-    """What is in the slot now. Raises where this torch has no such slot."""
+    """What is in the slot now. Raises AttributeError where this torch has no such slot."""
     slot = _slot()
     return Occupant(slot._default, slot._key)
 

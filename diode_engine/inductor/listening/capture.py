@@ -1,8 +1,8 @@
 """The GEMMs that Inductor lowers in this process, written down as they come.
 
-It works in the processes of somebody's program, which it must not disturb: it takes note, and
-has each GEMM computed by ATen, so that nothing is benchmarked. Every process writes a file of
-its own into one folder, a JSON object a line:
+It works in the processes of somebody's program, which it must not disturb. It only takes notes,
+and makes ATen compute each GEMM, so that nothing is benchmarked. Every process writes a file of its
+own into one folder, with a JSON object on each line:
 
     {"python": path}        this process is watched
     {"inductor": version}   it has imported Inductor, of the torch of this version
@@ -25,7 +25,7 @@ from typing import Any
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.on_import import when_imported
-from diode_engine.inductor.torch_versions import HOOK, hook_of
+from diode_engine.inductor.torch_versions import HOOK, hook_of, part
 
 FOLDER = "DIODE_CAPTURE"  # the environment variable that names the folder
 
@@ -40,7 +40,7 @@ def begin() -> None:
 
 
 def _note(folder: Path, **record: Any) -> None:
-    # opened anew each time: a fork has another number and so another file
+    # Opened for each record: a forked process has another number, and so another file.
     with contextlib.suppress(OSError), (folder / f"{os.getpid()}.jsonl").open("a") as file:
         file.write(json.dumps(record) + "\n")
 
@@ -61,7 +61,7 @@ def _attach(note: Any) -> None:
         self: Any, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
         *args: Any, **kwargs: Any,
     ) -> Any:  # fmt: skip
-        # whatever goes wrong here is not the program's business
+        # An error here must not reach the program.
         with contextlib.suppress(Exception):
             overrides = args[0] if args else kwargs.get("kwarg_overrides")
             _record(note, kernel_inputs, op_name, overrides)
@@ -69,7 +69,7 @@ def _attach(note: Any) -> None:
         choices = original(
             self, template_choices, kernel_inputs, templates, op_name, *args, **kwargs
         )
-        # the others need not be rendered, which is what takes the time
+        # The other choices need not be rendered, which would take most of the time.
         return [c for c in choices if template_of(c.template.uid).extern] or choices
 
     setattr(kind, HOOK, hook)
@@ -77,12 +77,12 @@ def _attach(note: Any) -> None:
 
 
 def _attach_grouped(note: Any) -> None:
-    """Puts itself before the function that lowers products of groups, which Inductor makes the
-    choices of itself, and before the one that cuts the list of their configs."""
+    """Wraps two functions for products of groups, whose choices Inductor makes without asking: the
+    one that lowers such a product, and the one that cuts the list of its configs."""
     module: Any = sys.modules["torch._inductor.kernel.mm_grouped"]
-    lower = getattr(module, "_tuned_grouped_mm_common", None)
-    cut = getattr(module, "early_config_prune", None)
-    if lower is None or cut is None:  # a torch to come
+    lower = part(module, "_tuned_grouped_mm_common")
+    cut = part(module, "early_config_prune")
+    if lower is None or cut is None:
         return
     signature = inspect.signature(lower)
 
@@ -97,7 +97,7 @@ def _attach_grouped(note: Any) -> None:
     def kept(*args: Any, **kwargs: Any) -> Any:
         from torch._inductor.utils import use_aten_gemm_kernels
 
-        # the library's is there already, and the others need not be rendered
+        # The library's kernel is in the list already; the others need not be rendered.
         return [] if use_aten_gemm_kernels() else cut(*args, **kwargs)
 
     module._tuned_grouped_mm_common, module.early_config_prune = lowered, kept
@@ -118,7 +118,7 @@ def _record(note: Any, kernel_inputs: Any, op_name: str, overrides: Any) -> None
         return
     try:
         problem = problem_of(kernel_inputs, op_name, overrides)
-    except Exception as error:  # noqa: BLE001  # an unbacked size, or what a torch to come does
+    except Exception as error:  # noqa: BLE001  # an unbacked size, or anything in a future torch
         note(left_out=f"{op_name}: {type(error).__name__}: {error}"[:300])
         return
     if problem is None:

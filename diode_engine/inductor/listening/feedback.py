@@ -15,7 +15,8 @@ from diode_engine.inductor.on_import import when_imported
 
 log = logging.getLogger(__name__)
 
-# The problem, and of each candidate the least microseconds of Inductor's launches.
+# Called with a problem, and with each candidate and the shortest time, in microseconds, that
+# Inductor has measured for it.
 Listener = Callable[[Problem, Sequence[tuple[Candidate, float]]], None]
 
 _listeners: list[Listener] = []
@@ -44,7 +45,8 @@ def _attach() -> None:
 
 
 def save(timings: dict[Any, float], name: str, *_: Any) -> None:
-    """A feedback saver for Inductor, which has five arguments up to torch 2.10 and then six."""
+    """A feedback saver for Inductor, which calls it with five arguments up to torch 2.10 and with
+    six from then on. `timings` are milliseconds by choice."""
     try:
         found = _records(timings, name)
         if found is not None:

@@ -40,18 +40,20 @@ class Binary:
 
     @cached_property
     def facts(self) -> KernelFacts | None:
-        """The compiler's facts; None where the cubin has a form that Diode does not know. Its
-        timing is valid all the same."""
+        """The compiler's facts; None where the cubin has a form that Diode does not know. (A timing
+        of the kernel is valid nevertheless.)"""
         try:
             return kernel_facts(self.cubin, self.registers, self.shared_bytes)
         except (IntegrationError, struct.error, IndexError, ValueError):
             return None
 
     def to_dict(self) -> dict[str, Any]:
+        """The fields by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Binary:
+        """The inverse of `to_dict`."""
         arguments = tuple((what, kind) for what, kind in given["arguments"])
         return cls(**{**given, "arguments": arguments})
 
@@ -87,15 +89,16 @@ def parameter_types(ptx: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\.param\s+\.(\w+)", entry.group(1))) if entry else ()
 
 
-# Attributes of a cubin's section .nv.info, as `cuobjdump -elf` shows them: pairs of a symbol
-# and, a thread, its registers or the bytes of its stack.
+# Attributes of a cubin's section .nv.info, as `cuobjdump -elf` shows them. The value of these two
+# is a symbol and a number: the registers, or the bytes of stack, of a thread of that kernel.
 _REGISTERS = 0x2F
 _STACK = 0x11
-_WITH_SIZE = 0x04  # an attribute of any size, which follows
+_WITH_SIZE = 0x04  # the form of an attribute whose value follows, with as many bytes as it says
 
 
 def resource_usage(cubin: bytes) -> tuple[int, int]:
-    """(registers, bytes of stack) a thread of the one kernel in a cubin."""
+    """(registers, bytes of stack) per thread of the one kernel in a cubin. Raises IntegrationError
+    where the cubin does not say it."""
     info = dict(_sections(cubin)).get(".nv.info", b"")
     found: dict[int, int] = {}
     at = 0
@@ -111,9 +114,9 @@ def resource_usage(cubin: bytes) -> tuple[int, int]:
     return found[_REGISTERS], found.get(_STACK, 0)
 
 
-# Machine code of GPUs from Volta on: an instruction has 16 bytes, of which the lowest 12 bits say
-# what it does, and of loads and stores the bits 9 to 11 of the upper half how wide: 4 is 4 bytes,
-# each more twice as many, fewer under 4. As `cuobjdump -sass` shows them.
+# Machine code of GPUs from Volta on, as `cuobjdump -sass` shows it. An instruction has 16 bytes.
+# Its lowest 12 bits are the operation. In loads and stores, bits 9 to 11 of the upper 8 bytes are
+# an index of _WIDTH_BYTES, which has the bytes that a thread moves.
 _INSTRUCTION = 16
 _OPERATION = 0xFFF
 _LOAD_LOCAL, _STORE_LOCAL = 0x983, 0x387

@@ -32,7 +32,8 @@ def dtype_of(dtype: torch.dtype) -> DType | None:
 
 def tf32_allowed() -> bool:
     """Whether float32 products may use TF32 in the present compile."""
-    # as Inductor asks; `allow_tf32` raises once a program has set this one (torch 2.9)
+    # Inductor reads this one too. The older `allow_tf32` raises where a program has set this one
+    # (from torch 2.9 on).
     return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
@@ -52,15 +53,15 @@ def problem_of(
         _strides(kernel_inputs),
         kernel_inputs.dtypes(),
         kernel_inputs.out_dtype(),
-        told_of(op_name, overrides),
+        attributes_from(op_name, overrides),
     )
 
 
-def told_of(
+def attributes_from(
     op_name: str, overrides: Mapping[str, Mapping[str, Any]] | None
 ) -> tuple[tuple[str, Scalar], ...]:
-    """The attributes of a problem of this op that no tensor shows, from the kwargs that Inductor
-    sets for its templates."""
+    """Those attributes of a problem of this op that do not follow from its tensors. They are read
+    from `overrides`, the kwargs that Inductor sets for its templates."""
     kwargs = {name: value for each in (overrides or {}).values() for name, value in each.items()}
     return tuple((OPERATORS[op_name].read_kwargs(kwargs) or {}).items())
 
@@ -110,10 +111,10 @@ def problem_from(
     strides: Sequence[Sequence[int]],
     dtypes: Sequence[torch.dtype],
     out_dtype: torch.dtype,
-    told: tuple[tuple[str, Scalar], ...] = (),
+    attributes: tuple[tuple[str, Scalar], ...] = (),
 ) -> Problem | None:
-    """The problem of the op with these inputs, in the op's order, and what `told_of` returns; None
-    as in `problem_of`."""
+    """The problem of the op with these inputs, in the op's order; `attributes` is what
+    `attributes_from` returns. None as in `problem_of`."""
     given = {
         each.name: TensorShape(tuple(map(int, shape)), tuple(map(int, stride)), dtype_of(dtype))
         for each, shape, stride, dtype in zip(op.inputs, shapes, strides, dtypes, strict=False)
@@ -140,8 +141,8 @@ def problem_from(
             for dim, length in zip(side.dims, given[side.name].size, strict=True):
                 sizes.setdefault(dim, length)
     a, b = _operand(given["a"]), _operand(given["b"])
-    attributes = op.read(given)
-    if a is None or b is None or attributes is None:
+    read = op.read(given)
+    if a is None or b is None or read is None:
         return None
     bias = given.get("bias")
     try:
@@ -157,7 +158,7 @@ def problem_from(
             b=b,
             allow_tf32=dtype is DType.FLOAT32 and tf32_allowed(),
             bias=Bias.NONE if bias is None else _bias(bias, sizes["M"], sizes["N"]),
-            attributes=(*attributes.items(), *told),
+            attributes=(*read.items(), *attributes),
         )
     except RecordError:  # an empty matrix
         return None
@@ -169,12 +170,15 @@ def _operand(matrix: TensorShape) -> Operand | None:
 
 
 def _bias(given: TensorShape, m: int, n: int) -> Bias:
-    """The bias as it comes, or expanded to the output with strides of 0."""
+    """The kind of a bias of an M × N output, which may be expanded to the output's size with
+    strides of 0."""
     *batch, rows, cols = (
         size == 1 or step == 0
         for size, step in zip((1, 1, *given.size)[-3:], (0, 0, *given.stride)[-3:], strict=True)
     )
-    if not all(batch):  # one for each of the batch, which a single row or column is all of
+    # The batch's matrices have biases of their own: where M or N is 1, a row or a column is all of
+    # such a bias.
+    if not all(batch):
         rows, cols = rows and m > 1, cols and n > 1
     if rows and cols:
         return Bias.SCALAR

@@ -1,4 +1,4 @@
-"""A call of FlexAttention as the graph has it that is being lowered."""
+"""Reads a call of FlexAttention from the graph that is being lowered."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from diode_engine.models.flex_attention import BACKWARD, DECODING, FlexCall
 
-# The places of these among a call's arguments, behind query, key and value.
+# The places of the score function, the mask and the options among a call's arguments.
 _SCORE, _MASK, _OPTIONS = 3, 4, 6
 _SCORE_BACKWARD, _MASK_BACKWARD, _OPTIONS_BACKWARD = 7, 9, 11
 
-# What kernel_options hold where a program gives none.
+# The values in kernel_options where the program gives none.
 _OWN_OPTIONS = {
     "BACKEND": ("AUTO",),
     "PRESCALE_QK": (False,),
@@ -32,12 +32,12 @@ _NO_MASK = 1 << 30  # flex_attention's own block where there is no mask
 
 
 class Unmeasured(Exception):
-    """No such call was timed; says what is other about it."""
+    """No such call was measured; the message says what is different about it."""
 
 
 def call_of(kind: str, node: Any) -> FlexCall:
-    """The call at a node of the graph, sizes that are symbols by their hints. Raises Unmeasured
-    where it is not like those of benchmarks/flex_attention.py."""
+    """The call at a node of the graph; a size that is a symbol counts by its hint. Raises
+    Unmeasured where the call is not like those of benchmarks/flex_attention.py."""
     backward = kind == BACKWARD
     if getattr(node, "target", None) is not (
         flex_attention_backward if backward else flex_attention
@@ -65,7 +65,7 @@ def call_of(kind: str, node: Any) -> FlexCall:
         raise Unmeasured("it decodes with a block mask")
     read = [each for each in args[-1] if hasattr(each, "meta")]
     if len(read) > 1 or any(_tensor(each).ndim > 1 for each in read):
-        # What is read takes shared memory, of which some configs leave a kilobyte or two.
+        # The tensors take shared memory, and some configs leave only a kilobyte or two of it.
         raise Unmeasured("its mask reads several tensors, or one of several dimensions")
     return FlexCall(
         kind, _hint(head), str(query.dtype).removeprefix("torch."), _hint(batch) * _hint(heads),
@@ -81,7 +81,7 @@ def _tensor(node: Any) -> Any:
 
 
 def _hint(size: Any) -> int:
-    """The value of a size, or of one that is a symbol the one that it had first."""
+    """The value of a size; of a symbol, its hint. Raises Unmeasured where it has none."""
     if isinstance(size, int):
         return size
     expression = size.node.expr
@@ -108,7 +108,7 @@ def _expression(size: Any) -> Any:
 
 
 def _check_options(options: Any) -> None:
-    """Raises Unmeasured where the program has given some: they are its own choice."""
+    """Raises Unmeasured where the program has set options itself: they are its choice."""
     for name, value in dict(options).items():
         if value not in _OWN_OPTIONS.get(name, ()):
             raise Unmeasured(f"the program gives kernel_options ({name})")

@@ -1,7 +1,7 @@
-"""What Inductor offers for products of groups, for which it does not use its hook.
+"""What Inductor offers for products of groups. It does not use its hook for these.
 
-torch/_inductor/kernel/mm_grouped.py makes the list of choices itself. Its function that cuts the
-list of configs (`early_config_prune`) is where a config can be dropped before it is rendered.
+torch/_inductor/kernel/mm_grouped.py makes the list of choices itself. In its function that cuts the
+list of configs (`early_config_prune`) a config can be dropped before it is rendered.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ _TEMPLATES = {
 
 
 class Params:
-    """The kwargs, in the form of KernelTemplateParams."""
+    """The kwargs of a kernel, with the interface of Inductor's KernelTemplateParams."""
 
     def __init__(self, kwargs: Mapping[str, Any]) -> None:
         self._kwargs = dict(kwargs)
 
     def to_kwargs(self) -> dict[str, Any]:
+        """As KernelTemplateParams.to_kwargs: the kwargs by name."""
         return dict(self._kwargs)
 
 
 @dataclass(eq=False)
 class OfferedKernel:
-    """A choice that Inductor could render; the part of a KernelTemplateChoice that Diode uses."""
+    """A choice that Inductor could render, with the part of a KernelTemplateChoice's interface that
+    Diode uses."""
 
     uid: str
     params: Params
@@ -54,10 +56,13 @@ class OfferedKernel:
 
     @property
     def template(self) -> Any:
+        """An object whose `uid` is the name of the template."""
         return SimpleNamespace(uid=self.uid)
 
     @cached_property
     def choice(self) -> Any:
+        """Inductor's ChoiceCaller, rendered when it is first asked for; None where the template
+        declines the config."""
         return self.render()
 
 

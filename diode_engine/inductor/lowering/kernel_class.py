@@ -1,10 +1,10 @@
 """Which problems one compiled kernel can serve.
 
 A kernel that Inductor compiles for one problem has the problem's sizes and strides in it as
-constants. What Triton makes of them is mostly their divisibility: how wide loads and stores
-are, whether they can be asynchronous, whether the last block along K needs a mask. With each
-size written as a symbol times what divides it, one binary does for all problems that agree on
-this. A `KernelClass` says what they agree on.
+constants. Triton mostly uses their divisibility: it decides how wide loads and stores are, whether
+they can be asynchronous, and whether the last block along K needs a mask. If each size is written
+as a symbol times a number that divides it, one binary can serve all problems whose sizes these
+numbers divide. A `KernelClass` says what these problems have in common.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ DIMS = "BMNK"
 ALL_FIXED = frozenset(DIMS)
 _TILE = frozenset({"block_m", "block_n", "block_k", "stages", "warps"})
 
-MAX_ELEMENTS = 2**31 - 1  # what Inductor indexes with 32 bits
-SHORT_LOOP = 2  # iterations
-# From here up Inductor uses TF32 where it is allowed.
+MAX_ELEMENTS = 2**31 - 1  # of an operand that Inductor indexes with 32 bits
+SHORT_LOOP = 2  # iterations over K: a loop of at most so many is unrolled
+# The least sizes from which on Inductor uses TF32, where it is allowed.
 TF32_SIZES = {"M": 16, "N": 512, "K": 512}
-_INPUTS = {"a", "b", "scale_a", "scale_b", "bias"}  # what a class knows of
+_INPUTS = {"a", "b", "scale_a", "scale_b", "bias"}  # an op with others has no shared kernels
 MAX_BATCHES = 65535  # a CUDA grid's second dimension, where all templates put the batch
 
 
@@ -58,6 +58,7 @@ class Extent:
     fixed: bool = False
 
     def holds(self, size: int) -> bool:
+        """Whether a kernel of this extent can be used for this size."""
         return size == self.value if self.fixed else size % self.value == 0
 
 
@@ -88,7 +89,7 @@ class KernelClass:
     whole_m: bool
     whole_n: bool
     tf32_sized: bool
-    attributes: tuple[tuple[str, Scalar], ...] = ()  # of the op, those that are not as usual
+    attributes: tuple[tuple[str, Scalar], ...] = ()  # of the op, those that differ from the default
 
     @property
     def op_fields(self) -> dict[str, Any]:
@@ -129,6 +130,7 @@ class KernelClass:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> KernelClass:
+        """The inverse of `to_dict`."""
         return cls(
             candidate=Candidate.from_dict(fields["candidate"]),
             op=named(fields["op"]),
@@ -191,7 +193,7 @@ def class_of(
     leads_k = p.a.layout is Layout.ROW or p.b.layout is Layout.COL
     multiples = {
         "B": 1,
-        # where it is no leading stride, a size only decides which rows and columns are masked
+        # A size that is not a leading stride only decides which rows and columns are masked.
         "M": math.gcd(p.M, 16) if p.a.layout is Layout.COL else 1,
         "N": math.gcd(p.N, 16),
         "K": block_k if p.K % block_k == 0 else math.gcd(p.K, 16) if leads_k else 1,
@@ -210,16 +212,19 @@ def class_of(
 
 
 def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
-    """The class under which the candidate is timed on the problem: the widest whose binary
-    still runs as the problem's own would. None as in `class_of`.
+    """The class under which the candidate is timed on the problem: the widest one whose binary is
+    as fast as a binary for this problem alone. None as in `class_of`.
 
-    Compiled for sm_90 with torch 2.11 (150 pairs), shared and own binaries have the same shared
-    memory and the same counts of wgmma, mma, cp.async, loads and stores throughout. Three kinds
-    run otherwise all the same (docs/calibration.md). Where a leading stride is divisible by 2 at
-    most, a third of them differ in the registers that decide how many blocks a multiprocessor
-    holds, and where a thread's many loads have their addresses in registers, in how these are
-    computed: both are compiled for each problem. The shortest loops over K are unrolled when
-    their length is known, and are compiled for each K.
+    Compiled for sm_90 with torch 2.11 (150 pairs), shared binaries and binaries for one problem
+    always had the same shared memory and the same numbers of wgmma, mma, cp.async, load and store
+    instructions. Three kinds of kernels have other speeds nevertheless (docs/calibration.md):
+
+    - Where a leading stride is divisible by 2 at most, a third of the binaries differ in the
+      registers that decide how many blocks a multiprocessor holds.
+    - Where the addresses of a thread's many loads are in registers, they are computed in other
+      ways. Both of these kinds are compiled for each problem.
+    - The shortest loops over K are unrolled when their length is known. They are compiled for each
+      K.
     """
     block_k = _tile_of(candidate).get("block_k")
     if block_k is None:
@@ -245,11 +250,12 @@ def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
     if uses_wgmma(wgmma_operands(problem), tile["block_m"], tile["warps"]):
         return False
     most = MAX_LOADS if tile["stages"] > 1 else MAX_LOADS_AT_ONCE
-    return loads_a_thread(problem, candidate) > most
+    return loads_per_thread(problem, candidate) > most
 
 
-def loads_a_thread(problem: Problem, candidate: Candidate) -> float:
-    """The load instructions of a thread of a tiled kernel for its share of both operands' tiles."""
+def loads_per_thread(problem: Problem, candidate: Candidate) -> float:
+    """How many load instructions a thread of a tiled kernel needs for its share of both operands'
+    tiles."""
     p, itemsize = problem, problem.dtype.itemsize
     tile = _tile_of(candidate)
     loads = 0.0
@@ -271,7 +277,7 @@ class SharedKeys:
         """The key; None where there is no such class."""
         p, tile = self._problem, _tile_of(candidate)
         block_m, block_n, block_k = (tile.get(column) for column in TILE)
-        # all that a class takes of its candidate, besides the candidate itself
+        # Everything in a class that depends on the candidate's values, besides the candidate.
         asked = (
             candidate.template,
             block_k,
@@ -291,12 +297,12 @@ def _key(candidate: Candidate, variant: str) -> str:
 
 
 def serves(cls: KernelClass, problem: Problem) -> bool:
-    """Whether the class's binary computes the problem, and as the problem's own would."""
+    """Whether the class's binary can compute the problem: the problem has the same class."""
     return class_of(problem, cls.candidate, fixed=cls.fixed) == cls
 
 
 def grid(cls: KernelClass, problem: Problem, multiprocessors: int) -> tuple[int, int, int]:
-    """Thread blocks of a launch on a problem of the class, as its template has them."""
+    """(x, y, z) the thread blocks of a launch on a problem of the class."""
     found = template_of(cls.candidate.template).grid
     assert found is not None  # where there is a class
     p = problem

@@ -38,13 +38,13 @@ from diode_engine.inductor.lowering.candidates import candidate_of, is_usable, t
 from diode_engine.inductor.lowering.space import search_space
 
 
-def asking(*, optional: bool | None = None) -> dict[str, Any]:
-    """The Inductor options under which its lowering asks for choices, of the templates in its
-    DEFAULT space, with or without the `optional` ones (those that need an option; None: as the
-    options are).
+def autotuning_options(*, optional: bool | None = None) -> dict[str, Any]:
+    """The values of Inductor's options under which its lowering asks for choices of kernels, in the
+    DEFAULT space. `optional` says whether it also asks for templates that need an option of their
+    own; None: if that option is set.
 
-    (From torch 2.15 on it asks for more in the EXHAUSTIVE space: for Triton's templates where K is
-    so large that it is split. A compile with Diode does not get these.)
+    (In the EXHAUSTIVE space torch 2.15 asks for more: also for Triton's templates where K is so
+    large that decompose_k splits it. A compile with Diode is not offered these.)
     """
     options: dict[str, Any] = {"max_autotune": True, "max_autotune_gemm_search_space": "DEFAULT"}
     if optional is not None:
@@ -52,8 +52,9 @@ def asking(*, optional: bool | None = None) -> dict[str, Any]:
     return options
 
 
-class Noting(InductorChoices):
-    """Records what a space offers, and chooses nothing."""
+class RecordingChoices(InductorChoices):
+    """Records what a search space offers, and chooses nothing. Classes that inherit from it define
+    `note`."""
 
     def __init__(self, space: str = "EXHAUSTIVE") -> None:
         self._space = space
@@ -75,7 +76,7 @@ class Noting(InductorChoices):
         return []
 
 
-class _Collector(Noting):
+class _Collector(RecordingChoices):
     def __init__(self, space: str) -> None:
         super().__init__(space)
         self.offered: list[Any] = []
@@ -110,7 +111,7 @@ def graph(
     of `shape_env`) and dtypes."""
     traced = torch.fx.symbolic_trace(lambda: 0)
     lowering = GraphLowering(traced, shape_env=shape_env)
-    # torch 2.15 asks of the node of a scaled product whether another scale was folded into it
+    # For a scaled product, torch 2.15 reads from this node whether another scale is folded in.
     lowering.current_node = next(iter(traced.graph.nodes))
 
     def buffer(
@@ -121,8 +122,8 @@ def graph(
         lowering.graph_inputs[name] = box
         return box
 
-    # decompose_k is a subgraph, which is traced with fake tensors when it is rendered,
-    # and compiled as a module of its own, which reports to the debug handler.
+    # decompose_k is a subgraph. It is traced with fake tensors when it is rendered, and compiled
+    # as a module of its own, which reports to the debug handler.
     with (
         V.set_graph_handler(lowering),
         V.set_fake_mode(FakeTensorMode()),
@@ -144,10 +145,10 @@ def offered(
     without those that compute something else in this torch.
 
     The configs are those of `space`: EXHAUSTIVE (what Diode chooses among) or DEFAULT. `optional`
-    is as in `asking`, `fields` as in `ask`. Call it inside `graph_for`.
+    is as in `autotuning_options`, `fields` as in `ask`. Call it inside `graph_for`.
     """
     if op.beside_hook:
-        with config.patch(asking()):
+        with config.patch(autotuning_options()):
             return {candidate_of(offer): offer for offer in grouped.offers(op, operands, fields)}
     collector = _Collector(space)
     ask(collector, op, operands, fields=fields, optional=optional)
@@ -167,14 +168,14 @@ def ask(
     optional: bool | None = None,
 ) -> None:
     """Runs Inductor's lowering of the op with `choices`, which may answer that there are none.
-    `optional` is as in `asking`; `fields` are a problem's op_fields, for an op that is called with
-    more than its inputs. Call it inside `graph_for`."""
+    `optional` is as in `autotuning_options`; `fields` are a problem's op_fields, for an op that is
+    called with more than its inputs. Call it inside `graph_for`."""
     lower = _lowering_of(op)
     keywords = op.keywords(torch, fields)
     with (
-        config.patch(asking(optional=optional)),
+        config.patch(autotuning_options(optional=optional)),
         V.set_choices_handler(choices),
-        contextlib.suppress(NoValidChoicesError),  # what offering nothing in return leads to
+        contextlib.suppress(NoValidChoicesError),  # raised where `choices` have chosen nothing
     ):
         lower(*operands, **keywords)
 
@@ -196,8 +197,8 @@ def tf32(allowed: bool) -> Iterator[None]:
         yield
         return
     before = matmul.fp32_precision
-    # The older switch sets both, and parts of Inductor still read what it sets. It cannot be
-    # read where a program has set the other one only.
+    # The older switch sets both values, and parts of Inductor still read its own. It cannot be
+    # read where a program has set only the newer one.
     matmul.allow_tf32 = allowed
     try:
         yield

@@ -3,8 +3,9 @@
 A buffer that Inductor computes itself has a flexible layout while the program is lowered: it counts
 as contiguous, and kernels are offered, predicted and rendered for that. When everything is lowered,
 the layout is decided by the layouts of the buffer's own inputs. A library's kernel takes any
-layout. A template is then another one than was chosen; and a template that reads through TMA
-descriptors, which are made for the layout with which it was offered, computes something else. With
+layout. A template's kernel then has another speed than was predicted. And a template that reads
+through TMA descriptors, which are made for the layout that it was offered with, computes wrong
+results. With
 several choices the scheduler checks that (`_has_layout_conflict_for_template`, torch 2.11 and
 newer) and takes the library's. A template that is the only choice is not checked.
 """

@@ -1,11 +1,12 @@
 """What Inductor offers for a problem, as columns that a model ranks.
 
 For a Triton template Inductor offers its heuristic's exhaustive list of configs, cut to the
-problem: no tile is larger than the sizes' next powers of two; duplicates, and what would spill, are
-dropped. This, and making the parameters of about 1,400 kernels, takes Inductor ten times as long as
-a model needs to rank them. So the list is read once and cut here, in whole columns, and Inductor's
-heuristic gets only the chosen configs. What it makes of them must be what was ranked. Where it is
-not, as with a torch that cuts differently, Inductor is asked for its own list.
+problem: no tile is larger than the next powers of two of the sizes, and duplicates and configs that
+would spill registers are dropped. To do this, and to make the parameters of about 1,400 kernels,
+takes Inductor ten times as long as a model needs to rank them. So the list is read once and cut
+here, with numpy, and Inductor's heuristic gets only the chosen configs. It must make the kernels
+from them that were ranked. Where it does not, as with a torch that cuts in another way, Inductor is
+asked for its own list.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from diode_engine.inductor.torch_versions import part, template_heuristic
 
 _TILE = ("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m")
 _MIN_TILE = 16
-_MAX_ACCUMULATORS = 255  # 32-bit registers a thread; beyond that Inductor drops a config
-_KEPT = 64  # spaces: a model's problems share a few
+_MAX_ACCUMULATORS = 255  # 32-bit registers per thread; beyond that Inductor drops a config
+_CACHE_SIZE = 64  # spaces; a program's problems share a few
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def search_space(name: str) -> Iterator[None]:
     """The search space from which Inductor's generators read their configs: `name` is EXHAUSTIVE
     (what Diode chooses among) or DEFAULT."""
     with config.patch(max_autotune_gemm_search_space=name):
-        get_k_splits.cache_clear()  # it would take those of one space for those of the other
+        get_k_splits.cache_clear()  # its cache does not distinguish the spaces
         try:
             yield
         finally:
@@ -54,9 +55,10 @@ class NotOffered(Exception):
 
 @dataclass(frozen=True, eq=False)
 class OfferedSpace:
-    """What the templates offer. `uid` is the template's name of the candidate at an index. `params`
-    makes the parameters of its KernelTemplateChoice, inside `search_space("EXHAUSTIVE")`; it raises
-    NotOffered where Inductor does not offer that candidate."""
+    """What the templates offer. `uid` returns the name of the template of the candidate at an
+    index. `params` makes the parameters of that candidate's KernelTemplateChoice; it must be called
+    inside `search_space("EXHAUSTIVE")`, and raises NotOffered where Inductor does not offer the
+    candidate."""
 
     candidates: CandidateTable
     uid: Callable[[int], str]
@@ -109,7 +111,8 @@ class Spaces:
         return OfferedSpace(_joined(tuple(tables)), lambda place: makers[part_of(place)][0], params)
 
     def _configs(self, uid: str, op_name: str, kernel_inputs: Any) -> _Configs | None:
-        """Those of a template that is offered a list of configs and nothing else."""
+        """The configs of a template, if the template is offered with all configs of its list and
+        nothing else; else None."""
         if not template_of(uid).space_for(op_name).cut_from_list:
             return None
         heuristic = template_heuristic(uid, kernel_inputs.device_type, op_name)
@@ -122,7 +125,7 @@ class Spaces:
 
 
 def listed(choices: Iterable[Any]) -> OfferedSpace:
-    """That of KernelTemplateChoices which Inductor has made."""
+    """The space of KernelTemplateChoices that Inductor has made."""
     offered = list(choices)
     return OfferedSpace(
         _table(tuple(map(candidate_of, offered))),
@@ -131,12 +134,13 @@ def listed(choices: Iterable[Any]) -> OfferedSpace:
     )
 
 
-_table = lru_cache(_KEPT)(CandidateTable.of)
-_joined = lru_cache(_KEPT)(CandidateTable.joined)
+_table = lru_cache(_CACHE_SIZE)(CandidateTable.of)
+_joined = lru_cache(_CACHE_SIZE)(CandidateTable.joined)
 
 
 def _limited() -> bool:
-    """Whether options are set under which a config is offered depending on the others."""
+    """Whether options are set under which it depends on the other configs whether one is
+    offered."""
     return config.test_configs.max_mm_configs is not None or bool(
         part(config, "multi_kernel_hints")
     )
@@ -155,7 +159,7 @@ class _Configs:
         self._configs = configs
         self._tiles = tiles
         self._largest = tiles[:3].max(axis=1).tolist()
-        self._cut = lru_cache(_KEPT)(self._cut_to)
+        self._cut = lru_cache(_CACHE_SIZE)(self._cut_to)
 
     @classmethod
     def read(cls, uid: str, heuristic: Any) -> _Configs | None:
@@ -208,7 +212,8 @@ class _Configs:
     def params(
         self, kernel_inputs: Any, op_name: str, table: CandidateTable, places: list[int], place: int
     ) -> Any:
-        """What Inductor makes of one config when it has no other."""
+        """The parameters that Inductor makes from one config alone. Raises NotOffered where they
+        are not those of the ranked candidate."""
         alone = copy.copy(self._heuristic)
         alone.exhaustive_configs = [self._configs[places[place]]]
         made = list(alone.get_template_configs(kernel_inputs, op_name))

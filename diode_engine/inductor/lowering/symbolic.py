@@ -31,8 +31,8 @@ from diode_engine.inductor.lowering.binary import Binary, binary_of
 from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, DIMS, TF32_SIZES, KernelClass
 from diode_engine.inductor.replaced import replaced
 
-# About what a size is in the examples that stand for symbols: large, so that nothing is
-# simplified for being small, and small enough for 32-bit indices.
+# About the example value of a size that is a symbol: large, so that nothing is simplified because
+# a size is small, and small enough for 32-bit indices.
 _EXAMPLE_SIZE = 1200
 _ONES = dict.fromkeys(DIMS, 1)
 
@@ -59,7 +59,7 @@ class Rendered:
 
 
 class Family:
-    """Renders classes that differ only in their candidate's kwargs; see `family`."""
+    """Renders kernel classes that differ only in the kwargs of their candidates; see `family`."""
 
     def __init__(self, key: str, choice: Any, examples: Mapping[str, int]) -> None:
         self._key = key
@@ -67,8 +67,8 @@ class Family:
         self._examples = examples
 
     def render(self, cls: KernelClass) -> Rendered:
-        """Raises IntegrationError where the template declines the config or the class is of
-        another family, and whatever else rendering raises."""
+        """The kernel of a class. Raises IntegrationError where the template declines the config or
+        the class is of another family, and whatever else rendering raises."""
         if cls.family != self._key:
             raise IntegrationError(f"{cls.candidate} is of another family.")
         choice = self._choice
@@ -102,10 +102,11 @@ class Family:
 
 
 def _decided(source: str, cls: KernelClass) -> str:
-    """The source with the template's own question (whether the rows and columns of a block are
-    contiguous) answered. With constants Triton answers it when it compiles; with symbols it would
-    compile both branches, and know of the result only what holds in both. Raises IntegrationError
-    where the template's question is not as Diode knows it."""
+    """The source, with the condition of the template's `if` (whether the rows and columns of a
+    block are contiguous) replaced by its value. With constants, Triton computes the value when it
+    compiles. With symbols it would compile both branches, and could only use what holds after both.
+    Raises IntegrationError where the template's condition does not have the form that Diode
+    knows."""
     if cls.fixed == ALL_FIXED or not template_of(cls.candidate.template).asks_contiguous:
         return source
     for name, operand, inner, block, whole in (
@@ -131,9 +132,10 @@ def _arguments(
     extra_args: Sequence[Any],
     examples: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """What each of a kernel's arguments is, by its own names for them, which number the `inputs`
-    that the template itself does not name. `extra_args` begins
-    with the symbols' example values in the order in which the kernel takes them."""
+    """What each of a kernel's arguments is (see `Rendered.arguments`). `own_names` are the names in
+    the kernel's source; an input that the template does not name is "in_ptr" and its index in
+    `inputs`. `extra_args` begins with the symbols' example values, in the order in which the kernel
+    takes them."""
     by_example = {value: f"size_{dim}" for dim, value in examples.items()}
     known = template.arguments
     sizes = iter(extra_args)
@@ -182,7 +184,7 @@ def family(cls: KernelClass, device: torch.device) -> Iterator[Family]:
 
     with (
         kernels.graph(shapes, device, allow_tf32=cls.allow_tf32, shape_env=shape_env) as operands,
-        # to decide whether TMA can be used sizes are made constants; examples do as well
+        # Inductor makes sizes constant to decide whether TMA can be used; here it gets examples.
         replaced(V.graph.sizevars, "guard_int_seq", examples_of),
     ):
         found = kernels.offered(cls.op, operands, fields=cls.op_fields, space="DEFAULT")

@@ -7,8 +7,8 @@ before it lowers anything. Where Diode chooses kernels, it predicts both instead
 
 `taken` is the predicted time of the kernel that would be taken; a copy reads an operand and writes
 the padded one at memory bandwidth, and is a launch. An operand that can be made padded from the
-start is not copied. The margin is that of a choice (`models/preference.py`): 1.1, as Inductor has
-it for what else padding brings along, and more in float32, where predictions are less certain.
+start is not copied. The margin is that of a choice (`models/preference.py`): 1.1, which Inductor
+uses too, for other costs of padding; and more in float32, where predictions are less certain.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _predicted(
         multiplied = isinstance(given, Matrix)
         dims = given.dims if isinstance(given, Matrix) else operator.output
         added = [more.get(dim, 0) for dim in dims][-len(shape) :]
-        if not multiplied:  # a bias that is broadcast stays as it is
+        if not multiplied:  # dimensions along which a bias is broadcast are not padded
             added = [a if size != 1 else 0 for a, size in zip(added, shape, strict=True)]
         grown = tuple(size + a for size, a in zip(shape, added, strict=True))
         padded_shapes.append(grown)
@@ -153,7 +153,7 @@ def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float
     return known
 
 
-class _SpaceRecorder(kernels.Noting):
+class _SpaceRecorder(kernels.RecordingChoices):
     def __init__(self, spaces: Spaces) -> None:
         super().__init__()
         self.tables: list[CandidateTable] = []

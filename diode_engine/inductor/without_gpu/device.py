@@ -11,9 +11,9 @@ import torch._dynamo.device_interface as device_interface
 
 from diode_engine.core.hardware import H200, Hardware, detect
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor.without_gpu.untouched import avoid_the_device
+from diode_engine.inductor.without_gpu.avoid_device import avoid_the_device
 
-_BUS_BITS = 6144  # any width: detection multiplies it with the clock that is made to fit
+_BUS_BITS = 6144  # any width: the memory clock is computed so that the bandwidth is right
 _pretended: Hardware | None = None
 
 

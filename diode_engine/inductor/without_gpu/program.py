@@ -97,9 +97,9 @@ def lowering(
 
 
 def without_data(module: torch.nn.Module) -> torch.nn.Module:
-    """The module, its parameters and buffers replaced by ones on the GPU without data or
-    gradient; for `build`, since parameters cannot be initialised or moved there. Make the
-    module on the meta device."""
+    """The module, with its parameters and buffers replaced by tensors on the GPU without data or
+    gradient. For use in `build`, where parameters cannot be initialised or moved. Make the module
+    on the meta device."""
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):
             moved = torch.empty_like(parameter, device="cuda")
@@ -153,7 +153,7 @@ def _recorded(lowered: Lowered) -> Iterator[None]:
 
     def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
         functions = self.preprocessing_fns
-        if record in functions:  # a choice inside a choice
+        if record in functions:  # called while another op's choices are selected
             return select(self, *args, **kwargs)
         functions.append(record)
         try:

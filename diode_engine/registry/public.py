@@ -1,21 +1,17 @@
-"""Small functions of the package's public interface: hardware, models, log level."""
+"""The functions on models that the package itself offers to programs."""
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
-from diode_engine import registry
-from diode_engine.core.hardware import Hardware, detect
+from diode_engine.core.hardware import detect
 from diode_engine.errors import SeveralModelsError
-
-
-def get_detected_hardware(device: int | None = None) -> Hardware:
-    """The GPU of that index (None: the current one); the processor where torch sees no GPU. GPUs of
-    NVIDIA, AMD (ROCm) and Intel (XPU) are described; there are models for NVIDIA's only. Imports
-    torch and initialises it for the device. Raises ImportError without torch."""
-    return detect(device)
+from diode_engine.registry.aliases import set_default
+from diode_engine.registry.overview import overview
+from diode_engine.registry.references import resolve, resolve_for
+from diode_engine.registry.sources import ModelVersion
+from diode_engine.registry.versions import register, verify
 
 
 def list_available_models() -> list[dict[str, Any]]:
@@ -23,7 +19,7 @@ def list_available_models() -> list[dict[str, Any]]:
     as `diode-engine models list --json` has them: model (name@version), hardware, status,
     aliases, efficiency (geometric mean on its held-out problems), taken (whether it is the one
     for its hardware), error (why it cannot be read, else None), …"""
-    return [entry.to_dict() for entry in registry.overview().entries]
+    return [entry.to_dict() for entry in overview().entries]
 
 
 def register_model(name: str | os.PathLike[str]) -> str:
@@ -38,24 +34,18 @@ def register_model(name: str | os.PathLike[str]) -> str:
     """
     model = _named(os.fspath(name))
     if model.source is None:
-        return registry.register(model.folder, default=True).reference
-    registry.verify(model)
-    registry.set_default(model, reason="register_model")
+        return register(model.folder, default=True).reference
+    verify(model)
+    set_default(model, reason="register_model")
     return model.reference
 
 
-def _named(reference: str) -> registry.ModelVersion:
+def _named(reference: str) -> ModelVersion:
     try:
-        return registry.resolve(reference)
+        return resolve(reference)
     except SeveralModelsError as several:
         try:
             here = detect()
         except ImportError:  # there is no torch
             raise several from None
-        return registry.resolve_for(reference, here.slug)
-
-
-def set_log_level(level: int | str) -> None:
-    """Sets how much Diode logs: a level of the module logging, or its name in any case ("debug").
-    Raises ValueError where there is no such level."""
-    logging.getLogger("diode_engine").setLevel(level.upper() if isinstance(level, str) else level)
+        return resolve_for(reference, here.slug)

@@ -21,18 +21,19 @@ SOURCES = (
     "harvest:side=learned", "transformers", "zoo", "log-normal", "widths", "skinny", "attention",
     "odd", "harvest:side=held-out",
 )  # fmt: skip
-# One of so many problems is held out: more at first, so that few minutes suffice to judge a model.
+# One of JUDGED_EVERY problems is held out to judge a model on. Until there are _JUDGED_FIRST of
+# these, it is one of _FIRST_EVERY, so that a model can be judged after a few minutes.
 JUDGED_EVERY = 5
 _JUDGED_FIRST, _FIRST_EVERY = 24, 3
-MAX_JUDGED = 240  # of all; more would make the figures a little surer and the model worse
+MAX_JUDGED = 240  # held-out problems; more make the figures little surer, and the model worse
 RANKED = 600  # problems that are ordered by what their timings would teach
 
 
-def in_turn(
+def interleaved(
     learned: Iterable[Problem], judged: Iterable[Problem], *, most_judged: int = MAX_JUDGED
 ) -> Iterator[Problem]:
-    """The problems to learn from, with the problems to judge on spread evenly among them: one in
-    JUDGED_EVERY."""
+    """The problems to learn from, with the problems to judge on spread evenly among them: one of
+    JUDGED_EVERY, at first one of _FIRST_EVERY, and at most `most_judged` in all."""
     to_judge = iter(judged)
     count = since = 0
     for problem in learned:
@@ -44,12 +45,14 @@ def in_turn(
             yield from islice(to_judge, 1)
 
 
-def parted(problems: Iterable[Problem], by: Collection[str]) -> tuple[list[Problem], list[Problem]]:
-    """(problems that are not held out in any way, problems that are held out in one of the ways
-    `by`; see splits.split).
+def learned_and_judged(
+    problems: Iterable[Problem], by: Collection[str]
+) -> tuple[list[Problem], list[Problem]]:
+    """(the problems that are not held out in any way, the problems that are held out in one of the
+    ways `by`); see splits.split.
 
-    A model that is tuned may be older than one of the ways. A problem that is held out only in such
-    a way is in neither list: it is not learned, and the model is not judged on it.
+    The model that is tuned may be older than one of the ways, and so not in `by`. A problem that is
+    held out only in such a way is in neither list: no model learns it or is judged on it.
     """
     learned, judged = [], []
     for problem in problems:
@@ -75,9 +78,9 @@ def by_disagreement(
 
 
 def _regret(problem: Problem, model: Predictor, hardware: Hardware, torch: str) -> float:
-    """How much slower, in log time and by its own prediction, each member finds the candidate that
-    the members choose together than its own best: the mean over the members. 0 where the model
-    predicts nothing."""
+    """How much the members disagree on a problem, in log time. Each member predicts how much slower
+    the candidate is that all members choose together than the member's own best one; this is the
+    mean over the members. 0 where the model predicts nothing."""
     space = exhaustive_space(problem, torch)  # the same one for many problems, so encoded once
     answers = model.predict_members_us(problem, space)[:, fits(problem, space, hardware)]
     log_us: npt.NDArray[np.float64] = np.log(answers[:, ~np.isnan(answers).any(axis=0)])

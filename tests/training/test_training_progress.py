@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from diode_engine.training.whole_run import (
-    SideBySideParts,
-    SideBySideRun,
-    Stage,
-    TogetherRun,
-    WholeRun,
-    stages_of,
-    stages_of_folds,
+from diode_engine.training.planned_fits import PlannedFit, planned_fits, planned_fits_of_parts
+from diode_engine.training.training_progress import (
+    ParallelPartsProgress,
+    ParallelTrainingProgress,
+    PooledTrainingProgress,
+    TrainingProgress,
 )
 
 STEPS = 100
@@ -28,12 +26,12 @@ def simulated(stages, cost, stops=1.0):
     """(when, fraction, seconds left) with each report of fits that take `cost[kind]` seconds with
     all of their steps, and end after the part `stops` of them."""
     clock = Clock()
-    whole = WholeRun(stages, clock=clock)
+    whole = TrainingProgress(stages, clock=clock)
     for stage in stages:
         words = [stage.member, *filter(None, [stage.group])]
         label = ", ".join(reversed(words) if stage.group.startswith("trial") else words)
         for step in range(1, int(STEPS * stops) + 1):
-            clock.now += cost[stage.kind] * stage.work / STEPS
+            clock.now += cost[stage.family] * stage.work / STEPS
             whole.told(label, step, STEPS)
             yield clock.now, whole.fraction, whole.seconds_left
 
@@ -53,10 +51,10 @@ ASKED = [
 @pytest.mark.parametrize("asked", ASKED, ids=str)
 @pytest.mark.parametrize("stops", [1.0, 0.6])
 def test_the_whole_never_goes_back(asked, stops):
-    seen = list(simulated(stages_of(**asked), COST, stops))
+    seen = list(simulated(planned_fits(**asked), COST, stops))
     fractions = [fraction for _, fraction, _ in seen]
     assert fractions == sorted(fractions)
-    if len(stages_of(**asked)) > 2:  # the first fit of all may end before its time
+    if len(planned_fits(**asked)) > 2:  # the first fit of all may end before its time
         assert 0.85 < fractions[-1] < 1.0
         assert seen[-1][2] < 0.15 * seen[-1][0]
     assert fractions[len(fractions) // 50] < 0.2
@@ -65,7 +63,7 @@ def test_the_whole_never_goes_back(asked, stops):
 @pytest.mark.parametrize("stops", [1.0, 0.6])
 def test_the_time_left_is_of_the_whole(stops):
     """Once a fit of each kind is over, it is told within a part of what it then takes."""
-    stages = stages_of("ensemble")
+    stages = planned_fits("ensemble")
     seen = list(simulated(stages, COST, stops))
     end = seen[-1][0]
     for when, fraction, left in seen[2 * int(STEPS * stops) :]:
@@ -75,7 +73,7 @@ def test_the_time_left_is_of_the_whole(stops):
 
 def test_what_a_checkpoint_has_done_is_passed_over():
     clock = Clock()
-    whole = WholeRun(stages_of("ensemble"), clock=clock)
+    whole = TrainingProgress(planned_fits("ensemble"), clock=clock)
     clock.now = 10.0
     whole.told("network-3, fold 3 of 3", 1, 100)
     assert whole.seconds_left is None  # it has no pace yet
@@ -84,7 +82,7 @@ def test_what_a_checkpoint_has_done_is_passed_over():
 
 def test_a_rate():
     clock = Clock()
-    whole = WholeRun([Stage("", "trees-0")], clock=clock)
+    whole = TrainingProgress([PlannedFit("", "trees-0")], clock=clock)
     assert whole.rate is None
     for step in range(1, 11):
         clock.now += 0.5
@@ -93,7 +91,7 @@ def test_a_rate():
 
 
 def test_the_stages_of_a_cross_validation():
-    stages = stages_of_folds("ensemble", ["fold 1 of 2", "fold 2 of 2"])
+    stages = planned_fits_of_parts("ensemble", ["fold 1 of 2", "fold 2 of 2"])
     assert len(stages) == 8
     assert list(simulated(stages, COST))[-1][1] > 0.9
 
@@ -101,7 +99,7 @@ def test_the_stages_of_a_cross_validation():
 def test_fits_side_by_side_are_told_by_the_work_that_is_done():
     """Each fit of a group says in turn how far it is; the trees stop early."""
     clock = Clock()
-    whole = SideBySideRun(stages_of("distilled", everything=True), clock=clock)
+    whole = ParallelTrainingProgress(planned_fits("distilled", everything=True), clock=clock)
     assert whole.seconds_left is None
     seen = []
     for group in ("", ", fold 1 of 3", ", all problems"):
@@ -123,7 +121,7 @@ def test_the_parts_of_a_cross_validation_are_fitted_side_by_side():
     """The fits of a part follow each other, and stop early; one part is far ahead of the others.
     Parts have names of any words."""
     parts = ["fold 1 of 3", "qwen2-7b", "more than 30 GFLOP"]
-    whole = SideBySideParts(stages_of_folds("ensemble", parts), clock=Clock())
+    whole = ParallelPartsProgress(planned_fits_of_parts("ensemble", parts), clock=Clock())
     members = ["trees-0", "network-1", "network-2", "network-3"]
     seen = []
 
@@ -145,8 +143,8 @@ def test_the_parts_of_a_cross_validation_are_fitted_side_by_side():
 
 def test_fits_of_several_models_are_told_by_the_work_that_is_done():
     """A search's trials first; then the model and its folds, the folds far ahead."""
-    stages = stages_of("distilled", trials=1)
-    whole = TogetherRun(stages, clock=Clock())
+    stages = planned_fits("distilled", trials=1)
+    whole = PooledTrainingProgress(stages, clock=Clock())
     seen = []
 
     def fitted(groups, members, steps=STEPS):

@@ -1,4 +1,4 @@
-"""Turns off what would use the device where nothing is run on it."""
+"""Turns off the parts of torch that would use the device although nothing runs on it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from diode_engine.inductor import torch_versions
 
 
 def avoid_the_device() -> None:
-    """Turns off what would use the device while nothing is run on it."""
+    """Turns off these parts, until the process ends."""
     import torch._inductor.fx_passes.fuse_attention as fuse_attention
     import torch._inductor.fx_passes.misc_patterns as misc_patterns
     import torch._subclasses.fake_tensor as fake_tensor
     import torch.utils._triton
 
-    # a tensor without data on the GPU initialises it
+    # A tensor without data on the GPU would initialise the GPU.
     for name in torch_versions.context_initialisers(fake_tensor):
         setattr(fake_tensor, name, _nothing)
     torch._C._ensureCUDADeviceGuardSet()  # a guard that does nothing, on a torch with CUDA
-    # their patterns are traced with real tensors
+    # The patterns of these passes are traced with real tensors.
     setattr(fuse_attention, "_sfdp_init", _nothing)  # noqa: B010
     setattr(misc_patterns, "_misc_patterns_init", _nothing)  # noqa: B010
     config.compile_threads = 1  # nothing is compiled
@@ -34,10 +34,10 @@ def avoid_the_device() -> None:
                 return generate(*args, **kwargs)
 
         setattr(TritonTemplate, "generate", without_data)  # noqa: B010
-    # the launcher in C++ opens libcuda
+    # The launcher in C++ would open libcuda.
     for name in torch_versions.static_launchers(config):
         setattr(config, name, False)
-    # they remember that there was no device
+    # These may have cached that there is no device.
     for name in ("has_triton", "has_triton_package"):
         getattr(torch.utils._triton, name).cache_clear()
 

@@ -1,0 +1,49 @@
+"""The actions of the screen that is shown, as entries of the palette and as headless commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.screen import Screen
+
+from diode_app.links import link_to
+from diode_app.screens.base import DiodeScreen
+from diode_app.session import Session
+
+
+def palette_entries(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
+    """An entry for each action that can be done now, with its key and its headless command."""
+    for active in list(screen.active_bindings.values()):
+        binding = active.binding
+        if binding.id is None or not active.enabled:
+            continue
+        yield SystemCommand(
+            binding.description,
+            _palette_help(app, screen, binding),
+            partial(app.run_action, binding.action, active.node),
+        )
+
+
+def _palette_help(app: App[Any], screen: Screen[Any], binding: Binding) -> str:
+    says = f"{app.get_key_display(binding)}  {binding.tooltip}"
+    if isinstance(screen, DiodeScreen) and binding.id is not None:
+        command = screen.headless_command(binding.id)
+        if command is not None:
+            says = f"{says}  $ {command}"
+    return says
+
+
+def headless_commands(session: Session, screen: DiodeScreen) -> list[tuple[str, str]]:
+    """(what it does, command): the command that opens this screen, then those of its actions."""
+    commands = screen.headless_commands()
+    link = link_to(screen)
+    if link is None:
+        return commands
+    return [
+        ("Open this", link.command(session.location, read_only=session.read_only)),
+        *commands,
+    ]

@@ -1,0 +1,23 @@
+"""The versions of what is installed."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+
+import pytest
+
+from diode_engine import get_integration_status
+
+
+def test_triton_of_a_nightly_torch_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def version(name: str) -> str:
+        if name == "pytorch-triton":
+            return "3.7.0+git1234"
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    assert get_integration_status()["triton"] == "3.7.0+git1234"
