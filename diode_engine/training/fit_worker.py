@@ -1,7 +1,8 @@
 """The process that does parts of fits (`fit_jobs`), one after the other.
 
 It is asked over a connection. It says {"ready": true} once, and for each {"job": …} what the job
-says, then {"done": true} or {"failed": sentence}. It ends when the connection closes.
+says, then {"done": true}, {"failed": sentence}, or {"crowded": sentence} where the GPU has too
+little memory now. It ends when the connection closes.
 
     python -m diode_engine.training.fit_worker FD
 """
@@ -46,9 +47,16 @@ def serve(parent: _Parent) -> None:
             parent.say({"failed": str(error)})
         except Exception as error:  # noqa: BLE001  # of torch's, or XGBoost's
             what = shortened(" ".join(str(error).split()))
-            parent.say({"failed": f"A fit failed: {type(error).__name__}: {what}"})
+            kind = "crowded" if _lacks_gpu_memory(error) else "failed"
+            parent.say({kind: f"A fit failed: {type(error).__name__}: {what}"})
         else:
             parent.say({"done": True})
+
+
+def _lacks_gpu_memory(error: Exception) -> bool:
+    """Whether it is torch's error where a GPU's memory is used up, also by other processes."""
+    words = "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED"
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
 
 def main() -> None:

@@ -124,6 +124,7 @@ class _Job:
     bytes: Callable[[], int]
     done: Callable[[], None]
     said: Callable[[Worker, protocol.Message], Iterator[tuple[Worker, protocol.Message]]]
+    alone: bool = False  # nothing may run beside it
 
 
 class _Plan:
@@ -317,6 +318,8 @@ class _Processes:
         self._memory = available_bytes()
         self._at: dict[Worker, tuple[_Job, int, int]] = {}  # with its threads and bytes
         self._idle: dict[Worker, int] = {}  # with its threads
+        # Jobs for which the GPU had too little memory beside others: they are done again, alone.
+        self.crowded: deque[_Job] = deque()
 
     def __enter__(self) -> _Processes:
         return self
@@ -334,16 +337,24 @@ class _Processes:
         return self._most - sum(threads for _, threads, _ in self._at.values())
 
     def takes(self, job: _Job) -> bool:
-        """Whether there is memory for it now."""
+        """Whether it can begin now: there is memory for it, and no job that must be alone."""
+        if not self._at:
+            return True
+        if job.alone or any(other.alone for other, *_ in self._at.values()):
+            return False
         used = sum(size for *_, size in self._at.values())
-        return not self._at or used + _PROCESS_BYTES + job.bytes() <= self._memory
+        return used + _PROCESS_BYTES + job.bytes() <= self._memory
 
     def begin(self, job: _Job, threads: int) -> None:
         size = _PROCESS_BYTES + job.bytes()
+        if job.alone:  # so that idle processes keep no memory of the GPU
+            for idle in self._idle:
+                self._end(idle)
+            self._idle.clear()
         worker = next((w for w, count in self._idle.items() if count == threads), None)
         if worker is None:
             if self._idle:  # of other numbers of threads; none is kept beside those that work
-                self._drop(next(iter(self._idle)))
+                self._end(self._idle.popitem()[0])
             with _for_fits():
                 environment = {"OMP_NUM_THREADS": str(threads)}
                 worker = self._supervisor.start(Start(self._command, "Fits", environment))
@@ -352,8 +363,7 @@ class _Processes:
         self._at[worker] = job, threads, size
         self._supervisor.send(worker, job.message())
 
-    def _drop(self, worker: Worker) -> None:
-        del self._idle[worker]
+    def _end(self, worker: Worker) -> None:
         self._supervisor.workers.remove(worker)
         worker.kill()
 
@@ -379,6 +389,14 @@ class _Processes:
         job, threads, _ = self._at[event.worker]
         if "failed" in message:
             raise TrainingError(message["failed"])
+        if "crowded" in message:
+            if job.alone:
+                raise TrainingError(message["crowded"])
+            del self._at[event.worker]
+            self._end(event.worker)  # it may keep memory of the GPU
+            job.alone = True
+            self.crowded.append(job)
+            return
         if "done" in message:
             del self._at[event.worker]
             self._idle[event.worker] = threads
@@ -399,13 +417,13 @@ def _run(plans: Iterator[_Plan], processes: _Processes) -> Iterator[tuple[FitTas
     ready of the first ones goes first."""
     going: deque[_Plan] = deque()
     while True:
-        while (ready := sum(len(plan.ready) for plan in going)) < processes.free:
+        while (ready := sum(map(len, _queues(going, processes)))) < processes.free:
             if (plan := next(plans, None)) is None:
                 break
             going.append(plan)
-        for plan in going:
-            while plan.ready and processes.free and processes.takes(plan.ready[0]):
-                processes.begin(plan.ready.popleft(), _threads(processes.free, ready))
+        for queue in _queues(going, processes):
+            while queue and processes.free and processes.takes(queue[0]):
+                processes.begin(queue.popleft(), _threads(processes.free, ready))
                 ready -= 1
         while going and going[0].members is not None:
             done = going.popleft()
@@ -415,3 +433,7 @@ def _run(plans: Iterator[_Plan], processes: _Processes) -> Iterator[tuple[FitTas
             return
         if processes.busy:
             processes.step()
+
+
+def _queues(going: Iterable[_Plan], processes: _Processes) -> list[deque[_Job]]:
+    return [processes.crowded, *(plan.ready for plan in going)]

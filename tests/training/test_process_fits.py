@@ -222,6 +222,65 @@ def test_a_process_that_is_killed_ends_the_fits_with_a_sentence(
     assert not list(tmp_path.iterdir())
 
 
+_CROWDED = """
+import sys
+from pathlib import Path
+from diode_engine.training import fit_jobs, fit_worker
+
+do = fit_jobs.do
+
+def crowded(job, caller):
+    if job["job"] == "fit" and job["member"] == "network":
+        seen = Path({folder!r}) / Path(job["made"]).name
+        if {always} or not seen.exists():
+            seen.touch()
+            raise RuntimeError("CUDA error: out of memory")
+    do(job, caller)
+
+fit_jobs.do = crowded
+fit_worker.main()
+"""
+
+
+def test_fits_that_the_gpu_has_no_memory_for_are_made_again_alone(
+    learned: TimingTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside: list[tuple[str, int]] = []
+    begin = module._Processes.begin
+
+    def noted(self: module._Processes, job: module._Job, threads: int) -> None:
+        begin(self, job, threads)
+        alone = len(self._supervisor.workers) if job.alone else 0
+        beside.append((job.name, alone))
+
+    monkeypatch.setattr(module._Processes, "begin", noted)
+    worker = (sys.executable, "-P", "-c", _CROWDED.format(folder=str(tmp_path), always=False))
+    task = FitTask(learned, "ensemble", 0, SMALL)
+    ((_, members),) = ProcessFits(2, fewest=0, command=worker).run([task], Told())
+    one = fit(learned, "ensemble", settings=SMALL)
+    assert [m.to_bytes() for m in members] == [m.to_bytes() for m in one]
+    networks = [f"the fit network-{place}" for place in (1, 2, 3)]
+    assert sorted(beside) == sorted(
+        [("the fit trees-0", 0), *((n, 0) for n in networks), *((n, 1) for n in networks)]
+    )
+
+    worker = (sys.executable, "-P", "-c", _CROWDED.format(folder=str(tmp_path), always=True))
+    with pytest.raises(TrainingError, match=r"^A fit failed: RuntimeError: CUDA error: out of"):
+        list(ProcessFits(2, fewest=0, command=worker).run([task], Told()))
+
+
+def test_a_member_alone_is_that_of_one_process(learned: TimingTable) -> None:
+    """One that learns from a teacher, and one that does not."""
+    teacher = fit(learned, "ensemble", settings=SMALL)
+    tasks = [
+        FitTask(learned, "distilled", 0, SMALL, member=4, teacher=teacher),
+        FitTask(learned, "distilled", 0, SMALL, member=2),
+    ]
+    here = [members[0].to_bytes() for _, members in LocalFits().run(tasks, Told())]
+    there = ProcessFits(2, fewest=0).run(tasks, Told())
+    assert [members[0].to_bytes() for _, members in there] == here
+
+
 def test_processes_that_cannot_be_started_say_why(learned: TimingTable) -> None:
     command = (sys.executable, "-P", "-c", "raise SystemExit('no such thing')")
     with pytest.raises(TrainingError, match="cannot be started; one said: no such thing"):
