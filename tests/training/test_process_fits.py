@@ -83,8 +83,13 @@ def workers_of(parent: int) -> set[int]:
     return {process for process, its_parent in workers().items() if its_parent == parent}
 
 
-def test_a_model_is_that_of_one_process(learned: TimingTable) -> None:
-    """Its lessons too, however many processes make them, and every step that is reported."""
+def test_a_model_is_that_of_one_process(
+    learned: TimingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lessons too, in many jobs and however many processes do them, and every step that is
+    reported."""
+    monkeypatch.setattr(module, "_LESSONS", 3)
+    monkeypatch.setattr(module, "_ANSWERS", 16)
     tasks = [
         FitTask(part.learned, family, 3, SMALL)
         for part, family in zip(folds(learned, 2), ("distilled", "cascade"), strict=True)
