@@ -169,7 +169,7 @@ def _cross_validated(
     with fits_on(ray) as fits, diagnostics.progress() as display:
         shown = fit_report(display)
         if fits is not None:
-            whole = (PooledTrainingProgress if fits.parts_tasks else ParallelPartsProgress)([])
+            whole = (PooledTrainingProgress if fits.divides_tasks else ParallelPartsProgress)([])
 
         def report(member: str, progress: FitProgress) -> None:
             nonlocal told

@@ -5,6 +5,7 @@ A job is a map of plain values, and says what it has made by a file that it name
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -54,6 +55,15 @@ def load_examples(folder: Path, name: str, feature_set: features.FeatureSet) -> 
 
 def _file(folder: Path, name: str, column: str) -> Path:
     return folder / f"{name}-{column}.npy"
+
+
+def files_failed(error: OSError) -> str:
+    """The sentence for a user where the files of fits, or their processes, cannot be made."""
+    return (
+        f"The processes of the fits or their files in {tempfile.gettempdir()} cannot be made: "
+        f"{error.strerror or error}. Make room there, or name another folder by TMPDIR, and "
+        "train again; what is finished is kept."
+    )
 
 
 def do(job: Mapping[str, Any], caller: Caller) -> None:

@@ -45,6 +45,8 @@ def serve(parent: _Parent) -> None:
             raise
         except DiodeError as error:
             parent.say({"failed": str(error)})
+        except OSError as error:
+            parent.say({"failed": fit_jobs.files_failed(error)})
         except Exception as error:  # noqa: BLE001  # of torch's, or XGBoost's
             what = shortened(" ".join(str(error).split()))
             kind = "crowded" if _lacks_gpu_memory(error) else "failed"

@@ -62,7 +62,7 @@ class FitExecutor(Protocol):
         """How many tasks it should be asked for at a time, so that no core waits."""
 
     @property
-    def parts_tasks(self) -> bool:
+    def divides_tasks(self) -> bool:
         """Whether it makes the members of one task side by side (see `by_members`)."""
 
     def run(
@@ -80,7 +80,7 @@ class LocalFits:
     """In this process, one after the other."""
 
     slots = 1
-    parts_tasks = False
+    divides_tasks = False
 
     def run(
         self,
@@ -106,7 +106,7 @@ def by_members(
     with a teacher follow when their teachers are fitted. With `checkpoints` a member that was
     finished before an interruption is not fitted again. A fit that would be alone is made here, and
     continues where it was."""
-    if fits.parts_tasks:
+    if fits.divides_tasks:
         return [members for _, members in fits.run(tasks, report, checkpoints)]
     made: list[Members] = [()] * len(tasks)
     for wave in zip_longest(*(_waves(families_of(task.family)) for task in tasks), fillvalue=()):

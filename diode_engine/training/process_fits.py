@@ -11,7 +11,6 @@ import contextlib
 import math
 import shutil
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +60,7 @@ class ProcessFits:
     process. Where fewer parts can be done than there are cores, each has several threads."""
 
     slots = 1  # tasks: a search tries the settings that it tries in one process
-    parts_tasks = True
+    divides_tasks = True
 
     def __init__(
         self,
@@ -107,23 +106,23 @@ def _for_fits() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TrainingError(
-            f"The processes of the fits or their files in {tempfile.gettempdir()} cannot be made: "
-            f"{error.strerror or error}. Make room there, or name another folder by TMPDIR, and "
-            "train again; what is finished is kept."
-        ) from error
+        raise TrainingError(fit_jobs.files_failed(error)) from error
+
+
+# Takes what a job's process says, and yields the answers that processes wait for.
+_Answer = tuple[Worker, protocol.Message]
+_Hearer = Callable[[Worker, protocol.Message], Iterator[_Answer]]
 
 
 @dataclass(eq=False)
 class _Job:
-    """A part of a fit. `message` makes it, when it begins; `said` takes what the process says and
-    returns the answer, where one is waited for: a worker and a message for it."""
+    """A part of a fit, for one process."""
 
-    name: str
-    message: Callable[[], protocol.Message]
-    bytes: Callable[[], int]
-    done: Callable[[], None]
-    said: Callable[[Worker, protocol.Message], Iterator[tuple[Worker, protocol.Message]]]
+    name: str  # in errors
+    message: Callable[[], protocol.Message]  # that asks for it; called when it begins
+    bytes: Callable[[], int]  # of memory that it needs, besides the process's own
+    done: Callable[[], None]  # called when it is done
+    said: _Hearer
     alone: bool = False  # nothing may run beside it
 
 
@@ -283,16 +282,12 @@ class _Plan:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-_Answer = tuple[Worker, protocol.Message]
-_Hearer = Callable[[Worker, protocol.Message], Iterator[_Answer]]
-
-
 class _DrawsInOrder:
     """The random draws of a task's lessons: the order is that of the jobs, whenever they ask."""
 
     def __init__(self, seed: int) -> None:
         self._draws = Draws(seed)
-        self._waiting: dict[int, tuple[Worker, protocol.Message]] = {}
+        self._waiting: dict[int, _Answer] = {}
         self._next = 0
 
     def counted(self, place: int) -> _Hearer:

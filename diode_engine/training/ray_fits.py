@@ -78,6 +78,8 @@ class RayFits:
     """Makes each fit on one core of the Ray cluster at `address` (as Ray takes it: host:port, or
     auto). A context manager. A fit whose process is lost is made again, on any machine."""
 
+    divides_tasks = False
+
     def __init__(self, address: str) -> None:
         self._address = address
         self._machines = ray_connection.MachineNames()
@@ -91,8 +93,6 @@ class RayFits:
     def __exit__(self, *_: object) -> None:
         if self._owns_connection:
             self._ray.shutdown()
-
-    parts_tasks = False
 
     @property
     def slots(self) -> int:

@@ -205,7 +205,7 @@ class _TrainingRun:
         `rest` is the work after them (see `rest_of`)."""
         if fits is None:
             self._whole = TrainingProgress(planned, rest)
-        elif fits.parts_tasks:
+        elif fits.divides_tasks:
             self._whole = PooledTrainingProgress(planned, rest)
         else:
             self._whole = ParallelTrainingProgress(planned, rest)

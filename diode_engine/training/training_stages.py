@@ -58,20 +58,22 @@ class TrainingMethod:
 
 
 @dataclass(frozen=True)
-class Together:
-    """The members of all models of a training that do not wait for each other: its own, those of
-    the confidence's folds, and the one fitted to all problems."""
+class AllMembers:
+    """The members of all models of a training: its own, those of the confidence's folds, and the
+    one fitted to all problems. None: its stage fits them."""
 
     own: Members | None = None
     folds: list[Members] | None = None
     everything: Members | None = None
 
 
-def fitted_together(split: TrainingSplit, method: TrainingMethod, *, everything: bool) -> Together:
-    """All fits of a training at once, where they are made side by side by parts; else none, which
-    the stages then make. `everything`: with those of `fitted_to_all`."""
-    if method.base is not None or method.fits is None or not method.fits.parts_tasks:
-        return Together()
+def fitted_together(
+    split: TrainingSplit, method: TrainingMethod, *, everything: bool
+) -> AllMembers:
+    """All fits of a training, side by side, where `method.fits` can divide them among the cores;
+    else none is made. With `everything` also those of `fitted_to_all`."""
+    if method.base is not None or method.fits is None or not method.fits.divides_tasks:
+        return AllMembers()
     family, seed, settings = method.family, method.seed, method.settings
     tasks = {"": FitTask(split.learned, family, seed, settings)}
     folds = fold_tasks(split.learned, family, seed=seed, settings=settings)
@@ -85,7 +87,7 @@ def fitted_together(split: TrainingSplit, method: TrainingMethod, *, everything:
 
     made = by_members(list(tasks.values()), method.fits, told, method.checkpoints)
     by_name = dict(zip(names, made, strict=True))
-    return Together(by_name[""], [by_name[name] for name in folds], by_name.get("all problems"))
+    return AllMembers(by_name[""], [by_name[name] for name in folds], by_name.get("all problems"))
 
 
 def fitted(rows: TimingTable, method: TrainingMethod, members: Members | None = None) -> Artifact:

@@ -286,6 +286,18 @@ def test_a_member_alone_is_that_of_one_process(learned: TimingTable) -> None:
     assert [members[0].to_bytes() for _, members in there] == here
 
 
+def test_a_full_disk_is_named(learned: TimingTable) -> None:
+    """The limit of a file's size stands for it."""
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "from diode_engine.training import fit_worker; fit_worker.main()"
+    )
+    command = (sys.executable, "-P", "-c", code)
+    task = FitTask(learned, "trees", settings=SMALL)
+    with pytest.raises(TrainingError, match=r"files in .* cannot be made: File too large.*TMPDIR"):
+        list(ProcessFits(2, fewest=0, command=command).run([task], Told()))
+
+
 def test_processes_that_cannot_be_started_say_why(learned: TimingTable) -> None:
     command = (sys.executable, "-P", "-c", "raise SystemExit('no such thing')")
     with pytest.raises(TrainingError, match="cannot be started; one said: no such thing"):
