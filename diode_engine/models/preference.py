@@ -25,13 +25,12 @@ Mask = npt.NDArray[np.bool_]
 
 # The version of this module's rules, a part of the keys of Inductor's caches. Change it whenever a
 # rule changes.
-RULES = "2026-11-22 c"
+RULES = "2026-11-23"
 
 # By how much another kernel must be predicted to be faster than the library's before it is taken:
 # docs/integration.md tells how these were chosen. Predictions are least certain for float32.
 _MARGIN = 1.1
-_MARGIN_TF32 = 1.2
-_MARGIN_FLOAT32 = 1.3
+_MARGIN_FLOAT32 = 1.2  # with TF32 and without
 # A choice that is less sure to be within 5 % of the best is left to the library.
 _MIN_CONFIDENCE = 0.3
 # The shipped datasets have no valid timing of a Triton kernel with these biases. Inductor expands a
@@ -100,9 +99,7 @@ def taken_by_default(
 def margin(problem: Problem) -> float:
     """Another kernel is taken where the library's predicted time is at least so many times its
     own."""
-    if problem.dtype is not DType.FLOAT32:
-        return _MARGIN
-    return _MARGIN_TF32 if problem.allow_tf32 else _MARGIN_FLOAT32
+    return _MARGIN_FLOAT32 if problem.dtype is DType.FLOAT32 else _MARGIN
 
 
 def plain_library_call(candidates: Sequence[Candidate]) -> Mask:
