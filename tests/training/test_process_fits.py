@@ -14,6 +14,7 @@ import pytest
 
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
+from diode_engine.models.artifact import load_artifact
 from diode_engine.models.fitting import FitProgress
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.splits import folds
@@ -123,6 +124,22 @@ def test_a_training_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.M
     assert "confidence.safetensors" in made[0][0]
     assert curves[0] == curves[1]
     assert "trees-0, fold 1 of 3/objective" in curves[0]
+
+
+def test_a_tuned_model_is_fitted_here_and_has_a_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+    monkeypatch.setattr("diode_engine.training.run.WRITE_SECONDS", 0.0)
+    with Store.open(tmp_path / "diode.db") as store:
+        store.add(store.start_run("import", {}), make_timings(30))
+        made = train_from_store(store, TrainingRequest("trees", settings=SMALL)).model
+        request = TrainingRequest(base=load_artifact(made.folder), settings=SMALL)
+        tuned = train_from_store(store, request, fits=ProcessFits(2, fewest=0)).model
+        run = max(find(store), key=lambda found: found.run.id).run
+    assert tuned.manifest.data.base == made.manifest.identity
+    assert run.progress is not None
+    assert run.progress["rate"] > 0
 
 
 def test_a_cross_validation_is_that_of_one_process(learned: TimingTable) -> None:
