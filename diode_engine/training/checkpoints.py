@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine import features
-from diode_engine.atomic import write_whole
+from diode_engine.atomic import UNFINISHED, write_whole
 from diode_engine.documents import Limits, Malformed, read_bytes
 from diode_engine.errors import ModelError, TrainingError
 from diode_engine.models.artifact import load_member
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 SECONDS = 10.0  # between two checkpoints of a fit: an interruption loses at most so much work
 _KEPT_SECONDS = 30 * 24 * 3600.0  # a checkpoint that was not continued in this time is removed
+# A file that is still unfinished after this time was left by a process that was killed.
+_WRITTEN_SECONDS = 60.0
 _LIMITS = Limits(bytes=1 << 30)  # four times what a member of a model may have
 
 
@@ -95,8 +97,9 @@ class Checkpoints:
         """Removes the checkpoints that were used, and old ones: the training has ended."""
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
-                old = time.time() - path.stat().st_mtime > _KEPT_SECONDS
-                if path in self._used or old:
+                unfinished = path.name.startswith(UNFINISHED)
+                kept = _WRITTEN_SECONDS if unfinished else _KEPT_SECONDS
+                if path in self._used or time.time() - path.stat().st_mtime > kept:
                     path.unlink()
             self.folder.rmdir()  # if nothing is left
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from diode_engine import features
+from diode_engine.atomic import UNFINISHED
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import Checkpoint, CheckpointError, history_of, pack
@@ -99,6 +101,16 @@ def test_the_end_clears_what_was_used_and_what_is_old(tmp_path: Path) -> None:
     os.utime(other, (0, 0))
     Checkpoints(folder).clear()
     assert not folder.exists()
+
+
+def test_the_end_clears_what_a_killed_process_left_unfinished(tmp_path: Path) -> None:
+    """But not what another training writes now."""
+    left, written = (tmp_path / f"{UNFINISHED}{name}" for name in ("left", "written"))
+    for path in (left, written):
+        path.touch()
+    os.utime(left, (time.time() - 100,) * 2)
+    Checkpoints(tmp_path).clear()
+    assert list(tmp_path.iterdir()) == [written]
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:

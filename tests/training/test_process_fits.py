@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,8 @@ def test_a_tuned_model_is_fitted_here_and_has_a_rate(
     with Store.open(tmp_path / "diode.db") as store:
         store.add(store.start_run("import", {}), make_timings(30))
         made = train_from_store(store, TrainingRequest("trees", settings=SMALL)).model
-        request = TrainingRequest(base=load_artifact(made.folder), settings=SMALL)
+        more = replace(SMALL, lessons=150)
+        request = TrainingRequest(base=load_artifact(made.folder), settings=more)
         tuned = train_from_store(store, request, fits=ProcessFits(2, fewest=0)).model
         run = max(find(store), key=lambda found: found.run.id).run
     assert tuned.manifest.data.base == made.manifest.identity
@@ -226,7 +228,8 @@ def test_a_fit_that_was_cut_short_goes_on(learned: TimingTable, tmp_path: Path) 
     ((kept,),) = by_members(tasks, ProcessFits(2, fewest=0), Told(), again)
     assert kept.to_bytes() == model.to_bytes()
     again.clear()
-    assert not (tmp_path / "kept").exists()
+    # A process that was killed while it wrote may have left an unfinished file.
+    assert not list((tmp_path / "kept").glob("[!.]*"))
 
 
 def test_a_process_that_is_killed_ends_the_fits_with_a_sentence(
