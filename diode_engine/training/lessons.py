@@ -38,7 +38,7 @@ Indices = npt.NDArray[np.intp]
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
 _BEST = 64  # of these that become lessons because the teacher finds them fastest
 _OTHERS = 192  # of these that become lessons by chance
-MOST = _BEST + _OTHERS  # lessons of a problem, besides the few of libraries' kernels
+MAX_LESSONS = _BEST + _OTHERS  # of a problem, besides the few of libraries' kernels
 _WATCHED = 20  # one problem in this many is watched by early stopping
 # Two problems are alike if they are nearer than this (neighbours.distances), for example less than
 # two factors of two apart in a size. Then the times of one say much about the other.

@@ -38,13 +38,13 @@ from diode_engine.training import fit_jobs
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit import MemberFits, families_of, made_from
 from diode_engine.training.fits import FitTask, LocalFits, Members, TaskProgressCallback
-from diode_engine.training.lessons import MOST, Draws, asked_problems
+from diode_engine.training.lessons import MAX_LESSONS, Draws, asked_problems
 from diode_engine.training.memory import available_bytes
 from diode_engine.training.settings import TrainingSettings
 
 WORKER = (sys.executable, "-P", "-m", "diode_engine.training.fit_worker")
 # Fewer timings are fitted in less time than the processes take to start.
-FEWEST_ROWS = 20_000
+MIN_ROWS = 20_000
 _LESSONS = 32  # problems of a job
 _ANSWERS = 1 << 15  # rows of a job: whole blocks of a network's
 # What a process needs, beside its rows: torch and XGBoost. Of the rows a fit makes a copy, and for
@@ -56,7 +56,7 @@ _PREFIX = "diode-fits-"
 
 class ProcessFits:
     """`processes` on this machine (None: one for each core that this process may use), as many of
-    them at a time as the free memory allows. Fits of fewer than `fewest` timings are made in this
+    them at a time as the free memory allows. Fits of fewer than `min_rows` timings are made in this
     process. Where fewer parts can be done than there are cores, each has several threads."""
 
     slots = 1  # tasks: a search tries the settings that it tries in one process
@@ -66,11 +66,11 @@ class ProcessFits:
         self,
         processes: int | None = None,
         *,
-        fewest: int = FEWEST_ROWS,
+        min_rows: int = MIN_ROWS,
         command: Sequence[str] = WORKER,
     ) -> None:
         self._processes = cores() if processes is None else processes
-        self._fewest = fewest
+        self._min_rows = min_rows
         self._command = command
 
     def run(
@@ -85,7 +85,7 @@ class ProcessFits:
         if first is None:
             return
         tasks = chain([first], tasks)
-        if self._processes < 2 or len(first.learned) < self._fewest:
+        if self._processes < 2 or len(first.learned) < self._min_rows:
             yield from LocalFits().run(tasks, report, checkpoints)
             return
         with contextlib.ExitStack() as stack:
@@ -217,7 +217,7 @@ class _Plan:
             self._prepare()
             if not student:
                 return _COPIES * self._rows * self._row_bytes
-            rows = self._asked * MOST + self._rows
+            rows = self._asked * MAX_LESSONS + self._rows
             return _STUDENT_COPIES * rows * self._row_bytes
 
         def said(worker: Worker, message: protocol.Message) -> Iterator[_Answer]:

@@ -101,7 +101,7 @@ def test_a_model_is_that_of_one_process(
     assert len(here) == 10
     for processes, asked in ((2, tasks), (4, tasks[:1])):
         there = Told()
-        many = by_members(asked, ProcessFits(processes, fewest=0), there)
+        many = by_members(asked, ProcessFits(processes, min_rows=0), there)
         assert [[m.to_bytes() for m in members] for members in many] == one[: len(asked)]
         assert there == {key: told for key, told in here.items() if key[0] < len(asked)}
 
@@ -109,7 +109,7 @@ def test_a_model_is_that_of_one_process(
 def test_a_training_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its model, what it says of it, and its curves: of the model, its folds and that of all."""
     made, curves = [], []
-    for i, fits in enumerate((None, ProcessFits(2, fewest=0))):
+    for i, fits in enumerate((None, ProcessFits(2, min_rows=0))):
         monkeypatch.setenv("DIODE_HOME", str(tmp_path / str(i)))
         with Store.open(tmp_path / f"{i}.db") as store:
             store.add(store.start_run("import", {}), make_timings(100))
@@ -137,7 +137,7 @@ def test_a_tuned_model_is_fitted_here_and_has_a_rate(
         made = train_from_store(store, TrainingRequest("trees", settings=SMALL)).model
         more = replace(SMALL, lessons=150)
         request = TrainingRequest(base=load_artifact(made.folder), settings=more)
-        tuned = train_from_store(store, request, fits=ProcessFits(2, fewest=0)).model
+        tuned = train_from_store(store, request, fits=ProcessFits(2, min_rows=0)).model
         run = max(find(store), key=lambda found: found.run.id).run
     assert tuned.manifest.data.base == made.manifest.identity
     assert run.progress is not None
@@ -147,14 +147,14 @@ def test_a_tuned_model_is_fitted_here_and_has_a_rate(
 def test_a_cross_validation_is_that_of_one_process(learned: TimingTable) -> None:
     found = [
         cross_validate(learned, "folds", family="trees", settings=SMALL, fits=fits).to_dict()
-        for fits in (None, ProcessFits(2, fewest=0))
+        for fits in (None, ProcessFits(2, min_rows=0))
     ]
     assert found[0] == found[1]
 
 
 def test_a_search_is_that_of_one_process(learned: TimingTable, tmp_path: Path) -> None:
     told: list[list[Trial]] = [[], []]
-    for i, fits in enumerate((None, ProcessFits(4, fewest=0))):
+    for i, fits in enumerate((None, ProcessFits(4, min_rows=0))):
         storage = tmp_path / f"{i}.db"
         search(learned, "trees", 2, storage, settings=SMALL, fits=fits, told=told[i].append)
     assert told[0] == told[1]
@@ -164,7 +164,7 @@ def test_a_search_is_that_of_one_process(learned: TimingTable, tmp_path: Path) -
 def test_what_cannot_be_fitted_is_the_same_sentence(learned: TimingTable) -> None:
     few = learned.take(learned.problem < 4)
     said = []
-    for fits in (LocalFits(), ProcessFits(2, fewest=0)):
+    for fits in (LocalFits(), ProcessFits(2, min_rows=0)):
         with pytest.raises(TrainingError) as raised:
             list(fits.run([FitTask(few, "trees")], Told()))
         said.append(str(raised.value))
@@ -175,7 +175,7 @@ def test_what_cannot_be_fitted_is_the_same_sentence(learned: TimingTable) -> Non
 def test_what_a_process_raises_is_one_sentence(learned: TimingTable) -> None:
     wrong = SMALL.but("trees", max_depth=-3)
     with pytest.raises(TrainingError, match=r"^A fit failed: XGBoostError") as raised:
-        list(ProcessFits(2, fewest=0).run([FitTask(learned, "trees", settings=wrong)], Told()))
+        list(ProcessFits(2, min_rows=0).run([FitTask(learned, "trees", settings=wrong)], Told()))
     assert "\n" not in str(raised.value)
 
 
@@ -185,7 +185,7 @@ def test_few_timings_are_fitted_in_this_process(
     monkeypatch.setattr(module, "_Processes", None)
     ((_, (model,)),) = ProcessFits(4).run([FitTask(learned, "trees", settings=SMALL)], Told())
     assert model.to_bytes() == fit(learned, "trees", settings=SMALL)[0].to_bytes()
-    ((_, (model,)),) = ProcessFits(1, fewest=0).run(
+    ((_, (model,)),) = ProcessFits(1, min_rows=0).run(
         [FitTask(learned, "trees", settings=SMALL)], Told()
     )
     assert model.family == "trees"
@@ -199,7 +199,7 @@ def test_a_fit_that_is_cancelled_ends_its_processes(learned: TimingTable) -> Non
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(ProcessFits(3, fewest=0).run([FitTask(learned, "ensemble", 0, ENDLESS)], stop))
+        list(ProcessFits(3, min_rows=0).run([FitTask(learned, "ensemble", 0, ENDLESS)], stop))
     assert len(running) >= 2
     assert not running & workers().keys()
 
@@ -217,15 +217,15 @@ def test_a_fit_that_was_cut_short_goes_on(learned: TimingTable, tmp_path: Path) 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        by_members(tasks, ProcessFits(2, fewest=0), stop, checkpoints)
+        by_members(tasks, ProcessFits(2, min_rows=0), stop, checkpoints)
     assert {"trees-0", "network-1", "network-2", "network-3", "distilled-4"} == set(first)
     assert list((tmp_path / "kept").glob("*.safetensors"))
     told = Told()
     again = Checkpoints(tmp_path / "kept", seconds=0)
-    ((model,),) = by_members(tasks, ProcessFits(2, fewest=0), told, again)
+    ((model,),) = by_members(tasks, ProcessFits(2, min_rows=0), told, again)
     assert {member for _, member in told} == {"distilled-4"}
     assert model.to_bytes() == fit(learned, "distilled", settings=settings)[0].to_bytes()
-    ((kept,),) = by_members(tasks, ProcessFits(2, fewest=0), Told(), again)
+    ((kept,),) = by_members(tasks, ProcessFits(2, min_rows=0), Told(), again)
     assert kept.to_bytes() == model.to_bytes()
     again.clear()
     # A process that was killed while it wrote may have left an unfinished file.
@@ -242,7 +242,7 @@ def test_a_process_that_is_killed_ends_the_fits_with_a_sentence(
             os.kill(process, signal.SIGKILL)
 
     with pytest.raises(TrainingError, match="was killed, perhaps for want of memory") as raised:
-        list(ProcessFits(2, fewest=0).run([FitTask(learned, "ensemble", 0, ENDLESS)], kill))
+        list(ProcessFits(2, min_rows=0).run([FitTask(learned, "ensemble", 0, ENDLESS)], kill))
     assert "trees-0" in str(raised.value) or "network" in str(raised.value)
     assert not list(tmp_path.iterdir())
 
@@ -281,7 +281,7 @@ def test_fits_that_the_gpu_has_no_memory_for_are_made_again_alone(
     monkeypatch.setattr(module._Processes, "begin", noted)
     worker = (sys.executable, "-P", "-c", _CROWDED.format(folder=str(tmp_path), always=False))
     task = FitTask(learned, "ensemble", 0, SMALL)
-    ((_, members),) = ProcessFits(2, fewest=0, command=worker).run([task], Told())
+    ((_, members),) = ProcessFits(2, min_rows=0, command=worker).run([task], Told())
     one = fit(learned, "ensemble", settings=SMALL)
     assert [m.to_bytes() for m in members] == [m.to_bytes() for m in one]
     networks = [f"the fit network-{place}" for place in (1, 2, 3)]
@@ -291,7 +291,7 @@ def test_fits_that_the_gpu_has_no_memory_for_are_made_again_alone(
 
     worker = (sys.executable, "-P", "-c", _CROWDED.format(folder=str(tmp_path), always=True))
     with pytest.raises(TrainingError, match=r"^A fit failed: RuntimeError: CUDA error: out of"):
-        list(ProcessFits(2, fewest=0, command=worker).run([task], Told()))
+        list(ProcessFits(2, min_rows=0, command=worker).run([task], Told()))
 
 
 def test_a_member_alone_is_that_of_one_process(learned: TimingTable) -> None:
@@ -302,7 +302,7 @@ def test_a_member_alone_is_that_of_one_process(learned: TimingTable) -> None:
         FitTask(learned, "distilled", 0, SMALL, member=2),
     ]
     here = [members[0].to_bytes() for _, members in LocalFits().run(tasks, Told())]
-    there = ProcessFits(2, fewest=0).run(tasks, Told())
+    there = ProcessFits(2, min_rows=0).run(tasks, Told())
     assert [members[0].to_bytes() for _, members in there] == here
 
 
@@ -315,13 +315,13 @@ def test_a_full_disk_is_named(learned: TimingTable) -> None:
     command = (sys.executable, "-P", "-c", code)
     task = FitTask(learned, "trees", settings=SMALL)
     with pytest.raises(TrainingError, match=r"files in .* cannot be made: File too large.*TMPDIR"):
-        list(ProcessFits(2, fewest=0, command=command).run([task], Told()))
+        list(ProcessFits(2, min_rows=0, command=command).run([task], Told()))
 
 
 def test_processes_that_cannot_be_started_say_why(learned: TimingTable) -> None:
     command = (sys.executable, "-P", "-c", "raise SystemExit('no such thing')")
     with pytest.raises(TrainingError, match="cannot be started; one said: no such thing"):
-        list(ProcessFits(2, fewest=0, command=command).run([FitTask(learned, "trees")], Told()))
+        list(ProcessFits(2, min_rows=0, command=command).run([FitTask(learned, "trees")], Told()))
 
 
 def test_no_process_outlives_its_parent() -> None:
@@ -337,7 +337,7 @@ def test_no_process_outlives_its_parent() -> None:
         "def told(place, member, progress):\n"
         "    print(member, 'torch' in sys.modules, flush=True)\n"
         "task = FitTask(learnable(make_timings(60)), 'ensemble', 0, endless)\n"
-        "list(ProcessFits(2, fewest=0).run([task], told))\n"
+        "list(ProcessFits(2, min_rows=0).run([task], told))\n"
     )
     root = str(Path(__file__).parents[2])
     with subprocess.Popen(
@@ -368,7 +368,7 @@ def test_what_does_not_fit_into_memory_waits(
 
     monkeypatch.setattr(module._Processes, "begin", counted)
     tasks = [FitTask(learned, "trees", seed, SMALL) for seed in range(3)]
-    assert len(list(ProcessFits(3, fewest=0).run(tasks, Told()))) == 3
+    assert len(list(ProcessFits(3, min_rows=0).run(tasks, Told()))) == 3
     assert most == 1
 
 
