@@ -84,15 +84,21 @@ class FeedbackWriter:
         run = None
         try:
             with Store.open(self._path) as store:
-                while (benchmark := benchmarks.get()) is not None:
-                    problem, records = benchmark
-                    here = environment()
-                    table = TimingTable.from_records(
-                        (problem, candidate, here, Timing(min_us=us)) for candidate, us in records
-                    )
-                    if run is None:
-                        run = store.start_run("feedback", {"program": sys.argv[:1]})
-                    store.add(run, table)
+                try:
+                    while (benchmark := benchmarks.get()) is not None:
+                        problem, records = benchmark
+                        here = environment()
+                        table = TimingTable.from_records(
+                            (problem, candidate, here, Timing(min_us=us))
+                            for candidate, us in records
+                        )
+                        if run is None:
+                            run = store.start_run("feedback", {"program": sys.argv[:1]})
+                        store.add(run, table)
+                except Exception as error:
+                    if run is not None:
+                        store.finish_run(run, RunState.FAILED, str(error))
+                    raise
                 if run is not None:
                     store.finish_run(run, RunState.DONE)
         except DiodeError as error:

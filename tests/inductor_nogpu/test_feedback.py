@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from diode_engine.core.problem import Candidate, Problem
+from diode_engine.errors import StoreError
 from diode_engine.feedback import FeedbackWriter
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.without_gpu import lower
@@ -74,6 +75,21 @@ def test_a_store_that_cannot_be_written_costs_no_compile(
         writer.close()
     assert caplog.text.count("benchmarks are not kept") == 1
     assert path.read_text().startswith("hello")
+
+
+def test_a_run_that_cannot_be_written_on_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Store, run: int, table: Any) -> None:
+        raise StoreError("The disk is full; make room.")
+
+    monkeypatch.setattr(Store, "add", full)
+    writer = FeedbackWriter(str(tmp_path / "feedback.db"))
+    writer.take(Problem.make("mm", 8, 8, 8, "float16"), [(Candidate.make("aten::mm"), 1.0)])
+    writer.close()
+    with Store.open(tmp_path / "feedback.db", read_only=True) as store:
+        (run,) = store.runs()
+    assert (run.state, run.message) == (RunState.FAILED, "The disk is full; make room.")
 
 
 def test_a_store_that_is_locked_does_not_hold_the_compile_up(tmp_path: Path) -> None:
