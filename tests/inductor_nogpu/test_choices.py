@@ -113,10 +113,8 @@ def test_a_librarys_kernel_goes_before_one_that_is_hardly_faster(
     assert renders_best(source) != taken
 
 
-@pytest.mark.parametrize(("tf32", "margin"), [(True, 1.2), (False, 1.3)])
-def test_in_float32_another_kernel_must_be_faster_still(
-    tf32: bool, margin: float, predictor: Any
-) -> None:
+@pytest.mark.parametrize("tf32", [True, False])
+def test_in_float32_another_kernel_must_be_faster_still(tf32: bool, predictor: Any) -> None:
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         sizes = (512, 1024), (1024, 768)
         return torch.mm, [empty(*size, dtype=torch.float32) for size in sizes]
@@ -125,7 +123,7 @@ def test_in_float32_another_kernel_must_be_faster_still(
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
-        for aten, library in ((margin - 0.01, True), (margin + 0.01, False)):
+        for aten, library in ((1.19, True), (1.21, False)):
             predictor.aten = aten
             diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
             assert only_seen(lower(build))[0].is_extern == library
