@@ -370,7 +370,8 @@ class _Processes:
     def _hear(self, event: Event) -> None:
         if isinstance(event, Lost):
             job, *_ = self._at.get(event.worker, (None,))
-            if not event.worker.ready:
+            # One that was killed while it started has said nothing.
+            if not event.worker.ready and event.worker.log.stat().st_size:
                 said = last_words(event.worker.log)
                 raise TrainingError(f"The processes for fits cannot be started; one said: {said}")
             raise TrainingError(

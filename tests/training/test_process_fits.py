@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from diode_engine.collect.supervisor import Start, Supervisor, Worker
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import load_artifact
@@ -245,6 +246,21 @@ def test_a_process_that_is_killed_ends_the_fits_with_a_sentence(
         list(ProcessFits(2, min_rows=0).run([FitTask(learned, "ensemble", 0, ENDLESS)], kill))
     assert "trees-0" in str(raised.value) or "network" in str(raised.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_one_that_is_killed_while_it_starts_is_told_of_in_the_same_way(
+    learned: TimingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Supervisor.start
+
+    def killed(self: Supervisor, asked: Start) -> Worker:
+        worker = start(self, asked)
+        worker.process.kill()
+        return worker
+
+    monkeypatch.setattr(Supervisor, "start", killed)
+    with pytest.raises(TrainingError, match="was killed, perhaps for want of memory"):
+        list(ProcessFits(2, min_rows=0).run([FitTask(learned, "ensemble")], Told()))
 
 
 _CROWDED = """
