@@ -23,8 +23,14 @@ def with_teacher(first: DistilledNetwork, teacher: Sequence[TimingModel], x: Mat
         for place, member in enumerate(teacher)
         if member.family == Network.family
     }
-    exact = {p: quantized(network, rows) for p, network in networks.items() if network.residual}
-    return Cascade(first, exact)
+    return Cascade(
+        first,
+        {
+            place: quantized(network, rows)
+            for place, network in networks.items()
+            if network.residual
+        },
+    )
 
 
 FITTING = FittingMethod(FIRST.settings, FIRST.fit, with_teacher=with_teacher)

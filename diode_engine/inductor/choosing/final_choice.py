@@ -115,20 +115,20 @@ def _best_of(choices: list[Any]) -> list[Any]:
 def _costs(
     seen: Sequence[Prediction], decision: Decision
 ) -> tuple[npt.NDArray[np.float64], list[float]]:
-    """[n problems, n choices] the costs for those of the decision's problems for which all were
-    judged, and what fusing the epilogue saves for each. The first problem is always one of them."""
-    if len(decision.problems) == 1:
-        return np.array([[p.pick.cost_us for p in seen]]), list(decision.saved_us)
-    costs = [
-        dict(zip(map(_matrices, p.decision.problems), p.pick.costs_us, strict=True)) for p in seen
+    """[n problems, n choices] the costs for the problem with the hints of its sizes, and for those
+    of the decision's other problems for which all choices were judged; and what fusing the epilogue
+    saves for each."""
+    rows, saved_us = [[p.pick.cost_us for p in seen]], [decision.saved_us[0]]
+    others = [
+        dict(zip(map(_matrices, p.decision.problems[1:]), p.pick.costs_us[1:], strict=True))
+        for p in seen
     ]
-    shared = {
-        _matrices(problem): saved
-        for problem, saved in zip(decision.problems, decision.saved_us, strict=True)
-        if all(_matrices(problem) in of_choice for of_choice in costs)
-    }
-    rows = [[of_choice[matrices] for of_choice in costs] for matrices in shared]
-    return np.array(rows), list(shared.values())
+    for problem, saved in zip(decision.problems[1:], decision.saved_us[1:], strict=True):
+        matrices = _matrices(problem)
+        if all(matrices in costs for costs in others):
+            rows.append([costs[matrices] for costs in others])
+            saved_us.append(saved)
+    return np.array(rows), saved_us
 
 
 def _matrices(problem: Problem) -> Hashable:
