@@ -141,9 +141,12 @@ class Hardware:
 _TENSOR_FLOPS_PER_CLOCK = {"7.0": 1024, "8.0": 2048, "8.6": 1024, "9.0": 4096, "10.0": 8192}
 
 
+_NO_SLUG = re.compile(r"[^a-z0-9]+")
+
+
 def slug_of(name: str) -> str:
     """A hardware's name, or its slug, as a folder has it: "NVIDIA H200" is nvidia-h200."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return _NO_SLUG.sub("-", name.lower()).strip("-")
 
 
 @dataclass(frozen=True)

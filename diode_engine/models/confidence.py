@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.problem import Problem
-from diode_engine.models.neighbours import COORDINATES, Places, distances
+from diode_engine.models.neighbours import COORDINATES, Places, nearest
 from diode_engine.models.tensors import Tensors
 
 WITHIN = 0.05  # of the best time: a kernel that takes at most so much longer is a good choice
@@ -87,9 +87,9 @@ class Confidence:
 def distance(problem: Problem, seen: Places) -> float:
     """The mean distance of a problem to the _NEIGHBOURS nearest training problems; infinite where
     there are none."""
-    away = distances(problem, seen)
-    nearest = min(_NEIGHBOURS, len(away))
-    return float(np.partition(away, nearest - 1)[:nearest].mean()) if nearest else math.inf
+    away = nearest(problem, seen, _NEIGHBOURS)
+    # In float64 the sum is exact, so that it does not depend on the order.
+    return float(away.mean(dtype=np.float64)) if len(away) else math.inf
 
 
 def inputs(members: Values, library: npt.NDArray[np.bool_], away: float) -> Values:

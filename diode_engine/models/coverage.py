@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from diode_engine.core.operators import Operator
 from diode_engine.core.problem import Problem
@@ -42,7 +42,8 @@ class Coverage:
 
     def to_dict(self) -> dict[str, list[str]]:
         """As manifest.json has it. `op_types` is left out where it is empty, as in older models."""
-        return {k: list(v) for k, v in asdict(self).items() if v or k != "op_types"}
+        named = {"kernels": list(self.kernels), "types": list(self.types)}
+        return {**named, "op_types": list(self.op_types)} if self.op_types else named
 
     @classmethod
     def of(cls, table: TimingTable) -> Coverage:

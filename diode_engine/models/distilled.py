@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from diode_engine import features
 from diode_engine.errors import ModelError
@@ -29,6 +30,7 @@ EXACT = 1 << 24
 INPUT_LEVELS = 2047  # that a feature is rounded to, over its range in training
 LEVELS = 1023  # that an activation is rounded to, over its range on the calibration rows
 _BLOCK = 1024  # rows at a time, so that a layer's activations stay in the processor's cache
+_ROWS = 64  # of a weight at a time, when it is checked
 _MAX_LAYERS = 16
 _MAX_OUTPUTS = 64
 _LN2 = np.float32(math.log(2))
@@ -68,7 +70,7 @@ class DistilledNetwork(TimingModel):
     def __post_init__(self) -> None:
         levels = INPUT_LEVELS
         for layer in self.layers:
-            reach = np.abs(layer.weight).sum(axis=1, dtype=np.float64) * levels
+            reach = _size_of_rows(layer.weight) * levels
             if not np.all(reach + np.abs(layer.bias[:, 0]) < EXACT):
                 raise ModelError("The network's weights are too large for exact sums.")
             levels = LEVELS
@@ -176,12 +178,25 @@ class DistilledNetwork(TimingModel):
             weight = weights(f"{prefix}weight.{place}", None, width)
             width = weight.shape[0]
             bias = tensors.take(f"{prefix}bias.{place}", width, 1)
-            if not all(np.array_equal(np.rint(values), values) for values in (weight, bias)):
+            if not (_whole(bias) and (packed or _whole(weight))):
                 raise ModelError("The network's weights must be whole numbers.")
             layers.append(Layer(weight, bias, tensors.take(f"{prefix}scale.{place}", width, 1)))
         if not layers or not 1 <= width <= _MAX_OUTPUTS:
             raise ModelError(f"The network's last layer must have 1 to {_MAX_OUTPUTS} outputs.")
         return cls(low, step, tuple(layers), feature_set)
+
+
+def _size_of_rows(weight: Matrix) -> npt.NDArray[np.float64]:
+    """[outputs] the sums of the weights' absolute values. One that allows exact sums in a layer is
+    exact itself."""
+    # Few rows at a time: a copy of all would be new memory, which a load waits for.
+    parts = (np.abs(weight[i : i + _ROWS]) for i in range(0, len(weight), _ROWS))
+    with np.errstate(over="ignore"):  # too large, as any other that is
+        return np.concatenate([part.sum(axis=1) for part in parts]).astype(np.float64)
+
+
+def _whole(values: Matrix) -> bool:
+    return np.array_equal(np.rint(values), values)
 
 
 def quantized(network: Network, x: Matrix) -> DistilledNetwork:

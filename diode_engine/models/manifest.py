@@ -37,6 +37,7 @@ _MANIFEST = Limits(MAX_MANIFEST)
 _MAX_FILE = 256 << 20  # bytes of a member; the shipped trees have 8 million
 _MAX_MEMBERS = 64
 MAX_MODEL = 512 << 20  # bytes of all files of a model, which are in memory together
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
 EARLIER_HELD_OUT_BY = ("sizes",)  # of models that were made before manifests had `held_out_by`
@@ -271,7 +272,7 @@ def _weight_file(given: Mapping[str, Any]) -> dict[str, Any]:
             f"The model's manifest names the file {show(file)}, which cannot be a weight file."
         )
     digest = read.text("sha256")
-    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+    if not _DIGEST.fullmatch(digest):
         raise ModelError(f"The model's manifest has no valid hash for {file}.")
     size = read.count("bytes")
     if size > _MAX_FILE:

@@ -273,6 +273,38 @@ def test_a_hostile_network_is_refused(
         load_artifact(tmp_path / "m")
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"mean": {"dtype": "F32", "shape": [WIDTH]}},
+        {"mean": {"dtype": "F32", "shape": "x", "data_offsets": [0, 4 * WIDTH]}},
+        {"mean": {"dtype": "F32", "shape": [WIDTH], "data_offsets": [0, -4]}},
+        {"mean": {"dtype": "F32", "shape": [WIDTH], "data_offsets": [0, 4.0 * WIDTH]}},
+        {"mean": {"dtype": "F32", "shape": [WIDTH], "data_offsets": [0, 1 << 40]}},
+        {"extra": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}},
+        {"mean": None},
+        [1, 2],
+    ],
+)
+def test_a_header_that_does_not_describe_the_tensors_is_refused(
+    network: MakeNetwork, changed: dict[str, object] | list[int]
+) -> None:
+    data = network().to_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    text = json.dumps({**header, **changed} if isinstance(changed, dict) else changed).encode()
+    with pytest.raises(ModelError, match=r"not valid safetensors: .*\.$"):
+        Network.from_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+    with pytest.raises(ModelError, match="do not fill the file"):
+        Network.from_bytes(data + b"1234")
+
+
+def test_a_header_may_hold_metadata(network: MakeNetwork) -> None:
+    tensors = load_tensors(network().to_bytes())
+    again = Network.from_bytes(save_tensors(tensors, {"made": "by hand"}))
+    assert again.to_bytes() == network().to_bytes()
+
+
 def altered(trees: Trees, name: str, place: int, value: float) -> bytes:
     """The file with one number of an array of the first tree changed."""
     data = trees.to_bytes()

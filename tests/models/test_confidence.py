@@ -13,7 +13,7 @@ from diode_engine.errors import ModelError, TrainingError
 from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence, distance, inputs
 from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
-from diode_engine.models.neighbours import distances, places
+from diode_engine.models.neighbours import distances, nearest, places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.ranking import Ranking
@@ -120,6 +120,15 @@ def test_rare_and_wild_problems_do_not_upset_the_fit() -> None:
     assert np.isfinite(sure).all()
     assert np.mean(sure[:400]) == pytest.approx(1, abs=0.03)
     assert np.mean([s[0] for s in sure[400:]]) < 0.7
+
+
+def test_the_nearest_are_found_among_any_number_of_problems() -> None:
+    rng = np.random.default_rng(3)
+    sizes = (2 ** rng.uniform(0, 14, (2000, 3))).astype(int).tolist()
+    seen = places([Problem.make("mm", *size, "bfloat16") for size in sizes])
+    for count in (0, 1, 5, 63, 64, 319, 320, 500, 2000):
+        wanted = np.sort(distances(PROBLEM, seen[:, :count]))[:5]
+        assert np.array_equal(nearest(PROBLEM, seen[:, :count], 5), wanted)
 
 
 def test_distances_are_in_factors_of_two() -> None:
