@@ -1,10 +1,10 @@
-"""A cascade: a distilled network finds the likely candidates of a problem, and the networks that it
-has learned from rank these.
+"""A cascade: a small network finds the likely candidates of a problem, and larger ones rank these.
 
-The distilled network is small enough to be asked about hundreds of candidates, and loses a little
-of what its teachers know. The teachers are asked about a few candidates only. All of them compute
-in whole numbers, so the answers are the same on every machine. After Wang, Lin and Metzler, "A
-Cascade Ranking Model for Efficient Ranked Retrieval", SIGIR 2011.
+The larger ones are a distilled network and the networks that it has learned from, its teachers. The
+small one, the sieve, has learned what they answer together. It is asked about hundreds of
+candidates, and they about a few of these. All compute in whole numbers, so the answers are the same
+on every machine. After Wang, Lin and Metzler, "A Cascade Ranking Model for Efficient Ranked
+Retrieval", SIGIR 2011.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from diode_engine.models.distilled import DistilledNetwork
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 from diode_engine.models.tensors import Tensors
 
-RANKED = 16  # candidates that the teachers are asked about, besides the library's
-_FIRST = "first."  # before the names of the first network's tensors
+RANKED = 16  # candidates that are ranked, besides the library's
+_FIRST, _SIEVE = "first.", "sieve."  # before the names of these networks' tensors
 
 
 @dataclass(frozen=True, eq=False)
 class Cascade(TimingModel):
     """`first` is the distilled network, with one output for each of its teachers; `teachers` has
     the teachers that are networks, by the output that they answer for. For the other teachers
-    (trees, which are too slow for a compile) the first network answers."""
+    (trees, which are too slow for a compile) the first network answers. Without a `sieve`, as in
+    older models, the first network is the sieve too."""
 
     first: DistilledNetwork
     teachers: Mapping[int, DistilledNetwork]
+    sieve: DistilledNetwork | None = None
 
     family: ClassVar[str] = "cascade"
     suffix: ClassVar[str] = ".safetensors"
@@ -58,11 +60,11 @@ class Cascade(TimingModel):
         return out
 
     def likely(self, space: features.SpaceFeatures) -> npt.NDArray[np.bool_] | None:
-        """[n] the RANKED candidates with the shortest times by the first network; None where there
-        are no more than that."""
+        """[n] the RANKED candidates with the shortest times by the sieve; None where there are no
+        more than that."""
         if space.rest.shape[1] <= RANKED:
             return None
-        times = mean_answer(self.first.space_answers(space))
+        times = mean_answer((self.sieve or self.first).space_answers(space))
         likely: npt.NDArray[np.bool_] = times <= np.partition(times, RANKED - 1)[RANKED - 1]
         return likely
 
@@ -73,6 +75,8 @@ class Cascade(TimingModel):
         tensors = self.first.tensors(_FIRST)
         for place, teacher in self.teachers.items():
             tensors.update(teacher.tensors(f"{place}."))
+        if self.sieve is not None:
+            tensors.update(self.sieve.tensors(_SIEVE))
         # A compile loads the file: half the bytes take half the time.
         packed = {n: t.astype(np.int16) for n, t in tensors.items() if ".weight." in n}
         return save({**tensors, **packed})
@@ -81,14 +85,17 @@ class Cascade(TimingModel):
     def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
         """As TimingModel.from_bytes."""
         tensors = Tensors(data, "cascade")
-        first = DistilledNetwork.taken(tensors, feature_set, _FIRST, packed=True)
+
+        def taken(prefix: str) -> DistilledNetwork:
+            return DistilledNetwork.taken(tensors, feature_set, prefix, packed=True)
+
+        first = taken(_FIRST)
         outputs = len(first.layers[-1].weight)
         teachers = {
-            place: DistilledNetwork.taken(tensors, feature_set, f"{place}.", packed=True)
-            for place in range(outputs)
-            if f"{place}.low" in tensors
+            place: taken(f"{place}.") for place in range(outputs) if f"{place}.low" in tensors
         }
         if any(len(teacher.layers[-1].weight) != 1 for teacher in teachers.values()):
             raise ModelError("A teacher in the cascade's file must have one output.")
+        sieve = taken(_SIEVE) if f"{_SIEVE}low" in tensors else None
         tensors.end()
-        return cls(first, teachers)
+        return cls(first, teachers, sieve)

@@ -9,6 +9,9 @@ from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
 from diode_engine.models.fitting_method import FittingMethod
 
 CALIBRATED = 20_000  # calibration rows for `quantized`
+SETTINGS = NetworkSettings(
+    hidden=(256, 128), epochs=40, learning_rate=3e-3, weight_decay=1e-3, averaging=0.999
+)
 
 
 def fit_distilled(
@@ -25,9 +28,4 @@ def fit_distilled(
     return quantized(network, train.x[::step])
 
 
-FITTING = FittingMethod(
-    NetworkSettings(
-        hidden=(256, 128), epochs=40, learning_rate=3e-3, weight_decay=1e-3, averaging=0.999
-    ),
-    fit_distilled,
-)
+FITTING = FittingMethod(SETTINGS, fit_distilled)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
-from diode_engine.models.protocol import Matrix, TimingModel
+from diode_engine.models.protocol import TimingModel
 
 
 class FitSettings(Protocol):
@@ -77,10 +77,12 @@ class SearchedSettings:
 class FittingMethod:
     """How a family is fitted: `settings` are the usual ones. Examples for a family that has a
     teacher (families.ModelFamily) have `heads`. `with_teacher` is for a family whose models keep
-    parts of their teacher: it makes the model of the fitted one, the teacher's members and typical
-    feature rows [n, F]."""
+    parts of their teacher: it makes the model of the fitted one, the teacher's members, and the
+    examples and settings of the fit."""
 
     settings: FitSettings
     fit: Fit
     searched: SearchedSettings = field(default_factory=SearchedSettings)
-    with_teacher: Callable[[Any, Sequence[TimingModel], Matrix], TimingModel] | None = None
+    with_teacher: (
+        Callable[[Any, Sequence[TimingModel], Examples, Examples, Any], TimingModel] | None
+    ) = None

@@ -178,7 +178,7 @@ class MemberFits:
             model = method.fit(*examples, of_member, told, checkpoint)
             if method.with_teacher is None:
                 return model
-            return method.with_teacher(model, teacher, examples[0].x)
+            return method.with_teacher(model, teacher, *examples, of_member)
 
         if checkpoints is None:
             return make(None)

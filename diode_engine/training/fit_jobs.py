@@ -120,7 +120,7 @@ def _fit(job: Mapping[str, Any], caller: Caller) -> None:
         model = method.fit(train, held_out, settings, told, checkpoint)
         if method.with_teacher is None:
             return model
-        return method.with_teacher(model, _teacher(job, sees), train.x)
+        return method.with_teacher(model, _teacher(job, sees), train, held_out, settings)
 
     if job["keep"] is None:
         model = make(None)

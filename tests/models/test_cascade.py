@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,24 @@ from diode_engine.core.operators import MM
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
+from diode_engine.models import fit_cascade
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.cascade import RANKED, Cascade
 from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.distilled import quantized
 from diode_engine.models.fit_cascade import with_teacher
+from diode_engine.models.fit_network import NetworkSettings
+from diode_engine.models.fitting import Examples
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
+
+TILES = [
+    Candidate.make(
+        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=32, num_stages=s, num_warps=4, GROUP_M=8
+    )
+    for m, n in itertools.product((16, 32, 64, 128), repeat=2)
+    for s in (2, 3, 4)
+]
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +90,7 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tiles = [
-        Candidate.make(
-            "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=32, num_stages=s, num_warps=4, GROUP_M=8
-        )
-        for m, n in itertools.product((16, 32, 64, 128), repeat=2)
-        for s in (2, 3, 4)
-    ]
-    offered = [*tiles, Candidate.make("aten::mm")]
+    offered = [*TILES, Candidate.make("aten::mm")]
     kernels = (kernel(MM, "aten::mm"), kernel(MM, "triton::mm"))
     coverage = Coverage(kernels, ("float16",))
     predictor = Predictor(save(tmp_path / "model", (cascade,), coverage=coverage))
@@ -94,14 +99,47 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
     every = predictor.predict_us(problem, offered)
     assert not np.isnan(every).any()
     first = cascade.first.space_answers(features.space(problem, offered, H200)).mean(axis=0)
-    likely = {*np.argsort(first, kind="stable")[:RANKED].tolist(), len(tiles)}
+    likely = {*np.argsort(first, kind="stable")[:RANKED].tolist(), len(TILES)}
     assert set(ranking.order.tolist()) == likely
     assert ranking.order.tolist() != sorted(likely, key=first.__getitem__)  # as the first would
     assert every[ranking.order].tolist() == sorted(every[list(likely)])
     few = predictor.rank(problem, offered[-RANKED:])
     assert len(few.order) == RANKED
     monkeypatch.setattr(Cascade, "likely", lambda _, space: np.zeros(space.rest.shape[1], np.bool_))
-    assert predictor.rank(problem, offered).order.tolist() == [len(tiles)]  # the library's alone
+    assert predictor.rank(problem, offered).order.tolist() == [len(TILES)]  # the library's alone
+
+
+def test_the_sieve_alone_says_what_is_ranked(x: np.ndarray, cascade: Cascade) -> None:
+    sieve = quantized(made_up(x, 7), x)
+    sieved = replace(cascade, sieve=sieve)
+    assert np.array_equal(sieved.answers(x), cascade.answers(x))
+    problem = Problem.make("mm", 512, 512, 1024, "float16")
+    space = features.space(problem, TILES, H200)
+    assert np.array_equal(sieved.space_answers(space), cascade.space_answers(space))
+    likely = sieved.likely(space)
+    assert likely is not None
+    nearest = np.argsort(sieve.space_answers(space)[0], kind="stable")[:RANKED]
+    assert set(np.flatnonzero(likely)) == set(nearest)
+    assert not np.array_equal(likely, cascade.likely(space))
+    again = Cascade.from_bytes(sieved.to_bytes())
+    assert np.array_equal(again.likely(space), likely)
+
+
+def test_a_sieve_learns_what_the_cascade_answers(
+    x: np.ndarray, cascade: Cascade, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        fit_cascade, "SIEVE", NetworkSettings(hidden=(16,), learning_rate=1e-2, averaging=0.9)
+    )
+    problem = np.repeat(np.arange(len(x) // 8 + 1), 8)[: len(x)]
+    # What the teacher answers, or was measured, takes no part.
+    examples = Examples(x, cascade.first.answers(x)[0] + 1, problem, cascade.first.answers(x))
+    settings = NetworkSettings(epochs=15)
+    found = with_teacher(cascade.first, (), examples, examples, settings).sieve
+    assert found is not None
+    cascade = replace(cascade, teachers={})
+    answers = cascade.predict(x)
+    assert np.abs(found.predict(x) - answers).mean() < answers.std() / 4
 
 
 def test_the_file_is_read_as_it_was_written(x: np.ndarray, cascade: Cascade) -> None:
@@ -126,7 +164,10 @@ def test_a_file_with_too_much_in_it_is_refused(x: np.ndarray, cascade: Cascade) 
 def test_what_has_no_form_in_whole_numbers_is_left_to_the_first_network(
     x: np.ndarray, cascade: Cascade, network: Callable[..., Network]
 ) -> None:
-    found = with_teacher(cascade.first, (cascade, made_up(x, 3), network(1, residual=False)), x)
+    examples = Examples(x, cascade.predict(x), np.repeat(np.arange(len(x) // 8 + 1), 8)[: len(x)])
+    settings = NetworkSettings(epochs=1)
+    teacher = (cascade, made_up(x, 3), network(1, residual=False))
+    found = with_teacher(cascade.first, teacher, examples, examples, settings)
     assert sorted(found.teachers) == [1]
     wanted = quantized(made_up(x, 3), x)
     assert np.array_equal(found.teachers[1].answers(x), wanted.answers(x))
