@@ -22,7 +22,9 @@ from diode_engine.models.distilled import DistilledNetwork
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 from diode_engine.models.tensors import Tensors
 
-RANKED = 16  # candidates that are ranked, besides the library's
+# Candidates that are ranked, besides the library's. On problems that a sieve has not learned, the
+# best of 16 is predicted to take 0.035 % longer than the best of all, of 20 0.018 %.
+RANKED = 20
 _FIRST, _SIEVE = "first.", "sieve."  # before the names of these networks' tensors
 
 

@@ -161,7 +161,7 @@ def test_torch_is_not_needed() -> None:
 
 def test_an_op_that_the_model_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["explain", "scaled_mm", "64", "128", "256", "--dtype", "e4m3", "--hardware"]
-    older = [*asked, "NVIDIA H200", "--model", "gemm@7"]
+    older = [*asked, "NVIDIA H200", "--model", "gemm@6"]
     assert main([*older, "--with", "scaling=row", "--with", "fast_accum=true"]) != 0
     said = capsys.readouterr().err
     assert "can say nothing about scaled_mm" in said
