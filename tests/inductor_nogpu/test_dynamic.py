@@ -105,7 +105,10 @@ def test_a_bias_with_a_stride_of_its_own(speed: float) -> None:
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         bias = torch.empty_strided((300, 1), (4, 1), dtype=torch.bfloat16, device="cuda")
-        return torch.addmm, (bias, empty(300, K), empty(K, N))
+        a, b = empty(300, K), empty(K, N)
+        torch._dynamo.mark_static(a, 1)
+        torch._dynamo.mark_static(b)
+        return torch.addmm, (bias, a, b)
 
     assert only(lower(build, dynamic=True)).is_extern == (speed > 1)
     assert diode_engine.get_stats()["fallback_error"] == 0
@@ -113,6 +116,24 @@ def test_a_bias_with_a_stride_of_its_own(speed: float) -> None:
 
 def test_a_mean_gain_is_not_enough_where_one_size_loses() -> None:
     assert only(lowered_mm(Speeds(lambda p: 1.1 if p.M < 4 else 0.5))).is_extern
+
+
+@pytest.mark.parametrize(
+    ("distance", "known"), [("a length", False), ("16 lengths", True), ("a fixed one", True)]
+)
+def test_rows_that_may_begin_anywhere_are_left_to_the_library(distance: str, known: bool) -> None:
+    """A kernel that is compiled for rows at any distance loads element by element, also where they
+    are aligned when it runs; kernels were timed with the distance as a constant."""
+    diode_engine.install_diode_choices(predictor=Speeds(lambda _: 0.5), top_k_configs=1)
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        many = (6, 16) if distance == "16 lengths" else (96,)
+        a, b = empty(8, 64, *many), empty(8, *many, 128)
+        for tensor, dim in ((a, 1),) if distance == "a fixed one" else ((a, 2), (b, 1)):
+            torch._dynamo.mark_dynamic(tensor, dim)
+        return (lambda a, b: torch.bmm(a.flatten(2), b.flatten(1, -2))), (a, b)
+
+    assert is_tile(only(lower(build)), TILE) == known
 
 
 def test_bounds_that_the_program_gives_are_used() -> None:
@@ -166,15 +187,15 @@ def test_two_dynamic_sizes_are_drawn_together() -> None:
     diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        a = empty(300, 512)
+        a = empty(300, 32, 16)  # so that the rows of a are known to be aligned
         torch._dynamo.mark_dynamic(a, 0)
         torch._dynamo.mark_dynamic(a, 1)
-        b = empty(512, N)
+        b = empty(32, 16, N)
         torch._dynamo.mark_dynamic(b, 0)
-        return torch.mm, (a, b)
+        return (lambda a, b: a.flatten(1) @ b.flatten(0, 1)), (a, b)
 
     assert is_tile(only(lower(build)), TILE)
-    large_and_small = [(m, k) for m, _, k in predictor.asked if max(m, k) > 32 * min(m, k)]
+    large_and_small = [(m, k) for m, _, k in predictor.asked if max(m, k) > 4 * min(m, k)]
     assert any(m > k for m, k in large_and_small)
     assert any(m < k for m, k in large_and_small)
     assert all(max(m, k) <= 8192 for m, _, k in predictor.asked)

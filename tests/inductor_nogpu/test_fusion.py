@@ -167,8 +167,13 @@ def test_a_product_that_is_needed_itself_saves_only_the_reading() -> None:
 
 def test_dynamic_sizes_are_fused_as_well() -> None:
     diode_engine.install_diode_choices(predictor=AtenFirst(CLOSE), top_k_configs=1)
-    done = lower(lambda: (lambda a, b: torch.relu(a @ b), (empty(M, K), empty(K, N))), dynamic=True)
-    assert takes_triton(done)
+
+    def build() -> tuple[Net, Sequence[torch.Tensor]]:
+        a = empty(M, K)
+        torch._dynamo.mark_dynamic(a, 0)
+        return lambda a, b: torch.relu(a @ b), (a, empty(K, N))
+
+    assert takes_triton(lower(build))
 
 
 def test_an_epilogue_that_costs_more_than_the_product_is_not_fused() -> None:
@@ -185,3 +190,50 @@ def test_an_epilogue_that_costs_more_than_the_product_is_not_fused() -> None:
     diode_engine.install_diode_choices(predictor=AtenFirst(99.9), top_k_configs=1)
     done = lower(lambda: (net, (empty(m, k), empty(k, n))))
     assert not takes_triton(done)
+
+
+class OneTile:
+    """The Triton kernel with this tile is the fastest by far."""
+
+    identity = "one tile"
+
+    def __init__(self, block_m: int, block_n: int, warps: int) -> None:
+        self.tile = {"BLOCK_M": block_m, "BLOCK_N": block_n, "num_warps": warps}
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+        return np.where([self.tile.items() <= c.config.items() for c in candidates], 1.0, 99.0)
+
+
+def sum_of(x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+    for each in more:
+        x = torch.sin(x) + each
+    return x
+
+
+@pytest.mark.parametrize(
+    ("tile", "shape", "operands", "dtype", "fused"),
+    [
+        ((128, 256, 8), (M, N), 3, torch.bfloat16, True),
+        ((128, 256, 8), (M, N), 4, torch.bfloat16, False),
+        ((128, 256, 8), (M, N), 1, torch.float32, True),
+        ((128, 256, 8), (M, N), 2, torch.float32, False),
+        ((128, 256, 8), (N,), 4, torch.float32, True),  # a vector is not as large as the tile
+        ((64, 64, 4), (M, N), 4, torch.float32, True),  # a quarter of the accumulators
+    ],
+)
+def test_an_epilogue_that_would_spill_registers_stays_apart(
+    tile: tuple[int, int, int],
+    shape: tuple[int, ...],
+    operands: int,
+    dtype: torch.dtype,
+    fused: bool,
+) -> None:
+    diode_engine.install_diode_choices(predictor=OneTile(*tile), top_k_configs=1)
+
+    def build() -> tuple[Net, Sequence[torch.Tensor]]:
+        more = [empty(*shape, dtype=dtype) for _ in range(operands)]
+        return lambda a, b, *more: sum_of(a @ b, *more), (empty(M, K), empty(K, N), *more)
+
+    done = lower(build)
+    assert takes_triton(done)
+    assert ("@triton_heuristics.pointwise" not in done.sources[0]) == fused

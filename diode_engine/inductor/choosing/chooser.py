@@ -22,7 +22,11 @@ from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.choosing.decider import Decider
 from diode_engine.inductor.choosing.decision import Decision, Prediction
-from diode_engine.inductor.choosing.dynamic import may_exceed_32_bits, problems_over
+from diode_engine.inductor.choosing.dynamic import (
+    aligned_when_compiled,
+    may_exceed_32_bits,
+    problems_over,
+)
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.choosing.memory import key_of
 from diode_engine.inductor.choosing.outcomes import LeftToStock, Outcomes
@@ -241,6 +245,7 @@ class Chooser:
                 "problem that Diode knows",
             )
         problems: tuple[Problem, ...] = (problem,)
+        untimed = is_broadcast(kernel_inputs, op_name)
         if dynamic:
             if options.fast and may_exceed_32_bits(kernel_inputs):
                 raise LeftToStock(
@@ -249,10 +254,10 @@ class Chooser:
                 )
             attributes = attributes_from(op_name, overrides)
             problems = problems_over(kernel_inputs, op_name, problem, attributes)
+            untimed = untimed or not aligned_when_compiled(kernel_inputs, op_name)
         epilogue = fusion.current_epilogue() if options.fusion else None
         saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
-        broadcast = is_broadcast(kernel_inputs, op_name)
-        return problem, partial(self.decider.decide, problems, saved, broadcast, options)
+        return problem, partial(self.decider.decide, problems, saved, untimed, options)
 
     def _predictions(self, decision: Decision, *, remembered: bool) -> list[Prediction]:
         return [Prediction(pick, decision, self.outcomes, remembered) for pick in decision.picks]

@@ -42,14 +42,15 @@ class Decider:
         self,
         problems: Sequence[Problem],
         saved_us: Sequence[float],
-        broadcast: bool,
+        untimed: bool,
         options: CompileOptions,
         space: OfferedSpace,
     ) -> Decision:
         """The kernels to keep for the problems, of which the first has the hints of dynamic sizes
         and the others have other values that these may take. `saved_us` is what fusing the epilogue
-        saves for each problem. `broadcast` says whether one matrix stands for a whole batch; no
-        model was trained on that. Raises LeftToStock where no kernel can be chosen."""
+        saves for each problem. `untimed` says whether no kernel was timed in this form: one matrix
+        stands for a whole batch, or Triton's code does not know how the rows are aligned. A
+        library's kernel is taken then. Raises LeftToStock where no kernel can be chosen."""
         candidates, problem = space.candidates, problems[0]
         if not len(candidates):
             return Decision(
@@ -61,7 +62,7 @@ class Decider:
             raise LeftToStock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
         confidence = ranking.confidence
         policy = Policy.of(problem, candidates, confidence)
-        if broadcast:
+        if untimed:
             policy = replace(policy, sure=False)
         if confidence is not None:
             confidence *= self._likeness

@@ -16,6 +16,7 @@ import sympy
 import torch
 from torch._inductor.virtualized import V
 
+from diode_engine.core.operand import ALIGNMENTS
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.operators.specification import Matrix
 from diode_engine.core.problem import Problem, Scalar
@@ -65,6 +66,22 @@ def problems_over(
         kernel_inputs.out_dtype(),
         hinted,
         attributes,
+    )
+
+
+def aligned_when_compiled(kernel_inputs: Any, op_name: str) -> bool:
+    """Whether Triton's code may count on each matrix's rows (or columns) to begin at multiples of
+    16 elements or at a fixed distance, as in the kernels that were timed. With a symbol in that
+    stride it loads element by element, whatever the value at run time; a library's kernel looks at
+    the value."""
+    known = V.graph.sizevars.statically_known_multiple_of
+    strides = kernel_inputs.strides_symbolic()
+    return all(
+        not step.free_symbols or known(step, max(ALIGNMENTS))
+        for given, stride in zip(OPERATORS[op_name].inputs, strides, strict=False)
+        if isinstance(given, Matrix)
+        for step in stride[-2:]
+        if isinstance(step, sympy.Expr)
     )
 
 

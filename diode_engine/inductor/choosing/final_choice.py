@@ -23,6 +23,7 @@ from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.choosing.decision import Decision, Prediction, prediction_of
 from diode_engine.inductor.choosing.outcomes import Outcomes
 from diode_engine.inductor.choosing.stats import Fallback, Selection
+from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.fusion.epilogue import charged_us
 from diode_engine.inductor.lowering import layouts
 from diode_engine.models.preference import Policy, Why, best_of_library, chosen
@@ -90,6 +91,7 @@ def _best_of(choices: list[Any]) -> list[Any]:
             order, why = [best_of_library(costs[0], policy.library)], Why.LAYOUT
         else:
             _keep_as_predicted(choices[order[0]], seen[order[0]].pick.uid)
+            registers.note(choices[order[0]], seen[order[0]].pick.candidate, decision.problem)
     if any(saved_us):
         fused = np.array([template_of(p.pick.uid).fuses_epilogue for p in seen], np.bool_)
         alone = costs - charged_us(saved_us, fused)

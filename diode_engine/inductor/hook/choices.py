@@ -27,6 +27,7 @@ from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.choosing.request import Request
+from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.hook import fast
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
@@ -151,6 +152,16 @@ class DiodeInductorChoices(InductorChoices):
         self, kind: str, below: Callable[..., list[Any]], args: Any, kwargs: Any
     ) -> list[Any]:
         return self.diode_chooser.flex.configs(kind, functools.partial(below, *args, **kwargs))
+
+    # Inductor's own is a static method, which could not ask the class below (see `over`).
+    def can_fuse_vertical(  # type: ignore[override]
+        self, scheduler: Any, node1: Any, node2: Any, shared_data_score: int
+    ) -> bool:
+        """Whether Inductor may fuse `node2` behind `node1`: not where a kernel that Diode has taken
+        would spill registers for it."""
+        return registers.may_fuse(node1, node2) and super().can_fuse_vertical(
+            scheduler, node1, node2, shared_data_score
+        )
 
     def _finalize_template_configs(
         self,
