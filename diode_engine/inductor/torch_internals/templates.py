@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspect import getgeneratorlocals, isgenerator
+from inspect import getgeneratorlocals
 from typing import Any
 
 
@@ -20,10 +20,10 @@ def parts_of_choices(offer: Any) -> tuple[Any, Any, Any] | None:
     """What all KernelTemplateChoices of a generator (of InductorChoices.get_ktc) are made with:
     extra_kwargs, layout and inputs. They are the generator's arguments, and Inductor takes long to
     make them. None where it is another kind of generator, or has ended."""
-    known = getgeneratorlocals(offer) if isgenerator(offer) else {}
     try:
-        return known["extra_kwargs"], known["layout"], known["inputs"]
-    except KeyError:
+        given = getgeneratorlocals(offer)
+        return given["extra_kwargs"], given["layout"], given["inputs"]
+    except (TypeError, KeyError):
         return None
 
 
