@@ -16,8 +16,8 @@ import flex_problems
 import torch
 from flex_problems import BACKWARD, DECODING, DENSE, DOCUMENT, WINDOW, WINDOW_LENGTH, Family
 
-from diode_engine.inductor import torch_versions
 from diode_engine.inductor.lowering.binary import Binary, binary_of
+from diode_engine.inductor.torch_internals import versions
 
 _FLEX = "torch._inductor.kernel.flex"
 Config = tuple[int, ...]  # the fields of Inductor's config of the kind, in their order
@@ -146,7 +146,7 @@ def _program(
     }  # fmt: skip
     block = family.block
     # From torch 2.13 on, in what order a gradient is written may be told.
-    orders = [None] * (4 if torch_versions.at_least("2.13") else 0)
+    orders = [None] * (4 if versions.at_least("2.13") else 0)
     around = (1, 1, *lists, *orders, block, block, graph.get_attr("mask"))
     scale = family.head**-0.5
     captured_nodes = tuple(nodes[name] for name in ("documents",) if name in nodes)
@@ -258,7 +258,7 @@ def compiled(family: Family, wanted: Sequence[Config]) -> dict[Config, Kernel | 
 
     results: dict[Config, Kernel | str] = dict.fromkeys(wanted, "Inductor declines it")
     # Triton's own launcher keeps what was compiled; Inductor's in C++ does not.
-    off = dict.fromkeys(torch_versions.static_launchers(inductor), False)
+    off = dict.fromkeys(versions.static_launchers(inductor), False)
     try:
         with inductor.patch(off), choices_of(family, wanted) as choices:
             for config, choice in choices.items():

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from diode_engine.collect.launch import Place
+from diode_engine.inductor.torch_internals.device import wait_on_device
 
 # How many launches a group has, and how many groups may be enqueued before the device is done with
 # them. A launch is three commands, or four with a flush, and the driver's queue has room for about
@@ -96,7 +97,7 @@ class LaunchQueue:
             began = _now_us()
             group.wait_us = max(0.0, margin * self._host_us * len(some) - _left_us(ahead))
             if group.wait_us:
-                torch.cuda._sleep(int(group.wait_us * self._clock_mhz))
+                wait_on_device(int(group.wait_us * self._clock_mhz))
             group.begun.record(stream)
             for launch, (begin, end) in zip(some, group.around, strict=False):
                 if flush is not None:

@@ -63,7 +63,8 @@ def wgmma_operands(problem: Problem) -> bool:
 def uses_wgmma(typed: Any, block_m: Any, warps: Any) -> Array:
     """bool, whether Triton compiles tl.dot to wgmma: `typed` is wgmma_type's answer, the tile
     has 64 rows or more and the warps make whole warpgroups."""
-    used: Array = np.logical_and(typed, (block_m >= 64) & (np.fmod(warps, _WARPGROUP) == 0))
+    groups = warps / _WARPGROUP
+    used: Array = np.logical_and(typed, (block_m >= 64) & (groups == np.floor(groups)))
     return used
 
 
@@ -94,8 +95,8 @@ def tile_shared_bytes(
     from shared memory, all but one where registers hold the current one. TMA kernels buffer all
     stages, and one more for 4-byte types, whose tiles wgmma may need transposed.
     """
-    buffered = np.where(wgmma, stages, np.maximum(stages - 1, 1))
-    buffered = np.where(tma, stages + (wgmma & (np.asarray(itemsize) == 4)), buffered)
+    buffered = np.where(wgmma | tma, stages, np.maximum(stages - 1, 1))
+    buffered = buffered + (tma & wgmma & (np.asarray(itemsize) == 4))
     need: Array = itemsize * (block_m + block_n) * block_k * buffered
     return need
 

@@ -56,7 +56,7 @@ def _measured(problem: Problem, device: torch.device, timer: Timer) -> Mapping[s
     with kernels.tf32(problem.allow_tf32):
         reference = function(*inputs)
         eager = timer.time(lambda: function(*inputs))
-        torch._dynamo.reset()
+        torch.compiler.reset()
         compiled = torch.compile(lambda *tensors: function(*tensors), mode=MODE, dynamic=False)
         before = diode_engine.get_stats()["model_selections"]
         torch.cuda.synchronize()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ class Device(NamedTuple):
     clock_mhz: np.float32
 
     @classmethod
+    @lru_cache(maxsize=16)
     def of(cls, hardware: Hardware) -> Device:
         bandwidth = np.float32(max(hardware.memory_gb_s * 1e3, 1.0))
         return cls(

@@ -49,18 +49,16 @@ def occupancy(
     p: ProblemFacts, c: Knobs, t: Tiles, loads: Loads, device: Device, rows: Rows
 ) -> Occupancy:
     """Computes the occupancy, and writes the columns that it gives."""
-    threads = 32 * c.warps
+    threads, tma = 32 * c.warps, c.tma > 0
     wgmma = uses_wgmma(p.typed, t.block_m, c.warps)
-    shared = tile_shared_bytes(
-        p.itemsize, t.block_m, t.block_n, c.block_k, c.stages, wgmma, c.tma > 0
-    )
+    shared = tile_shared_bytes(p.itemsize, t.block_m, t.block_n, c.block_k, c.stages, wgmma, tma)
     accumulator = accumulator_registers(t.block_m, t.block_n, c.warps)
     # mma.sync reads a slice of 16 (8 in TF32) of K from registers, 32 bytes of each row.
     operands = np.where(wgmma, _ZERO, (t.block_m + t.block_n) * np.float32(8) / threads)
     staged = c.stages > 1
     waiting = _waiting(loads.loads_a, loads.moves_a, loads.copied_a & staged)
     waiting += _waiting(loads.loads_b, loads.moves_b, loads.copied_b & staged)
-    waiting = np.where(c.tma > 0, _ZERO, waiting)
+    waiting = np.where(tma, _ZERO, waiting)
     registers = (
         np.float32(_REGISTERS_ACCUMULATOR) * accumulator
         + operands + waiting + np.float32(_OTHER_REGISTERS)

@@ -42,12 +42,11 @@ def roofline(
     moves += loads.moves_b * np.where(loads.copied_b, _ONE, np.float32(2))
     issue = steps * moves * c.warps / device.clock_mhz
     dram = _dram(p, c, t, o, device)
-    partial = np.where(loads.split, 2 * 4 * c.k_split * p.B * p.M * p.N, _ZERO)
-    extra = (
-        partial / device.bandwidth
-        + np.float32(_LAUNCH_US) * (_ONE + loads.split)
-        + (o.spilled * o.threads * 8 * t.tiles * t.iterations / device.l2_bandwidth)
-    )
+    extra = np.float32(_LAUNCH_US) * (_ONE + loads.split)
+    if loads.split.any():  # the parts' sums are written, and added up by another kernel
+        partial = np.where(loads.split, 2 * 4 * c.k_split * p.B * p.M * p.N, _ZERO)
+        extra = partial / device.bandwidth + extra
+    extra = extra + o.spilled * o.threads * 8 * t.tiles * t.iterations / device.l2_bandwidth
     work = np.maximum(np.maximum(np.maximum(compute, dram), np.maximum(l2, latency)), issue)
     base = np.minimum(work + extra, _HUGE)
 
@@ -77,16 +76,23 @@ def _compute(
 
 def _dram(p: ProblemFacts, c: Knobs, t: Tiles, o: Occupancy, device: Device) -> Array:
     """[n] the time to read the operands from DRAM: once each, or again for each wave that L2 cannot
-    serve. A wave covers group_m rows of tiles and as many columns as are left for it."""
+    serve."""
+    in_l2 = p.operand_bytes <= device.l2_bytes
+    operands = p.operand_bytes
+    if not in_l2.all():
+        operands = np.where(in_l2, operands, np.maximum(_reloaded(p, c, t, o, device), operands))
+    moved = np.minimum(p.unique_bytes - p.operand_bytes + operands, _HUGE)
+    time: Array = moved / device.bandwidth
+    return time
+
+
+def _reloaded(p: ProblemFacts, c: Knobs, t: Tiles, o: Occupancy, device: Device) -> Array:
+    """[n] the bytes of operands that all waves read. A wave covers group_m rows of tiles and as
+    many columns as are left for it."""
     together = np.minimum(device.sms * o.blocks, t.tiles_mn)
     rows_together = np.minimum(c.group_m, t.tiles_m)
     columns_together = np.minimum(np.ceil(together / rows_together), t.tiles_n)
     rows_together = np.maximum(rows_together, np.ceil(together / columns_together))
     wave_bytes = (rows_together * t.block_m + columns_together * t.block_n) * p.K * p.itemsize
-    reloaded = np.ceil(t.tiles_mn / together) * wave_bytes * p.busy
-    operands = np.where(
-        p.operand_bytes <= device.l2_bytes, p.operand_bytes, np.maximum(reloaded, p.operand_bytes)
-    )
-    moved = np.minimum(p.unique_bytes - p.operand_bytes + operands, _HUGE)
-    time: Array = moved / device.bandwidth
-    return time
+    reloaded: Array = np.ceil(t.tiles_mn / together) * wave_bytes * p.busy
+    return reloaded

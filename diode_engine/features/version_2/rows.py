@@ -43,4 +43,5 @@ class Rows:
     def take_logs(self) -> None:
         """Replaces the values of LOG2 by their binary logarithms; call it last."""
         logs = self._out[: len(LOG2)]
-        np.log2(np.minimum(logs, np.float32(HUGE)), out=logs)
+        np.minimum(logs, np.float32(HUGE), out=logs)
+        np.log2(logs, out=logs)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from diode_engine.inductor.torch_internals import choices_slot
+
 if TYPE_CHECKING:
     from diode_engine.inductor.choosing.chooser import Chooser
 
@@ -15,7 +17,4 @@ def chooser_of(choices: Any) -> Chooser | None:
 
 def current_chooser() -> Chooser | None:
     """The chooser of this thread's choices; None where they are not Diode's."""
-    from torch._inductor.virtualized import V  # torch is not needed to ask for `chooser_of`
-
-    # `V.choices` is a proxy. The choices behind it are the object that a method is bound to.
-    return chooser_of(getattr(getattr(V.choices, "get_ktc", None), "__self__", None))
+    return chooser_of(choices_slot.present())

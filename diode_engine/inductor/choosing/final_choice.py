@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch._inductor.select_algorithm import TritonTemplateCaller
 from torch.utils._ordered_set import OrderedSet
 
 from diode_engine.core.problem import Problem
@@ -31,16 +32,16 @@ from diode_engine.models.preference import Policy, Why, best_of_library, chosen
 log = logging.getLogger(__name__)
 
 
-def _keep_as_predicted(template: Any, uid: str) -> None:
+def _keep_as_predicted(choice: Any, uid: str) -> None:
     """Keeps Inductor from fusing pointwise ops before a product into a template that is the only
     choice. It would fuse them into the template's loads without timing that, and a kernel that
     converts or computes what it loads can take five times as long. (With several choices it times
     both forms.)"""
     known = template_of(uid)
-    if known.fuses_prologue and hasattr(template, "allowed_prologue_inps"):
-        template.allowed_prologue_inps = OrderedSet()
+    if known.fuses_prologue and isinstance(choice, TritonTemplateCaller):
+        choice.allowed_prologue_inps = OrderedSet()
     if known.tma:
-        layouts.freeze(template.input_nodes)
+        layouts.freeze(choice.input_nodes)
 
 
 def final_choice(choices: list[Any]) -> list[Any]:

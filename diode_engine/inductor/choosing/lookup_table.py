@@ -84,5 +84,5 @@ def _best(
 
 def _entry(choice: Any) -> LookupEntry:
     entry = {"template_id": choice.template.uid, **choice.params.to_kwargs()}
-    source = getattr(choice.template, "src_hash", None)
+    source = choice.template.src_hash
     return entry if source is None else {**entry, "template_hash": source}

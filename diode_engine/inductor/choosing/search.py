@@ -15,7 +15,7 @@ from torch._inductor.kernel import bmm, mm
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
 from diode_engine.inductor.listening import feedback
-from diode_engine.inductor.torch_versions import part
+from diode_engine.inductor.torch_internals.versions import part
 
 # Of torch._inductor.config.test_configs: each narrows, forces or distorts what is chosen, if it is
 # set.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from inspect import isgenerator
 from typing import Any
 
 from torch._inductor.kernel_template_choice import KernelTemplateChoice
@@ -12,7 +11,8 @@ from torch._inductor.kernel_template_choice import KernelTemplateChoice
 from diode_engine.inductor.choosing.decision import ANNOTATION, Pick, Prediction
 from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.lowering import layouts
-from diode_engine.inductor.torch_versions import template_heuristic
+from diode_engine.inductor.torch_internals.templates import parts_of_choices
+from diode_engine.inductor.torch_internals.versions import template_heuristic
 
 
 def made(predictions: Sequence[Prediction], request: Request) -> list[Any]:
@@ -39,16 +39,14 @@ def annotated(choices: list[Any], predictions: Sequence[Prediction]) -> list[Any
 def _rebuilt(pick: Pick, template: Any, request: Request) -> Any:
     """The KernelTemplateChoice that the template's generator (of InductorChoices.get_ktc) would
     yield for the pick, without the ones that it would yield before. Parts that take Inductor long
-    to make are reused: those of a listed choice, or those in the variables of the generator."""
+    to make are reused: those of a listed choice, or those that the generator was given."""
     op_name, kernel_inputs, offer = request.op_name, request.kernel_inputs, request.offers[pick.uid]
     if isinstance(offer, list) and offer:
         return KernelTemplateChoice(
             template, pick.params, offer[0].extra_kwargs, offer[0].layout, offer[0].inputs
         )
-    given = offer.gi_frame.f_locals if isgenerator(offer) and offer.gi_frame else {}
-    try:
-        made_with = given["extra_kwargs"], given["layout"], given["inputs"]
-    except KeyError:
+    made_with = parts_of_choices(offer)
+    if made_with is None:
         heuristic = template_heuristic(template.uid, kernel_inputs.device_type, op_name)
         made_with = (
             heuristic.get_extra_kwargs(kernel_inputs, op_name),

@@ -42,7 +42,7 @@ from torch._inductor.virtualized import V
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.torch_versions import fuses_behind_split_dimensions
+from diode_engine.inductor.torch_internals.versions import fuses_behind_split_dimensions
 
 aten = torch.ops.aten
 
@@ -110,7 +110,7 @@ def charged_us(saved_us: Sequence[float], fused: npt.NDArray[np.bool_]) -> npt.N
 
 def current_epilogue() -> Epilogue | None:
     """The epilogue of the product that Inductor is lowering now; None where it has none."""
-    node = getattr(V.graph, "current_node", None)
+    node = V.graph.current_node
     if node is None or node.target not in _PRODUCTS:
         return None
     return epilogue_of(node)

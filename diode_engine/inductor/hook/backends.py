@@ -8,23 +8,23 @@ import functools
 import sys
 from typing import Any
 
-from diode_engine.inductor.torch_versions import part
+from diode_engine.inductor.torch_internals.versions import part
+from diode_engine.inductor.torch_internals.wrapped_functions import USES_BACKEND
 
 TOKEN = "DIODE"
 _STANDS_FOR = ("ATEN", "TRITON")
-_FUNCTION = "_use_autotune_backend"
 
 
 def in_use(backend: str) -> bool:
     """Whether Inductor uses kernels of this backend in the present compile."""
     utils: Any = sys.modules["torch._inductor.utils"]
-    return bool(getattr(utils, _FUNCTION)(backend))
+    return bool(getattr(utils, USES_BACKEND)(backend))
 
 
 def attach() -> None:
     """Makes Inductor understand the name, once; after torch._inductor.utils was imported."""
     utils: Any = sys.modules["torch._inductor.utils"]
-    original = part(utils, _FUNCTION)
+    original = part(utils, USES_BACKEND)
     if original is None or hasattr(original, "_diode"):
         return
 
@@ -35,5 +35,5 @@ def attach() -> None:
     use._diode = True  # type: ignore[attr-defined]
     # Also in modules that have imported the function by its name before.
     for name, module in list(sys.modules.items()):
-        if name.startswith("torch._inductor") and vars(module).get(_FUNCTION) is original:
-            setattr(module, _FUNCTION, use)
+        if name.startswith("torch._inductor") and vars(module).get(USES_BACKEND) is original:
+            setattr(module, USES_BACKEND, use)

@@ -32,7 +32,8 @@ from diode_engine.inductor.hook import fast
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
-from diode_engine.inductor.torch_versions import hook_of, uuid_of
+from diode_engine.inductor.torch_internals.versions import uuid_of
+from diode_engine.inductor.torch_internals.wrapped_functions import hook_of
 from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
 
 log = logging.getLogger(__name__)
@@ -172,13 +173,16 @@ class DiodeInductorChoices(InductorChoices):
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
         if _below.get():
-            return super()._finalize_template_configs(
+            rendered: list[Any] = hook_of(super())(
                 template_choices, kernel_inputs, templates, op_name, kwarg_overrides
             )
+            return rendered
         start = time.perf_counter()
         chooser, stats = self.diode_chooser, self.diode_chooser.outcomes.stats
-        usable = {uid: offers for uid, offers in template_choices.items() if is_usable(uid)}
-        considered = [each for each in templates if is_usable(each.uid)]
+        usable, considered = template_choices, templates
+        if not all(map(is_usable, template_choices)):
+            usable = {uid: offers for uid, offers in template_choices.items() if is_usable(uid)}
+            considered = [each for each in templates if is_usable(each.uid)]
         request = Request(op_name, kernel_inputs, considered, kwarg_overrides, usable)
         rebuild = type(self) is DiodeInductorChoices and _is_stock()
         if rebuild and (known := chooser.again(request)) is not None:
@@ -186,8 +190,8 @@ class DiodeInductorChoices(InductorChoices):
             preprocessing.add(final_choice)
             stats.called(time.perf_counter() - start)
             return known
-        stock = functools.partial(
-            super()._finalize_template_configs,
+        stock: Callable[..., list[Any]] = functools.partial(
+            hook_of(super()),
             kernel_inputs=kernel_inputs,
             templates=templates,
             op_name=op_name,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diode_engine.inductor import torch_versions
+from diode_engine.inductor.torch_internals import config_entries
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +70,12 @@ def register(state: Callable[[], str]) -> None:
     """Adds the keys, once. The value of `diode_state` is what `state` returns whenever it is read,
     in every thread. The options' defaults are those of the present environment."""
     config = _config()
-    if torch_versions.has_config_key(config, KEY):
+    if config_entries.has_config_key(config, KEY):
         return
-    torch_versions.add_config_property(config, KEY, state)
+    config_entries.add_config_property(config, KEY, state)
     for option in OPTIONS:
         default = _from_environment(option, os.environ)
-        torch_versions.add_config_key(config, option.name, default)
+        config_entries.add_config_key(config, option.name, default)
     invalidate()
 
 
@@ -95,7 +95,7 @@ def _from_environment(option: Option, environment: Mapping[str, str]) -> Value:
 
 def invalidate() -> None:
     """Makes every thread read the state again: torch keeps copies and hashes of its config."""
-    torch_versions.forget_config_copies(_config())
+    config_entries.forget_config_copies(_config())
 
 
 def _config() -> Any:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._inductor import config, lowering
+from torch._inductor import config, ir, lowering
 
 from diode_engine.core.operators import OPERATORS, Operator
 from diode_engine.inductor.choosing.current import current_chooser
@@ -87,7 +87,7 @@ def _chooses(args: tuple[Any, ...]) -> Chooser | None:
         return None
     if config.max_autotune or config.max_autotune_gemm:
         return None
-    device = args[0].get_device() if args and hasattr(args[0], "get_device") else None
+    device = args[0].get_device() if args and isinstance(args[0], ir.IRNode) else None
     if device is None or device.type != "cuda" or not backends.in_use("TRITON"):
         return None
     return current_chooser()

@@ -29,10 +29,9 @@ from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.choosing.outcomes import LeftToStock
 from diode_engine.inductor.hook import fast
 from diode_engine.inductor.lowering import grouped, layouts, preprocessing
+from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_GROUPS
 
-_COMMON, _CUT, _SELECT = (
-    "_tuned_grouped_mm_common", "early_config_prune", "autotune_select_algorithm",
-)  # fmt: skip
+_CUT, _SELECT = "early_config_prune", "autotune_select_algorithm"
 _replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by name: ours, theirs
 
 
@@ -99,7 +98,9 @@ _lowered: ContextVar[_Product | None] = ContextVar("diode_grouped_product", defa
 
 def attach() -> None:
     """Wraps the functions, once."""
-    for name, ours in ((_COMMON, _before_lowering), (_CUT, _behind_cut), (_SELECT, _before_select)):
+    for name, ours in (
+        (LOWERS_GROUPS, _before_lowering), (_CUT, _behind_cut), (_SELECT, _before_select),
+    ):  # fmt: skip
         if name not in _replaced:
             theirs = getattr(mm_grouped, name)
             _replaced[name] = ours(theirs), theirs
@@ -177,7 +178,7 @@ def _before_select(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _said(choice: Any) -> dict[str, str]:
     """The parameters of a rendered choice, from its description."""
-    parts = str(getattr(choice, "description", "")).split(", ")
+    parts = choice.description.split(", ")
     return dict(part.split("=", 1) for part in parts if "=" in part)
 
 

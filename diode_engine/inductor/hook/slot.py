@@ -23,12 +23,13 @@ from diode_engine.errors import DiodeError
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.current import chooser_of
 from diode_engine.inductor.choosing.stats import Stats
-from diode_engine.inductor.hook import backends, config_keys, parts, virtualized
+from diode_engine.inductor.hook import backends, config_keys, parts
 from diode_engine.inductor.hook.compiled import forget_compiled
 from diode_engine.inductor.hook.create import choices_by
 from diode_engine.inductor.hook.state import State
-from diode_engine.inductor.hook.virtualized import Occupant
 from diode_engine.inductor.on_import import when_imported
+from diode_engine.inductor.torch_internals import choices_slot
+from diode_engine.inductor.torch_internals.choices_slot import Occupant
 
 if TYPE_CHECKING:
     from diode_engine.inductor.hook.choices import DiodeInductorChoices
@@ -71,8 +72,8 @@ def arrange() -> None:
         _settle_as(None, "DIODE_DISABLE is set")
         return
     _here.reason = _NOT_YET
-    late = virtualized.MODULE in sys.modules
-    when_imported(virtualized.MODULE, _attach)
+    late = choices_slot.MODULE in sys.modules
+    when_imported(choices_slot.MODULE, _attach)
     if late:
         forget_compiled()
 
@@ -141,10 +142,10 @@ def take_out() -> None:
             return
         parts.detach()
         _here.attached = False
-        now = virtualized.occupant()
+        now = choices_slot.occupant()
         if now.default is _default:  # else somebody has taken the slot since, on top of Diode
             _move_foreign(now.key, _here.below.key)
-            virtualized.occupy(_here.below)
+            choices_slot.occupy(_here.below)
             _here.below = None
     forget_compiled()
 
@@ -179,12 +180,12 @@ def _attach() -> None:
 
 
 def _take_slot() -> None:
-    now = virtualized.occupant()
+    now = choices_slot.occupant()
     if now.default is not _default:
         _here.below = now
     assert _here.below is not None
     _here.changes += 1
-    virtualized.occupy(Occupant(_default, f"{_here.below.key}_diode{_here.changes}"))
+    choices_slot.occupy(Occupant(_default, f"{_here.below.key}_diode{_here.changes}"))
     # The last module that a compile imports: then everything that the parts change is imported.
     when_imported("torch._inductor.compile_fx", _attach_parts)
 
@@ -210,15 +211,15 @@ def _default() -> Any:
     with _here.lock:
         below = _here.below
         if below is None:  # uninstalled by another thread since this one found it in the slot
-            return virtualized.occupant().default()
-        choices = virtualized.of_thread(below.key)
+            return choices_slot.occupant().default()
+        choices = choices_slot.of_thread(below.key)
         if choices is None:
             choices = below.default()
-            virtualized.set_of_thread(below.key, choices)
+            choices_slot.set_of_thread(below.key, choices)
         _settle()
         if _here.choices is not None:
             choices = _over(_here.choices, choices)
-        virtualized.set_of_thread(virtualized.occupant().key, choices)
+        choices_slot.set_of_thread(choices_slot.occupant().key, choices)
         return choices
 
 
@@ -300,6 +301,6 @@ def _settle_as(choices: DiodeInductorChoices | None, reason: str) -> None:
 def _move_foreign(ours: str, theirs: str) -> None:
     """Moves this thread's choices from Diode's key to the other one, if they are not Diode's:
     somebody has set them while Diode was in the slot."""
-    choices = virtualized.of_thread(ours)
+    choices = choices_slot.of_thread(ours)
     if choices is not None and chooser_of(choices) is None:
-        virtualized.set_of_thread(theirs, choices)
+        choices_slot.set_of_thread(theirs, choices)

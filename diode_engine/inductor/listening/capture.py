@@ -25,7 +25,8 @@ from typing import Any
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.on_import import when_imported
-from diode_engine.inductor.torch_versions import HOOK, hook_of, part
+from diode_engine.inductor.torch_internals.versions import part
+from diode_engine.inductor.torch_internals.wrapped_functions import HOOK, LOWERS_GROUPS, hook_of
 
 FOLDER = "DIODE_CAPTURE"  # the environment variable that names the folder
 
@@ -80,7 +81,7 @@ def _attach_grouped(note: Any) -> None:
     """Wraps two functions for products of groups, whose choices Inductor makes without asking: the
     one that lowers such a product, and the one that cuts the list of its configs."""
     module: Any = sys.modules["torch._inductor.kernel.mm_grouped"]
-    lower = part(module, "_tuned_grouped_mm_common")
+    lower = part(module, LOWERS_GROUPS)
     cut = part(module, "early_config_prune")
     if lower is None or cut is None:
         return
@@ -100,7 +101,8 @@ def _attach_grouped(note: Any) -> None:
         # The library's kernel is in the list already; the others need not be rendered.
         return [] if use_aten_gemm_kernels() else cut(*args, **kwargs)
 
-    module._tuned_grouped_mm_common, module.early_config_prune = lowered, kept
+    setattr(module, LOWERS_GROUPS, lowered)
+    module.early_config_prune = kept
 
 
 def _record_grouped(note: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 
 import sympy
 import torch
+from torch._inductor.kernel_inputs import MMKernelInputs
 
 from diode_engine.core.operators import OPERATORS, Operator
 from diode_engine.core.operators.specification import Matrix, TensorShape, dense
 from diode_engine.core.problem import Bias, Candidate, DType, Operand, Problem, Scalar
 from diode_engine.core.templates import template_of
 from diode_engine.errors import RecordError
-from diode_engine.inductor.torch_versions import at_least
+from diode_engine.inductor.torch_internals.versions import at_least
 
 
 @cache
@@ -45,7 +46,7 @@ def problem_of(
     """The problem for which Inductor asks under `op_name`; dynamic shapes count by their hints.
     `overrides` are the kwargs that it sets, by template. None where Diode has no such problem:
     another op or dtype, or an operand whose strides are both larger than one."""
-    if op_name not in OPERATORS or not hasattr(kernel_inputs, "mnk_hinted"):
+    if op_name not in OPERATORS or not isinstance(kernel_inputs, MMKernelInputs):
         return None
     return problem_from(
         OPERATORS[op_name],
@@ -121,14 +122,14 @@ def problem_from(
     }
     matrices = [given[matrix.name] for matrix in op.matrices]
     dtype, out = matrices[0].dtype, dtype_of(out_dtype)
-    own_types = {attribute.name.removesuffix("_dtype") for attribute in op.attributes}
+    attributes_of_op = {attribute.name for attribute in op.attributes}
     if (
         dtype is None
         or out is None
         or any(
             given[matrix.name].dtype is not dtype
             for matrix in op.matrices
-            if matrix.name not in own_types
+            if f"{matrix.name}_dtype" not in attributes_of_op
         )
     ):
         return None

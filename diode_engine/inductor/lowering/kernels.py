@@ -36,6 +36,7 @@ from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.inductor.lowering import grouped
 from diode_engine.inductor.lowering.candidates import candidate_of, is_usable, tf32_allowed
 from diode_engine.inductor.lowering.space import search_space
+from diode_engine.inductor.torch_internals.templates import compiled_subgraph
 
 
 def autotuning_options(*, optional: bool | None = None) -> dict[str, Any]:
@@ -258,5 +259,5 @@ def launchable(
             run: Callable[[], Any] = caller.bmreq.make_run_fn(*operands, out=out)
             return run
     # a subgraph (LaunchMethod.MODULE), such as decompose_k's batched product and sum
-    module = caller._compile_for_benchmarking()
+    module = compiled_subgraph(caller)
     return lambda: module.call([*operands])[0]

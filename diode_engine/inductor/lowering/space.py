@@ -29,7 +29,8 @@ from torch._inductor.utils import get_k_splits
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.lowering.candidates import candidate_from, candidate_of
-from diode_engine.inductor.torch_versions import part, template_heuristic
+from diode_engine.inductor.torch_internals.templates import exhaustive_configs
+from diode_engine.inductor.torch_internals.versions import part, template_heuristic
 
 _TILE = ("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m")
 _MIN_TILE = 16
@@ -164,10 +165,7 @@ class _Configs:
     @classmethod
     def read(cls, uid: str, heuristic: Any) -> _Configs | None:
         """The configs of this heuristic; None where they have another form."""
-        try:
-            configs = heuristic._filter_configs(heuristic.exhaustive_configs)
-        except AttributeError:
-            return None
+        configs = exhaustive_configs(heuristic)
         known = {*_TILE, "hint_override"}
         if not configs or any(
             {f.name for f in fields(t)} != known for t in set(map(type, configs))

@@ -34,11 +34,11 @@ from diode_engine.inductor.fusion.epilogue import LAUNCH_US
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.lowering.space import Spaces
-from diode_engine.inductor.torch_versions import part
+from diode_engine.inductor.torch_internals.versions import part
+from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
 from diode_engine.models.preference import margin
 
 _MODULE = "torch._inductor.fx_passes.pad_mm"
-_FUNCTION = "_should_pad"
 
 _replaced: list[tuple[Callable[..., bool], Callable[..., bool]]] = []  # ours, theirs
 
@@ -46,7 +46,7 @@ _replaced: list[tuple[Callable[..., bool], Callable[..., bool]]] = []  # ours, t
 def attach() -> None:
     """Wraps Inductor's benchmark, once."""
     module = importlib.import_module(_MODULE)
-    original = part(module, _FUNCTION)
+    original = part(module, SHOULD_PAD)
     if original is None or _replaced:
         return
 
@@ -56,14 +56,14 @@ def attach() -> None:
         return bool(original(match, mat1, mat2, op, bias)) if answer is None else answer
 
     _replaced.append((should_pad, original))
-    setattr(module, _FUNCTION, should_pad)
+    setattr(module, SHOULD_PAD, should_pad)
 
 
 def detach() -> None:
     """Restores what was there, unless somebody has replaced it since."""
     for ours, original in _replaced:
-        if getattr(sys.modules[_MODULE], _FUNCTION) is ours:
-            setattr(sys.modules[_MODULE], _FUNCTION, original)
+        if getattr(sys.modules[_MODULE], SHOULD_PAD) is ours:
+            setattr(sys.modules[_MODULE], SHOULD_PAD, original)
     _replaced.clear()
 
 

@@ -11,6 +11,7 @@ import torch._dynamo.device_interface as device_interface
 
 from diode_engine.core.hardware import H200, Hardware, detect
 from diode_engine.errors import IntegrationError
+from diode_engine.inductor.torch_internals import device as torch_device
 from diode_engine.inductor.without_gpu.avoid_device import avoid_the_device
 
 _BUS_BITS = 6144  # any width: the memory clock is computed so that the bandwidth is right
@@ -92,25 +93,16 @@ def _replace_torch_cuda(properties: SimpleNamespace) -> None:
         "get_device_name": properties.name,
         "synchronize": None,
         "set_device": None,
-        "_lazy_init": None,
         "is_bf16_supported": True,
         "set_rng_state": None,
-        "_exchange_device": 0,
-        "_maybe_exchange_device": 0,
         "is_current_stream_capturing": False,
     }.items():
         setattr(torch.cuda, name, _answer(value))
+    for module, functions in torch_device.device_functions():
+        for name, value in functions.items():
+            setattr(module, name, _answer(value))
     torch.cuda.get_rng_state = lambda *_, **__: torch.zeros(16, dtype=torch.uint8)
     torch.accelerator.is_available = _answer(False)
-    for name, value in {
-        "_cuda_getDevice": 0,
-        "_cuda_exchangeDevice": 0,
-        "_cuda_maybeExchangeDevice": 0,
-        "_cuda_setDevice": None,
-        "_cuda_getDeviceCount": 1,
-        "_cuda_getCurrentRawStream": 0,
-    }.items():
-        setattr(torch._C, name, _answer(value))
     if torch.version.cuda is None:
         torch.version.cuda = "13.0"
 
@@ -138,14 +130,13 @@ def _replace_device_interface(properties: SimpleNamespace) -> None:
         setattr(cuda.Worker, name, staticmethod(_answer(value)))
     for device in ("cuda", "cuda:0"):
         device_interface.register_interface_for_device(device, cuda)
-    device_interface._device_initialized = True
+    torch_device.keep_device_interfaces()
 
 
 def _replace_triton_driver(hardware: Hardware) -> None:
     """A Triton driver that knows its target and can launch nothing."""
     from triton.backends.compiler import GPUTarget
     from triton.backends.nvidia.driver import CudaDriver
-    from triton.runtime.driver import driver
 
     major, minor = (int(part) for part in hardware.arch.split("."))
 
@@ -174,6 +165,4 @@ def _replace_triton_driver(hardware: Hardware) -> None:
         def is_active(cls) -> bool:
             return True
 
-    pretended = TargetOnlyDriver()
-    driver.set_active(pretended)
-    driver._default = pretended
+    torch_device.set_triton_driver(TargetOnlyDriver())

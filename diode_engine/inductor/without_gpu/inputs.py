@@ -10,15 +10,15 @@ from torch._guards import TracingContext
 from torch._inductor import compile_fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from diode_engine.inductor import torch_versions
 from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.torch_internals import versions
 
 
 @contextlib.contextmanager
 def inputs_of_one_mode() -> Iterator[None]:
     """For torch 2.10, whose Inductor requires inputs of the mode with which Dynamo has traced.
     Later versions convert them."""
-    if torch_versions.converts_inputs_without_data():
+    if versions.converts_inputs_without_data():
         yield
         return
     compile_graph = compile_fx.compile_fx
@@ -34,7 +34,7 @@ def of_one_mode(inputs: Sequence[Any]) -> Sequence[Any]:
     """The inputs of a backend of torch.compile: with torch 2.10 converted to the mode with which
     Dynamo has traced, if it is tracing."""
     context = TracingContext.try_get()
-    if torch_versions.converts_inputs_without_data() or context is None:
+    if versions.converts_inputs_without_data() or context is None:
         return inputs
     return [_converted(each, context) for each in inputs]
 

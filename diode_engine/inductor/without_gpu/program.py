@@ -57,7 +57,7 @@ def lower(
     There is no backward: autograd itself asks for a device on a torch that was built without.
     """
     with lowering(options, benchmark) as lowered:
-        torch._dynamo.reset()
+        torch.compiler.reset()
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             function, args = build()
             with contextlib.suppress(_DataNeeded):
@@ -126,7 +126,7 @@ class _Module:
 def _codegen_only(lowered: Lowered) -> Iterator[None]:
     def compile_to_module(graph: Any) -> _Module:
         source, _ = graph.codegen()
-        lowered.sources.append(getattr(source, "value", source))
+        lowered.sources.append(source.value)
         return _Module()
 
     with replaced(GraphLowering, "compile_to_module", compile_to_module):

@@ -1,6 +1,5 @@
-"""The slot in Inductor that has its choices: its default, and the copy of each thread. It is a
-private part of torch._inductor.virtualized. A thread without a copy under the slot's key asks the
-default for one."""
+"""The slot in torch._inductor.virtualized that has Inductor's choices: its default, and the copy of
+each thread. A thread without a copy under the slot's key asks the default for one."""
 
 from __future__ import annotations
 
@@ -41,6 +40,14 @@ def of_thread(key: str) -> Any:
 def set_of_thread(key: str, choices: Any) -> None:
     """Sets this thread's choices."""
     setattr(sys.modules[MODULE].threadlocal, key, choices)
+
+
+def present() -> Any:
+    """The choices that this thread uses now."""
+    from torch._inductor.virtualized import V
+
+    # `V.choices` is a proxy. The choices behind it are the object that a method is bound to.
+    return getattr(getattr(V.choices, "get_ktc", None), "__self__", None)
 
 
 def _slot() -> Any:

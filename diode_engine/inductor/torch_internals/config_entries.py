@@ -1,0 +1,63 @@
+"""Keys that are added to torch's config modules."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+
+def has_config_key(config: Any, name: str) -> bool:
+    """Whether one of torch's config modules has a key of this name; it is not read."""
+    return name in config._config
+
+
+def add_config_key(config: Any, name: str, default: Any) -> None:
+    """Adds a key to one of torch's config modules."""
+    kind = _config_module()._ConfigEntry
+    _add_entry(config, name, kind, default)
+
+
+def add_config_property(config: Any, name: str, value: Callable[[], str]) -> None:
+    """Adds a read-only key: in every thread its value is what `value` returns at the time. (From
+    torch 2.13 on a value that is set in a config module is visible in one thread only.)"""
+
+    class ReadOnlyEntry(_config_module()._ConfigEntry):  # type: ignore[misc]
+        @property
+        def default(self) -> str:
+            return value()
+
+        @default.setter
+        def default(self, _: Any) -> None:
+            """Ignores what the constructor sets."""
+
+        # torch prefers this to a value that loading a saved config has set.
+        env_value_force = default
+
+    _add_entry(config, name, ReadOnlyEntry, "")
+
+
+def _add_entry(config: Any, name: str, kind: Any, default: Any) -> None:
+    declared = _config_module().Config(default=default, value_type=type(default))
+    # From torch 2.13 on, the constructor of an entry takes its name too.
+    named = len(inspect.signature(kind.__init__).parameters) > 2
+    config._config[name] = kind(declared, name) if named else kind(declared)
+
+
+def _config_module() -> Any:
+    return importlib.import_module("torch.utils._config_module")
+
+
+def forget_config_copies(config: Any) -> None:
+    """Makes every thread read the values of a config module again. torch keeps copies and a hash of
+    them; from torch 2.13 on one copy for each context, in ContextVars."""
+    if hasattr(config, "_hash_dirty_var"):
+        prefix = config.__name__
+        config._hash_dirty_var = ContextVar(f"{prefix}._hash_dirty", default=True)
+        config._hash_cache_var = ContextVar(f"{prefix}._hash_cache", default=None)
+        config._get_dict_dirty_keys_var = ContextVar(f"{prefix}._dirty_keys", default=None)
+        config._get_dict_cache_var = ContextVar(f"{prefix}._dict_cache", default=None)
+    else:
+        config._is_dirty = True
