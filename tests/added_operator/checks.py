@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch._inductor.kernel_inputs import MMKernelInputs
 
 from diode_app.data import collection
 from diode_engine import features
@@ -128,15 +130,15 @@ def test_operands_that_rotate(problem: Problem, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_inductor_gives_is_read() -> None:
-    def given(problem: Problem) -> SimpleNamespace:
+    def given(problem: Problem) -> Any:
         shapes = list(problem.input_shapes().values())
-        return SimpleNamespace(
-            mnk_hinted=lambda: (problem.M, problem.N, problem.K),
-            shapes_symbolic=lambda: [shape.size for shape in shapes],
-            strides_symbolic=lambda: [shape.stride for shape in shapes],
-            dtypes=lambda: [getattr(torch, shape.dtype) for shape in shapes],
-            out_dtype=lambda: getattr(torch, problem.out_dtype),
-        )
+        inputs: Any = object.__new__(MMKernelInputs)  # without the nodes of a graph
+        inputs.mnk_hinted = lambda: (problem.M, problem.N, problem.K)
+        inputs.shapes_symbolic = lambda: [shape.size for shape in shapes]
+        inputs.strides_symbolic = lambda: [shape.stride for shape in shapes]
+        inputs.dtypes = lambda: [getattr(torch, shape.dtype) for shape in shapes]
+        inputs.out_dtype = lambda: getattr(torch, problem.out_dtype)
+        return inputs
 
     for problem in (USUAL, ROWS):
         assert problem_of(given(problem), "paired_mm") == problem
