@@ -25,8 +25,21 @@ _HEAD = """\
 
 Written by `python docs/write_commands.py`; each is what `diode-engine COMMAND --help` says.
 
-What is asked for goes to stdout, as JSON with `--json`; what is said on the way goes to stderr.
-[README.md](../README.md) has the exit codes.
+Results go to stdout, as JSON with `--json`; messages go to stderr. A command exits with
+
+| code | when |
+|---|---|
+| 0 | it did its work |
+| 1 | it could not do its work |
+| 2 | it was called wrongly |
+| 3 | there was nothing to do, or what was named does not exist |
+| 130 | it was interrupted: by Ctrl-C, `kill`, or a terminal that was closed |
+
+`capture` exits with the code of the program that it ran.
+
+The store is what `--store` names, a SQLite file or
+[a database on a PostgreSQL server](shared-store.md); else `$DIODE_STORE`; else `diode.db` in the
+data directory (`$DIODE_HOME` names another one).
 
 ## Defaults of options
 
