@@ -87,6 +87,7 @@ class DiodeScreen(Actions, Screen[None]):
         self.reading: Reading[Any] = Reading(self, session.store, self.show, self.fail)
         self.has_body = False
         self.is_made = False  # the body is there and its first reading has begun: keys may come
+        self.is_readable = True  # False while there is advice in the place of the body
         self._seen: Look | None = None
         self._shown_in = ""  # the theme in which it was shown last
 
@@ -289,6 +290,9 @@ class DiodeScreen(Actions, Screen[None]):
             trouble = False  # a lock ends soon; until then the screen shows what was read before
         if self.has_body:
             self.query_one("#body").display = not trouble
+        if trouble is self.is_readable:
+            self.is_readable = not trouble
+            self.refresh_bindings()
         panel = self.query_one("#trouble", EmptyState)
         panel.display = trouble
         if trouble:

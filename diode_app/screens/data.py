@@ -51,6 +51,8 @@ _RANKS = {key: rank for rank, key in enumerate(
     start=1,
 )}  # fmt: skip
 _FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
+# The actions that need timings in the store.
+_WITH_TIMINGS = ("open", "map", "choose", "export_file", "list")
 _NEXT = (
     Step("Import the shipped timings", "app.import_shipped", "Taken on an NVIDIA H200.", "i"),
     Step("Import a file", "screen.import_file", "A dataset of your own, or a colleague's.", "f"),
@@ -85,7 +87,7 @@ class DataScreen(SavedFilters, FileActions):
         *FILE_ACTIONS,
         save_filter("data"),
         Action("data.columns", "h", "Columns", "Choose the columns of the list.", footer=False),
-        Action("data.list", "l", "Everything", "Take the filter away.",
+        Action("data.list", "l", "Everything", "Remove the filter.",
                "diode-engine data problems {filter} --store={store}", footer=False),
     )  # fmt: skip
     DEFAULT_CSS = """
@@ -98,6 +100,7 @@ class DataScreen(SavedFilters, FileActions):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._known: dict[str, list[str]] = {}
+        self._has_timings = True  # until the store was read and has none
         self._previewing: Reading[Preview | None] = Reading(
             self, session.store, self._show_preview, self.fail
         )
@@ -150,6 +153,9 @@ class DataScreen(SavedFilters, FileActions):
     def show(self, snapshot: tuple[bool, dict[str, list[str]]]) -> None:
         there, known = snapshot
         self._known.update(known)
+        if there is not self._has_timings:
+            self._has_timings = there
+            self.refresh_bindings()
         empty = self.query_one("#data-empty")
         if empty.display is there:
             empty.display = not there
@@ -201,6 +207,11 @@ class DataScreen(SavedFilters, FileActions):
         panel.update(Content("\n").join(lines))
 
     # Actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in _WITH_TIMINGS:
+            return self._has_timings and self.is_readable
+        return super().check_action(action, parameters)
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         self.app.push_screen(ProblemScreen(self.session, *parse_key(event.key)))

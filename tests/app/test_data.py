@@ -185,6 +185,37 @@ async def test_an_empty_store_says_what_to_do_and_fills(make_app, store):
         assert screen.table.grid.has_focus
 
 
+def _offered(app) -> set[str]:
+    """The actions that a key does now."""
+    active = app.screen.active_bindings.values()
+    return {each.binding.action for each in active if each.enabled}
+
+
+@pilots
+@pytest.mark.parametrize("made", [False, True], ids=["no store", "an empty store"])
+async def test_what_needs_timings_is_offered_where_there_are_some(make_app, path, made):
+    if made:
+        Store.open(path).close()
+    app = make_app()
+    needs = {"map", "choose", "export_file", "list"}
+    async with app.run_test(size=(120, 40)) as pilot:
+        await _data(pilot)
+        assert _offered(app) & needs == set()
+        assert "import_file" in _offered(app)
+        commands = {label for label, _ in app.screen.headless_commands()}
+        assert commands == {"Import", "Import shipped"}
+        await pilot.press("m", "x")
+        await settled(pilot)
+        assert isinstance(app.screen, DataScreen)
+        with Store.open(path) as store:
+            store.import_table(TIMINGS, key="x", spec={})
+        await looked(pilot)
+        assert needs <= _offered(app)
+        path.unlink()
+        await looked(pilot)
+        assert _offered(app) & needs == set()
+
+
 @pilots
 async def test_a_filter_its_completion_and_its_mistake(make_app, filled):
     app = make_app()
