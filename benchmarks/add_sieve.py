@@ -31,7 +31,7 @@ from diode_engine.models.protocol import mean_answer
 from diode_engine.problems.harvested import harvest
 from diode_engine.problems.splits import held_out_by
 from diode_engine.store import read_dataset
-from diode_engine.training.lessons import Askable, drawn_problems, part
+from diode_engine.training.lessons import LessonProblem, drawn_problems, part
 from diode_engine.training.training_split import TrainingSplit
 from diode_engine.training.training_stages import TrainingMethod, judged
 
@@ -65,7 +65,7 @@ def answered(model: Artifact, cascade: Cascade, problems: Iterable[Problem]) -> 
     kernels = frozenset(manifest.coverage.kernels)
     x, log_us = [], []
     for problem in problems:
-        asked = Askable.of(problem, kernels, manifest.hardware, manifest.torch[0])
+        asked = LessonProblem.of(problem, kernels, manifest.hardware, manifest.torch[0])
         if not asked.candidates:
             continue
         space = manifest.feature_set.space(problem, asked.candidates, manifest.hardware)

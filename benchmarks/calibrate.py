@@ -141,12 +141,12 @@ def direct(
     import torch
 
     from diode_engine.collect import protocol
-    from diode_engine.collect.worker import ProblemAtWork
+    from diode_engine.collect.worker import ProblemOnGpu
 
     times: Times = {}
     seconds = 0.0
     for problem, candidates in pairs:
-        with contextlib.closing(ProblemAtWork(problem, torch.device("cuda", 0), lock)) as work:
+        with contextlib.closing(ProblemOnGpu(problem, torch.device("cuda", 0), lock)) as work:
             began = time.perf_counter()
             for message in bench.answers(work, list(candidates)):
                 if "timing" in message:

@@ -47,7 +47,7 @@ from flex_compilers import Compilers, Found, Job
 from flex_kernels import AUTOTUNE_TIER, DEFAULT_TIER, LIKELY_TIER, REST_TIER, Config, Kernel
 from flex_problems import BACKWARD, DECODING, DENSE, Family, Problem
 
-from diode_engine.collect.direct_timer import Contender, DirectTimer
+from diode_engine.collect.direct_timer import DirectTimer, TimedKernel
 from diode_engine.collect.driver import Driver, DriverError, Loaded
 from diode_engine.collect.timer import FLUSH_BYTES
 from diode_engine.core.hardware import detect
@@ -395,13 +395,13 @@ class Runner:
         loaded: list[Loaded] = []
         try:
             bench = Bench(problem, self._device, self._l2)
-            contenders: dict[Any, Contender] = {}
+            timed_kernels: dict[Any, TimedKernel] = {}
 
             def begin(name: Any, config: Config, kernel: Kernel) -> None:
                 loaded.append(self._driver.load(kernel.binary))
                 launch = bench.launch(self._driver, kernel, loaded[-1], config)
-                contender = Contender(launch)
-                note = self._timer.once(contender, bench.first)
+                timed_kernel = TimedKernel(launch)
+                note = self._timer.once(timed_kernel, bench.first)
                 try:
                     torch.cuda.synchronize(self._device)
                 except RuntimeError as error:
@@ -410,7 +410,7 @@ class Runner:
                             self._rows.add(_row(each, name, tier, error=str(error)[:300]))
                     raise DeviceBroken(str(error)) from error
                 note()
-                contenders[name] = contender
+                timed_kernels[name] = timed_kernel
 
             begin("default", *default)
             reference = bench.output()
@@ -428,12 +428,12 @@ class Runner:
                 off = torch.linalg.vector_norm(bench.output() - reference) / norm
                 if not off.item() <= MAX_ERROR:
                     add(name, error=f"the result is off by {off.item():.3g}")
-                    del contenders[name]
+                    del timed_kernels[name]
             times: dict[Any, list[float]] = defaultdict(list)
             for _ in range(rounds):
-                self._timer.compete(list(contenders.values()), bench)  # type: ignore[arg-type]
-                for name, contender in contenders.items():
-                    times[name] += contender.times
+                self._timer.time_in_turn(list(timed_kernels.values()), bench)  # type: ignore[arg-type]
+                for name, timed_kernel in timed_kernels.items():
+                    times[name] += timed_kernel.times
             default_us = statistics.median(times.pop("default"))
             for name, found_us in times.items():
                 us = statistics.median(found_us)

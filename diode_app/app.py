@@ -222,7 +222,7 @@ class DiodeApp(Actions, App[None]):
                 return None
             run = await self.session.store.start_import(files)
             self.push_screen(RunScreen(self.session, run))
-            return f"Run {run} imports the shipped timings; it goes on when you leave."
+            return f"Run {run} imports the shipped timings; it continues when you leave."
 
         self._act(bring)
 

@@ -31,7 +31,7 @@ class SettingsError(DiodeError):
     """The settings file holds something that is not valid."""
 
 
-def _told(sentence: str, **options: Any) -> Any:
+def _described(sentence: str, **options: Any) -> Any:
     return field(metadata={"sentence": sentence}, **options)
 
 
@@ -39,27 +39,27 @@ def _told(sentence: str, **options: Any) -> Any:
 class Settings:
     """What a user can set. Raises SettingsError for an invalid value."""
 
-    theme: str = _told(f"The colours: one of {', '.join(NAMES)}.", default=DEFAULT)
-    rows: int = _told("Rows on a page of a table, from 10 to 500.", default=100)
-    run_columns: tuple[str, ...] = _told(
+    theme: str = _described(f"The colours: one of {', '.join(NAMES)}.", default=DEFAULT)
+    rows: int = _described("Rows on a page of a table, from 10 to 500.", default=100)
+    run_columns: tuple[str, ...] = _described(
         f"The columns of the list of runs, in this order: some of {', '.join(RUN_COLUMNS)}.",
         default=RUN_COLUMNS,
     )
-    problem_columns: tuple[str, ...] = _told(
+    problem_columns: tuple[str, ...] = _described(
         f"The columns of the problems, in this order: some of {', '.join(PROBLEM_COLUMNS)}.",
         default=PROBLEM_COLUMNS,
     )
-    tell: str = _told(
-        "How the end of a run is told, beside a line on the screen: by a bell, by the terminal's "
-        "own notification (OSC 9), or by nothing.",
+    tell: str = _described(
+        "How you are told that a run has ended, besides a line on the screen: by a bell, by the "
+        "terminal's own notification (OSC 9), or not at all.",
         default=BELL,
     )
-    keys: Mapping[str, str] = _told(
+    keys: Mapping[str, str] = _described(
         'Other keys for actions, by the names that the help shows, such as "runs.cancel" = "x".',
         default_factory=dict,
     )
 
-    filters: Mapping[str, str] = _told(
+    filters: Mapping[str, str] = _described(
         'Saved filters by name, each after the place whose list it is of, such as "tall" = "data '
         'op:bmm m>4096"; : finds them.',
         default_factory=dict,

@@ -109,4 +109,4 @@ class FeedbackWriter:
     def _say_dropped(self, why: str) -> None:
         if not self._dropped:
             self._dropped = True
-            log.warning("%s: benchmarks are not kept: %s (said once).", VARIABLE, why)
+            log.warning("%s: benchmarks are not kept: %s (logged once).", VARIABLE, why)

@@ -28,7 +28,7 @@ WAYS = {
     "DEFAULT": ("max-autotune", "#D55E00", 0.14),
 }  # colours that the colour-blind can tell apart (Okabe and Ito)
 _INCHES = (10.0, 5.2)
-_MEAN_OF = 10  # models; the mean of fewer would be read as that of all
+_MIN_FOR_MEAN = 10  # models; the mean of fewer would be read as that of all
 
 Row = Mapping[str, Any]
 
@@ -83,7 +83,7 @@ def _dots(
     places = np.array([groups.index(row["group"]) for row in those]) + offset
     label = f"{name}: {len(those)} models"
     axes.scatter(values, places, s=14, color=colour, alpha=0.55, linewidths=0, label=label)
-    if len(those) < _MEAN_OF:
+    if len(those) < _MIN_FOR_MEAN:
         return
     mean = float(np.exp(np.mean(np.log(values))))
     axes.axvline(mean, color=colour, linewidth=1.2, linestyle="--")

@@ -26,7 +26,7 @@ THE_PLACE = PACKAGE / "inductor" / "torch_internals"
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if THE_PLACE not in path.parents]
 
 OWNERS = {"self", "cls", "aten"}
-OF_FRAMES = {"gi_frame", "f_locals"}
+FRAME_VARIABLES = {"gi_frame", "f_locals"}
 OWN = "_diode"  # the names of what Diode adds to torch's objects begin so
 # Python's own: of named tuples, of the modules os and sys.
 PYTHONS = {"_asdict", "_fields", "_replace", "_exit", "_current_frames"}
@@ -44,7 +44,7 @@ def private_uses(tree: ast.Module) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Attribute):
             ours = ast.unparse(node.value) in OWNERS
-            if node.attr in OF_FRAMES or (is_private(node.attr) and not ours):
+            if node.attr in FRAME_VARIABLES or (is_private(node.attr) and not ours):
                 yield ast.unparse(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             if node not in pieces and is_private(node.value):

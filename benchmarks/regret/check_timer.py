@@ -168,7 +168,7 @@ def measured(options: argparse.Namespace) -> list[Row]:
     from diode_engine.collect.launch import Launch
     from diode_engine.collect.local import cores
     from diode_engine.collect.operands import Operands, Pools
-    from diode_engine.collect.worker import ProblemAtWork
+    from diode_engine.collect.worker import ProblemOnGpu
     from diode_engine.core.hardware import environment
     from diode_engine.core.problem import Candidate, Problem
     from diode_engine.inductor.lowering import kernels
@@ -244,7 +244,7 @@ def measured(options: argparse.Namespace) -> list[Row]:
             if time.monotonic() > deadline:
                 print("The time limit is reached; the other problems are left out.")
                 break
-            with contextlib.closing(ProblemAtWork(problem, device, lock)) as work:
+            with contextlib.closing(ProblemOnGpu(problem, device, lock)) as work:
                 candidates = [c for c, _ in pairs]
                 timings = {
                     m["timing"]: protocol.timing(m).time_us

@@ -172,7 +172,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
         "last heard of": None
         if run.finished is not None
         else f"{text.seconds(status.quiet_seconds)} ago",
-        "goes on with": None if run.resumes is None else f"run {run.resumes}",
+        "continues": None if run.resumes is None else f"run {run.resumes}",
         "process": None if process is None else f"{process.pid} on {process.host}",
         "in": run.directory,
         "log": run.log,

@@ -26,9 +26,9 @@ USUAL = {
     "epochs": "", "batch_size": "", "learning_rate": "", "weight_decay": "", "patience": "",
     "ranking": RANKINGS[0], "rounds": "", "depth": "",
 }  # fmt: skip
-OF_NETWORKS = ("hidden", "layers", "epochs", "batch_size", "learning_rate", "weight_decay",
+NETWORK_FIELDS = ("hidden", "layers", "epochs", "batch_size", "learning_rate", "weight_decay",
                "patience", "ranking")  # fmt: skip
-OF_TREES = ("rounds", "depth")
+TREE_FIELDS = ("rounds", "depth")
 
 
 def fields_of(values: Mapping[str, str]) -> set[str]:
@@ -36,11 +36,11 @@ def fields_of(values: Mapping[str, str]) -> set[str]:
     family = values["family"]
     left = set(USUAL)
     if values["fine_tune"].strip():
-        left -= {"family", "search", *OF_TREES}
+        left -= {"family", "search", *TREE_FIELDS}
     else:
         members = members_of(family) or ()
-        left -= set() if "network" in members else set(OF_NETWORKS)
-        left -= set() if "trees" in members else set(OF_TREES)
+        left -= set() if "network" in members else set(NETWORK_FIELDS)
+        left -= set() if "trees" in members else set(TREE_FIELDS)
     if values["dataset"].strip():
         left -= {"query"}
     return left

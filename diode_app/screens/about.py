@@ -61,7 +61,7 @@ class AboutScreen(DiodeScreen):
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self.report())
-        self.notify("It is in the clipboard, if this terminal takes it (OSC 52).")
+        self.notify("It is copied, if this terminal supports that (OSC 52).")
 
 
 def _version(package: str) -> str | None:

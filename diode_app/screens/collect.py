@@ -101,18 +101,18 @@ class CollectScreen(DiodeScreen):
                 ChoiceField("search_space", "Space", "EXHAUSTIVE is what Diode chooses among, "
                             "DEFAULT what max-autotune times by itself.", SPACES,
                             USUAL["search_space"]),
-                Field("budget", "Budget", "At most so many of each problem: the usual ones first, "
-                      "then the model's favourites, random ones, the neighbours of the best.",
+                Field("budget", "Budget", "At most this many of each problem: the usual ones "
+                      "first, then the model's favourites, random ones, neighbours of the best.",
                       hint="all", check=optional(whole_number(1, 100_000))),
-                Field("whole", "Whole", "Time all candidates of the first so many problems, "
-                      "whatever the budget.", USUAL["whole"],
+                Field("whole", "Whole", "Time all candidates of this many problems, the first "
+                      "ones, whatever the budget is.", USUAL["whole"],
                       check=whole_number(0, MAX_PROBLEMS)),
                 "How",
                 ChoiceField("direct", "Direct", "Compile each kernel once for many problems and "
                             "launch it directly: faster, within a few percent of Inductor's own.",
                             ("yes",), several=True),
-                Field("compiles", "Compiles", "With Direct and a budget: compile at most so many "
-                      "kernels for a problem, then time those that others share.",
+                Field("compiles", "Compiles", "With Direct and a budget: compile at most this "
+                      "many kernels for a problem, then time kernels of other problems.",
                       hint="as many as the budget needs",
                       check=optional(whole_number(0, 100_000))),
                 Field("gpu", "GPUs", "Their numbers, such as 0 1.", hint="all",
@@ -250,7 +250,7 @@ class CollectScreen(DiodeScreen):
             run = await self.session.store.write(begin)
             self.form.focus_rows()  # who comes back is in no field, so that letters are keys
             self.app.push_screen(RunScreen(self.session, run))
-            return f"Run {run} has started; it goes on when you leave."
+            return f"Run {run} has started; it continues when you leave."
 
         self.act(go, "starts a collection")
 

@@ -48,7 +48,7 @@ class FileActions(DiodeScreen):
             file = Path(given).expanduser()
             run = await self.session.store.start_import((file,))
             self.app.push_screen(RunScreen(self.session, run))
-            return f"Run {run} imports {file.name}; it goes on when you leave."
+            return f"Run {run} imports {file.name}; it continues when you leave."
 
         self.act(bring, "imports a file")
 

@@ -20,8 +20,8 @@ from diode_app.column_help import meaning
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import PLACES, sections
 from diode_app.session import Session
+from diode_app.widgets.dialog_keys import DialogKeys
 from diode_app.widgets.table import PagedTable
-from diode_app.widgets.ways import Ways
 
 _WORDS = (
     "A capital letter goes to a screen, a small one acts on it; : finds all that can be done, and "
@@ -92,7 +92,7 @@ class Help(Actions, ModalScreen[None]):
             box.border_title = "Help"
             yield _Search(self._words, placeholder="Search: a key, a column, a word", compact=True)
             yield VerticalScroll(can_focus=False)
-            yield Ways(
+            yield DialogKeys(
                 ("Escape closes it", "close"), ("↑ ↓ move it", None), ("letters search", None),
                 id="help-foot",
             )  # fmt: skip
@@ -126,7 +126,7 @@ class Help(Actions, ModalScreen[None]):
             text = _written(title, found) if found else Content("")
             texts.append(Content("\n") + text if found and any(texts) else text)
         if not any(texts):
-            texts[0] = Content("Nothing has these words.")
+            texts[0] = Content("Nothing here has these words: no key, no action and no column.")
         return texts
 
     def action_close(self) -> None:

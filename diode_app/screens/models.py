@@ -70,7 +70,7 @@ class ModelsScreen(ModelActions):
         Action("models.import-model", "i", "Import", "Register a model from an archive, or from a "
                "folder.", "diode-engine models import FILE"),
         *MODEL_ACTIONS[5:],
-        Action("models.list", "l", "Everything", "Take the filter away.",
+        Action("models.list", "l", "Everything", "Remove the filter.",
                "diode-engine models list", footer=False),
     )  # fmt: skip
     DEFAULT_CSS = """

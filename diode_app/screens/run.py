@@ -253,7 +253,7 @@ class RunScreen(RunActions):
         async def pinned() -> str:
             if await self.session.store.write(lambda store: pin(store, self._run)):
                 return f"Run {self._run} is what others are compared with."
-            return f"Run {self._run} is pinned no more."
+            return f"Run {self._run} is no longer pinned."
 
         self.act(pinned, f"pins run {self._run}", asks=False)
 

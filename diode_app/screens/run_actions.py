@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 RUN_ACTIONS = (
     Action("runs.cancel", "c", "Cancel", "Stop this run; what it has written stays.",
            "diode-engine runs cancel {run} --store={store}"),
-    Action("runs.resume", "r", "Resume", "Go on with a run that failed, died or was cancelled.",
+    Action("runs.resume", "r", "Resume", "Continue a run that failed, died or was cancelled.",
            "diode-engine runs resume {run} --store={store}"),
     Action("runs.retry", "t", "Retry", "Start this run's command once more, as a new run.",
            "{command}"),
@@ -27,7 +27,7 @@ RUN_ACTIONS = (
 
 
 _LIVE = ("queued", "running", "cancelling")
-_OF_A_RUN = frozenset(action.name for action in RUN_ACTIONS) | {"pin"}
+_RUN_ACTIONS = frozenset(action.name for action in RUN_ACTIONS) | {"pin"}
 
 
 class RunActions(DiodeScreen):
@@ -44,7 +44,7 @@ class RunActions(DiodeScreen):
         raise NotImplementedError
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action not in _OF_A_RUN:
+        if action not in _RUN_ACTIONS:
             return super().check_action(action, parameters)
         known = self.at_hand
         if known is None:
@@ -103,12 +103,10 @@ class RunActions(DiodeScreen):
 
         async def go_on() -> str | None:
             self.session.store.must_be_writable()
-            if not await self.confirmed(
-                f"Go on with run {run}? It is done by a new run.", "Go on with it"
-            ):
+            if not await self.confirmed(f"Continue run {run}? A new run does it.", "Continue"):
                 return None
             started = await self.session.store.write(resume)
-            return f"Run {started} goes on with run {run}."
+            return f"Run {started} continues run {run}."
 
         self.act(go_on, f"resumes run {run}")
 
@@ -140,7 +138,7 @@ class RunActions(DiodeScreen):
             self.session.store.must_be_writable()
             before = await self.session.store.read(lambda store: store.run(run).tags)
             given = await self.app.push_screen_wait(
-                Prompt(f"Tags of run {run}, between blanks", " ".join(before))
+                Prompt(f"Tags of run {run}, with spaces between", " ".join(before))
             )
             if given is None:
                 return None

@@ -96,7 +96,7 @@ class RunsScreen(SavedFilters, RunList):
         *RUN_ACTIONS,
         save_filter("runs"),
         Action("runs.columns", "h", "Columns", "Choose the columns of the list.", footer=False),
-        Action("runs.list", "l", "Everything", "Take the filter away.",
+        Action("runs.list", "l", "Everything", "Remove the filter.",
                "diode-engine runs list {filter} --store={store}", footer=False),
     )  # fmt: skip
     DEFAULT_CSS = """
@@ -226,7 +226,7 @@ class RunsScreen(SavedFilters, RunList):
         async def pinned() -> str:
             if await self.session.store.write(lambda store: pin(store, run)):
                 return f"Run {run} is what others are compared with."
-            return f"Run {run} is pinned no more."
+            return f"Run {run} is no longer pinned."
 
         self.act(pinned, f"pins run {run}")
 

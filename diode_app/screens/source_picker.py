@@ -13,7 +13,7 @@ from textual.widgets import Button, Input, Label, Static
 from diode_app.actions import Action, Actions
 from diode_app.data.collection import SourceKind
 from diode_app.widgets.choices import Choices
-from diode_app.widgets.ways import Ways
+from diode_app.widgets.dialog_keys import DialogKeys
 
 
 class SourcePicker(Actions, ModalScreen[str | None]):
@@ -56,7 +56,7 @@ class SourcePicker(Actions, ModalScreen[str | None]):
                             self._now.get(name, ""), placeholder=kind.parameters, compact=True
                         )
             yield Static(id="meaning", markup=False)
-            yield Ways(
+            yield DialogKeys(
                 ("Tab goes on", None), ("Space chooses", None), ("Escape leaves", "leave"),
                 ("none is a mix of the first four", None), id="sources-keys",
             )  # fmt: skip

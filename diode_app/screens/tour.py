@@ -8,7 +8,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from diode_app.actions import Action, Actions
-from diode_app.widgets.ways import Ways
+from diode_app.widgets.dialog_keys import DialogKeys
 
 STEPS = (
     ("Timings", "torch.compile turns a matrix multiplication into one of many kernels. Diode "
@@ -60,7 +60,7 @@ class Tour(Actions, ModalScreen[None]):
             yield Static(id="tour-title", markup=False)
             yield Static(id="tour-text", markup=False)
             yield Static(id="tour-command", markup=False)
-            yield Ways(
+            yield DialogKeys(
                 ("Enter goes on", "next"), ("← goes back", "back"), ("Escape leaves", "leave"),
                 id="tour-foot",
             )  # fmt: skip

@@ -108,36 +108,38 @@ class TrainScreen(DiodeScreen):
                       suggest=self._suggest_model),
                 Field("name", "Name", "It is registered as the next version of this name.",
                       hint="the family's, or the tuned model's"),
-                ChoiceField("all", "Held out", "A fifth of the problems, always the same, judges "
-                            "the model. Nothing: the registered one learns from those too, and one "
-                            "without them is judged.", (HELD_OUT, NOTHING), HELD_OUT),
+                ChoiceField("all", "Held out", "A fifth of the problems, always the same, to judge "
+                            "the model on. Nothing: the registered model learns from these too; "
+                            "its figures are of one that did not.", (HELD_OUT, NOTHING), HELD_OUT),
                 ChoiceField("default", "Default", "Make it the model that torch.compile uses on "
                             "its GPU; else it waits to be promoted.", ("yes",), several=True),
                 "Settings",
-                Field("search", "Search", "First look for better settings in so many trials, on "
+                Field("search", "Search", "First look for better settings in this many trials, on "
                       "folds of the problems to learn from.", hint="no trials",
                       check=optional(whole_number(1, 10_000))),
                 Field("seed", "Seed", "Another seed makes another model.", USUAL["seed"],
                       check=whole_number(0, 2**31 - 1)),
-                Field("hidden", "Width", "Networks: of a hidden layer.",
+                Field("hidden", "Width", "Networks: the width of a hidden layer.",
                       check=optional(whole_number(1, 65_536))),
-                Field("layers", "Layers", "Networks: hidden ones.",
+                Field("layers", "Layers", "Networks: the number of hidden layers.",
                       check=optional(whole_number(1, 8))),
-                Field("epochs", "Epochs", "Networks: at most.",
+                Field("epochs", "Epochs", "Networks: the largest number of epochs.",
                       check=optional(whole_number(1, _MAX_COUNT))),
-                Field("batch_size", "Batch", "Networks: candidates a step.",
+                Field("batch_size", "Batch", "Networks: candidates per step.",
                       check=optional(whole_number(1, _MAX_COUNT))),
                 Field("learning_rate", "Learning rate", "Networks: the largest of the schedule.",
                       check=optional(_number(positive=True))),
-                Field("weight_decay", "Weight decay", "Networks: AdamW's.",
+                Field("weight_decay", "Weight decay", "Networks: the weight decay of AdamW.",
                       check=optional(_number())),
-                Field("patience", "Patience", "Networks: epochs without a better one, at most.",
+                Field("patience", "Patience", "Networks: the fit ends after this many epochs "
+                      "without a better one.",
                       check=optional(whole_number(1, _MAX_COUNT))),
-                ChoiceField("ranking", "Ranking", "Networks: the loss within a problem, beside "
-                            "that of the times.", RANKINGS, USUAL["ranking"]),
-                Field("rounds", "Rounds", "Trees: at most.",
+                ChoiceField("ranking", "Ranking", "Networks: the ranking loss within a problem, "
+                            "which is added to that of the times.", RANKINGS, USUAL["ranking"]),
+                Field("rounds", "Rounds", "Trees: the largest number of rounds.",
                       check=optional(whole_number(1, _MAX_COUNT))),
-                Field("depth", "Depth", "Trees: at most.", check=optional(whole_number(1, 16))),
+                Field("depth", "Depth", "Trees: the largest depth.",
+                      check=optional(whole_number(1, 16))),
             )  # fmt: skip
             with VerticalScroll(id="train-side", can_focus=False):
                 with VerticalScroll(id="train-data", can_focus=False) as panel:
@@ -255,7 +257,7 @@ class TrainScreen(DiodeScreen):
             run = await self.session.store.write(begin)
             self.form.focus_rows()  # who comes back is in no field, so that letters are keys
             self.app.push_screen(RunScreen(self.session, run))
-            return f"Run {run} has started; it goes on when you leave."
+            return f"Run {run} has started; it continues when you leave."
 
         self.act(go, "starts a training")
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from diode_engine.validation.report import Case
 
 
-_OF_A_REPORT = (
+_REPORT_ACTIONS = (
     "against", "worst", "groups", "curves", "sure", "figures", "reports", "last", "run",
 )  # fmt: skip
 
@@ -60,7 +60,7 @@ class ValidateScreen(DiodeScreen):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012
     ACTIONS = (
-        Action("validate.new", "n", "New", "Judge a model, or a way of making them, as a run.",
+        Action("validate.new", "n", "New", "Judge a model, or a way of making models, as a run.",
                "diode-engine validate --model={model} --store={store}"),
         Action("validate.against", "a", "Against", "Compare the model with another chooser, or "
                "against another report's model."),
@@ -245,7 +245,7 @@ class ValidateScreen(DiodeScreen):
     # Going about
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in _OF_A_REPORT:
+        if action in _REPORT_ACTIONS:
             return self.report is not None
         return super().check_action(action, parameters)
 

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 
-class Ways(Static):
+class DialogKeys(Static):
     """`ways` are (words that name the key, the dialog's action): a click on the words does it.
     Without an action they are only words."""
 

@@ -17,10 +17,11 @@ from textual.widgets.option_list import Option
 
 from diode_app import text
 from diode_app.actions import Action, Actions
+from diode_app.widgets.dialog_keys import DialogKeys
 from diode_app.widgets.filter_box import Completions, Suggest
-from diode_app.widgets.ways import Ways
 
 _LEAVING = ("n", "escape")
+_LEAVES_ALL = ("Escape leaves everything as it is", "leave")
 _BOX = """
     align: center middle;
     .box {
@@ -122,7 +123,7 @@ class Working(Actions, ModalScreen[None]):
         with Grid(classes="box"):
             yield Label(self._what, classes="title", markup=False)
             yield Static(id="working-for", markup=False)
-            yield Ways(("Escape: it continues, and you are told when it is done", "leave"))
+            yield DialogKeys(("Escape: it continues, and you are told when it is done", "leave"))
 
     def on_mount(self) -> None:
         self._tell()
@@ -176,7 +177,9 @@ class Prompt(Actions, ModalScreen[str | None]):
                 suggester=self._suggester,
             )
             yield Static(classes="error", markup=False)
-            yield Ways(("Enter takes it", "take"), ("Escape leaves everything as it is", "leave"))
+            yield DialogKeys(
+                ("Enter takes it", "take"), ("Escape leaves everything as it is", "leave")
+            )
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.query_one(".error", Static).update(self._check(event.value) or "")
@@ -216,7 +219,7 @@ class HeadlessCommands(Actions, ModalScreen[str | None]):
                     for label, command in self._commands
                 )
             )
-            yield Ways(("Enter or y copies the command", "copy"), ("Escape leaves", "leave"))
+            yield DialogKeys(("Enter or y copies the command", "copy"), ("Escape leaves", "leave"))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._commands[event.option_index][1])
@@ -249,7 +252,7 @@ class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
         with Grid(classes="box"):
             yield Label(self._title, classes="title", markup=False)
             yield SelectionList[str](*((name, name, name in self._chosen) for name in self._names))
-            yield Ways(
+            yield DialogKeys(
                 ("Space chooses", None), ("Tab and Enter takes", "take"), ("Escape leaves", "leave")
             )
             yield Button("Use these", compact=True)
@@ -283,7 +286,9 @@ class PickOne(Actions, ModalScreen[str | None]):
         with Grid(classes="box"):
             yield Label(self._title, classes="title", markup=False)
             yield OptionList(*(Option(Content(shown)) for _, shown in self._choices))
-            yield Ways(("Enter takes it", "take"), ("Escape leaves everything as it is", "leave"))
+            yield DialogKeys(
+                ("Enter takes it", "take"), ("Escape leaves everything as it is", "leave")
+            )
 
     def on_mount(self) -> None:
         given = [choice for choice, _ in self._choices]

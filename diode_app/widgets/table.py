@@ -49,9 +49,9 @@ class PagedTable(Actions, Vertical):
     HELP_TITLE = "In a table"
     ACTIONS = (
         Action("table.filter", "slash", "Filter", "Show only the rows that a query matches."),
-        Action("table.all-rows", "escape", "All rows", "Take the filter away."),
+        Action("table.all-rows", "escape", "All rows", "Remove the filter."),
         Action("table.sort", "s", "Sort", "Choose the column to sort by."),
-        Action("table.reverse", "o", "Reverse", "Turn the order round.", footer=False),
+        Action("table.reverse", "o", "Reverse", "Reverse the order.", footer=False),
         Action("table.next-page", "right_square_bracket", "Next page", "The next rows."),
         Action("table.previous-page", "left_square_bracket", "Page before", "The rows before."),
         Action("table.export", "e", "Export", "Write all rows that the filter matches as CSV or "
@@ -254,7 +254,7 @@ class PagedTable(Actions, Vertical):
         async def pick() -> None:
             chosen = await self.app.push_screen_wait(
                 PickOne(
-                    "Sort by which column? Once more by the same turns the order round.",
+                    "Sort by which column? The same column again reverses the order.",
                     [(column.key, self._grid.heading(column).plain) for column in columns],
                     self.query_now.sort,
                 )

@@ -186,8 +186,8 @@ def collect(
     diagnostics.note(_table(plan.summary(_expected_rate(store, count, direct))))
     with Store.open(store) as opened, diagnostics.progress() as display:
         diagnostics.note(
-            f"Timing on {count} GPU(s) of {where} into {store}; Ctrl-C stops, the same command "
-            "goes on."
+            f"Timing on {count} GPU(s) of {where} into {store}; Ctrl-C stops "
+            "this, the same command continues it."
         )
         spec = {
             "problems": problems, "source": list(drawn.sources), "file": [str(f) for f in files],

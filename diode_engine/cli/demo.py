@@ -33,7 +33,7 @@ HARDWARE = "NVIDIA H200"  # what the shipped timings were taken on
     type=click.Path(dir_okay=False, path_type=Path),
     default=FOLDER / "diode.db",
     show_default=True,
-    help="The database that the demonstration makes or goes on with.",
+    help="The database that the demonstration makes or continues with.",
 )
 def demo(store: Path) -> None:
     """Import, train, validate, register and choose, in one run.

@@ -39,7 +39,7 @@ def go_on(store: Location) -> None:
                 "on with an earlier one."
             )
         run = start_again(opened, last.run.id).id
-        diagnostics.note(f"Run {run} goes on with run {last.run.id}.")
+        diagnostics.note(f"Run {run} continues run {last.run.id}.")
         try:
             for tick in follow(opened, run):
                 status = tick.status

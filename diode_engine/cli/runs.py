@@ -153,7 +153,7 @@ def show(run: int, store: Location, as_json: bool) -> None:
         "started by": r.user,
         "for": duration(status.seconds),
         "last heard of": f"{duration(status.quiet_seconds)} ago" if r.finished is None else None,
-        "goes on with": None if r.resumes is None else f"run {r.resumes}",
+        "continues": None if r.resumes is None else f"run {r.resumes}",
         "process": None if r.process is None else f"{r.process.pid} on {r.process.host}",
         "command": None if r.command is None else shlex.join(r.command),
         "in": r.directory,
@@ -235,7 +235,7 @@ def resume(run: int, store: Location, as_json: bool) -> None:
     with existing(store) as opened:
         started = start_again(opened, run)
     diagnostics.note(
-        f"Run {started.id} goes on with run {run}; `diode-engine runs follow {started.id}` shows "
+        f"Run {started.id} continues run {run}; `diode-engine runs follow {started.id}` shows "
         "how far it is."
     )
     click.echo(json.dumps({"run": started.id, "resumes": run}) if as_json else started.id)

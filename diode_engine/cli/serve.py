@@ -60,7 +60,7 @@ def serve(store: Location, read_only: bool, host: str, port: int, public_url: st
         raise click.ClickException(_MISSING.format(error.name)) from error
     if host not in _HERE:
         diagnostics.warn(
-            f"Others can reach {host}:{port}. Whoever gets hold of the address can use this "
+            f"Others can reach {host}:{port}. Everybody who gets the address can use this "
             "dashboard" + (", but change nothing." if read_only else ", and start and stop runs.")
         )
     # -P: else Python would import modules from the current folder, which may be somebody else's.

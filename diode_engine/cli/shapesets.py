@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from diode_engine.problems.sources import Wanted
 
 _FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
-_OF_DRAWING = ("files", "sources", "problems", "log_normal", "power_of_two")
+_DRAWING_OPTIONS = ("files", "sources", "problems", "log_normal", "power_of_two")
 
 
 def _collect_shapeset(**options: Any) -> None:
@@ -36,7 +36,7 @@ collect_shapeset = click.Command(
     callback=_collect_shapeset,
     params=[
         click.Argument(["files"], metavar="FILE...", nargs=-1, required=True, type=_FILES),
-        *(param for param in collect.params if param.name not in _OF_DRAWING),
+        *(param for param in collect.params if param.name not in _DRAWING_OPTIONS),
     ],
     help="Time Inductor's candidates on the problems of each FILE, a shapeset (as capture and "
     "create-validation write it, or torch-diode) or a dataset: `collect --file FILE`.",

@@ -184,7 +184,7 @@ class CompilerPool:
                 self._lost(event)
 
     def _check(self, compiler: Worker, message: protocol.Message) -> None:
-        """Raises OSError for what a compiler should not have said."""
+        """Raises OSError for a message that the compiler should not have sent."""
         at = self._at[compiler]
         place = at.finished if at.job else None
         if "begin" in message:
@@ -196,7 +196,7 @@ class CompilerPool:
         else:
             right = "ready" in message and not compiler.ready
         if not right:
-            raise OSError(f"a compiler should not have said {shortened(str(message))}")
+            raise OSError(f"a compiler has sent the unexpected message {shortened(str(message))}")
 
     def _hear(self, compiler: Worker, message: protocol.Message) -> None:
         at = self._at[compiler]

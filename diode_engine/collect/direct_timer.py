@@ -28,18 +28,18 @@ MIN_REPEATS = 6
 MAX_REPEATS = 24
 BUDGET_US = 1000.0
 # A kernel that is so many times slower than the fastest has only one more visit, of at most
-# BEATEN_REPEATS launches in BEATEN_BUDGET_US: more would only say how much slower it is.
-BEATEN = 1.5
-BEATEN_REPEATS = 4
-BEATEN_BUDGET_US = 400.0
+# SLOWER_REPEATS launches in SLOWER_BUDGET_US: more would only say how much slower it is.
+SLOWER = 1.5
+SLOWER_REPEATS = 4
+SLOWER_BUDGET_US = 400.0
 # A kernel that is so many times slower than the fastest is not launched again. Its time is kept;
 # that it had fewer than MIN_REPEATS launches shows what happened.
-HOPELESS = 5.0
+MUCH_SLOWER = 5.0
 # A launch after another kernel's finds the instruction caches cold. For kernels that are faster
 # than this (microseconds), the first launch of a visit is not timed.
 WARM_BELOW_US = 50.0
 # The launch that checks a kernel's result is timed too, but the host may be late then, or a library
-# may load its code. A kernel whose time is over HOPELESS times the best by more than this
+# may load its code. A kernel whose time is over MUCH_SLOWER times the best by more than this
 # (microseconds) is launched only once more, to confirm it.
 SUSPECT_US = 300.0
 # How long the device waits for the host before a group of launches: longer at each new try to
@@ -49,7 +49,7 @@ MARGINS = (MARGIN, 4 * MARGIN, 16 * MARGIN, 64 * MARGIN)
 
 
 @dataclass(eq=False)  # counted by identity
-class Contender:
+class TimedKernel:
     """One kernel, and the times (microseconds) of its launches so far."""
 
     launch: Launching
@@ -91,71 +91,72 @@ class DirectTimer:
         self._flush: torch.Tensor | None = None
         self._queue = LaunchQueue(device, clock_mhz)
 
-    def once(self, contender: Contender, place: Place) -> Callable[[], None]:
+    def once(self, kernel: TimedKernel, place: Place) -> Callable[[], None]:
         """Launches the kernel once at `place`, now. The returned function notes the time; call it
         when the device is done with the launch."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         stream = torch.cuda.current_stream(self._device)
         begin.record(stream)
-        contender.launch(place, stream.cuda_stream)
+        kernel.launch(place, stream.cuda_stream)
         end.record(stream)
 
         def note() -> None:
-            contender.times.append(1e3 * begin.elapsed_time(end))
+            kernel.times.append(1e3 * begin.elapsed_time(end))
 
         return note
 
-    def compete(
-        self, contenders: Sequence[Contender], operands: Operands, best_us: float | None = None
+    def time_in_turn(
+        self, kernels: Sequence[TimedKernel], operands: Operands, best_us: float | None = None
     ) -> None:
-        """Times all contenders. Each must have the time of one launch (see `once`), which is
-        replaced. `best_us` is the best time of this problem's earlier batches."""
-        best = min((c.best for c in contenders), default=0.0)
+        """Times all kernels, a few launches of each in turn. Each must have the time of one
+        launch (see `once`), which is replaced. `best_us` is the best time of this problem's earlier
+        batches."""
+        best = min((c.best for c in kernels), default=0.0)
         best = best if best_us is None else min(best, best_us)
-        suspect = HOPELESS * best + SUSPECT_US
-        visit = [(c, 1 if c.best > suspect else FIRST_VISIT, c.best) for c in contenders]
-        for contender in contenders:
-            contender.times = []
+        suspect = MUCH_SLOWER * best + SUSPECT_US
+        visit = [(c, 1 if c.best > suspect else FIRST_VISIT, c.best) for c in kernels]
+        for kernel in kernels:
+            kernel.times = []
         self._round(visit, operands)
-        best = min((c.best for c in contenders), default=0.0)
+        best = min((c.best for c in kernels), default=0.0)
         best = best if best_us is None else min(best, best_us)
         near = [
             (c, _as_many(c.best, MIN_REPEATS, MAX_REPEATS, BUDGET_US) - FIRST_VISIT)
-            for c in contenders
-            if c.best <= BEATEN * best
+            for c in kernels
+            if c.best <= SLOWER * best
         ]
         beaten = [
-            (c, _as_many(c.best, 1, BEATEN_REPEATS, BEATEN_BUDGET_US), c.best)
-            for c in contenders
-            if BEATEN * best < c.best <= HOPELESS * best
+            (c, _as_many(c.best, 1, SLOWER_REPEATS, SLOWER_BUDGET_US), c.best)
+            for c in kernels
+            if SLOWER * best < c.best <= MUCH_SLOWER * best
         ]
         visit = [(c, -(-count // (VISITS - 1)), c.best) for c, count in near]
         self._round([*visit, *beaten, *(VISITS - 2) * visit], operands)
 
-    def _round(self, visits: Sequence[tuple[Contender, int, float]], operands: Operands) -> None:
+    def _round(self, visits: Sequence[tuple[TimedKernel, int, float]], operands: Operands) -> None:
         """Makes the visits, each of which is a kernel, a number of timed launches and the expected
         time of one (microseconds). Launches that were not enqueued in time are repeated."""
         for margin in MARGINS:
             if not visits:
                 break
-            launches: list[tuple[Contender, bool]] = []
-            for contender, count, about_us in visits:
+            launches: list[tuple[TimedKernel, bool]] = []
+            for kernel, count, about_us in visits:
                 if about_us < WARM_BELOW_US:
-                    launches.append((contender, False))
-                launches += [(contender, True)] * count
+                    launches.append((kernel, False))
+                launches += [(kernel, True)] * count
             times = self._queue.times(
-                [contender.launch for contender, _ in launches],
+                [kernel.launch for kernel, _ in launches],
                 operands.next,
                 self._flush_for(operands),
                 margin,
             )
-            late: Counter[Contender] = Counter()
-            for (contender, timed), (us, in_time) in zip(launches, times, strict=True):
+            late: Counter[TimedKernel] = Counter()
+            for (kernel, timed), (us, in_time) in zip(launches, times, strict=True):
                 if timed and (in_time or margin == MARGINS[-1]):
-                    contender.times.append(us)
+                    kernel.times.append(us)
                 elif timed:
-                    late[contender] += 1
-            visits = [(contender, count, 0.0) for contender, count in late.items()]
+                    late[kernel] += 1
+            visits = [(kernel, count, 0.0) for kernel, count in late.items()]
 
     def _flush_for(self, operands: Operands) -> torch.Tensor | None:
         """The memory that is written before each launch to flush the cache; None where the operands

@@ -23,7 +23,7 @@ import torch
 
 from diode_engine.collect import children, protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.direct_timer import Contender, DirectTimer
+from diode_engine.collect.direct_timer import DirectTimer, TimedKernel
 from diode_engine.collect.driver import Driver, DriverError, Loaded
 from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.inputs import reference
@@ -38,7 +38,7 @@ from diode_engine.collect.timer import (
     spoil,
     within,
 )
-from diode_engine.collect.worker import ProblemAtWork, gpu_locked, quiet, serve
+from diode_engine.collect.worker import ProblemOnGpu, gpu_locked, quiet, serve
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.inductor.lowering import kernels
@@ -54,7 +54,7 @@ _LibraryCall = Callable[..., object]
 _Prepared = Launch | _LibraryCall | Unbuilt | None
 
 
-class _Arena:
+class _ProblemData:
     """A problem's operands, the result that its kernels must compute, and its best time so far."""
 
     def __init__(self, problem: Problem, pools: Pools) -> None:
@@ -97,10 +97,10 @@ class Bench:
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
         # All scratch memory that was ever allocated: a kernel's arguments may point into any of it.
         self._scratches: list[torch.Tensor] = []
-        self._arena: _Arena | None = None
+        self._data: _ProblemData | None = None
 
     def answers(
-        self, work: ProblemAtWork, candidates: list[Candidate]
+        self, work: ProblemOnGpu, candidates: list[Candidate]
     ) -> Iterator[protocol.Message]:
         """The messages with the timings, in the candidates' order.
 
@@ -114,9 +114,9 @@ class Bench:
         try:
             prepared = [self._prepared(work, candidate) for candidate in candidates]
             with gpu_locked(self._lock):
-                outcomes = self._with_room(lambda: self._compete(work.problem, prepared))
+                outcomes = self._with_room(lambda: self._timed_in_turn(work.problem, prepared))
                 self._shed(MAX_LOADED)
-            results = [(_timing(x), "") if isinstance(x, Contender) else x for x in outcomes]
+            results = [(_timing(x), "") if isinstance(x, TimedKernel) else x for x in outcomes]
         except torch.OutOfMemoryError as error:
             failed: Result = Timing(failure=Failure.OUT_OF_MEMORY), str(error)[:300]
             results = [failed] * len(candidates)
@@ -149,21 +149,21 @@ class Bench:
             raise
 
     def _give_back(self) -> None:
-        self._arena = None
+        self._data = None
         self._shed(0)
         self._pools.clear()
 
-    def _compete(
+    def _timed_in_turn(
         self, problem: Problem, prepared: list[_Prepared]
-    ) -> list[Contender | Result | None]:
-        """For each candidate its contender with its times, its failure, or None where it has to be
+    ) -> list[TimedKernel | Result | None]:
+        """For each candidate its kernel with its times, its failure, or None where it has to be
         timed alone. Raises where no single candidate can be blamed for an error."""
-        arena = self._arena
-        if arena is None or arena.problem != problem:
-            self._arena = None  # its reference may be large
-            arena = self._arena = _Arena(problem, self._pools)
-        outcomes: list[Contender | Result | None] = [None] * len(prepared)
-        contenders: dict[int, Contender] = {}
+        data = self._data
+        if data is None or data.problem != problem:
+            self._data = None  # its reference may be large
+            data = self._data = _ProblemData(problem, self._pools)
+        outcomes: list[TimedKernel | Result | None] = [None] * len(prepared)
+        timed_kernels: dict[int, TimedKernel] = {}
         for index, one in enumerate(prepared):
             if isinstance(one, Unbuilt):
                 if one.failure is not None:
@@ -182,36 +182,36 @@ class Bench:
                     outcomes[index] = Timing(failure=error.failure), str(error)
                     continue
             else:
-                launch = _launching(one, arena.operands)
-            outcomes[index] = contenders[index] = Contender(launch)
-        for index, failure, reason in self._checked(contenders, arena):
+                launch = _launching(one, data.operands)
+            outcomes[index] = timed_kernels[index] = TimedKernel(launch)
+        for index, failure, reason in self._checked(timed_kernels, data):
             outcomes[index] = Timing(failure=failure), reason
-            del contenders[index]
-        self._timer.compete(list(contenders.values()), arena.operands, arena.best_us)
-        known = [] if arena.best_us is None else [arena.best_us]
-        arena.best_us = min([*known, *(c.best for c in contenders.values())], default=None)
+            del timed_kernels[index]
+        self._timer.time_in_turn(list(timed_kernels.values()), data.operands, data.best_us)
+        known = [] if data.best_us is None else [data.best_us]
+        data.best_us = min([*known, *(c.best for c in timed_kernels.values())], default=None)
         return outcomes
 
     def _checked(
-        self, contenders: dict[int, Contender], arena: _Arena
+        self, timed_kernels: dict[int, TimedKernel], data: _ProblemData
     ) -> list[tuple[int, Failure, str]]:
         """Launches each kernel once and notes its time. Returns (index, failure, reason) for those
         with a wrong result and those that cannot be launched."""
         failed: list[tuple[int, Failure, str]] = []
-        left = list(contenders.items())
+        left = list(timed_kernels.items())
         while left:
-            places, outs = arena.operands.side_by_side(arena.place, len(left))
+            places, outs = data.operands.side_by_side(data.place, len(left))
             some, left = left[: len(places)], left[len(places) :]
             spoil(outs)
             notes: dict[int, Callable[[], None]] = {}
-            for (index, contender), place in zip(some, places, strict=True):
+            for (index, timed_kernel), place in zip(some, places, strict=True):
                 try:
-                    notes[index] = self._timer.once(contender, place)
+                    notes[index] = self._timer.once(timed_kernel, place)
                 except DriverError as error:
                     if error.sticky or error.failure is Failure.OUT_OF_MEMORY:
                         raise
                     failed.append((index, error.failure, str(error)))
-            all_right = within(outs, arena.reference, arena.max_error).tolist()
+            all_right = within(outs, data.reference, data.max_error).tolist()
             for (index, _), right in zip(some, all_right, strict=True):
                 if index in notes:
                     notes[index]()
@@ -219,7 +219,7 @@ class Bench:
                         failed.append((index, Failure.WRONG_RESULT, "the result is wrong"))
         return failed
 
-    def _prepared(self, work: ProblemAtWork, candidate: Candidate) -> _Prepared:
+    def _prepared(self, work: ProblemOnGpu, candidate: Candidate) -> _Prepared:
         """The candidate, as far as it can be prepared without the device; None where it has to be
         timed alone."""
         choice = work.choices.get(candidate)
@@ -266,11 +266,11 @@ class Bench:
         return self._scratches[-1].data_ptr()
 
 
-def _timing(contender: Contender) -> Timing:
-    """The contender's timing, with the compiler's facts where the kernel is not a library's."""
-    launch = contender.launch
+def _timing(timed_kernel: TimedKernel) -> Timing:
+    """The kernel's timing, with the compiler's facts where the kernel is not a library's."""
+    launch = timed_kernel.launch
     kernel = launch.binary.facts if isinstance(launch, Launch) else None
-    return replace(contender.timing(), kernel=kernel)
+    return replace(timed_kernel.timing(), kernel=kernel)
 
 
 def _launching(library: _LibraryCall, operands: Operands) -> Launching:

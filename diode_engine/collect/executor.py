@@ -10,7 +10,7 @@ Every executor promises:
 - The answer to a batch has each of its candidates at most once, each with a time or a failure.
   Candidates are missing only where the problem kills its workers.
 - A worker that dies, hangs or sends nonsense costs the candidate that it was timing and no other.
-- A machine that is lost costs nothing: what it was asked is asked again elsewhere.
+- A machine that is lost costs nothing: its requests go to other machines.
 - On a GPU one kernel is timed at a time.
 - Nothing of it runs on after the executor was left.
 """

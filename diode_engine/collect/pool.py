@@ -207,14 +207,14 @@ class Pool:
             if at.host is None:
                 _host(at.gpu, message)
             elif at.talk is None:
-                raise ValueError("it was not asked")
+                raise ValueError("it was not asked for anything")
             elif at.asked:
                 at.answered += protocol.check_answer(message, at.answered, at.asked)
             elif "refused" not in message:
                 protocol.unpack_candidates(message["offered"])
                 protocol.unpack_candidates(message["default"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise OSError(f"what was said makes no sense: {error}") from error
+            raise OSError(f"its message is not valid: {error}") from error
 
 
 def _host(gpu: int, hello: dict[str, Any]) -> Host:

@@ -229,7 +229,7 @@ class _Collection:
                 order.result()
             answer = yield Batch(problem, tuple(batch), classes)
             if isinstance(answer, Refused):
-                log.warning("%s is left alone: %s", problem, answer.reason)
+                log.warning("The rest of %s is not timed: %s", problem, answer.reason)
                 break
             assert isinstance(answer, Timed)
             progress.workers_lost += answer.workers_lost

@@ -45,7 +45,7 @@ def gpu_locked(lock: Path) -> Iterator[None]:
         yield
 
 
-class ProblemAtWork:
+class ProblemOnGpu:
     """A problem with its operands on the GPU, and its candidates as Inductor offers them."""
 
     def __init__(self, problem: Problem, device: torch.device, lock: Path) -> None:
@@ -107,7 +107,7 @@ class ProblemAtWork:
             return Timing(failure=failure_of(error)), f"{type(error).__name__}: {error}"[:300]
 
 
-Answers = Callable[[ProblemAtWork, list[Candidate]], Iterator[protocol.Message]]
+Answers = Callable[[ProblemOnGpu, list[Candidate]], Iterator[protocol.Message]]
 
 
 def serve(
@@ -123,7 +123,7 @@ def serve(
     then nobody needs to know which candidate is being timed."""
     hello = {"environment": environment().to_dict(), "gpu": name_of(device.index)}
     connection.send_bytes(protocol.pack(hello))
-    work: ProblemAtWork | None = None
+    work: ProblemOnGpu | None = None
     while True:
         try:
             request = protocol.unpack(connection.recv_bytes())
@@ -136,7 +136,7 @@ def serve(
                 work = None
             torch.cuda.empty_cache()
             try:
-                work = ProblemAtWork(problem, device, lock)
+                work = ProblemOnGpu(problem, device, lock)
             except Exception as error:  # noqa: BLE001  # Inductor may refuse in any way
                 connection.send_bytes(
                     protocol.pack({"refused": f"{type(error).__name__}: {error}"})
@@ -166,7 +166,7 @@ def serve(
 def one_by_one(timer: Timer) -> Answers:
     """Answers that compile and time each candidate alone, as Inductor does."""
 
-    def answers(work: ProblemAtWork, candidates: list[Candidate]) -> Iterator[protocol.Message]:
+    def answers(work: ProblemOnGpu, candidates: list[Candidate]) -> Iterator[protocol.Message]:
         for index, candidate in enumerate(candidates):
             yield {"begin": index}
             yield protocol.timed(index, *work.time(candidate, timer))

@@ -113,14 +113,14 @@ HELD_OUT_MODELS = frozenset({"gpt-oss-20b", "gpt-oss-120b", "llama-4-scout", "ll
 
 def weights_of(name: str, op: Operator) -> frozenset[tuple[int, int]]:
     """(outputs, inputs) of those layers of a model (of NAMES) that this op computes."""
-    if op in _OF_EXPERTS:
+    if op in _EXPERT_OPS:
         return EXPERTS[name].weights if name in EXPERTS else frozenset()
     if op.batched:
         return frozenset()
     return EXPERTS[name].others if name in EXPERTS else TRANSFORMERS[name].weights
 
 
-_OF_EXPERTS = frozenset((*GROUPED, *SCALED_GROUPED))
+_EXPERT_OPS = frozenset((*GROUPED, *SCALED_GROUPED))
 
 
 @cache

@@ -13,7 +13,7 @@ from diode_engine.core.problem import Layout, Problem
 
 COORDINATES = 12  # of a problem
 _COPY_BYTES = 16  # the widest copy; a better alignment changes nothing
-_APART = 64  # problems in a hand of `nearest`
+_APART = 64  # problems in a group of `nearest`
 
 Places = npt.NDArray[np.float32]
 
@@ -35,10 +35,11 @@ def nearest(problem: Problem, others: Places, count: int) -> npt.NDArray[np.floa
     away = _squares(problem, others)
     rows = len(away) // _APART
     if rows >= count:
-        # The problems are dealt to `rows` hands. As many hands have one this near as are asked for,
-        # so none that is farther is among the nearest. Partitioning all takes five times as long.
-        best_of_hands = away[: _APART * rows].reshape(_APART, rows).min(axis=0)
-        away = away[away <= np.partition(best_of_hands, count - 1)[count - 1]]
+        # The problems are divided into `rows` groups. `count` groups have a problem that is nearer
+        # than the limit, so no problem beyond it is among the nearest. To partition all problems
+        # takes five times as long.
+        best_of_groups = away[: _APART * rows].reshape(_APART, rows).min(axis=0)
+        away = away[away <= np.partition(best_of_groups, count - 1)[count - 1]]
     return np.sqrt(np.sort(away)[:count])
 
 

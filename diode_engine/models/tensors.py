@@ -36,8 +36,8 @@ class Tensors:
             header = parse_json(data[_LENGTH:start], _HEADER)
             if not isinstance(header, dict):
                 raise Malformed("Its header is no object.")
-            self._left: dict[str, _Entry] = {
-                name: _Entry(entry) for name, entry in header.items() if name != _METADATA
+            self._left: dict[str, _TensorEntry] = {
+                name: _TensorEntry(entry) for name, entry in header.items() if name != _METADATA
             }
             self._check_places()
         except Malformed as error:
@@ -105,7 +105,7 @@ class Tensors:
             raise ModelError(f"The {self._what}'s file holds unknown tensors: {names}.")
 
 
-class _Entry:
+class _TensorEntry:
     """What the header says of a tensor: its type and shape, and where its bytes are in the body.
     Raises Malformed where it is not an entry."""
 

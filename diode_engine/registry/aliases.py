@@ -65,8 +65,8 @@ def alias_targets(
                 found[0]
                 if found
                 else RegistryError(
-                    f"The alias {alias} of {slug} ({source.label}) stands for {reference}, which "
-                    "does not exist; let it stand for another model."
+                    f"The alias {alias} of {slug} ({source.label}) points to {reference}, which "
+                    "does not exist; make it point to another model."
                 )
             ),
         )

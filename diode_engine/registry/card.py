@@ -100,13 +100,13 @@ def _limits(m: Manifest) -> str:
     seen = {
         True: "It has seen the problems that models are judged on: what it reaches on them says "
         "nothing.",
-        False: "The problems that models are judged on were kept from it.",
-        None: "It does not say whether it has seen the problems that models are judged on.",
+        False: "It was not trained on the problems that models are judged on.",
+        None: "It is not known whether it has seen the problems that models are judged on.",
     }[m.everything]
     return _list(
         f"It answers for {_words(m.coverage.types)} and for these templates, by op: "
-        f"{_code(m.coverage.kernels)}. About anything else it says nothing, and the choice is made "
-        "without it.",
+        f"{_code(m.coverage.kernels)}. It has no prediction for anything else, and "
+        "the choice is made without it.",
         f"Times of other hardware than {m.hardware.name}, or of another torch or Triton, are a "
         "guess.",
         "Its efficiency is measured against the best of the candidates that were timed; the best "

@@ -49,7 +49,7 @@ def matches(hardware: Hardware, purpose: str = "gemm") -> list[Match]:
     Those of the most alike hardware come first; it must have MIN_LIKENESS. Among these the default
     comes first (the user's before that of Diode before a package's), then models of the installed
     torch and Triton, then the newest. A model that the gate refused, or that was rolled back, is
-    taken only as a default. A model or an alias that cannot be read is passed over with a warning.
+    taken only as a default. A model or an alias that cannot be read is skipped with a warning.
     """
     return rank(list_models(), hardware, purpose, log.warning)
 
@@ -61,7 +61,7 @@ def rank(
     tell: Callable[[str], object],
 ) -> list[Match]:
     """`matches` among these models, as `list_models` gives them. `tell` is called with a sentence
-    for each model or alias that is passed over."""
+    for each model or alias that is skipped."""
     order = sources()
     known: dict[str, _Known] = {}
     ranked = []
@@ -69,7 +69,7 @@ def rank(
         try:
             manifest = model.manifest
         except ModelError as error:
-            tell(f"The model {model.folder} is passed over: {error}")
+            tell(f"The model {model.folder} is skipped: {error}")
             continue
         likeness = hardware.likeness(manifest.hardware)
         if manifest.purpose != purpose or likeness < MIN_LIKENESS:
@@ -98,7 +98,7 @@ def _look_up(slug: str, models: Sequence[ModelVersion], tell: Callable[[str], ob
     known = _Known()
     for source, found in alias_targets(DEFAULT, slug, models):
         if isinstance(found, RegistryError):
-            tell(f"An alias is passed over: {found}")
+            tell(f"An alias is skipped: {found}")
         else:
             known.defaults[source] = found
     # The user's aliases are in the same document: if it is broken, that was told with them.
@@ -114,14 +114,14 @@ def best_for(hardware: Hardware, purpose: str = "gemm") -> Match | None:
 
 def load_predictor(hardware: Hardware, purpose: str = "gemm") -> Predictor | None:
     """The predictor of the first of `matches` that can be loaded; None where there is no match. Log
-    messages name the models that are passed over, and say whether the model was made for other
+    messages name the models that are skipped, and say whether the model was made for other
     hardware or software. Raises ModelError where there are matches but none can be loaded."""
     refused: ModelError | None = None
     for match in matches(hardware, purpose):
         try:
             predictor = Predictor.load(match.model.folder)
         except ModelError as error:
-            log.warning("The model %s is passed over: %s", match.model.folder, error)
+            log.warning("The model %s is skipped: %s", match.model.folder, error)
             refused = refused or error
             continue
         _tell(match, hardware)

@@ -83,7 +83,7 @@ def read_index(file: Path) -> tuple[IndexLine, ...]:
         try:
             offer = _offer(line, file)
             if (offer.reference, offer.hardware) in offers:
-                raise ValueError(f"{offer.reference} for {offer.hardware} is there twice.")
+                raise ValueError(f"{offer.reference} for {offer.hardware} is listed twice.")
             offers[offer.reference, offer.hardware] = offer
         except (DiodeError, KeyError, TypeError, ValueError) as error:
             why = f"lacks {error}." if isinstance(error, KeyError) else shortened(str(error))

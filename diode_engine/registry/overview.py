@@ -83,8 +83,8 @@ def overview() -> Overview:
         for alias, reference in aliases[slug].items():
             if reference not in there:
                 problems[
-                    f"The alias {alias} of {slug} stands for {reference}, which does not exist; "
-                    "let it stand for another model."
+                    f"The alias {alias} of {slug} points to {reference}, which does not exist; "
+                    "make it point to another model."
                 ] = None
     taken = _taken(models)
     entries = []

@@ -109,9 +109,9 @@ def verify(model: ModelVersion) -> Artifact:
 
 def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> None:
     """Takes the version out of the user's registry and deletes its files; its number is not given
-    again. With `aliases`, the user's aliases that stand for it are removed too.
+    again. With `aliases`, the user's aliases that point to it are removed too.
 
-    Raises RegistryError where it is not the user's, an alias stands for it, or it cannot be
+    Raises RegistryError where it is not the user's, an alias points to it, or it cannot be
     deleted.
     """
     if not model.own:
@@ -124,7 +124,7 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
                  if reference == model.reference]  # fmt: skip
         if named and not aliases:
             raise RegistryError(
-                f"{model.reference} is {', '.join(named)}; let that stand for another model, or "
+                f"{model.reference} is {', '.join(named)}; make that point to another model, or "
                 "remove it together with its aliases."
             )
         try:

@@ -29,7 +29,7 @@ _AGAIN = {
     ("collect",), ("collect-shapeset",), ("collect-and-train",), ("train",), ("tune",),
     ("validate",), ("validate-model",), ("validate-max-autotune",), ("data", "import"), ("demo",),
 }  # fmt: skip
-_OF_DIODE_ENGINE = {"-v", "-vv", "--verbose", "-q", "--quiet", "--debug"}  # before the command
+_GLOBAL_OPTIONS = {"-v", "-vv", "--verbose", "-q", "--quiet", "--debug"}  # before the command
 
 
 def command_line(kind: str, spec: Mapping[str, Any], store: Location) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def _again(store: Store, run: int) -> tuple[Run, tuple[str, ...], Path]:
         raise RunError(f"Run {run} is {status.state}; cancel it first.")
     if earlier.command is None or earlier.directory is None:
         raise RunError(f"Run {run} was not started as a command, so it cannot be started again.")
-    words = [word for word in earlier.command[1:] if word not in _OF_DIODE_ENGINE]
+    words = [word for word in earlier.command[1:] if word not in _GLOBAL_OPTIONS]
     if not {tuple(words[:1]), tuple(words[:2])} & _AGAIN:
         raise RunError(
             f"Run {run} records {shlex.join(earlier.command)!r}, which is not a command that makes "

@@ -1,5 +1,5 @@
 """The checksum of a sweep's timings. With it, a check of the store finds timings that were changed,
-added or deleted by something else than Diode, such as a damaged disk.
+added or deleted by something other than Diode, such as a damaged disk.
 
 Each timing is hashed to a number of 31 bits; the checksum is the sum of these numbers. So timings
 can be added without reading those that are there.

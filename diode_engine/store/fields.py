@@ -75,7 +75,7 @@ class _Named(_Equal):
         )
         found = [name for name in self.names if re.search(pattern, name)]
         if not found:
-            raise BadValue("is none that Diode knows")
+            raise BadValue("is not a name that Diode knows")
         return self.of(found)
 
 
@@ -178,7 +178,7 @@ def _stretch(value: str) -> tuple[float, float]:
         if length.days > 1:  # to the first of the next month, or year
             behind = behind.replace(day=1, month=1 if length.days > 31 else behind.month)
         return first.timestamp(), behind.timestamp()
-    raise BadValue("is no time")
+    raise BadValue("is not a time")
 
 
 # Problems: rows of `summaries` with their problems and environments

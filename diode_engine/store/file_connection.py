@@ -44,8 +44,8 @@ def sentences(path: Path) -> Iterator[None]:
         elif "unable to open" in text:
             sentence = (
                 f"The store {path} cannot be opened: it, its folder, or what SQLite keeps there "
-                f"({path.name}-wal, {path.name}-shm), may not be read here; get the rights to, or "
-                "copy these files into a folder of your own."
+                f"({path.name}-wal, {path.name}-shm), may not be read here; get the right "
+                "to read them, or copy these files into a folder of your own."
             )
         elif "readonly" in text and _journal(path).exists():
             sentence = (
@@ -54,8 +54,8 @@ def sentences(path: Path) -> Iterator[None]:
             )
         elif "readonly" in text:
             sentence = (
-                f"The store {path} may not be written to from here; get the rights to, or give the "
-                "path of another store."
+                f"The store {path} may not be written to from here; get the right to do so, "
+                "or give the path of another store."
             )
         else:
             sentence = f"The store {path} could not be read or written: {text}."

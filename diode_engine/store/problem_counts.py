@@ -59,8 +59,8 @@ _CODES: Mapping[str, _Code] = {
     ),
     "bias": _code(_P.bias, Bias),
 }
-_OF_ENVIRONMENT = {"gpu": _E.name, "torch": _E.torch}
-GROUPS = (*_OF_ENVIRONMENT, *_CODES)
+_ENVIRONMENT_COLUMNS = {"gpu": _E.name, "torch": _E.torch}
+GROUPS = (*_ENVIRONMENT_COLUMNS, *_CODES)
 AXES: Mapping[str, sa.ColumnElement[int]] = {"b": _P.B, "m": _P.M, "n": _P.N, "k": _P.K}
 NEAR = 0.95  # ATen is near the best where the best time is at least this share of ATen's
 
@@ -93,7 +93,7 @@ class Statistic:
 def space_map(store: OpenStore, query: str = "", *, x: str = "n", y: str = "m") -> SpaceMap:
     """Counts problems in bins of two sizes, each from one power of two to the next. `x` and `y` are
     names of AXES."""
-    across, down = one_of(AXES, x, "draw a map by"), one_of(AXES, y, "draw a map by")
+    across, down = one_of(AXES, x, "mapped by"), one_of(AXES, y, "mapped by")
     # A problem counts once, in however many environments it was measured.
     measured = (
         sa.select(_S.problem, _doublings(across).label("x"), _doublings(down).label("y"))
@@ -130,9 +130,9 @@ def statistics(
 ) -> list[Statistic]:
     """Counts problems in groups with equal values of `by` (names of GROUPS). The largest groups
     come first; there are at most MAX_ROWS."""
-    names = [one_of({group: group for group in GROUPS}, name, "group by") for name in by]
+    names = [one_of({group: group for group in GROUPS}, name, "grouped by") for name in by]
     codes = [_CODES[name] for name in names if name in _CODES]
-    number: Any = _S.environment if set(names) & set(_OF_ENVIRONMENT) else sa.literal(0)
+    number: Any = _S.environment if set(names) & set(_ENVIRONMENT_COLUMNS) else sa.literal(0)
     for code in codes:
         number = number * len(code.names) + code.number
     total = sa.func.sum
@@ -156,7 +156,8 @@ def statistics(
     with store.reads() as connection:
         rows = connection.execute(cells).all()
         known = {
-            name: pairs_of(connection, _E.id, column) for name, column in _OF_ENVIRONMENT.items()
+            name: pairs_of(connection, _E.id, column)
+            for name, column in _ENVIRONMENT_COLUMNS.items()
         }
         for cell, *counts in rows:
             values = {}

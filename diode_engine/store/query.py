@@ -138,7 +138,7 @@ def problems(
     """A page of problems, with a row for each environment in which a problem was measured. `sort`
     is a name of SORTS; rows without that value come last. Rows with equal values are in the order
     in which the store got them."""
-    order = one_of(SORTS, sort, "sort by")
+    order = one_of(SORTS, sort, "sorted by")
     page = (
         sa.select(_S.problem, _S.environment)
         .select_from(SUMMARIES)
@@ -249,11 +249,11 @@ def candidates(
 
 def one_of(table: Mapping[str, Any], name: str, what: str) -> Any:
     """The value of a name, upper or lower case, in a table. Raises QueryError where there is no
-    such name; `what` is the rest of "… is nothing to"."""
+    such name; `what` is the rest of "Problems cannot be"."""
     try:
         return table[name.lower()]
     except KeyError:
-        sentence = f"{name!r} is nothing to {what}; there are {', '.join(table)}."
+        sentence = f"Problems cannot be {what} {name!r}, only by {', '.join(table)}."
         raise QueryError(sentence, 0, len(name)) from None
 
 

@@ -127,7 +127,7 @@ def _records(connection: sa.Connection) -> Iterator[str]:
         rows = connection.execute(sa.select(table).order_by(table.c.id))
         yield from _told(
             [row.id for row in rows if not _fits(row, make)],
-            f"{table.name.capitalize()} that do not fit their keys, so that something changed them",
+            f"{table.name.capitalize()} that do not fit their keys: they were changed",
             "number",
         )
     reasons = connection.scalars(sa.select(schema.failures.c.reason))
@@ -199,8 +199,8 @@ def _timings(connection: sa.Connection) -> Iterator[str]:
         yield f"Timings with a time, a spread or a count that cannot be: {impossible}."
     yield from _told(
         changed,
-        "Problems, as one run timed them, of which something else than Diode changed, added or "
-        "deleted timings",
+        "Problems with timings of a run that something other than Diode has changed, added or "
+        "deleted",
         "problem",
     )
     yield from _told(wrong, "Problems with a summary that is not what their timings say", "problem")

@@ -24,7 +24,7 @@ from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import Matrix, TimingModel
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.lessons import Askable, Drawn, lessons_of, part, with_timings
+from diode_engine.training.lessons import Drawn, LessonProblem, lessons_of, part, with_timings
 
 TRAIN, HELD_OUT = "train", "held_out"  # examples in a folder
 _PLACE = np.dtype("<i4")  # of a candidate, as it is sent
@@ -212,14 +212,14 @@ def _lessons(job: Mapping[str, Any], caller: Caller) -> None:
     sees, hardware = features.SETS[job["features"]], Hardware.from_dict(job["hardware"])
     kernels = frozenset(job["kernels"])
     asked = [
-        Askable.of(Problem.from_dict(problem), kernels, hardware, job["torch"])
+        LessonProblem.of(Problem.from_dict(problem), kernels, hardware, job["torch"])
         for problem in job["problems"]
     ]
     caller.say({"counted": [[len(a.candidates), _packed(a.libraries)] for a in asked]})
     teacher = _teacher(job, sees)
     made = [
-        askable.answered(Drawn(*map(_unpacked, drawn)), teacher, hardware, sees)
-        for askable, drawn in zip(asked, caller.hear()["drawn"], strict=True)
+        lesson_problem.answered(Drawn(*map(_unpacked, drawn)), teacher, hardware, sees)
+        for lesson_problem, drawn in zip(asked, caller.hear()["drawn"], strict=True)
         if drawn is not None
     ]
     counts = np.array([len(x) for x, _ in made], np.intp)

@@ -69,7 +69,7 @@ def far_from(problems: Iterable[Problem], timed: Sequence[Problem]) -> list[Prob
 
 
 @dataclass(frozen=True, eq=False)
-class Askable:
+class LessonProblem:
     """A problem, and its candidates that the teacher can be asked about: those that this version of
     torch has, the GPU can run and the teacher covers. `libraries` are the places of ATen's."""
 
@@ -80,7 +80,7 @@ class Askable:
     @classmethod
     def of(
         cls, problem: Problem, kernels: Collection[str], hardware: Hardware, torch: str
-    ) -> Askable:
+    ) -> LessonProblem:
         """`kernels` are those that the teacher covers (Coverage.kernels)."""
         space = exhaustive_space(problem, torch)
         each = np.arange(len(space))
@@ -160,10 +160,10 @@ def lessons(
     kernels = frozenset(coverage.kernels)
     made: list[tuple[Matrix, Matrix]] = []
     for problem in problems:
-        askable = Askable.of(problem, kernels, hardware, torch)
-        drawn = draws.of(len(askable.candidates), askable.libraries)
+        lesson_problem = LessonProblem.of(problem, kernels, hardware, torch)
+        drawn = draws.of(len(lesson_problem.candidates), lesson_problem.libraries)
         if drawn is not None:
-            made.append(askable.answered(drawn, teacher, hardware, feature_set))
+            made.append(lesson_problem.answered(drawn, teacher, hardware, feature_set))
     x, heads = zip(*made, strict=True) if made else ((), ())
     return lessons_of(x, heads, [len(rows) for rows in x], feature_set)
 

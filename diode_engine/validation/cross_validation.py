@@ -14,7 +14,7 @@ from diode_engine.validation.report import KS, VERSION, Case, Report
 from diode_engine.validation.text import aligned
 
 FORMAT = "diode-cross-validation"
-_OF = {
+_LEARNED_FROM = {
     "folds": "the other folds",
     "llm": "problems that are no layer of the transformer",
     "sizes": "the smaller problems",
@@ -68,8 +68,8 @@ class CrossValidation:
             rows.append(["together", *_figures(first, fifth, others, None)])
         header = ["part", "problems", "geomean", "p10", "worst", "top-5", "speed", ATEN, DEFAULT]
         return (
-            f"{self.family}, each part judged by a model that learned from {_OF[self.kind]}:\n"
-            + aligned(header, rows)
+            f"{self.family}, each part judged by a model that learned from "
+            f"{_LEARNED_FROM[self.kind]}:\n" + aligned(header, rows)
         )
 
 

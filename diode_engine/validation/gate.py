@@ -121,7 +121,7 @@ def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None)
             + (
                 "."
                 if problems >= MIN_PROBLEMS
-                else f"; to judge a model takes {MIN_PROBLEMS} or more: collect or import some."
+                else f"; a model is judged on {MIN_PROBLEMS} or more: collect or import some."
             ),
         )
     )
@@ -169,7 +169,9 @@ def _no_worse(
         )
         return name, GateCheck("efficiency", False, found)
     if theirs is None:
-        return name, GateCheck("efficiency", True, f"Its efficiency is {ours}; there is no other.")
+        return name, GateCheck(
+            "efficiency", True, f"Its efficiency is {ours}; there is nothing to compare it with."
+        )
     worse = ours.geomean < theirs.geomean - TOLERANCE or ours.p10 < theirs.p10 - TOLERANCE_P10
     found = f"Its efficiency is {ours}, that of {name} {theirs}."
     return name, GateCheck("efficiency", not worse, found)
@@ -204,8 +206,8 @@ def _calibrated(manifest: Manifest, report: Report) -> list[GateCheck]:
         GateCheck(
             "calibration",
             error <= MAX_CALIBRATION_ERROR + chance,
-            f"Its confidence is off by {error:.3f} on average, {chance:.3f} of which chance alone "
-            f"would make; {MAX_CALIBRATION_ERROR} more is allowed.",
+            f"The calibration error of its confidence is {error:.3f}. Chance alone would make "
+            f"about {chance:.3f}; {MAX_CALIBRATION_ERROR} more than that is allowed.",
         )
     ]
 

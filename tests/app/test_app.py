@@ -524,7 +524,7 @@ async def test_a_notification_covers_no_part_of_a_dialog(make_app, store, size):
             assert not any(box.region.overlaps(toast.region) for toast in shown)
             assert box.region.y >= 0
             assert box.region.height >= 8
-            foot = app.screen.query("Ways, Button").last()
+            foot = app.screen.query("DialogKeys, Button").last()
             assert foot.region.bottom <= box.region.bottom
             app.clear_notifications()
             await pilot.press("escape")

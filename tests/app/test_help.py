@@ -51,7 +51,7 @@ async def test_a_search_finds_what_a_column_means_with_its_unit(make_app, store)
         assert "Stop this run" not in says
         app.screen.query_one(Input).value = "no such words"
         await settled(pilot)
-        assert "Nothing has these words." in text_of(app)
+        assert "Nothing here has these words" in text_of(app)
 
 
 async def test_keys_that_the_user_has_changed_are_shown(make_app, store, tmp_path):

@@ -140,7 +140,7 @@ async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store,
         judged, taken = [run for run in store.runs() if run.kind == "promote"][-2:]
         assert "was refused" in judged.message
         assert taken.spec["verdict_of"] == judged.id  # it was not judged again
-        assert "is taken nevertheless (to see), against the gate" in taken.message
+        assert "is taken against the gate, for the reason: to see." in taken.message
         await pilot.press("b")
         await until(pilot, Confirm)
         assert "in place of plain@1?" in text_of(app)

@@ -116,7 +116,7 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         assert isinstance(app.screen, RunsScreen)
         await go(pilot, "ctrl+end", "p")
         assert store.run(runs[0]).tags == ()
-        assert f"Run {runs[0]} is pinned no more." in toasts(app)
+        assert f"Run {runs[0]} is no longer pinned." in toasts(app)
 
 
 async def test_members_are_looked_at_one_by_one(make_app, store):

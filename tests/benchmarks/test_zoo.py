@@ -253,6 +253,7 @@ def test_only_what_is_documented_may_be_left_to_inductor(reason: str, found: int
 
     said = (
         "diode_engine.inductor.choosing.outcomes: Diode leaves GEMMs to stock Inductor: the model "
-        f"has no prediction for mm #×# ({reason}; said once, counted in diode_engine.get_stats())."
+        f"has no prediction for mm #×# ({reason}; logged once, counted in "
+        "diode_engine.get_stats())."
     )
     assert len(zoo.wrong(row("a", "import", warnings=[said]))) == found

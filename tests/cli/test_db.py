@@ -77,7 +77,7 @@ def test_check_finds_timings_that_were_deleted_and_problems_that_were_changed(
     broken = run("db", "check", "--store", store, "--json")
     problems = json.loads(broken.out)["problems"]
     assert (broken.code, json.loads(broken.out)["sound"]) == (1, False)
-    assert any("deleted timings: 12" in said for said in problems)
+    assert any("deleted: 12" in said for said in problems)
     assert any("do not fit their keys" in said for said in problems)
 
 

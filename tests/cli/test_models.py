@@ -72,7 +72,7 @@ def test_list_goes_on_after_a_broken_model(run: Run, model: Path) -> None:
     verified = run("models", "verify", "--json")
     assert verified.code == 1
     assert [m["error"] is None for m in json.loads(verified.out)["models"]] == [False, True]
-    assert run("models", "verify", "tripled").out == "tripled@1: whole\n"
+    assert run("models", "verify", "tripled").out == "tripled@1: its files are whole\n"
 
 
 def test_mistakes_are_sentences(run: Run, model: Path, tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_promotion_is_a_run_of_the_store_that_its_timings_are_of(
     assert registry.default_for("nvidia-h200").reference == "tripled@1"
     with Store.open(path) as store:
         taken = store.runs()[-1]
-    assert "is taken nevertheless (a test), against the gate" in str(taken.message)
+    assert "is taken against the gate, for the reason: a test." in str(taken.message)
     run("models", "rollback")
     later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     with registry.facts.changing("nvidia-h200") as document:

@@ -204,7 +204,7 @@ def test_resume_starts_the_same_command_and_says_which_run(
     monkeypatch.setattr(launch.subprocess, "Popen", Started)
     shown = run("runs", "resume", 2)
     assert (shown.code, shown.out) == (ExitCode.OK, "5\n")
-    assert "Run 5 goes on with run 2" in shown.err
+    assert "Run 5 continues run 2" in shown.err
     assert started[0][-2:] == ["train", "--name=a b"]
     assert "run 2" in run("runs", "show", 5).out
 

@@ -156,7 +156,7 @@ def test_a_directory_does_not_delete_or_write_over(
 
 # Flags and files that a directory's file may set: it says what is done, not over what, for whom,
 # or in whose name.
-OF_A_DIRECTORY = {
+OPTIONS_OF_A_DIRECTORY = {
     "all", "again", "candidates", "card", "cross-validate", "data-dir", "dataset", "descending",
     "direct", "file", "held-out", "json", "log-normal", "max-autotune-solution", "plan",
     "csv", "power-of-two", "shapes", "resume", "skip-collection", "skip-training",
@@ -174,7 +174,7 @@ def test_every_flag_and_file_is_the_users_or_a_directorys() -> None:
             if isinstance(option, click.Option) and flag_or_file:
                 names = {spelling.lstrip("-") for spelling in option.opts}
                 # One that is in neither: may a directory that somebody else made set it?
-                assert names <= settings.USER_ONLY or names <= OF_A_DIRECTORY, names
+                assert names <= settings.USER_ONLY or names <= OPTIONS_OF_A_DIRECTORY, names
                 seen.update(names)
 
     seen: set[str] = set()

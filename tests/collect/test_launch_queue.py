@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from diode_engine.collect import direct_timer
-from diode_engine.collect.direct_timer import Contender, DirectTimer
+from diode_engine.collect.direct_timer import DirectTimer, TimedKernel
 from diode_engine.collect.launch_queue import GROUP, MAX_AHEAD, LaunchQueue
 from tests.collect.fake_device import CLOCK_MHZ, EVENT_US, FakeDevice
 
@@ -101,16 +101,16 @@ def test_a_flush_goes_before_each_launch_and_is_not_timed(device, queue):
 
 
 def timed(device, operands, *, always_flush=False, **kernels):
-    """Contenders of these launches, each checked once and then timed."""
+    """Timed kernels of these launches, each checked once and then timed."""
     timer = DirectTimer(CPU, CLOCK_MHZ, 1024, always_flush=always_flush)
-    contenders = {name: Contender(launch) for name, launch in kernels.items()}
-    for contender in contenders.values():
-        note = timer.once(contender, None)
+    timed_kernels = {name: TimedKernel(launch) for name, launch in kernels.items()}
+    for timed_kernel in timed_kernels.values():
+        note = timer.once(timed_kernel, None)
         device.host = device.device
         note()
     device.log.clear()
-    timer.compete(list(contenders.values()), operands)
-    return contenders
+    timer.time_in_turn(list(timed_kernels.values()), operands)
+    return timed_kernels
 
 
 @pytest.mark.parametrize(

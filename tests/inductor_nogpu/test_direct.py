@@ -20,10 +20,10 @@ from triton.backends.nvidia.compiler import get_ptxas
 from diode_engine.collect import direct_worker, operands
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.compile_worker import build_all
-from diode_engine.collect.direct_timer import Contender, DirectTimer
+from diode_engine.collect.direct_timer import DirectTimer, TimedKernel
 from diode_engine.collect.direct_worker import Bench
 from diode_engine.collect.driver import Driver
-from diode_engine.collect.worker import ProblemAtWork
+from diode_engine.collect.worker import ProblemOnGpu
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import IntegrationError
@@ -304,7 +304,7 @@ def bench(on_the_cpu, tmp_path):
         kernels = {cls: b for cls, b in built.items() if isinstance(b, Binary)}
         cuda = CpuCuda(kernels, problem)
         lock = tmp_path / "lock"
-        work = ProblemAtWork(problem, DEVICE, lock)
+        work = ProblemOnGpu(problem, DEVICE, lock)
         return Bench(torch.device("cpu"), lock, binaries, Driver(cuda)), work, cuda
 
     return make
@@ -352,7 +352,7 @@ def test_launches_are_given_the_operands_and_compute_the_product(bench, problem,
     assert all(6 <= r["repeats"] <= 24 and r["min_us"] > 0 for r in results)
     # each launch reads other memory than the ones before it, and in turn
     addresses = [a for _, a, _ in cuda.launched]
-    again = the_bench._arena.operands._sets
+    again = the_bench._data.operands._sets
     assert len(set(addresses)) == min(len(addresses) - 1, again)  # both were checked at one place
     turns = [c for c, _, _ in cuda.launched]
     assert sum(a != b for a, b in itertools.pairwise(turns)) >= 6
@@ -409,7 +409,7 @@ def test_the_best_time_of_earlier_batches_is_known(bench):
         answers(the_bench, work, [CANDIDATES[1]])
         [beside] = answers(the_bench, work, [slow])
     assert alone["repeats"] > 6
-    assert beside["repeats"] == 2  # hopeless beside that one
+    assert beside["repeats"] == 2  # much slower than that one
 
 
 def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
@@ -463,22 +463,26 @@ def test_a_library_is_called_as_a_compiled_program_calls_it(monkeypatch):
 
 
 def test_nothing_is_judged_by_its_first_launch(on_the_cpu):
-    def contender(first, later):
+    def timed_kernel(first, later):
         times = itertools.chain([first], itertools.repeat(later))
 
         def launch(place, stream):
             Event.now += next(times)
 
-        return Contender(launch)
+        return TimedKernel(launch)
 
-    fast, loaded_late, hopeless = contender(10, 10), contender(50_000, 12), contender(900, 800)
+    fast, loaded_late, much_slower = (
+        timed_kernel(10, 10),
+        timed_kernel(50_000, 12),
+        timed_kernel(900, 800),
+    )
     timer = DirectTimer(torch.device("cpu"), 1000, 1024)
-    for each in (fast, loaded_late, hopeless):
+    for each in (fast, loaded_late, much_slower):
         timer.once(each, None)()
     operands = SimpleNamespace(rotates=True, next=lambda: None)
-    timer.compete([fast, loaded_late, hopeless], operands)
+    timer.time_in_turn([fast, loaded_late, much_slower], operands)
     assert (loaded_late.best, loaded_late.timing().repeats) == (13, 23)
-    assert hopeless.times == [801]
+    assert much_slower.times == [801]
 
 
 def test_launches_are_spent_on_those_near_the_fastest(bench):

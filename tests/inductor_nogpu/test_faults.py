@@ -1,5 +1,5 @@
 """Whatever of Diode's fails in a compile, the program is the one that stock Inductor generates; it
-is counted, and said once."""
+is counted, and logged once."""
 
 from __future__ import annotations
 

@@ -280,7 +280,7 @@ def test_what_an_index_offers_twice_is_refused(index: Path) -> None:
     given = json.loads(index.read_text())
     given["models"] *= 2
     index.write_text(json.dumps(given))
-    with pytest.raises(RegistryError, match=r"Model 2 of the index .* is there twice"):
+    with pytest.raises(RegistryError, match=r"Model 2 of the index .* is listed twice"):
         read_index(index)
 
 

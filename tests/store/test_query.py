@@ -171,14 +171,17 @@ def test_statistics_are_by_hardware_op_and_type(store):
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
-        (lambda s: query.problems(s, sort="speed"), "'speed' is nothing to sort by; there are pr"),
+        (
+            lambda s: query.problems(s, sort="speed"),
+            "Problems cannot be sorted by 'speed', only by pr",
+        ),
         (
             lambda s: statistics(s, by=["m"]),
-            "'m' is nothing to group by; there are gpu",
+            "Problems cannot be grouped by 'm', only by gpu",
         ),
         (
             lambda s: space_map(s, x="op"),
-            "'op' is nothing to draw a map by; there are b",
+            "Problems cannot be mapped by 'op', only by b",
         ),
         (lambda s: query.problems(s, "nonsense"), "not a term"),
         (lambda s: query.count_problems(s, "nonsense"), "not a term"),

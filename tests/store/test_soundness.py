@@ -109,11 +109,11 @@ def test_what_diode_writes_is_sound(path: Path) -> None:
 BEHIND_ITS_BACK = {
     "half the timings deleted": (
         ["DELETE FROM timings WHERE candidate % 2 = 1"],
-        r"Problems, as one run .* deleted timings: 40 \(the first: problem 1\)",
+        r"Problems with timings of a run .* deleted: 40 \(the first: problem 1\)",
     ),
     "all timings of a sweep deleted": (
         ["DELETE FROM timings WHERE sweep = 3"],
-        r"Problems, as one run .* timings: 1 \(the first: problem 3\)",
+        r"Problems with timings of a run .* deleted: 1 \(the first: problem 3\)",
     ),
     "timings deleted with their sweep and summary": (
         ["DELETE FROM timings WHERE sweep = 3", "DELETE FROM sweeps WHERE id = 3"],
@@ -121,11 +121,11 @@ BEHIND_ITS_BACK = {
     ),
     "a time changed that is not the best": (
         ["UPDATE timings SET min_us = median_us WHERE sweep = 3 AND candidate = 2"],
-        "Problems, as one run .* timings: 1 ",
+        "Problems with timings of a run .* deleted: 1 ",
     ),
     "a spread changed": (
         ["UPDATE timings SET spread_us = spread_us * 2 WHERE sweep = 3 AND candidate = 2"],
-        "Problems, as one run .* timings: 1 ",
+        "Problems with timings of a run .* deleted: 1 ",
     ),
     "a time that cannot be": (
         ["UPDATE timings SET min_us = -1 WHERE sweep = 3 AND candidate = 2"],
@@ -133,7 +133,7 @@ BEHIND_ITS_BACK = {
     ),
     "a timing given to another candidate": (
         ["UPDATE timings SET candidate = 9 WHERE sweep = 33 AND candidate = 2"],
-        "Problems, as one run .* timings: 1 ",
+        "Problems with timings of a run .* deleted: 1 ",
     ),
     "a sweep given to another problem": (
         ["UPDATE sweeps SET problem = 4, run = 3 WHERE id = 3"],

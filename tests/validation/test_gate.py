@@ -195,7 +195,7 @@ def test_a_model_that_is_surer_than_it_may_be_is_refused(register: Register) -> 
     assert found(verdict) == {**ALL_PASSED, "calibration": True}
     verdict = gate.judge(register(ATEN, sure), timings(), None)  # and never within 5 %
     assert found(verdict) == {**ALL_PASSED, "calibration": False}
-    assert "off by 0.993" in verdict.reasons[0]
+    assert "calibration error of its confidence is 0.993" in verdict.reasons[0]
 
 
 def test_what_cannot_be_loaded_is_no_default(register: Register) -> None:

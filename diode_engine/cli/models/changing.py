@@ -73,7 +73,7 @@ def alias(
     if remove:
         found = registry.resolve(alias, hardware)
         registry.remove_alias(alias, found.slug)
-        diagnostics.note(f"{alias} no longer stands for {found.reference}.")
+        diagnostics.note(f"{alias} no longer points to {found.reference}.")
         return ExitCode.OK
     assert model is not None
     if alias == registry.DEFAULT:

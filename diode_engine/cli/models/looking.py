@@ -245,7 +245,7 @@ def verify(models: tuple[str, ...], hardware: str | None, as_json: bool) -> int:
         click.echo(json.dumps({"models": lines, "problems": list(problems)}))
     else:
         for line in lines:
-            click.echo(f"{line['model']}: {line['error'] or 'whole'}")
+            click.echo(f"{line['model']}: {line['error'] or 'its files are whole'}")
         for problem in problems:
             click.echo(problem)
     broken = bool(problems) or any(line["error"] for line in lines)

@@ -136,7 +136,10 @@ def _summary(verdict: GateVerdict, forced: str | None) -> tuple[dict[str, str], 
     if verdict.passed:
         said = "passed the gate and is taken"
     elif forced is not None:
-        said = f"is taken nevertheless ({forced}), against the gate: {' '.join(verdict.reasons)}"
+        said = (
+            f"is taken against the gate, for the reason: {forced}. "
+            f"The gate: {' '.join(verdict.reasons)}"
+        )
     else:
         said = f"was refused: {' '.join(verdict.reasons)}"
     return {"judged": verdict.model}, f"{verdict.model} {said}"

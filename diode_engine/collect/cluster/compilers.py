@@ -65,7 +65,7 @@ class RayOrder:
 
 
 @dataclass(eq=False)
-class _Job:
+class _CompileJob:
     classes: list[KernelClass]
     losses: int = 0
 
@@ -87,7 +87,7 @@ class RayCompilers:
         self._references: dict[str, Any] = {}  # Ray's, by the key of a compiled class
         self._underway: set[str] = set()  # keys of classes that are being compiled
         self._orders: list[RayOrder] = []
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[_CompileJob] = deque()
         self._hosts: list[Any] = []
         self.ready: list[Any] = []  # those of the hosts that Ray has found a core for
         self._idle: list[Any] = []
@@ -138,7 +138,7 @@ class RayCompilers:
         new = [cls for key, cls in todo.items() if key not in self._underway]
         self._underway.update(cls.key for cls in new)
         jobs = jobs_of(new, ordered=len(todo), compilers=len(self._hosts))
-        self._jobs.extend(map(_Job, jobs))
+        self._jobs.extend(map(_CompileJob, jobs))
         self._hand_out()
         return order
 
@@ -161,7 +161,7 @@ class RayCompilers:
             keys, contents = host.compile.options(num_returns=2).remote(job.classes)
             self._calls.later(keys, partial(self._compiled, host, job, contents))
 
-    def _compiled(self, host: Any, job: _Job, contents: Any, future: Future[Any]) -> None:
+    def _compiled(self, host: Any, job: _CompileJob, contents: Any, future: Future[Any]) -> None:
         error = future.exception()
         if error is None:
             self._failed_starts = 0

@@ -142,7 +142,7 @@ class RayGpus:
 
     def answered_nonsense(self, gpu: RayGpu) -> None:
         """To be called when an answer of the GPU's process cannot be one."""
-        self._lose(gpu, "what it answered makes no sense")
+        self._lose(gpu, "its answer is not valid")
 
     def _machines_with_gpus(self) -> list[Machine]:
         return machines_with(self._calls.ray, self._kind, self._calls.address)
@@ -216,7 +216,7 @@ class RayGpus:
             raise CollectionError(f"None of the cluster's GPUs can be used; of the last one: {why}")
 
     def _lose(self, gpu: RayGpu, why: str) -> None:
-        log.warning("A GPU%s is lost; what it was asked is asked again: %s", _on(gpu), why)
+        log.warning("A GPU%s is lost; its requests go to other GPUs: %s", _on(gpu), why)
         self._gpus.remove(gpu)
         self._calls.end(gpu.actor)
         self._give_up(gpu)

@@ -49,11 +49,11 @@ from diode_engine.version import __version__
 
 log = logging.getLogger(__name__)
 
-_OF_GRAPH = "_diode"  # an attribute of Inductor's graph
+_GRAPH_ATTRIBUTE = "_diode"  # an attribute of Inductor's graph
 
 
 _Remembered = list[Prediction]
-_OfGraph = tuple["Chooser", CompileOptions, dict[Any, _Remembered]]
+_GraphChoices = tuple["Chooser", CompileOptions, dict[Any, _Remembered]]
 
 
 class Chooser:
@@ -126,7 +126,7 @@ class Chooser:
         the first one of its graph; else None. This is the case of most products of a program, so it
         is fast: what is the same for a whole graph is not looked up again (the options, and whether
         Diode is to choose, except under fast_autotune)."""
-        of_graph: _OfGraph | None = getattr(V.graph, _OF_GRAPH, None)
+        of_graph: _GraphChoices | None = getattr(V.graph, _GRAPH_ATTRIBUTE, None)
         if of_graph is None or of_graph[0] is not self:
             return None
         _, options, memory = of_graph
@@ -277,14 +277,14 @@ class Chooser:
         and the choices that are remembered under them. Raises LeftToStock where Inductor's search
         was changed."""
         graph: Any = V.graph
-        known: _OfGraph | None = getattr(graph, _OF_GRAPH, None)
+        known: _GraphChoices | None = getattr(graph, _GRAPH_ATTRIBUTE, None)
         if known is None or known[0] is not self:
             why = search.altered()
             if why is not None:
                 raise LeftToStock(Fallback.ALTERED_SEARCH, why)
             options = CompileOptions.current()
             known = self, options, self._memory.setdefault(options, {})
-            setattr(graph, _OF_GRAPH, known)
+            setattr(graph, _GRAPH_ATTRIBUTE, known)
         return known[1:]
 
 

@@ -49,7 +49,7 @@ class Outcomes:
             self._said.add((left, reason))
         if first:
             log.warning(
-                "Diode leaves %s to stock Inductor: %s (%s; said once, counted in "
+                "Diode leaves %s to stock Inductor: %s (%s; logged once, counted in "
                 "diode_engine.get_stats()).",
                 left,
                 why,

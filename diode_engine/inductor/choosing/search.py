@@ -2,7 +2,7 @@
 
 Diode chooses before that search. A filter would then have nothing left, a listener would hear
 nothing, and a function that replaces one of Inductor's would not be called. Preprocessing functions
-of the program (add_preprocessing_fn) are called all the same, with Diode's choice.
+of the program (add_preprocessing_fn) are still called, with Diode's choice.
 """
 
 from __future__ import annotations

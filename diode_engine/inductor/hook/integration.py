@@ -125,7 +125,7 @@ class IntegrationRegistry:
 
     def discover(self) -> list[str]:
         """Registers integrations of installed packages that are not registered yet, and returns
-        their names. One that cannot be registered is passed over with a warning, and its status
+        their names. One that cannot be registered is skipped with a warning, and its status
         says why."""
         found = []
         with self._lock:
@@ -144,7 +144,7 @@ class IntegrationRegistry:
                     self.register(integration)
                 except Exception as error:  # noqa: BLE001  # another package's code
                     self._broken[point.name] = f"{type(error).__name__}: {error}"
-                    log.warning("The integration %s is passed over: %s", point.name, error)
+                    log.warning("The integration %s is skipped: %s", point.name, error)
                 else:
                     found.append(point.name)
         return found

@@ -115,7 +115,7 @@ def register_integration(integration: BaseIntegration, execute_order: int | None
 def discover_and_register_integrations() -> list[str]:
     """Adds the integrations of installed packages (entry points of the group
     `diode_engine.integrations`) and returns the names of the new ones. A package that fails is
-    passed over with a warning."""
+    skipped with a warning."""
     return _registry.discover()
 
 

@@ -21,7 +21,7 @@ def _run_the_next_one() -> None:
 
 try:
     from diode_engine.inductor.listening import capture
-except ImportError:  # Diode is not installed in this Python: the program runs all the same
+except ImportError:  # Diode is not installed in this Python: the program still runs
     pass
 else:
     capture.begin()
