@@ -47,7 +47,7 @@ async def test_a_search_finds_what_a_column_means_with_its_unit(make_app, store)
         await settled(pilot)
         says = text_of(app)
         assert "Columns of the runs" in says
-        assert "its efficiency less that of the pinned training" in says
+        assert "its efficiency minus that of the pinned training" in says
         assert "Stop this run" not in says
         app.screen.query_one(Input).value = "no such words"
         await settled(pilot)
