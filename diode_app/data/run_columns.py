@@ -49,7 +49,7 @@ class Listed:
 
     @property
     def difference(self) -> float | None:
-        """Its efficiency less that of the pinned training."""
+        """Its efficiency minus that of the pinned training."""
         if self.efficiency is None or self.against is None:
             return None
         return self.efficiency - self.against
