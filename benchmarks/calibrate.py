@@ -42,8 +42,8 @@ from typing import Any
 
 import zstandard
 
-from diode_engine.collect.candidate_plan import plausible
-from diode_engine.collect.plan import CandidateSelection, Plan, PlannedProblem
+from diode_engine.collect.planning.candidate_plan import plausible
+from diode_engine.collect.planning.plan import CandidateSelection, Plan, PlannedProblem
 from diode_engine.core.operators import named
 from diode_engine.core.problem import Candidate, Problem, Timing
 from diode_engine.core.resources import MAX_ODD_ALIGN
@@ -140,8 +140,8 @@ def direct(
     problems."""
     import torch
 
-    from diode_engine.collect import protocol
-    from diode_engine.collect.worker import ProblemOnGpu
+    from diode_engine.collect.processes import protocol
+    from diode_engine.collect.workers.worker import ProblemOnGpu
 
     times: Times = {}
     seconds = 0.0
@@ -314,11 +314,11 @@ def main() -> None:
     import torch
 
     from diode_engine.collect.binaries import Binaries
-    from diode_engine.collect.compiler_pool import CompilerPool
-    from diode_engine.collect.direct_worker import Bench
-    from diode_engine.collect.driver import Driver
     from diode_engine.collect.local import cores
-    from diode_engine.collect.worker import environment
+    from diode_engine.collect.processes.compiler_pool import CompilerPool
+    from diode_engine.collect.workers.direct_worker import Bench
+    from diode_engine.collect.workers.driver import Driver
+    from diode_engine.collect.workers.worker import environment
 
     if not torch.cuda.is_available():
         sys.exit("There is no GPU here; this compares timings.")

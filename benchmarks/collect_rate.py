@@ -36,13 +36,13 @@ import measuring
 import torch
 
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.candidate_plan import plausible
-from diode_engine.collect.compiler_pool import CompilerPool
-from diode_engine.collect.inputs import random_inputs
 from diode_engine.collect.local import Direct, LocalExecutor, cores
-from diode_engine.collect.plan import CandidateSelection, Plan, PlannedProblem
+from diode_engine.collect.planning.candidate_plan import plausible
+from diode_engine.collect.planning.plan import CandidateSelection, Plan, PlannedProblem
+from diode_engine.collect.processes.compiler_pool import CompilerPool
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import collect
+from diode_engine.collect.workers.inputs import random_inputs
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits

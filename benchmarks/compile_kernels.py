@@ -29,7 +29,7 @@ import triton
 from measuring import done_in
 
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.compiler_pool import CompilerPool
+from diode_engine.collect.processes.compiler_pool import CompilerPool
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Layout, Problem
 from diode_engine.inductor.lowering.binary import Binary

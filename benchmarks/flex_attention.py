@@ -47,9 +47,9 @@ from flex_compilers import Compilers, Found, Job
 from flex_kernels import AUTOTUNE_TIER, DEFAULT_TIER, LIKELY_TIER, REST_TIER, Config, Kernel
 from flex_problems import BACKWARD, DECODING, DENSE, Family, Problem
 
-from diode_engine.collect.direct_timer import DirectTimer, TimedKernel
-from diode_engine.collect.driver import Driver, DriverError, Loaded
-from diode_engine.collect.timer import FLUSH_BYTES
+from diode_engine.collect.workers.direct_timer import DirectTimer, TimedKernel
+from diode_engine.collect.workers.driver import Driver, DriverError, Loaded
+from diode_engine.collect.workers.timer import FLUSH_BYTES
 from diode_engine.core.hardware import detect
 from diode_engine.errors import DiodeError
 

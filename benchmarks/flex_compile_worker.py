@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 import flex_kernels
 import torch
 
-from diode_engine.collect import children, protocol
+from diode_engine.collect.processes import children, protocol
 from diode_engine.core.hardware import Hardware
 from diode_engine.inductor import without_gpu
 

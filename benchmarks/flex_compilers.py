@@ -23,7 +23,7 @@ import flex_kernels
 from flex_kernels import Config, Kernel
 from flex_problems import Family
 
-from diode_engine.collect.supervisor import Lost, Received, Start, Supervisor, Worker
+from diode_engine.collect.processes.supervisor import Lost, Received, Start, Supervisor, Worker
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import CollectionError
 

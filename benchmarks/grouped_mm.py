@@ -26,7 +26,7 @@ from typing import Any
 import measuring
 import torch
 
-from diode_engine.collect import inputs, timer
+from diode_engine.collect.workers import inputs, timer
 from diode_engine.core.hardware import Environment, environment
 from diode_engine.core.operators.grouped import DIVISIONS, ROUTED, UNIFORM, offsets_tensor
 from diode_engine.core.problem import Candidate, Problem, Timing

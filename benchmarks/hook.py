@@ -29,7 +29,7 @@ from torch._inductor import select_algorithm
 from torch._inductor.choices import InductorChoices
 
 import diode_engine
-from diode_engine.collect.inputs import empty
+from diode_engine.collect.workers.inputs import empty
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import named
 from diode_engine.core.problem import Problem

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 import diode_engine
-from diode_engine.collect.compiler_pool import Order
+from diode_engine.collect.processes.compiler_pool import Order
 
 Program = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
 

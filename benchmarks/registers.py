@@ -26,7 +26,7 @@ import triton
 
 from diode_engine import features
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.compiler_pool import CompilerPool
+from diode_engine.collect.processes.compiler_pool import CompilerPool
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import spills_erratically

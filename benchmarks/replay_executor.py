@@ -13,7 +13,6 @@ from typing import Any
 import msgpack
 import replay_worker
 
-from diode_engine.collect import protocol
 from diode_engine.collect.executor import (
     Answer,
     Conversation,
@@ -24,6 +23,7 @@ from diode_engine.collect.executor import (
     Request,
     Timed,
 )
+from diode_engine.collect.processes import protocol
 from diode_engine.collect.timed_rows import timed_rows
 
 

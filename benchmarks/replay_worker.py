@@ -23,7 +23,7 @@ from typing import Any
 
 import msgpack
 
-from diode_engine.collect import children, protocol
+from diode_engine.collect.processes import children, protocol
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.table import TimingTable

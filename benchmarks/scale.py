@@ -32,7 +32,7 @@ from replay_executor import ReplayExecutor
 from diode_engine.collect import run as collecting
 from diode_engine.collect.executor import Executor
 from diode_engine.collect.local import LocalExecutor
-from diode_engine.collect.plan import Plan
+from diode_engine.collect.planning.plan import Plan
 from diode_engine.collect.progress import Progress
 from diode_engine.core.problem import Problem
 from diode_engine.store import Store

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from diode_engine import features
-from diode_engine.collect.inputs import empty_output, random_inputs, reference
-from diode_engine.collect.timer import is_right, spoil
+from diode_engine.collect.workers.inputs import empty_output, random_inputs, reference
+from diode_engine.collect.workers.timer import is_right, spoil
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.operand import DType
 from diode_engine.core.operators import OPERATORS

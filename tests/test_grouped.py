@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from diode_engine import features
-from diode_engine.collect.inputs import other_inputs, random_inputs, reference
-from diode_engine.collect.timer import is_right
+from diode_engine.collect.workers.inputs import other_inputs, random_inputs, reference
+from diode_engine.collect.workers.timer import is_right
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import GROUPED, OPERATORS, SCALED_GROUPED
 from diode_engine.core.operators.grouped import DIVISIONS, offsets_of

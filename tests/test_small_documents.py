@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diode_engine.collect.plan import read_candidates
+from diode_engine.collect.planning.plan import read_candidates
 from diode_engine.errors import DatasetError, DiodeError, RegistryError
 from diode_engine.problems.sources import read_shapeset
 from diode_engine.registry import facts

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from diode_app.data.problems import short
 from diode_engine import features
-from diode_engine.collect.candidate_plan import CandidatePlan, plausible
-from diode_engine.collect.plan import CandidateSelection
+from diode_engine.collect.planning.candidate_plan import CandidatePlan, plausible
+from diode_engine.collect.planning.plan import CandidateSelection
 from diode_engine.core.encoding import CandidateTable, encode
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Problem

@@ -160,15 +160,15 @@ def measured(options: argparse.Namespace) -> list[Row]:
 
     if not torch.cuda.is_available():
         sys.exit("There is no NVIDIA GPU here; --rows compares what an earlier run has written.")
-    from diode_engine.collect import protocol
     from diode_engine.collect.binaries import Binaries
-    from diode_engine.collect.compiler_pool import CompilerPool
-    from diode_engine.collect.direct_worker import Bench
-    from diode_engine.collect.driver import Driver
-    from diode_engine.collect.launch import Launch
     from diode_engine.collect.local import cores
-    from diode_engine.collect.operands import Operands, Pools
-    from diode_engine.collect.worker import ProblemOnGpu
+    from diode_engine.collect.processes import protocol
+    from diode_engine.collect.processes.compiler_pool import CompilerPool
+    from diode_engine.collect.workers.direct_worker import Bench
+    from diode_engine.collect.workers.driver import Driver
+    from diode_engine.collect.workers.launch import Launch
+    from diode_engine.collect.workers.operands import Operands, Pools
+    from diode_engine.collect.workers.worker import ProblemOnGpu
     from diode_engine.core.hardware import environment
     from diode_engine.core.problem import Candidate, Problem
     from diode_engine.inductor.lowering import kernels

@@ -114,7 +114,7 @@ class CollectionPlan:
 
 def planned(store: Store, values: Mapping[str, str], gpus: int) -> CollectionPlan:
     """The plan for values that have no mistakes of their own, on so many GPUs. Needs no torch."""
-    from diode_engine.collect.plan import Plan
+    from diode_engine.collect.planning.plan import Plan
 
     seed = int(values["seed"])
     budget, compiles = values["budget"], values.get("compiles")
@@ -206,7 +206,7 @@ def _drawn(count: int, seed: int, sources: tuple[str, ...], wanted: Wanted) -> S
 
 def _rate(store: Store, gpus: int, *, direct: bool) -> Any:
     from diode_engine.collect.local import cores
-    from diode_engine.collect.plan import expected_rate
+    from diode_engine.collect.planning.plan import expected_rate
     from diode_engine.store.run_query import runs
 
     earlier = [

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from diode_engine.collect.executor import Executor
-    from diode_engine.collect.plan import Rate
+    from diode_engine.collect.planning.plan import Rate
     from diode_engine.collect.progress import GpuProgress, Progress
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -135,7 +135,7 @@ def collect(
     Ctrl-C keeps what was timed; the same command continues from there. The counts go to stdout as
     JSON; with --plan, those of the plan.
     """
-    from diode_engine.collect.plan import Plan, read_candidates
+    from diode_engine.collect.planning.plan import Plan, read_candidates
     from diode_engine.errors import NothingError
     from diode_engine.problems.sources import mixed, problems_in
     from diode_engine.store.datasets.format import SUFFIXES
@@ -253,7 +253,7 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
 
 def _expected_rate(store: Location, gpus: int, direct: bool) -> Rate:
     from diode_engine.collect.local import cores
-    from diode_engine.collect.plan import expected_rate
+    from diode_engine.collect.planning.plan import expected_rate
     from diode_engine.errors import StoreError
     from diode_engine.store import Store
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.compiler_pool import COMPILER, CompilerPool
 from diode_engine.collect.executor import Conversations
 from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
-from diode_engine.collect.pool import DEADLINE_SECONDS, WORKER, Pool
+from diode_engine.collect.processes.compiler_pool import COMPILER, CompilerPool
+from diode_engine.collect.processes.pool import DEADLINE_SECONDS, WORKER, Pool
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
 
@@ -30,7 +30,12 @@ class Direct:
     # How many processes compile; None: one for each core that the GPUs' workers leave.
     compilers: int | None = None
     # The commands that start a worker and a compiler.
-    worker: tuple[str, ...] = (sys.executable, "-P", "-m", "diode_engine.collect.direct_worker")
+    worker: tuple[str, ...] = (
+        sys.executable,
+        "-P",
+        "-m",
+        "diode_engine.collect.workers.direct_worker",
+    )
     compiler: tuple[str, ...] = COMPILER
 
 

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_engine.collect.adviser import Adviser, adviser_for
-from diode_engine.collect.asking import MAX_DEATHS
-from diode_engine.collect.candidate_plan import CandidatePlan
 from diode_engine.collect.claims import Claims
 from diode_engine.collect.executor import (
     Batch,
@@ -27,9 +24,12 @@ from diode_engine.collect.executor import (
     Refused,
     Timed,
 )
-from diode_engine.collect.plan import Plan, PlannedProblem
+from diode_engine.collect.planning.adviser import Adviser, adviser_for
+from diode_engine.collect.planning.candidate_plan import CandidatePlan
+from diode_engine.collect.planning.plan import Plan, PlannedProblem
+from diode_engine.collect.processes.asking import MAX_DEATHS
+from diode_engine.collect.processes.protocol import unpack_candidates
 from diode_engine.collect.progress import GpuProgress, Progress
-from diode_engine.collect.protocol import unpack_candidates
 from diode_engine.collect.timed_rows import as_table
 from diode_engine.collect.writing import TimingWriter
 from diode_engine.core.hardware import Environment, Hardware

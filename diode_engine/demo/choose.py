@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import diode_engine
-from diode_engine.collect.inputs import empty
+from diode_engine.collect.workers.inputs import empty
 from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers
 from diode_engine.errors import IntegrationError

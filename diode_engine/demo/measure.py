@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 import diode_engine
-from diode_engine.collect.inputs import random_inputs
-from diode_engine.collect.timer import Timer, is_right
+from diode_engine.collect.workers.inputs import random_inputs
+from diode_engine.collect.workers.timer import Timer, is_right
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.core.problem import Problem
 from diode_engine.demo.child import answers

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from diode_engine import features
-from diode_engine.collect import protocol
+from diode_engine.collect.processes import protocol
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.models.artifact import load_member

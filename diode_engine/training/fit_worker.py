@@ -14,7 +14,7 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from diode_engine.collect import children, protocol
+from diode_engine.collect.processes import children, protocol
 from diode_engine.documents import shortened
 from diode_engine.errors import DiodeError
 from diode_engine.training import fit_jobs

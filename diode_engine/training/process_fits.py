@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from diode_engine.collect import protocol
 from diode_engine.collect.local import cores
-from diode_engine.collect.scratch import Scratch
-from diode_engine.collect.supervisor import (
+from diode_engine.collect.processes import protocol
+from diode_engine.collect.processes.scratch import Scratch
+from diode_engine.collect.processes.supervisor import (
     Event,
     Lost,
     Received,

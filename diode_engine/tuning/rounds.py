@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from diode_engine.collect.adviser import Adviser
 from diode_engine.collect.executor import Executor
-from diode_engine.collect.plan import CandidateSelection, Plan, PlannedProblem
+from diode_engine.collect.planning.adviser import Adviser
+from diode_engine.collect.planning.plan import CandidateSelection, Plan, PlannedProblem
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import collect
 from diode_engine.core.hardware import Hardware

@@ -16,9 +16,9 @@ from torch._inductor.kernel_inputs import MMKernelInputs
 from diode_app.data import collection
 from diode_engine import features
 from diode_engine.cli import main
-from diode_engine.collect import operands
-from diode_engine.collect.inputs import random_inputs, reference
-from diode_engine.collect.plan import Plan, Rate
+from diode_engine.collect.planning.plan import Plan, Rate
+from diode_engine.collect.workers import operands
+from diode_engine.collect.workers.inputs import random_inputs, reference
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.operators import OPERATORS, register
 from diode_engine.core.problem import Problem, Timing

@@ -25,7 +25,7 @@ from diode_app.screens import help as help_screen
 from diode_app.screens.places import PLACES
 from diode_app.widgets.top_bar import TopBar
 from diode_engine import paths
-from diode_engine.collect.plan import Rate
+from diode_engine.collect.planning.plan import Rate
 from diode_engine.runs import Status
 from diode_engine.runs.process import current
 from diode_engine.store import Store

@@ -182,7 +182,7 @@ import os, pickle, sys
 hidden = os.environ.get("CUDA_VISIBLE_DEVICES")  # before anything is imported
 sys.path.insert(0, {str(BENCHMARKS)!r})
 from multiprocessing.connection import Connection
-from diode_engine.collect import protocol
+from diode_engine.collect.processes import protocol
 connection = Connection(int(sys.argv[1]))
 protocol.unpack(connection.recv_bytes())
 {body}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from diode_engine.collect import launch_queue
+from diode_engine.collect.workers import launch_queue
 
 CLOCK_MHZ = 1000
 EVENT_US = 0.5  # of the device's time

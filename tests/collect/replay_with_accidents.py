@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benchmarks import replay_worker
-from diode_engine.collect import protocol
+from diode_engine.collect.processes import protocol
 
 
 def first(happened: Path) -> bool:

@@ -12,8 +12,8 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.processes import protocol
 from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass

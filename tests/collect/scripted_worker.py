@@ -19,8 +19,8 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from diode_engine.collect import children, protocol
 from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.processes import children, protocol
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.inductor.lowering.kernel_class import shared_class

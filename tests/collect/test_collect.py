@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diode_engine.collect import children, supervisor
-from diode_engine.collect.adviser import Adviser
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import Direct, LocalExecutor
-from diode_engine.collect.plan import Plan
+from diode_engine.collect.planning.adviser import Adviser
+from diode_engine.collect.planning.plan import Plan
+from diode_engine.collect.processes import children, supervisor
 from diode_engine.collect.run import BATCH, collect
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing, content_key

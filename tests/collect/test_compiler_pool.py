@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.compiler_pool import CompilerPool
+from diode_engine.collect.processes.compiler_pool import CompilerPool
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import CollectionError

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from diode_engine.collect.local import Direct, LocalExecutor
-from diode_engine.collect.plan import Plan
+from diode_engine.collect.planning.plan import Plan
 from diode_engine.collect.run import BATCH, collect
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import CollectionError

@@ -13,7 +13,7 @@ import pytest
 
 from diode_engine.collect import gpus
 from diode_engine.collect.gpus import lock_of, visible_to_a_child
-from diode_engine.collect.scratch import Scratch
+from diode_engine.collect.processes.scratch import Scratch
 from diode_engine.errors import CollectionError
 
 
@@ -51,7 +51,7 @@ def test_the_lock_of_a_gpu_is_in_one_place(tmp_path: Path, monkeypatch: pytest.M
 
 HOLDS_ONE = """
 import sys
-from diode_engine.collect.scratch import Scratch
+from diode_engine.collect.processes.scratch import Scratch
 scratch = Scratch("diode-test-")
 (scratch.path / "file").write_text("x")
 print(scratch.path, flush=True)

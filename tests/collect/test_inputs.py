@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from diode_engine.collect.inputs import made_inputs, random_inputs, reference
+from diode_engine.collect.workers.inputs import made_inputs, random_inputs, reference
 from diode_engine.core.problem import Problem
 
 CPU = torch.device("cpu")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from diode_engine.collect.driver import Driver, DriverError
-from diode_engine.collect.launch import Launch
+from diode_engine.collect.workers.driver import Driver, DriverError
+from diode_engine.collect.workers.launch import Launch
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.binary import Binary

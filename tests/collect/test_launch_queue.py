@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from diode_engine.collect import direct_timer
-from diode_engine.collect.direct_timer import DirectTimer, TimedKernel
-from diode_engine.collect.launch_queue import GROUP, MAX_AHEAD, LaunchQueue
+from diode_engine.collect.workers import direct_timer
+from diode_engine.collect.workers.direct_timer import DirectTimer, TimedKernel
+from diode_engine.collect.workers.launch_queue import GROUP, MAX_AHEAD, LaunchQueue
 from tests.collect.fake_device import CLOCK_MHZ, EVENT_US, FakeDevice
 
 CPU = torch.device("cpu")

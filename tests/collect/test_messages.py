@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from diode_engine.collect import protocol
 from diode_engine.collect.cluster.messages import (
     RequestPacker,
     pack_timed,
@@ -14,6 +13,7 @@ from diode_engine.collect.cluster.messages import (
 )
 from diode_engine.collect.executor import Batch, Offer, Timed
 from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.processes import protocol
 from diode_engine.collect.timed_rows import as_table, timed_rows
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, KernelFacts, Problem, Timing

@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 
 from diode_engine import registry
-from diode_engine.collect.adviser import Advice, Adviser, adviser_for
-from diode_engine.collect.candidate_plan import CandidatePlan, plausible
-from diode_engine.collect.plan import CandidateSelection, Plan, expected_rate, read_candidates
+from diode_engine.collect.planning.adviser import Advice, Adviser, adviser_for
+from diode_engine.collect.planning.candidate_plan import CandidatePlan, plausible
+from diode_engine.collect.planning.plan import (
+    CandidateSelection,
+    Plan,
+    expected_rate,
+    read_candidates,
+)
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits

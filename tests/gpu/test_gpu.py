@@ -157,7 +157,7 @@ def test_top_k_is_benchmarked_and_right(diode):
 
 def test_a_collection_times_real_kernels(tmp_path):
     from diode_engine.collect.local import LocalExecutor
-    from diode_engine.collect.plan import Plan
+    from diode_engine.collect.planning.plan import Plan
     from diode_engine.collect.run import collect
     from diode_engine.core.hardware import detect
     from diode_engine.core.problem import Problem

@@ -172,7 +172,7 @@ def test_a_sum_of_two_products(diode: Any) -> None:
 def test_a_bias_of_one_element_is_collected(tmp_path: Any) -> None:
     """Its kernels were once timed with a bias that they read beyond its end."""
     from diode_engine.collect.local import LocalExecutor
-    from diode_engine.collect.plan import Plan
+    from diode_engine.collect.planning.plan import Plan
     from diode_engine.collect.run import collect
     from diode_engine.core.problem import Problem
     from diode_engine.store import Store

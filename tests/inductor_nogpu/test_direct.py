@@ -17,13 +17,13 @@ import torch
 import triton
 from triton.backends.nvidia.compiler import get_ptxas
 
-from diode_engine.collect import direct_worker, operands
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.compile_worker import build_all
-from diode_engine.collect.direct_timer import DirectTimer, TimedKernel
-from diode_engine.collect.direct_worker import Bench
-from diode_engine.collect.driver import Driver
-from diode_engine.collect.worker import ProblemOnGpu
+from diode_engine.collect.workers import direct_worker, operands
+from diode_engine.collect.workers.compile_worker import build_all
+from diode_engine.collect.workers.direct_timer import DirectTimer, TimedKernel
+from diode_engine.collect.workers.direct_worker import Bench
+from diode_engine.collect.workers.driver import Driver
+from diode_engine.collect.workers.worker import ProblemOnGpu
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Candidate, Failure, Problem
 from diode_engine.errors import IntegrationError

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import diode_engine
-from diode_engine.collect.inputs import empty_output, random_inputs, reference
-from diode_engine.collect.timer import is_right, spoil
+from diode_engine.collect.workers.inputs import empty_output, random_inputs, reference
+from diode_engine.collect.workers.timer import is_right, spoil
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import is_usable

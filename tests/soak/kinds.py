@@ -214,7 +214,7 @@ def _solution(path: Path) -> None:
 
 
 def _candidates(path: Path) -> None:
-    from diode_engine.collect.plan import read_candidates
+    from diode_engine.collect.planning.plan import read_candidates
 
     for candidate in read_candidates(path):
         assert candidate.key

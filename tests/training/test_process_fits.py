@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from diode_engine.collect.supervisor import Start, Supervisor, Worker
+from diode_engine.collect.processes.supervisor import Start, Supervisor, Worker
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import load_artifact

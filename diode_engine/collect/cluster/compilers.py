@@ -12,7 +12,7 @@ from typing import Any
 
 from diode_engine.collect.cluster.calls import RayCalls
 from diode_engine.collect.cluster.hosts import CompileHost, Setup
-from diode_engine.collect.compile_jobs import jobs_of
+from diode_engine.collect.processes.compile_jobs import jobs_of
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass

@@ -23,7 +23,7 @@ from diode_engine.collect.cluster.machines import Machine, machines, machines_wi
 from diode_engine.collect.executor import Conversations
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import Direct, workers_of
-from diode_engine.collect.pool import DEADLINE_SECONDS, STEP_SECONDS, WORKER
+from diode_engine.collect.processes.pool import DEADLINE_SECONDS, STEP_SECONDS, WORKER
 from diode_engine.core.hardware import Environment
 
 log = logging.getLogger(__name__)

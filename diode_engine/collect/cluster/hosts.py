@@ -14,10 +14,10 @@ from typing import Any
 
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.cluster.messages import pack_timed, unpack_request
-from diode_engine.collect.compiler_pool import CompilerPool
 from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Request, Timed
 from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
-from diode_engine.collect.pool import Pool
+from diode_engine.collect.processes.compiler_pool import CompilerPool
+from diode_engine.collect.processes.pool import Pool
 from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__

@@ -15,7 +15,7 @@ import numpy as np
 
 from diode_engine.collect.executor import Batch, Offer, Offered, Refused, Request, Timed
 from diode_engine.collect.gpu_state import GpuState
-from diode_engine.collect.protocol import unpack_candidate
+from diode_engine.collect.processes.protocol import unpack_candidate
 from diode_engine.collect.timed_rows import TIMED
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor.lowering.kernel_class import KernelClass

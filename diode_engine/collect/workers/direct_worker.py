@@ -4,7 +4,7 @@ It takes the binaries from a folder. Compilers (see `compiler_pool`) have put th
 is asked. A candidate that is more than one Triton kernel, or that could not be compiled for a
 reason that is not its own fault, is compiled and timed as in `worker`.
 
-    python -m diode_engine.collect.direct_worker BINARIES FD
+    python -m diode_engine.collect.workers.direct_worker BINARIES FD
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import TypeVar
 
 import torch
 
-from diode_engine.collect import children, protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.direct_timer import DirectTimer, TimedKernel
-from diode_engine.collect.driver import Driver, DriverError, Loaded
 from diode_engine.collect.gpus import lock_of, name_of
-from diode_engine.collect.inputs import reference
-from diode_engine.collect.launch import Launch, Place
-from diode_engine.collect.launch_queue import Launching
-from diode_engine.collect.operands import Operands, Pools
-from diode_engine.collect.timer import (
+from diode_engine.collect.processes import children, protocol
+from diode_engine.collect.workers.direct_timer import DirectTimer, TimedKernel
+from diode_engine.collect.workers.driver import Driver, DriverError, Loaded
+from diode_engine.collect.workers.inputs import reference
+from diode_engine.collect.workers.launch import Launch, Place
+from diode_engine.collect.workers.launch_queue import Launching
+from diode_engine.collect.workers.operands import Operands, Pools
+from diode_engine.collect.workers.timer import (
     FLUSH_BYTES,
     Timer,
     failure_of,
@@ -38,7 +38,7 @@ from diode_engine.collect.timer import (
     spoil,
     within,
 )
-from diode_engine.collect.worker import ProblemOnGpu, gpu_locked, quiet, serve
+from diode_engine.collect.workers.worker import ProblemOnGpu, gpu_locked, quiet, serve
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.inductor.lowering import kernels

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from diode_engine.collect.launch import Place
+from diode_engine.collect.workers.launch import Place
 from diode_engine.inductor.torch_internals.device import wait_on_device
 
 # How many launches a group has, and how many groups may be enqueued before the device is done with

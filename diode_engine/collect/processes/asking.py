@@ -8,7 +8,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from diode_engine.collect.executor import Batch, Offer, Offered, Refused, Timed
-from diode_engine.collect.protocol import Message, timing
+from diode_engine.collect.processes.protocol import Message, timing
 from diode_engine.collect.timed_rows import timed_rows
 from diode_engine.core.problem import Failure, Timing
 

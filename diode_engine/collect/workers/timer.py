@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from diode_engine.collect.driver import DriverError
+from diode_engine.collect.workers.driver import DriverError
 from diode_engine.core.problem import Failure, Timing
 
 WARMUP = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-from diode_engine.collect.driver import Driver, Loaded
+from diode_engine.collect.workers.driver import Driver, Loaded
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.binary import Binary

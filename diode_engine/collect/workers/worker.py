@@ -3,7 +3,7 @@
 It gets requests over a connection (see `protocol`). It may die at any moment; then the last `begin`
 that it sent says which candidate it was timing.
 
-    python -m diode_engine.collect.worker FD
+    python -m diode_engine.collect.workers.worker FD
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
-from diode_engine.collect import children, protocol
 from diode_engine.collect.gpus import lock_of, name_of
-from diode_engine.collect.inputs import empty_output, other_inputs, random_inputs, reference
-from diode_engine.collect.timer import Timer, failure_of, is_right, mean, spoil
+from diode_engine.collect.processes import children, protocol
+from diode_engine.collect.workers.inputs import empty_output, other_inputs, random_inputs, reference
+from diode_engine.collect.workers.timer import Timer, failure_of, is_right, mean, spoil
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Candidate, Failure, Problem, Timing
 from diode_engine.inductor.lowering import kernels

@@ -18,9 +18,9 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
 
-from diode_engine.collect import protocol
-from diode_engine.collect.children import end
-from diode_engine.collect.scratch import Scratch
+from diode_engine.collect.processes import protocol
+from diode_engine.collect.processes.children import end
+from diode_engine.collect.processes.scratch import Scratch
 from diode_engine.errors import CollectionError
 
 START_SECONDS = 300.0  # until a worker must have sent its first message

@@ -9,8 +9,6 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diode_engine.collect import protocol
-from diode_engine.collect.asking import WorkerDied, ask
 from diode_engine.collect.executor import (
     READY,
     Answer,
@@ -25,7 +23,16 @@ from diode_engine.collect.executor import (
 )
 from diode_engine.collect.gpu_state import GpuStates
 from diode_engine.collect.gpus import visible_to_a_child
-from diode_engine.collect.supervisor import Lost, OtherReady, Received, Start, Supervisor, Worker
+from diode_engine.collect.processes import protocol
+from diode_engine.collect.processes.asking import WorkerDied, ask
+from diode_engine.collect.processes.supervisor import (
+    Lost,
+    OtherReady,
+    Received,
+    Start,
+    Supervisor,
+    Worker,
+)
 from diode_engine.core.hardware import Environment
 
 # The longest time between two messages of a worker: enough for the slowest kernel's compile and its
@@ -33,7 +40,7 @@ from diode_engine.core.hardware import Environment
 DEADLINE_SECONDS = 120.0
 STEP_SECONDS = 1.0  # how long `run` waits for an event before it yields to its caller
 
-WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.worker")
+WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.workers.worker")
 
 
 # A conversation as messages of one worker: a generator that yields messages for the worker, None to

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
-from diode_engine.collect.inputs import fill, made_inputs
-from diode_engine.collect.launch import Place
+from diode_engine.collect.workers.inputs import fill, made_inputs
+from diode_engine.collect.workers.launch import Place
 from diode_engine.core.operators.specification import dense
 from diode_engine.core.problem import Problem
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from diode_engine.collect.launch import Place
-from diode_engine.collect.launch_queue import MARGIN, Launching, LaunchQueue
-from diode_engine.collect.operands import Operands
+from diode_engine.collect.workers.launch import Place
+from diode_engine.collect.workers.launch_queue import MARGIN, Launching, LaunchQueue
+from diode_engine.collect.workers.operands import Operands
 from diode_engine.core.problem import Timing
 
 # A visit is a few launches of one kernel, one after the other. A kernel has VISITS visits, the

@@ -14,8 +14,8 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.collect.adviser import Advice
-from diode_engine.collect.plan import CandidateSelection
+from diode_engine.collect.planning.adviser import Advice
+from diode_engine.collect.planning.plan import CandidateSelection
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.core.resources import fits

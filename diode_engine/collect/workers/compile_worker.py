@@ -5,7 +5,7 @@ It gets messages over a connection: first {"environment": …, "root": …}, whi
 and {"end": i} after each class, and {"done": true} after the last. Results go into the folder of
 binaries below `root`.
 
-    python -m diode_engine.collect.compile_worker FD
+    python -m diode_engine.collect.workers.compile_worker FD
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 
 import torch
 
-from diode_engine.collect import children, protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.timer import failure_of
+from diode_engine.collect.processes import children, protocol
+from diode_engine.collect.workers.timer import failure_of
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Failure
 from diode_engine.errors import IntegrationError

@@ -11,10 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Pipe
 
-from diode_engine.collect import protocol
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.compile_jobs import jobs_of
-from diode_engine.collect.supervisor import Lost, OtherReady, Received, Start, Supervisor, Worker
+from diode_engine.collect.processes import protocol
+from diode_engine.collect.processes.compile_jobs import jobs_of
+from diode_engine.collect.processes.supervisor import (
+    Lost,
+    OtherReady,
+    Received,
+    Start,
+    Supervisor,
+    Worker,
+)
 from diode_engine.core.problem import Failure
 from diode_engine.documents import shortened
 from diode_engine.errors import CollectionError
@@ -22,7 +29,7 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 log = logging.getLogger(__name__)
 
-COMPILER = (sys.executable, "-P", "-m", "diode_engine.collect.compile_worker")
+COMPILER = (sys.executable, "-P", "-m", "diode_engine.collect.workers.compile_worker")
 # For one kernel. The slowest one so far took half a minute: hundreds of kilobytes of spilled code.
 DEADLINE_SECONDS = 180.0
 MAX_ATTEMPTS = 2  # to compile a class that ends its compiler

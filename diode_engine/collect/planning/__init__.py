@@ -1,0 +1,1 @@
+"""Which candidates of which problems are timed, and in which order."""

@@ -1,0 +1,1 @@
+"""Worker processes of this machine: started, watched, asked and replaced."""

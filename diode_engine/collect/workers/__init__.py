@@ -1,0 +1,1 @@
+"""The processes that compile kernels and time them on a GPU, and how a kernel is timed."""
