@@ -126,14 +126,15 @@ class Chooser:
         the first one of its graph; else None. This is the case of most products of a program, so it
         is fast: what is the same for a whole graph is not looked up again (the options, and whether
         Diode is to choose, except under fast_autotune)."""
-        of_graph: _GraphChoices | None = getattr(V.graph, _GRAPH_ATTRIBUTE, None)
+        graph = V.graph  # each look-up takes half a microsecond
+        of_graph: _GraphChoices | None = getattr(graph, _GRAPH_ATTRIBUTE, None)
         if of_graph is None or of_graph[0] is not self:
             return None
         _, options, memory = of_graph
         if options.fast and not self.asked(request):  # left to the default mode
             return None
         try:
-            return self._remembered(request, _key(request, options), options, memory)
+            return self._remembered(request, _key(request, options, graph), options, memory)
         except Exception:  # `choose` will meet and report it too
             if not self.outcomes.enable_fallback:
                 raise
@@ -145,7 +146,7 @@ class Chooser:
         op_name, kernel_inputs = request.op_name, request.kernel_inputs
         self._check_device(kernel_inputs)
         options, memory = self._of_graph()
-        key = _key(request, options) if rebuild else None
+        key = _key(request, options, V.graph) if rebuild else None
         remembered = self._remembered(request, key, options, memory)
         if remembered is not None:
             return remembered
@@ -255,7 +256,7 @@ class Chooser:
             attributes = attributes_from(op_name, overrides)
             problems = problems_over(kernel_inputs, op_name, problem, attributes)
             untimed = untimed or not aligned_when_compiled(kernel_inputs, op_name)
-        epilogue = fusion.current_epilogue() if options.fusion else None
+        epilogue = fusion.current_epilogue(V.graph) if options.fusion else None
         saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
         return problem, partial(self.decider.decide, problems, saved, untimed, options)
 
@@ -295,9 +296,9 @@ def _computes(uid: str, problem: Problem) -> bool:
     return template_of(uid).space_for(problem.op.name).offered(problem)
 
 
-def _key(request: Request, options: CompileOptions) -> Any:
+def _key(request: Request, options: CompileOptions, graph: Any) -> Any:
     """Everything that the choice depends on, as a key; None where the choice must not be
     remembered."""
-    epilogue = fusion.current_epilogue() if options.fusion else None
+    epilogue = fusion.current_epilogue(graph) if options.fusion else None
     op_name, kernel_inputs, _, overrides, offers = request
     return key_of(op_name, kernel_inputs, tuple(offers), overrides, epilogue)

@@ -117,7 +117,7 @@ class Stats:
                     for name in (
                         "total_calls", "model_selections", "benchmarked", "configs_considered",
                         "configs_filtered", "cache_hits", "fusion_decided", "padding_decided",
-                        "flex_decided",
+                        "flex_decided", "convolutions_kept",
                     )
                 },
                 "fallbacks": self._fallbacks.total(),

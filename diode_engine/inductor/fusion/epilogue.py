@@ -37,7 +37,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch._inductor import config
-from torch._inductor.virtualized import V
 
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operators import OPERATORS
@@ -108,9 +107,9 @@ def charged_us(saved_us: Sequence[float], fused: npt.NDArray[np.bool_]) -> npt.N
     return np.where(fused, np.maximum(-saved, 0.0), np.maximum(saved, 0.0))
 
 
-def current_epilogue() -> Epilogue | None:
-    """The epilogue of the product that Inductor is lowering now; None where it has none."""
-    node = V.graph.current_node
+def current_epilogue(graph: Any) -> Epilogue | None:
+    """The epilogue of the product that Inductor's graph is lowering now; None where it has none."""
+    node = graph.current_node
     if node is None or node.target not in _PRODUCTS:
         return None
     return epilogue_of(node)

@@ -179,17 +179,18 @@ class DiodeInductorChoices(InductorChoices):
             return rendered
         start = time.perf_counter()
         chooser, stats = self.diode_chooser, self.diode_chooser.outcomes.stats
-        usable, considered = template_choices, templates
-        if not all(map(is_usable, template_choices)):
-            usable = {uid: offers for uid, offers in template_choices.items() if is_usable(uid)}
-            considered = [each for each in templates if is_usable(each.uid)]
-        request = Request(op_name, kernel_inputs, considered, kwarg_overrides, usable)
+        request = Request(op_name, kernel_inputs, templates, kwarg_overrides, template_choices)
         rebuild = type(self) is DiodeInductorChoices and _is_stock()
         if rebuild and (known := chooser.again(request)) is not None:
             _chosen.set(bool(known))
             preprocessing.add(final_choice)
             stats.called(time.perf_counter() - start)
             return known
+        usable = template_choices
+        if not all(map(is_usable, template_choices)):
+            usable = {uid: offers for uid, offers in template_choices.items() if is_usable(uid)}
+            considered = [each for each in templates if is_usable(each.uid)]
+            request = request._replace(templates=considered, offers=usable)
         stock: Callable[..., list[Any]] = functools.partial(
             hook_of(super()),
             kernel_inputs=kernel_inputs,

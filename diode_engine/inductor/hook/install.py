@@ -72,9 +72,10 @@ def get_stats() -> dict[str, int | float | str | bool]:
     Inductor to time), configs_considered, configs_filtered (could not have been launched),
     cache_hits (repeated problems), fusion_decided (another kernel was taken for what fusing
     saves), padding_decided (without shape_padding's benchmark), flex_decided (FlexAttention's calls
-    whose config was chosen), fallbacks and fallback_<reason> (GEMMs left to stock Inductor),
-    passed_<op> (GEMMs of ops that there is no model for, and calls of FlexAttention unlike those
-    that were measured), seconds (spent choosing).
+    whose config was chosen), convolutions_kept (that became no products: they may use TF32, and
+    products may not), fallbacks and fallback_<reason> (GEMMs left to stock Inductor), passed_<op>
+    (GEMMs of ops that there is no model for, and calls of FlexAttention unlike those that were
+    measured), seconds (spent choosing).
     """
     now = slot.in_place()
     chooser = now.choices.diode_chooser if now.choices is not None else None

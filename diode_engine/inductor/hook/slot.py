@@ -258,10 +258,16 @@ def _told_key() -> str:
         return _never_again()
     if _here.choices is None:
         return ""
-    from diode_engine.inductor.choosing.search import altered  # imports much of Inductor
+    # These import much of Inductor.
+    from diode_engine.inductor.choosing.search import altered
+    from diode_engine.inductor.lowering.candidates import tf32_in_convolutions_only
 
-    # Kernels that another search has chosen are not Diode's.
-    return f"{_here.choices.uuid()}{'' if (why := altered()) is None else f', {why}'}"
+    told = [_here.choices.uuid()]
+    if (why := altered()) is not None:  # kernels that another search has chosen are not Diode's
+        told.append(why)
+    if tf32_in_convolutions_only():  # it decides which convolutions become products
+        told.append("TF32 in convolutions only")
+    return ", ".join(told)
 
 
 def _may_settle() -> bool:

@@ -38,6 +38,12 @@ def tf32_allowed() -> bool:
     return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
+def tf32_in_convolutions_only() -> bool:
+    """Whether float32 convolutions may use TF32 and products may not, as by torch's defaults."""
+    cudnn: Any = torch.backends.cudnn
+    return str(cudnn.conv.fp32_precision) == "tf32" and not tf32_allowed()
+
+
 def problem_of(
     kernel_inputs: Any,
     op_name: str,

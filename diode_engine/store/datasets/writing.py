@@ -87,18 +87,15 @@ def _groups(table: TimingTable) -> list[dict[str, Any]]:
     cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(table)]
     problem, environment = table.problem.tolist(), table.environment.tolist()
     reasons = [None, *(None if r is Failure.NOT_TIMED else str(r) for r in FAILURES)]
-    columns: dict[str, list[Any]] = {
-        "candidate": table.candidate.tolist(),
-        **{
-            name: [None if x != x else x for x in getattr(table, name).tolist()]
-            for name in (*TIMES, "spread_us")
-        },
-        "repeats": [x or None for x in table.repeats.tolist()],
-        "failure": [reasons[code] for code in table.failure.tolist()],
-    }
+    columns: dict[str, list[Any]] = {"candidate": table.candidate.tolist()}
+    for name in (*TIMES, "spread_us"):
+        values = getattr(table, name)
+        columns[name] = _known(values, ~np.isnan(values))
+    columns["repeats"] = _known(table.repeats, table.repeats != 0)
+    columns["failure"] = [reasons[code] for code in table.failure.tolist()]
     if table.kernel is not None:
-        for name, facts in zip(KERNEL_FACTS, table.kernel.T.tolist(), strict=True):
-            columns[name] = [None if x < 0 else x for x in facts]
+        for name, facts in zip(KERNEL_FACTS, table.kernel.T, strict=True):
+            columns[name] = _known(facts, facts >= 0)
     groups = []
     for start, end in pairwise(cuts):
         group: dict[str, Any] = {"problem": problem[start], "environment": environment[start]}
@@ -108,6 +105,14 @@ def _groups(table: TimingTable) -> list[dict[str, Any]]:
                 group[name] = part
         groups.append(group)
     return groups
+
+
+def _known(values: np.ndarray, known: np.ndarray) -> list[Any]:
+    """[n] the values, with None where they are not known; most of them are."""
+    found: list[Any] = values.tolist()
+    for row in np.flatnonzero(~known).tolist():
+        found[row] = None
+    return found
 
 
 def _check_readable(
