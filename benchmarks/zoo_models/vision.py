@@ -116,7 +116,13 @@ MODELS = (
     _timm("convnext-base-training", timm_model("convnext_base", 8, depths=(1, 1, 1, 1)),
           train=True),
     _timm("xcit-small", timm_model("xcit_small_12_p16_224", 8, depth=2)),
+    _torchvision("resnet50", resnet50(32)),
+    _torchvision("resnet50-training", resnet50(16), train=True),
     _torchvision("resnet50-training-float32", resnet50(16), train=True, **_single),
+    _torchvision("mobilenet-v3-large-float16",
+                 torchvision_model("mobilenet_v3_large", 32, 3, 224, 224), **_half),
+    _torchvision("shufflenet-v2-float32",
+                 torchvision_model("shufflenet_v2_x1_0", 32, 3, 224, 224), **_single),
     _torchvision("vgg11-float16", torchvision_model("vgg11", 16, 3, 224, 224), **_half),
     _torchvision("vit-b-16-torchvision", torchvision_model(
         "VisionTransformer", 16, 3, 224, 224, image_size=224, patch_size=16, num_layers=2,
