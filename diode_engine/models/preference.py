@@ -1,7 +1,8 @@
 """Which of the predicted kernels is taken: the fastest, if the gain is worth the risk.
 
 On a problem that no model has seen, a library's kernel is rarely much slower than the best. A wrong
-prediction for another kernel can cost many times what a right one gains.
+prediction for another kernel can cost many times what a right one gains. Where a model has members,
+the gain counts that the least hopeful of them predicts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ RULES = "2026-11-23, second"
 # docs/integration.md tells how these were chosen. Predictions are least certain for float32.
 _MARGIN = 1.1
 _MARGIN_FLOAT32 = 1.2  # with TF32 and without
+# Where the model has members, by how much the one must expect it that expects the least.
+_LEAST_MARGIN = 1.1
+_LEAST_MARGIN_FLOAT32 = 1.08
+_LEAST_MARGIN_TF32 = 1.09
 # A choice that is less sure to be within 5 % of the best is left to the library.
 _MIN_CONFIDENCE = 0.3
 # The shipped datasets have no valid timing of a Triton kernel with these biases. Inductor expands a
@@ -62,26 +67,34 @@ class Policy:
     predictable: Mask  # what may be taken without being timed
     margin: float  # another kernel is worth its risk if predicted to be so many times as fast
     sure: bool  # whether the model is sure enough about this problem
+    # [m, n] the times that the model's members predict divided by the model's own: each member must
+    # predict the margin. None: only the model must.
+    members: Microseconds | None = None
 
     @classmethod
     def of(
-        cls, problem: Problem, candidates: Sequence[Candidate], confidence: float | None
+        cls,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        confidence: float | None,
+        members: Microseconds | None = None,
     ) -> Policy:
         """The policy for these candidates. Where the model has no confidence (None), every choice
         counts as sure, except with a bias that no Triton kernel was timed with."""
         return cls(
             plain_library_call(candidates),
             ~spills_erratically(problem, candidates),
-            margin(problem),
+            margin(problem) if members is None else least_margin(problem),
             problem.bias not in _UNTIMED_BIASES
             and (confidence is None or confidence >= _MIN_CONFIDENCE),
+            members,
         )
 
 
 def taken(problem: Problem, candidates: Sequence[Candidate], ranking: Ranking) -> tuple[int, Why]:
     """The index of the candidate that a compile takes when there is nothing to fuse and no size is
     dynamic, and why. The model must have a prediction for at least one."""
-    policy = Policy.of(problem, candidates, ranking.confidence)
+    policy = Policy.of(problem, candidates, ranking.confidence, ranking.members)
     kept, why = chosen(ranking.predicted_us[None], policy)
     return kept[0], why
 
@@ -98,8 +111,15 @@ def taken_by_default(
 
 def margin(problem: Problem) -> float:
     """Another kernel is taken where the library's predicted time is at least so many times its
-    own."""
+    own, if the model has no members."""
     return _MARGIN_FLOAT32 if problem.dtype is DType.FLOAT32 else _MARGIN
+
+
+def least_margin(problem: Problem) -> float:
+    """As `margin`, for the member of a model that expects the least of the kernel."""
+    if problem.dtype is DType.FLOAT32:
+        return _LEAST_MARGIN_TF32 if problem.allow_tf32 else _LEAST_MARGIN_FLOAT32
+    return _LEAST_MARGIN
 
 
 def plain_library_call(candidates: Sequence[Candidate]) -> Mask:
@@ -144,8 +164,8 @@ def chosen(
 
 def _alone(costs_us: Microseconds, score: Microseconds, policy: Policy) -> tuple[list[int], Why]:
     """The one kernel to take. A kernel that is not the library's must have a prediction for all
-    problems, be `margin` times as fast in the mean, and not be slower for any of the problems; and
-    the model must be sure enough."""
+    problems, be `margin` times as fast in the mean (by each of the members, where there are some),
+    and not be slower for any of the problems; and the model must be sure enough."""
     known_ones = score < np.inf
     best = int(score.argmin())
     usual_one = best_of_library(score, policy.library) if policy.library.any() else None
@@ -156,7 +176,10 @@ def _alone(costs_us: Microseconds, score: Microseconds, policy: Policy) -> tuple
         return [best], Why.FASTEST
     if not policy.sure:
         return [usual_one], Why.UNSURE
-    worth = known_ones & (policy.margin * score <= score[usual_one])
+    least_gain = score[usual_one] / score
+    if policy.members is not None:
+        least_gain *= (policy.members[:, [usual_one]] / policy.members).min(axis=0)
+    worth = known_ones & (least_gain >= policy.margin)
     if not worth.any():
         return [usual_one], Why.LIBRARY
     worth &= policy.predictable

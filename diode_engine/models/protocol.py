@@ -26,6 +26,9 @@ class TimingModel(Protocol):
 
     family: ClassVar[str]  # its name in `families.FAMILIES`
     suffix: ClassVar[str]  # of the file that holds its bytes
+    # Whether its `answers` are of several models. Those of one network that imitates several differ
+    # less than theirs do.
+    has_members: ClassVar[bool] = False
 
     def predict(self, x: Matrix) -> Matrix:
         """[n, F] feature rows (features.matrix) to [n] natural logarithms of microseconds. The same

@@ -146,6 +146,24 @@ def test_an_unsure_choice_is_the_librarys(
     assert only_seen(lower(OPS["mm"]))[0].template.startswith(taken)
 
 
+@pytest.mark.parametrize(("doubt", "taken"), [(1.0, True), (1.3, False)])
+@pytest.mark.parametrize("op", OPS)
+def test_a_kernel_that_one_member_expects_little_of_is_not_taken(
+    op: str, doubt: float, taken: bool, make_predictor: Any
+) -> None:
+    class OfTwo(make_predictor):  # type: ignore[misc]
+        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+            us = self.predict_us(problem, candidates)
+            ratio = np.where([c.is_extern for c in candidates], 1.0, doubt)
+            return Ranking(np.argsort(us, kind="stable"), us, None, np.array([ratio, 1 / ratio]))
+
+    diode_engine.install_diode_choices(predictor=OfTwo(aten=1.25), top_k_configs=1)
+    for _ in range(2):  # the second time it is remembered
+        (source,) = lower(OPS[op]).sources
+        assert renders_best(source) == taken
+    assert diode_engine.get_stats()["cache_hits"] > 0
+
+
 def test_one_kernel_within_the_threshold_has_to_be_worth_it(make_predictor: Any) -> None:
     for aten, library in ((1.09, True), (1.2, False)):
         diode_engine.install_diode_choices(
