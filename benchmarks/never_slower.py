@@ -8,12 +8,12 @@ product there are the library's kernels, the four that `gemm@6` predicted to be 
 that it predicted to be fastest in max-autotune's DEFAULT space. The margins of
 diode_engine/models/preference.py were chosen on one half of the families of layers, by name, and
 are judged on the other half. The reference is the model's own order, without margins. Of a model
-with members, whose least hopeful one must predict the margin, there is also a row of the rule for
-models without members: a margin by the model alone. Then it prints, by type and for both halves,
-what other margins would do by both rules, because a model of another precision needs others, and
-what other least confidences would do. Then come held-out problems of the other datasets of directly
-launched kernels. At the end it prints how far the times of float32 kernels are from the
-predictions: of those that ptxas may spill (`core/resources.py`), and of the others.
+with members there is also a row by the rule for models without: the margins of the model as a
+whole. Then it prints, by type and for both halves, what other margins would do, of the model as a
+whole and of the member that expects the least of a kernel, because a model of another precision
+needs others, and what other least confidences would do. Then come held-out problems of the other
+datasets of directly launched kernels. At the end it prints how far the times of float32 kernels are
+from the predictions: of those that ptxas may spill (`core/resources.py`), and of the others.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ MARGINS = (1.0, 1.02, 1.04, 1.05, 1.06, 1.07, 1.08, 1.09, 1.1, 1.12, 1.15, 1.2, 
 CONFIDENCES = (0.0, 0.2, 0.3, 0.4, 0.5)
 NO_FAMILY = "odd"  # sizes that were drawn: each is a family of its own
 Rule = tuple[str, float]  # a rule, and its margin or least confidence
-COMPILE, ALONE, OWN = "with margins", "the model alone", "without"
-BY_MODEL = "a margin by the model alone"
-BY_LEAST = "a margin by the least hopeful member"
+COMPILE, WHOLE, OWN = "with margins", "of the whole", "without"
+BY_MODEL = "margins of the model as a whole"
+BY_LEAST = "margins of the member that expects the least"
 BY_CONFIDENCE = "the margins with another least confidence"
 
 
@@ -61,8 +61,8 @@ class Result(NamedTuple):
 
 
 class Case(NamedTuple):
-    """The results of the rules on a problem: what a compile takes, as a compile with a model
-    without members would, the model's own order, and others."""
+    """The results on a problem, by rule: what a compile takes (COMPILE), what it would take if the
+    model had no members (WHOLE), the model's own order (OWN), and others."""
 
     problem: Problem
     results: dict[str | Rule, Result]
@@ -79,12 +79,12 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
         if not np.isfinite(ranking.predicted_us[library]).any():
             continue
         policy = Policy.of(problem, candidates, ranking.confidence, ranking.members)
-        alone = Policy.of(problem, candidates, ranking.confidence)
-        policies = {COMPILE: policy, ALONE: alone}
+        whole = Policy.of(problem, candidates, ranking.confidence)
+        policies = {COMPILE: policy, WHOLE: whole}
         for margin in MARGINS:
-            policies[BY_MODEL, margin] = replace(alone, margin=margin)
+            policies[BY_MODEL, margin] = replace(whole, margin=margin)
             if ranking.members is not None:
-                policies[BY_LEAST, margin] = replace(policy, margin=margin)
+                policies[BY_LEAST, margin] = replace(whole, margin=margin, members=ranking.members)
         for least in CONFIDENCES:
             sure = Policy.of(problem, candidates, None).sure and (ranking.confidence or 0) >= least
             policies[BY_CONFIDENCE, least] = replace(policy, sure=sure)
@@ -100,7 +100,7 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
 def show(name: str, found: list[Case]) -> None:
     print(name)
     members = any((BY_LEAST, MARGINS[0]) in case.results for case in found)
-    for rule in (COMPILE, ALONE, OWN) if members else (COMPILE, OWN):
+    for rule in (COMPILE, WHOLE, OWN) if members else (COMPILE, OWN):
         speeds, efficiencies = np.array([case.results[rule] for case in found]).T
         slower = int((speeds * SLOWER < 1).sum())
         print(

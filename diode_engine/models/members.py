@@ -36,12 +36,6 @@ def likely_of(
     return together
 
 
-def differ(members: Sequence[TimingModel]) -> bool:
-    """Whether the answers are of models that were fitted one by one, so that how much they differ
-    says how wrong they may be."""
-    return len(members) > 1 or any(member.has_members for member in members)
-
-
 def prediction_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
     """[n] the mean of the members' log times: the geometric mean of their times."""
     return mean_answer([member.predict(x) for member in members])

@@ -20,13 +20,7 @@ from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.blas import one_thread
 from diode_engine.models.coverage import kernel, op_type
 from diode_engine.models.manifest import Manifest
-from diode_engine.models.members import (
-    answers_of,
-    differ,
-    likely_of,
-    prediction_of,
-    space_answers_of,
-)
+from diode_engine.models.members import answers_of, likely_of, prediction_of, space_answers_of
 from diode_engine.models.protocol import Matrix, mean_answer
 from diode_engine.models.ranking import Ranking
 
@@ -50,7 +44,7 @@ class Predictor:
         self.identity: str = artifact.manifest.identity
         self.feature_set: features.FeatureSet = artifact.manifest.feature_set
         self._members = artifact.members
-        self._members_differ = differ(artifact.members)
+        self._judged_by_members = all(member.judged_by_members for member in artifact.members)
         self._confidence = artifact.confidence
         coverage = artifact.manifest.coverage
         self._kernels = frozenset(coverage.kernels)
@@ -83,7 +77,7 @@ class Predictor:
             library = encode(candidates).extern[known]
             reaches = self._confidence.probabilities(problem, members, library)
         relative = None
-        if self._members_differ:
+        if self._judged_by_members:
             relative = np.full((len(members), len(predicted)), np.nan)
             relative[:, known] = _microseconds(members) / predicted[known]
         return Ranking(order, predicted, reaches, relative)

@@ -1,8 +1,8 @@
 """Which of the predicted kernels is taken: the fastest, if the gain is worth the risk.
 
 On a problem that no model has seen, a library's kernel is rarely much slower than the best. A wrong
-prediction for another kernel can cost many times what a right one gains. Where a model has members,
-the gain counts that the least hopeful of them predicts.
+prediction for another kernel can cost many times what a right one gains. In float32 the gain counts
+that the least hopeful of the model's members predicts, where it has members.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Mask = npt.NDArray[np.bool_]
 
 # The version of this module's rules, a part of the keys of Inductor's caches. Change it whenever a
 # rule changes.
-RULES = "2026-11-23, second"
+RULES = "2026-11-23, third"
 
 # By how much another kernel must be predicted to be faster than the library's before it is taken:
 # docs/integration.md tells how these were chosen. Predictions are least certain for float32.
 _MARGIN = 1.1
 _MARGIN_FLOAT32 = 1.2  # with TF32 and without
-# Where the model has members, by how much the one must expect it that expects the least.
-_LEAST_MARGIN = 1.1
+# In float32, where the model has members: by how much the member must predict it to be faster that
+# expects the least of it.
 _LEAST_MARGIN_FLOAT32 = 1.08
 _LEAST_MARGIN_TF32 = 1.09
 # A choice that is less sure to be within 5 % of the best is left to the library.
@@ -67,8 +67,8 @@ class Policy:
     predictable: Mask  # what may be taken without being timed
     margin: float  # another kernel is worth its risk if predicted to be so many times as fast
     sure: bool  # whether the model is sure enough about this problem
-    # [m, n] the times that the model's members predict divided by the model's own: each member must
-    # predict the margin. None: only the model must.
+    # [m, n] the times that the model's members predict, divided by the model's own: each of them
+    # must predict the margin. None: the model as a whole must.
     members: Microseconds | None = None
 
     @classmethod
@@ -80,14 +80,16 @@ class Policy:
         members: Microseconds | None = None,
     ) -> Policy:
         """The policy for these candidates. Where the model has no confidence (None), every choice
-        counts as sure, except with a bias that no Triton kernel was timed with."""
+        counts as sure, except with a bias that no Triton kernel was timed with. `members` are those
+        of the ranking; they count for the types that have a margin for members."""
+        least = None if members is None else _least_margin(problem)
         return cls(
             plain_library_call(candidates),
             ~spills_erratically(problem, candidates),
-            margin(problem) if members is None else least_margin(problem),
+            margin(problem) if least is None else least,
             problem.bias not in _UNTIMED_BIASES
             and (confidence is None or confidence >= _MIN_CONFIDENCE),
-            members,
+            None if least is None else members,
         )
 
 
@@ -111,15 +113,15 @@ def taken_by_default(
 
 def margin(problem: Problem) -> float:
     """Another kernel is taken where the library's predicted time is at least so many times its
-    own, if the model has no members."""
+    own, by the model as a whole."""
     return _MARGIN_FLOAT32 if problem.dtype is DType.FLOAT32 else _MARGIN
 
 
-def least_margin(problem: Problem) -> float:
-    """As `margin`, for the member of a model that expects the least of the kernel."""
-    if problem.dtype is DType.FLOAT32:
-        return _LEAST_MARGIN_TF32 if problem.allow_tf32 else _LEAST_MARGIN_FLOAT32
-    return _LEAST_MARGIN
+def _least_margin(problem: Problem) -> float | None:
+    """As `margin`, by every member of the model; None where the model as a whole decides better."""
+    if problem.dtype is not DType.FLOAT32:
+        return None
+    return _LEAST_MARGIN_TF32 if problem.allow_tf32 else _LEAST_MARGIN_FLOAT32
 
 
 def plain_library_call(candidates: Sequence[Candidate]) -> Mask:

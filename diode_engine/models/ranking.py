@@ -14,7 +14,7 @@ class Ranking:
     `predicted_us` is [n], NaN for the others. `reaches[k - 1]` is the probability that the fastest
     of the first k takes at most 5 % longer than the fastest of all; None where the model has no
     confidence. `members` is [m, n], the time that each member of the model predicts divided by
-    `predicted_us`, NaN where that is NaN; None where the model has no members of its own."""
+    `predicted_us`, NaN where that is NaN; None where the model is not judged by its members."""
 
     order: npt.NDArray[np.intp]
     predicted_us: npt.NDArray[np.float64]

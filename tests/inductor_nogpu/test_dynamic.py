@@ -115,7 +115,7 @@ def test_a_bias_with_a_stride_of_its_own(speed: float) -> None:
     assert diode_engine.get_stats()["fallback_error"] == 0
 
 
-@pytest.mark.parametrize(("speed", "library"), [(0.92, True), (0.8, False)])
+@pytest.mark.parametrize(("speed", "library"), [(0.87, True), (0.8, False)])
 def test_members_that_agree_at_the_hint_do_not_make_the_margin_smaller(
     speed: float, library: bool
 ) -> None:
@@ -124,7 +124,14 @@ def test_members_that_agree_at_the_hint_do_not_make_the_margin_smaller(
             us = self.predict_us(problem, candidates)
             return Ranking(np.argsort(us, kind="stable"), us, None, np.ones((2, len(us))))
 
-    assert only(lowered_mm(OfTwo(lambda _: speed))).is_extern == library
+    diode_engine.install_diode_choices(predictor=OfTwo(lambda _: speed), top_k_configs=1)
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        a, b = empty(300, K).float(), empty(K, N).float()
+        torch._dynamo.mark_dynamic(a, 0)
+        return torch.mm, (a, b)
+
+    assert only(lower(build)).is_extern == library
 
 
 def test_a_mean_gain_is_not_enough_where_one_size_loses() -> None:

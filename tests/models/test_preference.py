@@ -81,6 +81,33 @@ def test_each_member_must_predict_a_margin_which_is_smaller(
     assert (index, why) == ((0, Why.LIBRARY) if library else (1, Why.FASTEST))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tf32", "library_us", "library"),
+    [
+        ("float32", True, 10.85, True),
+        ("float32", True, 10.95, False),
+        ("float32", False, 10.75, True),
+        ("float32", False, 10.85, False),
+        ("bfloat16", False, 10.95, True),  # the model as a whole decides
+    ],
+)
+def test_the_margin_of_members_by_type(
+    dtype: str, tf32: bool, library_us: float, library: bool
+) -> None:
+    problem = Problem.make("mm", 2048, 2048, 2048, dtype, allow_tf32=tf32)
+    us = np.array([library_us, 10.0])
+    for members in (np.ones((2, 2)), np.array([[1.0, 0.99], [1.0, 1.0]])):
+        ranking = Ranking(np.array([1, 0]), us, None, members)
+        assert taken(problem, [LIBRARY, tile(64, 64, 16, 4)], ranking)[0] == (not library)
+
+
+def test_members_that_differ_do_not_count_in_half_precision() -> None:
+    problem = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
+    members = np.array([[1.0, 1.2], [1.0, 1 / 1.2]])
+    ranking = Ranking(np.array([1, 0]), np.array([11.5, 10.0]), None, members)
+    assert taken(problem, [LIBRARY, tile(64, 64, 16, 4)], ranking)[0] == 1
+
+
 def test_of_several_that_all_members_expect_to_be_fast_the_best_is_taken() -> None:
     members = np.array([[1.0, 1.3, 1.0, 1.0], [1.0, 1 / 1.3, 1.0, 1.0]])
     costs = np.array([[13.0, 10.0, 11.0, 10.5]])
