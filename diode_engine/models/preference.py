@@ -1,8 +1,8 @@
 """Which of the predicted kernels is taken: the fastest, if the gain is worth the risk.
 
 On a problem that no model has seen, a library's kernel is rarely much slower than the best. A wrong
-prediction for another kernel can cost many times what a right one gains. In float32 the gain counts
-that the least hopeful of the model's members predicts, where it has members.
+prediction for another kernel can cost many times what a right one gains. In float32, where the
+model has members, the gain counts that is predicted by the member that expects the least.
 """
 
 from __future__ import annotations
