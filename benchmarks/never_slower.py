@@ -7,11 +7,13 @@ It uses measured times of the products of real layers (datasets/nvidia-h200/real
 product there are the library's kernels, the four that `gemm@6` predicted to be fastest, and the one
 that it predicted to be fastest in max-autotune's DEFAULT space. The margins of
 diode_engine/models/preference.py were chosen on one half of the families of layers, by name, and
-are judged on the other half. The reference is the model's own order, without margins. Then it
-prints, by type and for both halves, what other margins would do, because a model of another
-precision needs others. Then come held-out problems of the other datasets of directly launched
-kernels. At the end it prints how far the times of float32 kernels are from the predictions: of
-those that ptxas may spill (`core/resources.py`), and of the others.
+are judged on the other half. The reference is the model's own order, without margins. Of a model
+with members there is also a row by the rule for models without: the margins of the model as a
+whole. Then it prints, by type and for both halves, what other margins would do, of the model as a
+whole and of the member that expects the least of a kernel, because a model of another precision
+needs others, and what other least confidences would do. Then come held-out problems of the other
+datasets of directly launched kernels. At the end it prints how far the times of float32 kernels are
+from the predictions: of those that ptxas may spill (`core/resources.py`), and of the others.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import Policy, chosen, plain_library_call, taken
+from diode_engine.models.preference import Policy, chosen, plain_library_call
 from diode_engine.problems.splits import split
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
@@ -40,20 +42,30 @@ FOLDER = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
 LAYERS = FOLDER / "real-layers-2026-11-22.packed.zst"
 FAMILIES = Path(__file__).parent / "results" / "real-layers-2026-11-22.json"
 SLOWER = 1.05
-MARGINS = (1.0, 1.03, 1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.4)
+MARGINS = (1.0, 1.02, 1.04, 1.05, 1.06, 1.07, 1.08, 1.09, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3)
+CONFIDENCES = (0.0, 0.2, 0.3, 0.4, 0.5)
 NO_FAMILY = "odd"  # sizes that were drawn: each is a family of its own
+Rule = tuple[str, float]  # a rule, and its margin or least confidence
+COMPILE, WHOLE, OWN = "with margins", "of the whole", "without"
+BY_MODEL = "margins of the model as a whole"
+BY_LEAST = "margins of the member that expects the least"
+BY_CONFIDENCE = "the margins with another least confidence"
+
+
+class Result(NamedTuple):
+    """The speed of a choice divided by that of the library's kernel, and its efficiency (the best
+    measured time divided by the choice's)."""
+
+    speed: float
+    efficiency: float
 
 
 class Case(NamedTuple):
-    """The speed of the choice divided by that of the library's kernel, and its efficiency (the best
-    measured time divided by the choice's), with margins and without."""
+    """The results on a problem, by rule: what a compile takes (COMPILE), what it would take if the
+    model had no members (WHOLE), the model's own order (OWN), and others."""
 
     problem: Problem
-    speed: float
-    speed_without: float
-    efficiency: float
-    efficiency_without: float
-    by_margin: tuple[tuple[float, float], ...]  # (speed, efficiency) with each of MARGINS
+    results: dict[str | Rule, Result]
 
 
 def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
@@ -66,45 +78,58 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
         library = plain_library_call(candidates)
         if not np.isfinite(ranking.predicted_us[library]).any():
             continue
+        policy = Policy.of(problem, candidates, ranking.confidence, ranking.members)
+        whole = Policy.of(problem, candidates, ranking.confidence)
+        policies = {COMPILE: policy, WHOLE: whole}
+        for margin in MARGINS:
+            policies[BY_MODEL, margin] = replace(whole, margin=margin)
+            if ranking.members is not None:
+                policies[BY_LEAST, margin] = replace(whole, margin=margin, members=ranking.members)
+        for least in CONFIDENCES:
+            sure = Policy.of(problem, candidates, None).sure and (ranking.confidence or 0) >= least
+            policies[BY_CONFIDENCE, least] = replace(policy, sure=sure)
+        costs = ranking.predicted_us[None]
+        taken = {rule: us[chosen(costs, each)[0][0]] for rule, each in policies.items()}
+        taken[OWN] = us[ranking.order[0]]
         best, plain = us.min(), us[library].min()
-        ours = us[taken(problem, candidates, ranking)[0]]
-        own = us[ranking.order[0]]
-        policy = Policy.of(problem, candidates, ranking.confidence)
-        others = [
-            us[chosen(ranking.predicted_us[None], replace(policy, margin=margin))[0][0]]
-            for margin in MARGINS
-        ]
-        by_margin = tuple((plain / other, best / other) for other in others)
-        yield Case(problem, plain / ours, plain / own, best / ours, best / own, by_margin)
+        yield Case(
+            problem, {rule: Result(plain / each, best / each) for rule, each in taken.items()}
+        )
 
 
 def show(name: str, found: list[Case]) -> None:
-    def figures(speeds: list[float], efficiencies: list[float]) -> str:
-        slower = sum(speed * SLOWER < 1 for speed in speeds)
-        return (
-            f"{np.exp(np.mean(np.log(speeds))):.4f} × the library's speed, slower by over 5 % on "
+    print(name)
+    members = any((BY_LEAST, MARGINS[0]) in case.results for case in found)
+    for rule in (COMPILE, WHOLE, OWN) if members else (COMPILE, OWN):
+        speeds, efficiencies = np.array([case.results[rule] for case in found]).T
+        slower = int((speeds * SLOWER < 1).sum())
+        print(
+            f"  {rule:15} {geomean(speeds):.4f} × the library's speed, slower by over 5 % on "
             f"{slower} of {len(speeds)} ({slower / len(speeds):.2%}), at worst "
-            f"{1 / min(speeds):.2f} times as slow; efficiency "
-            f"{np.exp(np.mean(np.log(efficiencies))):.4f}"
+            f"{1 / speeds.min():.2f} times as slow; efficiency {geomean(efficiencies):.4f}"
         )
 
-    print(name)
-    with_margins = [c.speed for c in found], [c.efficiency for c in found]
-    without = [c.speed_without for c in found], [c.efficiency_without for c in found]
-    print(f"  with margins  {figures(*with_margins)}\n  without       {figures(*without)}")
+
+def show_others(name: str, found: list[Case]) -> None:
+    """Prints the results of other margins and least confidences, by type."""
+    for what, values in (
+        (BY_MODEL, MARGINS), (BY_LEAST, MARGINS), (BY_CONFIDENCE, CONFIDENCES)
+    ):  # fmt: skip
+        if (what, values[0]) not in found[0].results:
+            continue
+        print(f"{name}, {what}: efficiency, and slower than the library's by over 5 %")
+        for each in sorted({kind(c.problem).split(",")[0] for c in found}):
+            some = [c.results for c in found if kind(c.problem).startswith(each)]
+            cells = []
+            for value in values:
+                speed, efficiency = np.array([results[what, value] for results in some]).T
+                slower = (speed * SLOWER < 1).mean()
+                cells.append(f"{value}: {geomean(efficiency):.4f} {slower:.2%}")
+            print(f"  {each} ({len(some)})  " + "  ".join(cells))
 
 
-def show_margins(name: str, found: list[Case]) -> None:
-    """Prints the results of other margins, by type."""
-    print(f"{name}, with other margins: efficiency, and slower than the library's by over 5 %")
-    for each in sorted({kind(c.problem).split(",")[0] for c in found}):
-        some = [c.by_margin for c in found if kind(c.problem).startswith(each)]
-        cells = []
-        for i, margin in enumerate(MARGINS):
-            speed, efficiency = np.array([by[i] for by in some]).T
-            slower, mean = (speed * SLOWER < 1).mean(), np.exp(np.log(efficiency).mean())
-            cells.append(f"{margin}: {mean:.4f} {slower:.2%}")
-        print(f"  {each} ({len(some)})  " + "  ".join(cells))
+def geomean(values: np.ndarray) -> float:
+    return float(np.exp(np.log(values).mean()))
 
 
 def show_spilling(tables: list[TimingTable], model: Predictor) -> None:
@@ -154,9 +179,11 @@ def main() -> None:
     show("real layers, the other families", judged)
     for each in sorted({kind(c.problem) for c in judged}):
         show(f"  of these {each}", [c for c in judged if kind(c.problem) == each])
-    show_margins("real layers, the families that the margins were chosen on",
-                 [c for c in found if tuned(c.problem)])  # fmt: skip
-    show_margins("real layers, the other families", judged)
+    show_others(
+        "real layers, the families that the margins were chosen on",
+        [c for c in found if tuned(c.problem)],
+    )
+    show_others("real layers, the other families", judged)
     show("real layers, all", found)
     others = [read_dataset(file) for file in sorted(FOLDER.glob("gemm-direct-*.zst"))]
     held = [

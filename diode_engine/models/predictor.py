@@ -44,6 +44,7 @@ class Predictor:
         self.identity: str = artifact.manifest.identity
         self.feature_set: features.FeatureSet = artifact.manifest.feature_set
         self._members = artifact.members
+        self._judged_by_members = all(member.judged_by_members for member in artifact.members)
         self._confidence = artifact.confidence
         coverage = artifact.manifest.coverage
         self._kernels = frozenset(coverage.kernels)
@@ -63,6 +64,7 @@ class Predictor:
         that is not finite."""
         return self._one(problem, candidates)[0]
 
+    @_quiet
     def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
         """The candidates by `predict_us` (equal ones in their order), and how sure that is. Of many
         candidates only the SHORTLIST with the shortest estimated base times are ranked, and the
@@ -74,7 +76,11 @@ class Predictor:
         if self._confidence is not None and len(known):
             library = encode(candidates).extern[known]
             reaches = self._confidence.probabilities(problem, members, library)
-        return Ranking(order, predicted, reaches)
+        relative = None
+        if self._judged_by_members:
+            relative = np.full((len(members), len(predicted)), np.nan)
+            relative[:, known] = _microseconds(members) / predicted[known]
+        return Ranking(order, predicted, reaches, relative)
 
     def predict_table(self, table: TimingTable) -> Times:
         """[n] predicted microseconds of each row of the table; its measured times are not used. NaN

@@ -13,11 +13,13 @@ class Ranking:
     """`order` has the indices of the candidates with a prediction, the fastest first;
     `predicted_us` is [n], NaN for the others. `reaches[k - 1]` is the probability that the fastest
     of the first k takes at most 5 % longer than the fastest of all; None where the model has no
-    confidence."""
+    confidence. `members` is [m, n], the time that each member of the model predicts divided by
+    `predicted_us`, NaN where that is NaN; None where the model is not judged by its members."""
 
     order: npt.NDArray[np.intp]
     predicted_us: npt.NDArray[np.float64]
     reaches: tuple[float, ...] | None
+    members: npt.NDArray[np.float64] | None = None
 
     @property
     def confidence(self) -> float | None:

@@ -146,6 +146,28 @@ def test_an_unsure_choice_is_the_librarys(
     assert only_seen(lower(OPS["mm"]))[0].template.startswith(taken)
 
 
+@pytest.mark.parametrize(("doubt", "library"), [(1.0, False), (1.05, False), (1.2, True)])
+@pytest.mark.parametrize("op", OPS)
+def test_in_float32_a_kernel_of_which_one_member_expects_little_is_not_taken(
+    op: str, doubt: float, library: bool, make_predictor: Any
+) -> None:
+    class OfTwo(make_predictor):  # type: ignore[misc]
+        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+            us = self.predict_us(problem, candidates)
+            ratio = np.where([c.is_extern for c in candidates], 1.0, doubt)
+            return Ranking(np.argsort(us, kind="stable"), us, None, np.array([ratio, 1 / ratio]))
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        function, operands = OPS[op]()
+        return function, [torch.empty_like(each, dtype=torch.float32) for each in operands]
+
+    best = {**BEST, "BLOCK_K": 32, "num_stages": 2}
+    diode_engine.install_diode_choices(predictor=OfTwo(best=best, aten=1.15), top_k_configs=1)
+    for _ in range(2):  # the second time it is remembered
+        assert only_seen(lower(build))[0].is_extern == library
+    assert diode_engine.get_stats()["cache_hits"] > 0
+
+
 def test_one_kernel_within_the_threshold_has_to_be_worth_it(make_predictor: Any) -> None:
     for aten, library in ((1.09, True), (1.2, False)):
         diode_engine.install_diode_choices(

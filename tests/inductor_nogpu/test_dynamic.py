@@ -13,6 +13,7 @@ import diode_engine
 from diode_engine.core.problem import Candidate, Problem
 from diode_engine.inductor.choosing import dynamic
 from diode_engine.inductor.without_gpu import Lowered, lower
+from diode_engine.models.ranking import Ranking
 
 N, K = 768, 1024
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4}
@@ -112,6 +113,25 @@ def test_a_bias_with_a_stride_of_its_own(speed: float) -> None:
 
     assert only(lower(build, dynamic=True)).is_extern == (speed > 1)
     assert diode_engine.get_stats()["fallback_error"] == 0
+
+
+@pytest.mark.parametrize(("speed", "library"), [(0.87, True), (0.8, False)])
+def test_members_that_agree_at_the_hint_do_not_make_the_margin_smaller(
+    speed: float, library: bool
+) -> None:
+    class OfTwo(Speeds):
+        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+            us = self.predict_us(problem, candidates)
+            return Ranking(np.argsort(us, kind="stable"), us, None, np.ones((2, len(us))))
+
+    diode_engine.install_diode_choices(predictor=OfTwo(lambda _: speed), top_k_configs=1)
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        a, b = empty(300, K).float(), empty(K, N).float()
+        torch._dynamo.mark_dynamic(a, 0)
+        return torch.mm, (a, b)
+
+    assert only(lower(build)).is_extern == library
 
 
 def test_a_mean_gain_is_not_enough_where_one_size_loses() -> None:

@@ -36,6 +36,9 @@ TILES = [
 ]
 
 
+LIBRARY = Candidate.make("aten::mm")
+
+
 @pytest.fixture(scope="module")
 def x(table: TimingTable) -> np.ndarray:
     return features.matrix(table.problems, table.candidates, table.problem, table.candidate, H200)
@@ -90,7 +93,7 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    offered = [*TILES, Candidate.make("aten::mm")]
+    offered = [*TILES, LIBRARY]
     kernels = (kernel(MM, "aten::mm"), kernel(MM, "triton::mm"))
     coverage = Coverage(kernels, ("float16",))
     predictor = Predictor(save(tmp_path / "model", (cascade,), coverage=coverage))
@@ -107,6 +110,38 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
     assert len(few.order) == RANKED
     monkeypatch.setattr(Cascade, "likely", lambda _, space: np.zeros(space.rest.shape[1], np.bool_))
     assert predictor.rank(problem, offered).order.tolist() == [len(TILES)]  # the library's alone
+
+
+@pytest.mark.parametrize("kind", ["cascade", "distilled", "network", "networks"])
+def test_a_cascades_ranking_has_its_members(
+    kind: str, x: np.ndarray, cascade: Cascade, save: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    alone = made_up(x, 1)
+    members = {
+        "cascade": (cascade,), "distilled": (cascade.first,), "network": (alone,),
+        "networks": (alone, made_up(x, 2)),
+    }  # fmt: skip
+    predictor = Predictor(
+        save(
+            tmp_path / "model",
+            members[kind],
+            coverage=Coverage((kernel(MM, "triton::mm"),), ("float16",)),
+        )
+    )
+    problem, offered = Problem.make("mm", 512, 512, 1024, "float16"), [*TILES, LIBRARY]
+    ranking = predictor.rank(problem, offered)
+    if kind != "cascade":
+        assert ranking.members is None
+        return
+    assert ranking.members is not None
+    known = ranking.order
+    assert 0 < len(known) < len(offered)
+    np.testing.assert_allclose(
+        ranking.members[:, known] * ranking.predicted_us[known],
+        predictor.predict_members_us(problem, offered)[:, known],
+        rtol=1e-5,
+    )
+    assert np.isnan(np.delete(ranking.members, known, axis=1)).all()
 
 
 def test_the_sieve_alone_says_what_is_ranked(x: np.ndarray, cascade: Cascade) -> None:

@@ -61,7 +61,9 @@ class Decider:
         if not len(ranking.order):
             raise LeftToStock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
         confidence = ranking.confidence
-        policy = Policy.of(problem, candidates, confidence)
+        # How the members differ at the hints says little about other values of a dynamic size.
+        members = ranking.members if len(problems) == 1 else None
+        policy = Policy.of(problem, candidates, confidence, members)
         if untimed:
             policy = replace(policy, sure=False)
         if confidence is not None:
@@ -95,7 +97,9 @@ class Decider:
         fusing_decided = any(saved_us) and choose(alone)[0] != order
 
         def pick(i: int) -> Pick:
-            return Pick(space.uid(i), space.params(i), candidates[i], tuple(cost[:, i].tolist()))
+            of_kernel = None if members is None else tuple(members[:, i].tolist())
+            costs_us = tuple(cost[:, i].tolist())
+            return Pick(space.uid(i), space.params(i), candidates[i], costs_us, of_kernel)
 
         picks = [pick(i) for i in order]
         best = next((p for p in picks if p.candidate.is_extern), None)

@@ -16,12 +16,14 @@ ANNOTATION = "diode"
 @dataclass(frozen=True)
 class Pick:
     """A chosen kernel, without the graph for which it was chosen. `costs_us` are its predicted time
-    plus what it costs not to fuse, for each of the decision's problems."""
+    plus what it costs not to fuse, for each of the decision's problems. `members` are as in
+    `Policy`, for this kernel."""
 
     uid: str
     params: Any
     candidate: Candidate
     costs_us: tuple[float, ...]
+    members: tuple[float, ...] | None
 
     @property
     def cost_us(self) -> float:

@@ -79,8 +79,11 @@ def _best_of(choices: list[Any]) -> list[Any]:
     # If the op has asked several times, the decision on the largest offer counts.
     decision = max((p.decision for p in seen), key=lambda decision: decision.considered)
     costs, saved_us = _costs(seen, decision)
+    of_each = [p.pick.members for p in seen]
+    members = None if None in of_each else np.array(of_each, np.float64).T
     policy = replace(
-        Policy.of(decision.problem, [p.pick.candidate for p in seen], None), sure=decision.sure
+        Policy.of(decision.problem, [p.pick.candidate for p in seen], None, members),
+        sure=decision.sure,
     )
     choose = partial(chosen, policy=policy, keep=decision.keep, threshold=decision.threshold)
     order, why = choose(costs)

@@ -49,7 +49,11 @@ class Times:
         us = np.full(len(candidates), np.nan)
         us[places] = ranking.predicted_us
         order = places[ranking.order]
-        return Ranking(order[known(us[order])], us, ranking.reaches)
+        members = None
+        if ranking.members is not None:
+            members = np.full((len(ranking.members), len(candidates)), np.nan)
+            members[:, places] = ranking.members
+        return Ranking(order[known(us[order])], us, ranking.reaches, members)
 
     def over(
         self,
