@@ -44,9 +44,11 @@ import zstandard
 
 from diode_engine.collect.planning.candidate_plan import plausible
 from diode_engine.collect.planning.plan import CandidateSelection, Plan, PlannedProblem
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.operators import named
-from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import MAX_ODD_ALIGN
+from diode_engine.core.timing import Timing
 from diode_engine.inductor.lowering.kernel_class import (
     ALL_FIXED,
     KernelClass,

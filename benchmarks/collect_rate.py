@@ -43,8 +43,9 @@ from diode_engine.collect.processes.compiler_pool import CompilerPool
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import collect
 from diode_engine.collect.workers.inputs import random_inputs
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import environment
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
 from diode_engine.inductor.lowering import kernels

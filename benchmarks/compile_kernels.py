@@ -30,8 +30,10 @@ from measuring import done_in
 
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.processes.compiler_pool import CompilerPool
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Layout, Problem
+from diode_engine.core.operand import Layout
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, KernelClass, class_of
 

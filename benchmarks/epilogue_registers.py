@@ -22,8 +22,9 @@ import torch
 from torch._inductor.codecache import PyCodeCache
 
 import diode_engine
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.lowering.binary import kernel_facts, resource_usage

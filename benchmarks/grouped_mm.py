@@ -27,10 +27,12 @@ import measuring
 import torch
 
 from diode_engine.collect.workers import inputs, timer
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment, environment
 from diode_engine.core.operators.grouped import DIVISIONS, ROUTED, UNIFORM, offsets_tensor
-from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.inductor.lowering import kernels
 from diode_engine.problems.sources.mix import mixed
 from diode_engine.store.datasets.writing import write_dataset

@@ -16,8 +16,9 @@ from harvest_models import families
 from harvest_models.programs import Program
 
 from diode_engine.atomic import write_whole
+from diode_engine.core.operand import DType
 from diode_engine.core.operators import named
-from diode_engine.core.problem import DType, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.problems.sources import moderate
 from diode_engine.problems.sources.shapeset import COLUMNS

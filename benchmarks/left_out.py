@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from transfer import artifact, hardware_of
 
-from diode_engine.core.problem import DType, Problem
+from diode_engine.core.operand import DType
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.families import FAMILIES

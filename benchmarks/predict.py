@@ -30,9 +30,10 @@ if __name__ == "__main__":
 import numpy as np
 
 from diode_engine import features
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import _encode
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.models.artifact import save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.distilled import quantized

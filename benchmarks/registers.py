@@ -27,8 +27,9 @@ import triton
 from diode_engine import features
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.processes.compiler_pool import CompilerPool
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import template_of

@@ -24,8 +24,9 @@ from typing import Any
 import msgpack
 
 from diode_engine.collect.processes import children, protocol
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 
 ENVIRONMENT = Environment(replace(H200, name=f"{H200.name} (replay)"), "replay", "replay", "replay")

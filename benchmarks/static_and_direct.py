@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import uses_wgmma, wgmma_operands
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import template_of

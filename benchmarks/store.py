@@ -27,9 +27,12 @@ import numpy as np
 from postgresql_server import PostgresServer, missing
 
 from diode_engine import features
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, DType, Failure, Problem
+from diode_engine.core.operand import DType
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import Failure
 from diode_engine.store import Store, read_dataset, write_dataset
 
 CANDIDATES = 1000

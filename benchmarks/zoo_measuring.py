@@ -25,7 +25,8 @@ from zoo_ways import DIODE, WAYS, Row
 
 import diode_engine
 from diode_engine.collect.workers.inputs import random_inputs
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.replaced import replaced
 

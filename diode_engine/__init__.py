@@ -21,8 +21,10 @@ from diode_engine.inductor.hook import slot as _slot
 from diode_engine.version import __version__
 
 if TYPE_CHECKING:
+    from diode_engine.core.candidate import Candidate
     from diode_engine.core.hardware import Environment, Hardware, get_detected_hardware
-    from diode_engine.core.problem import Candidate, Problem, Timing
+    from diode_engine.core.problem import Problem
+    from diode_engine.core.timing import Timing
     from diode_engine.errors import DiodeError
     from diode_engine.inductor.choosing.stats import profile_predictions
     from diode_engine.inductor.hook.choices import DiodeInductorChoices
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "BaseIntegration": "diode_engine.inductor.hook.integration",
-    "Candidate": "diode_engine.core.problem",
+    "Candidate": "diode_engine.core.candidate",
     "DiodeError": "diode_engine.errors",
     "DiodeInductorChoices": "diode_engine.inductor.hook.choices",
     "Environment": "diode_engine.core.hardware",
@@ -60,7 +62,7 @@ _HOME = {
     "MatmulIntegration": "diode_engine.inductor.hook.matmul",
     "ModelPointer": "diode_engine.inductor.hook.integration",
     "Problem": "diode_engine.core.problem",
-    "Timing": "diode_engine.core.problem",
+    "Timing": "diode_engine.core.timing",
     "create_diode_choices": "diode_engine.inductor.hook.create",
     "create_matmul_integration": "diode_engine.inductor.hook.matmul",
     "diode_choices": "diode_engine.inductor.hook.install",

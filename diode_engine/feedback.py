@@ -16,7 +16,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.errors import DiodeError
 from diode_engine.inductor.listening import feedback
 
@@ -77,8 +78,8 @@ class FeedbackWriter:
 
     def _write(self, benchmarks: queue.Queue[_Benchmark | None]) -> None:
         from diode_engine.core.hardware import environment
-        from diode_engine.core.problem import Timing
         from diode_engine.core.table import TimingTable
+        from diode_engine.core.timing import Timing
         from diode_engine.store import RunState, Store
 
         run = None

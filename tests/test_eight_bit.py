@@ -12,13 +12,15 @@ import torch
 from diode_engine import features
 from diode_engine.collect.workers.inputs import empty_output, random_inputs, reference
 from diode_engine.collect.workers.timer import is_right, spoil
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.operand import DType
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.operators.specification import TensorShape
-from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, shared_bytes
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.errors import CollectionError, RecordError
 from diode_engine.inductor.lowering.kernel_class import KernelClass, class_of
 from diode_engine.models.coverage import Coverage

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import numpy as np
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, CandidateTable, encode
-from diode_engine.core.problem import Candidate
 
 TILES = np.array([[16, 128], [32, 256], [64, 16], [5, 1], [2, 8], [8, 4]])
 LISTED = (

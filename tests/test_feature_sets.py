@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diode_engine import features
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, KNOWN, Hardware
-from diode_engine.core.problem import MAX_DIM, Candidate, DType, Problem
+from diode_engine.core.operand import DType
+from diode_engine.core.problem import MAX_DIM, Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, save_artifact
@@ -144,7 +146,7 @@ def test_units_of_the_device_are_the_same_where_its_limits_grow_together() -> No
 
 def timings() -> TimingTable:
     from diode_engine.core.hardware import Environment
-    from diode_engine.core.problem import Timing
+    from diode_engine.core.timing import Timing
 
     there = Environment(H200, "", "2.13.0", "3.7.1")
     return TimingTable.from_records(

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from diode_engine import features
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, shared_bytes
 
 

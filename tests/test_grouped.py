@@ -8,10 +8,11 @@ import torch
 from diode_engine import features
 from diode_engine.collect.workers.inputs import other_inputs, random_inputs, reference
 from diode_engine.collect.workers.timer import is_right
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import GROUPED, OPERATORS, SCALED_GROUPED
 from diode_engine.core.operators.grouped import DIVISIONS, offsets_of
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, shared_bytes
 from diode_engine.problems.default_space import default_space
 

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from diode_engine import features
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, MAX_VALUES, Environment, Hardware
-from diode_engine.core.problem import Candidate, KernelFacts, Layout, Operand, Problem, Timing
+from diode_engine.core.operand import Layout, Operand
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import KernelFacts, Timing
 from diode_engine.errors import RecordError
 
 

@@ -16,9 +16,10 @@ from diode_app.data.problems import short
 from diode_engine import features
 from diode_engine.collect.planning.candidate_plan import CandidatePlan, plausible
 from diode_engine.collect.planning.plan import CandidateSelection
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable, encode
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, many_loads, shared_bytes
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import TEMPLATES, template_of, templates_for

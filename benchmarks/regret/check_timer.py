@@ -169,8 +169,9 @@ def measured(options: argparse.Namespace) -> list[Row]:
     from diode_engine.collect.workers.launch import Launch
     from diode_engine.collect.workers.operands import Operands, Pools
     from diode_engine.collect.workers.worker import ProblemOnGpu
+    from diode_engine.core.candidate import Candidate
     from diode_engine.core.hardware import environment
-    from diode_engine.core.problem import Candidate, Problem
+    from diode_engine.core.problem import Problem
     from diode_engine.inductor.lowering import kernels
     from diode_engine.inductor.lowering.binary import Binary
     from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class

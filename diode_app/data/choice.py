@@ -16,8 +16,10 @@ from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, Ranked
 from diode_app.data.problem import in_default
 from diode_app.data.problems import short
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Bias, Candidate, DType, Problem
+from diode_engine.core.operand import Bias, DType
+from diode_engine.core.problem import Problem
 from diode_engine.models.estimates import Resources, Roofline, resources, roofline
 
 _TYPES = {

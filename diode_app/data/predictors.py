@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError
 
 if TYPE_CHECKING:  # half a second to import: done in a thread, when one is asked

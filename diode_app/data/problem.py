@@ -15,7 +15,8 @@ from diode_app.data import predictors
 from diode_app.data.pages import MAX_ROWS, Row
 from diode_app.data.predictors import Model, Ranked
 from diode_app.data.problems import rows_of, short
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError, NothingError
 from diode_engine.models.estimates import Roofline, roofline
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from diode_app import text
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 
 if TYPE_CHECKING:

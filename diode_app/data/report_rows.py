@@ -12,7 +12,8 @@ from diode_app.data.report_curves import members
 from diode_app.data.reports import Other, ShownReport, share_within
 
 if TYPE_CHECKING:
-    from diode_engine.core.problem import Candidate, Problem
+    from diode_engine.core.candidate import Candidate
+    from diode_engine.core.problem import Problem
     from diode_engine.validation.report import Case
 
 TIE = 0.01  # efficiencies that differ by less are called the same

@@ -10,9 +10,10 @@ from textual.message import Message
 from textual.widgets import Input, Label, Select
 
 from diode_app.widgets.styling import COMPACT
+from diode_engine.core.operand import Bias, DType, Layout
 from diode_engine.core.operators import OPERATORS, Operator, named
 from diode_engine.core.operators.specification import Attribute
-from diode_engine.core.problem import Bias, DType, Layout, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.errors import RecordError
 
 _SIZES = ("B", "M", "N", "K")

@@ -252,7 +252,8 @@ def _explained(
 
 
 def _text(found: Mapping[str, Any]) -> str:
-    from diode_engine.core.problem import Candidate, Problem
+    from diode_engine.core.candidate import Candidate
+    from diode_engine.core.problem import Problem
     from diode_engine.validation.text import aligned
 
     def name(candidate: Mapping[str, Any]) -> str:

@@ -173,7 +173,7 @@ def _step(given: Any, place: str, folder: Path) -> WorkflowStep:
 
 def _key(step: WorkflowStep, before: str) -> str:
     """A hash of everything that a step depends on."""
-    from diode_engine.core.problem import content_key
+    from diode_engine.core.content_key import content_key
     from diode_engine.version import __version__
 
     for path in step.inputs:

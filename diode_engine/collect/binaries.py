@@ -10,8 +10,9 @@ from typing import Any
 import msgpack
 
 from diode_engine.atomic import write_whole
+from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Failure, content_key
+from diode_engine.core.timing import Failure
 from diode_engine.documents import Limits, Malformed, read_bytes
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Problem, content_key
+from diode_engine.core.problem import Problem
 from diode_engine.location import Location
 from diode_engine.store.claims import claims_of
 

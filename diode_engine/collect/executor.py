@@ -24,8 +24,9 @@ from typing import Any, Protocol, Self
 
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.timed_rows import TimedRows
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diode_engine.collect.gpu_state import GpuState
-from diode_engine.core.problem import Failure
+from diode_engine.core.timing import Failure
 
 RATE_SECONDS = 60.0  # the rate is that of the last so many seconds
 MAX_SAMPLES = 128  # of a GPU's state in a run; when there are more, every second one is dropped

@@ -33,8 +33,8 @@ from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.timed_rows import as_table
 from diode_engine.collect.writing import TimingWriter
 from diode_engine.core.hardware import Environment, Hardware
-from diode_engine.core.problem import Failure
 from diode_engine.core.table import FAILURES
+from diode_engine.core.timing import Failure
 from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
 from diode_engine.runs import Job
 

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import KERNEL_FACTS, Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import COLUMNS, FAILURES, TimingTable
+from diode_engine.core.timing import KERNEL_FACTS, Failure, Timing
 
 # `place` is the candidate's index in its batch; the other fields are as in a TimingTable, with -1
 # in `kernel` where the kernel is not known.

@@ -17,7 +17,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.problem import Candidate
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.core.templates.template import COLUMNS
 

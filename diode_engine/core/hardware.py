@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.core.checks import shown
-from diode_engine.core.problem import DType, content_key
+from diode_engine.core.content_key import content_key
+from diode_engine.core.operand import DType
 from diode_engine.errors import RecordError
 
 # About a hundred times the values of the largest device of today.

@@ -1,60 +1,23 @@
-"""The records of a product, of a kernel that can compute it, and of how long that took.
-
-A `Problem` is one GEMM, a `Candidate` one kernel that can compute it, and a `Timing` what was
-measured on a GPU. All three are immutable, validated when they are made, and have a key made of
-their content. So the same thing met twice (in collection, in a file, at compile time) is equal.
-"""
+"""A product of matrices. It is immutable, validated when it is made, and has a key made of its
+content."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from diode_engine.core.checks import is_int, member, require, shown
+from diode_engine.core.content_key import content_key
 from diode_engine.core.operand import Bias, DType, Layout, Operand, canonical_bias
 from diode_engine.core.operators import OPERATORS, Operator, named
 from diode_engine.core.operators.specification import Attribute, Scalar, TensorShape
-from diode_engine.core.templates import template_of
-from diode_engine.core.templates.template import TILE
 from diode_engine.errors import RecordError
 
-__all__ = [
-    "KWARG_INTS", "MAX_DIM", "MAX_US", "Bias", "Candidate", "DType", "Failure", "Layout", "Operand",
-    "Operator", "Problem", "Scalar", "Timing", "content_key",
-]  # fmt: skip
-
 MAX_DIM = 2**31 - 1  # of a size
-KWARG_INTS = range(-(2**63), 2**64)  # the whole numbers that msgpack can hold
-MAX_US = 3.6e9  # an hour: no kernel takes so long, so a longer time has a wrong unit
 SIZES = ("B", "M", "N", "K")
-
-
-class Failure(StrEnum):
-    """Why a candidate has no time."""
-
-    COMPILE_ERROR = "compile_error"
-    OUT_OF_RESOURCES = "out_of_resources"  # shared memory or registers
-    OUT_OF_MEMORY = "out_of_memory"  # device memory
-    LAUNCH_ERROR = "launch_error"
-    ILLEGAL_ACCESS = "illegal_access"
-    WRONG_RESULT = "wrong_result"
-    TIMEOUT = "timeout"
-    CRASH = "crash"  # the worker died
-    CUT_SHORT = "cut_short"  # so slow that the timing was stopped after its first launches
-    NOT_TIMED = "not_timed"  # a row that is to be predicted
-
-
-def content_key(kind: str, fields: Mapping[str, Any]) -> str:
-    """32 hex digits: the first half of the SHA-256 of the fields as canonical JSON."""
-    text = json.dumps([kind, fields], sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -293,157 +256,3 @@ FIELDS = {
     "op", "B", "M", "N", "K", "dtype", "out_dtype",
     "a_layout", "a_align", "b_layout", "b_align", "allow_tf32", "bias",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A kernel that can compute a problem: a template of Inductor and what it is given.
-
-    `template` is Inductor's uid (`aten::mm`, `triton::mm`, `triton::mm_persistent_tma`,
-    `decompose_k`, …) and `kwargs` its tunable parameters (BLOCK_M, num_warps, k_split, …).
-    What follows from the problem (EVEN_K, ALLOW_TF32, ACC_TYPE) is not among them.
-    """
-
-    template: str
-    kwargs: tuple[tuple[str, Scalar], ...] = ()
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.template, str) and 0 < len(self.template) <= 200):
-            raise RecordError(f"A candidate's template is {self.template!r}; it must be a name.")
-        require(isinstance(self.kwargs, tuple), "A candidate's kwargs must be (name, value)s.")
-        for item in self.kwargs:
-            if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)):
-                raise RecordError(f"A candidate's kwarg is {item!r}; it must be a (name, value).")
-            name, value = item
-            if not (value is None or isinstance(value, (bool, int, float, str))):
-                raise RecordError(
-                    f"A candidate's kwarg {name} is {value!r}; it must be a number, a text, true, "
-                    "false or null."
-                )
-            if isinstance(value, float) and not math.isfinite(value):
-                raise RecordError(f"A candidate's kwarg {name} is not finite.")
-            if isinstance(value, int) and value not in KWARG_INTS:
-                raise RecordError(
-                    f"A candidate's kwarg {name} is a whole number of more than 64 bits."
-                )
-        ordered = tuple(sorted(self.kwargs, key=lambda item: item[0]))
-        require(len({name for name, _ in ordered}) == len(ordered), "A candidate repeats a kwarg.")
-        object.__setattr__(self, "kwargs", ordered)
-
-    @classmethod
-    def make(cls, template: str, **kwargs: Scalar) -> Candidate:
-        return cls(template, tuple(kwargs.items()))
-
-    @cached_property
-    def config(self) -> Mapping[str, Scalar]:
-        """The kwargs as a mapping."""
-        return MappingProxyType(dict(self.kwargs))
-
-    @cached_property
-    def tile(self) -> Mapping[str, Any] | None:
-        """The kwargs of a tiled kernel, by the names of their columns in the table of templates
-        (block_m, block_n, block_k, stages, warps, …); None for other kernels."""
-        return template_of(self.template).tile_of(self.config)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"template": self.template, "kwargs": dict(self.kwargs)}
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Candidate:
-        """Raises RecordError on a missing, unknown or impossible field."""
-        unknown = sorted(set(fields) - {"template", "kwargs"})
-        require(not unknown, f"A candidate has unknown fields: {', '.join(unknown)}.")
-        require("template" in fields, "A candidate lacks the field template.")
-        kwargs = fields.get("kwargs", {})
-        require(isinstance(kwargs, Mapping), "A candidate's kwargs must be a mapping.")
-        return cls(fields["template"], tuple(kwargs.items()))
-
-    @cached_property
-    def key(self) -> str:
-        """Content key: 32 hex digits."""
-        return content_key("candidate", self.to_dict())
-
-    @property
-    def is_extern(self) -> bool:
-        """Whether a library (cuBLAS through ATen) computes it, not a generated kernel."""
-        return template_of(self.template).extern
-
-    def __str__(self) -> str:
-        if self.tile is not None:
-            block = "×".join(str(self.tile.get(column)) for column in TILE)
-            return f"{self.template} {block} s{self.tile.get('stages')} w{self.tile.get('warps')}"
-        rest = " ".join(f"{name}={value}" for name, value in self.kwargs)
-        return f"{self.template} {rest}".rstrip()
-
-
-class KernelFacts(NamedTuple):
-    """What the compiler reports of a kernel."""
-
-    registers: int  # of a thread
-    # Bytes of a thread that are stored to memory and loaded again, since there are too few
-    # registers; each instruction of the code counts once.
-    spill_stores: int
-    spill_loads: int
-    shared_bytes: int  # of a thread block
-    instructions: int  # of the machine code
-
-
-KERNEL_FACTS = KernelFacts._fields
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The result of timing one candidate on one problem, in microseconds.
-
-    A timing has a time (`min_us`, `median_us` or both) or a `failure`, never both. `spread_us` is
-    the interquartile range over `repeats` launches. `kernel` is known where the kernel was compiled
-    to be launched directly (`collect --direct`).
-    """
-
-    min_us: float | None = None
-    median_us: float | None = None
-    spread_us: float | None = None
-    repeats: int | None = None
-    failure: Failure | None = None
-    kernel: KernelFacts | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("min_us", "median_us"):
-            value = getattr(self, name)
-            require(
-                value is None
-                or (isinstance(value, (int, float)) and not isinstance(value, bool)
-                    and 0 < value <= MAX_US),
-                f"A timing's {name} is {value!r}; it must be a positive number of microseconds, "
-                "an hour at most.",
-            )  # fmt: skip
-        require(
-            self.min_us is None or self.median_us is None or self.min_us <= self.median_us,
-            f"A timing's min_us is {self.min_us!r}, more than its median_us, {self.median_us!r}.",
-        )
-        spread = self.spread_us
-        require(
-            spread is None or (isinstance(spread, (int, float)) and 0 <= spread <= MAX_US),
-            f"A timing's spread_us is {spread!r}; it must be a number of microseconds from 0 up, "
-            "an hour at most.",
-        )
-        require(
-            self.repeats is None or (is_int(self.repeats) and 0 <= self.repeats <= MAX_DIM),
-            f"A timing's repeats is {self.repeats!r}; it must be a whole number from 0 to "
-            f"{MAX_DIM}.",
-        )
-        require(
-            self.kernel is None or all(is_int(n) and 0 <= n <= MAX_DIM for n in self.kernel),
-            f"A timing's kernel is {self.kernel!r}; it must have whole numbers from 0 to "
-            f"{MAX_DIM}.",
-        )
-        if self.failure is not None:
-            object.__setattr__(self, "failure", member(Failure, self.failure, "A timing's failure"))
-        timed = self.min_us is not None or self.median_us is not None
-        require(timed != (self.failure is not None), "A timing has either a time or a failure.")
-
-    @property
-    def time_us(self) -> float | None:
-        """The time that is compared and learned: the minimum, which other work on the machine
-        disturbs least; the median where there is no minimum; None where the candidate failed."""
-        return self.min_us if self.min_us is not None else self.median_us

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, encode
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, DType, Layout, Problem
+from diode_engine.core.operand import DType, Layout
+from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 
 MAX_THREADS_BLOCK = 1024

@@ -14,16 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import (
-    KERNEL_FACTS,
-    MAX_US,
-    Candidate,
-    Failure,
-    KernelFacts,
-    Problem,
-    Timing,
-)
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import KERNEL_FACTS, MAX_US, Failure, KernelFacts, Timing
 from diode_engine.errors import RecordError
 
 FAILURES: tuple[Failure, ...] = tuple(Failure)  # code i + 1 in TimingTable.failure

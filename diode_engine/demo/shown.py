@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.models.predictor import Predictor
 
 

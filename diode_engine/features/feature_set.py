@@ -10,9 +10,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, encode
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, DType, Problem
+from diode_engine.core.operand import DType
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import Array
 
 # Element types whose kernels the columns can tell apart.

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.models.predictor import Predictor
 
 # Every column that does not follow from the problem alone.

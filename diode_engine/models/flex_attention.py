@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import paths
+from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import content_key
 from diode_engine.documents import Limits, Malformed, read_json, show
 from diode_engine.errors import ModelError
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.problem import Layout, Problem
+from diode_engine.core.operand import Layout
+from diode_engine.core.problem import Problem
 
 COORDINATES = 12  # of a problem
 _COPY_BYTES = 16  # the widest copy; a better alignment changes nothing

@@ -15,8 +15,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, encode
-from diode_engine.core.problem import Bias, Candidate, DType, Problem
+from diode_engine.core.operand import Bias, DType
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.templates import template_of
 from diode_engine.models.ranking import Ranking

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from diode_engine.core.problem import Bias, Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.operand import Bias
+from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of, templates_for
 from diode_engine.core.templates.template import Configs, Template, Version
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from diode_engine.core.problem import Candidate, DType, Operand, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.operand import DType, Operand
+from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.core.templates.template import Version
 from diode_engine.problems.default_space import candidates_of, offered, version_of

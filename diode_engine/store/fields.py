@@ -12,9 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from diode_engine.core.named_layers import NAMES, weights_of
+from diode_engine.core.operand import Bias, DType, Layout
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.operators.specification import Attribute, Scalar, gemm_flops
-from diode_engine.core.problem import Bias, DType, Layout
 from diode_engine.store import bulk, schema
 from diode_engine.store.filter import EQUAL, ORDERED, BadValue, Condition, Judged, Language
 from diode_engine.store.runs import RunState

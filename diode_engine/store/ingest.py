@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import Failure
 from diode_engine.errors import StoreError
 from diode_engine.store import bulk, checksums, schema
 from diode_engine.store.records import columns_of, pairs_of

@@ -14,12 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.operand import Bias, DType, Layout
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.problem import (
-    Bias,
-    DType,
-    Layout,
-)
 from diode_engine.store import schema
 from diode_engine.store.fields import PROBLEMS, SUMMARIES
 from diode_engine.store.query import MAX_ROWS, one_of

@@ -15,13 +15,10 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import (
-    KERNEL_FACTS,
-    Candidate,
-    KernelFacts,
-    Problem,
-)
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import KERNEL_FACTS, KernelFacts
 from diode_engine.errors import QueryError
 from diode_engine.store import bulk, schema
 from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, SUMMARIES

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment, Hardware
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
 from diode_engine.store import bulk

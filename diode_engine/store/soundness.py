@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from diode_engine.core.problem import MAX_DIM, MAX_US, Failure
+from diode_engine.core.problem import MAX_DIM
+from diode_engine.core.timing import MAX_US, Failure
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
 from diode_engine.store import bulk, checksums, schema

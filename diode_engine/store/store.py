@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import KERNEL_FACTS, Candidate, Failure, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import KERNEL_FACTS, Failure
 from diode_engine.errors import StoreError
 from diode_engine.store import bulk, schema
 from diode_engine.store.fields import sweeps_found

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, many_loads
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError

@@ -12,7 +12,8 @@ from diode_engine.collect.planning.plan import CandidateSelection, Plan, Planned
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import collect
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Failure, Problem
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError, TrainingError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.predictor import Predictor

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from diode_engine import features
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import encode
-from diode_engine.core.problem import Candidate
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
 from diode_engine.models.neighbours import distances, places

@@ -9,7 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
 from diode_engine.models.ranking import Ranking

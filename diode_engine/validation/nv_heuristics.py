@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, DType, Layout, Problem
+from diode_engine.core.operand import DType, Layout
+from diode_engine.core.problem import Problem
 
 # The library's names of GPUs, by torch's names.
 _GPUS = {"NVIDIA H200": "H200_SXM", "NVIDIA H100 80GB HBM3": "H100_SXM"}

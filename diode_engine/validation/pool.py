@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Failure, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import Failure
 from diode_engine.errors import TrainingError
 
 _NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.validation.calibration import Calibration
 from diode_engine.validation.choosers import ATEN
 from diode_engine.validation.compile_time import CompileTime

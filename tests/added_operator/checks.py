@@ -21,9 +21,10 @@ from diode_engine.collect.workers import operands
 from diode_engine.collect.workers.inputs import random_inputs, reference
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.operators import OPERATORS, register
-from diode_engine.core.problem import Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.errors import QueryError, RecordError
 from diode_engine.inductor.choosing.stats import OTHER_OPS
 from diode_engine.inductor.fusion import epilogue

@@ -17,8 +17,9 @@ from diode_app.screens.ask import AskScreen
 from diode_app.widgets.modals import ErrorDialog
 from diode_app.widgets.pick_row import PickRow
 from diode_engine import paths
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.models.preference import Why as Reason

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.operators.grouped import DIVISIONS, MILD, UNIFORM, ZIPF
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PROBLEM = Problem.make("grouped_mm_rows", 4096, 2816, 2048, "bfloat16", B=64)

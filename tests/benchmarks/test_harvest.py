@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from diode_engine.core.problem import DType, Problem
+from diode_engine.core.operand import DType
+from diode_engine.core.problem import Problem
 from diode_engine.problems.harvested import HarvestFamily, parse_harvest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, KernelFacts, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import KernelFacts, Timing
 from diode_engine.store import write_dataset
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.problems.harvested import held_out_family
 from diode_engine.problems.splits import held_out
 

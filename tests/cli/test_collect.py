@@ -12,7 +12,8 @@ import pytest
 from diode_engine.cli import collect, drawing, main
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.progress import GpuProgress, Progress
-from diode_engine.core.problem import Failure, Problem
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import Failure
 from diode_engine.problems import sources
 from diode_engine.problems.sources import write_shapeset
 

@@ -13,9 +13,11 @@ import pytest
 
 from diode_engine import features, paths, registry
 from diode_engine.cli import ExitCode, main
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Failure, Timing
 from diode_engine.demo import child, shown
 from diode_engine.demo.pick import pick
 from diode_engine.errors import IntegrationError

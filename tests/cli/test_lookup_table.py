@@ -11,9 +11,11 @@ import pytest
 
 from diode_engine.cli import lookup_table
 from diode_engine.cli.models import looking
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import Store, export_dataset
 

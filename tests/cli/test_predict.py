@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from diode_engine.cli import predict as module
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.models.predictor import Predictor
 from diode_engine.store import read_dataset
 

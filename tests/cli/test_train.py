@@ -9,9 +9,11 @@ import pytest
 
 from diode_engine import paths, registry
 from diode_engine.cli import ExitCode, main
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.store import RunState, Store, write_dataset
 
 TILES = (16, 32, 64, 128)

@@ -21,8 +21,10 @@ from pathlib import Path
 
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.processes import children, protocol
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import Failure, Timing
 from diode_engine.inductor.lowering.kernel_class import shared_class
 
 NONSENSE = {

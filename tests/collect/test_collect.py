@@ -18,9 +18,12 @@ from diode_engine.collect.planning.adviser import Adviser
 from diode_engine.collect.planning.plan import Plan
 from diode_engine.collect.processes import children, supervisor
 from diode_engine.collect.run import BATCH, collect
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing, content_key
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Failure, Timing
 from diode_engine.errors import CollectionError
 from diode_engine.runs import Heartbeat
 from diode_engine.runs.process import current

@@ -10,8 +10,10 @@ import pytest
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.processes.compiler_pool import CompilerPool
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import class_of
 from tests.collect.scripted_compiler import binary

@@ -17,7 +17,9 @@ import pytest
 from diode_engine.collect.local import Direct, LocalExecutor
 from diode_engine.collect.planning.plan import Plan
 from diode_engine.collect.run import BATCH, collect
-from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
 from diode_engine.store import Store
 from tests.collect.ray_cluster import KIND

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import many_loads
 from diode_engine.inductor.lowering.kernel_class import (
     ALL_FIXED,

@@ -4,7 +4,9 @@ import pytest
 
 from diode_engine.collect.workers.driver import Driver, DriverError
 from diode_engine.collect.workers.launch import Launch
-from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import class_of

@@ -15,9 +15,11 @@ from diode_engine.collect.executor import Batch, Offer, Timed
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.processes import protocol
 from diode_engine.collect.timed_rows import as_table, timed_rows
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, KernelFacts, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Failure, KernelFacts, Timing
 from diode_engine.inductor.lowering.kernel_class import shared_class
 
 PROBLEM = Problem.make("mm", 64, 64, 64, "float16")

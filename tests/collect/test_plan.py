@@ -18,8 +18,9 @@ from diode_engine.collect.planning.plan import (
     expected_rate,
     read_candidates,
 )
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Hardware
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.errors import DatasetError
 from diode_engine.problems.default_space import default_space

@@ -9,7 +9,7 @@ import pytest
 
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.progress import MAX_SAMPLES, GpuProgress, Progress
-from diode_engine.core.problem import Failure
+from diode_engine.core.timing import Failure
 
 
 class Clock:

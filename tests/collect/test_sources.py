@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.named_layers import TRANSFORMERS, models_of
-from diode_engine.core.problem import Bias, Candidate, DType, Layout, Problem, Timing
+from diode_engine.core.operand import Bias, DType, Layout
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.errors import CollectionError, DatasetError
 from diode_engine.inductor.lowering.kernel_class import shared_class
 from diode_engine.problems.harvested import families_of, harvest, held_out_family

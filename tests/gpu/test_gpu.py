@@ -65,7 +65,8 @@ def predicted_us(op, args):
     """By candidate that fits, the time that the shipped model predicts; and the one that a compile
     should take."""
     from diode_engine.core.hardware import detect
-    from diode_engine.core.problem import Bias, Operand, Problem
+    from diode_engine.core.operand import Bias, Operand
+    from diode_engine.core.problem import Problem
     from diode_engine.core.resources import fits
     from diode_engine.inductor.lowering import kernels
     from diode_engine.models.preference import taken

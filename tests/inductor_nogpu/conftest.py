@@ -19,8 +19,9 @@ import torch
 from torch._inductor import config
 
 import diode_engine
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 
 without_gpu.pretend(H200)

@@ -29,7 +29,8 @@ from torch._inductor.select_algorithm import (
 from torch._inductor.utils import get_k_splits
 
 import diode_engine
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import chooser, memory
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.listening import feedback

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch._inductor import config
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.operators import named
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.problems.default_space import default_space
 

@@ -24,8 +24,10 @@ from diode_engine.collect.workers.direct_timer import DirectTimer, TimedKernel
 from diode_engine.collect.workers.direct_worker import Bench
 from diode_engine.collect.workers.driver import Driver
 from diode_engine.collect.workers.worker import ProblemOnGpu
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import Failure
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary, kernel_facts, resource_usage

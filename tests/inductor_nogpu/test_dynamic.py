@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import diode_engine
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import dynamic
 from diode_engine.inductor.without_gpu import Lowered, lower
 from diode_engine.models.ranking import Ranking

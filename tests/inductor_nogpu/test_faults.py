@@ -23,7 +23,7 @@ from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine import registry
-from diode_engine.core.problem import Candidate
+from diode_engine.core.candidate import Candidate
 from diode_engine.inductor.choosing import (
     chooser,
     decider,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.errors import StoreError
 from diode_engine.feedback import FeedbackWriter
 from diode_engine.inductor.listening import feedback

@@ -11,7 +11,8 @@ import torch
 from torch._inductor import autotune_process, config
 
 import diode_engine
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.without_gpu import lower
 
 EPILOGUES = {"benchmark_epilogue_fusion": True}  # Inductor's default, which `lower` turns off

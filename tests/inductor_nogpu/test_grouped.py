@@ -11,8 +11,9 @@ import torch
 from torch._inductor import config
 
 import diode_engine
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.operators import GROUPED, OPERATORS, SCALED_GROUPED
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.lowering import kernels, preprocessing
 from diode_engine.problems.default_space import default_space

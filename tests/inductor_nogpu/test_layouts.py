@@ -11,7 +11,7 @@ from torch._inductor import ir
 from torch._inductor.select_algorithm import add_preprocessing_fn, get_algorithm_selector_cache
 
 import diode_engine
-from diode_engine.core.problem import Candidate
+from diode_engine.core.candidate import Candidate
 from diode_engine.inductor.without_gpu import lower
 
 

@@ -14,7 +14,8 @@ import torch
 from torch._inductor.lookup_table.choices import LookupTableChoices
 from torch._inductor.virtualized import V
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import lookup_table as module
 from diode_engine.inductor.choosing.lookup_table import lookup_entries
 from diode_engine.inductor.without_gpu import Lowered, lower

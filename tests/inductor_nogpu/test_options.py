@@ -16,8 +16,9 @@ from torch._inductor import config
 from torch._inductor.lowering import lowerings
 
 import diode_engine
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Hardware
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.hook import config_keys as options
 from diode_engine.inductor.without_gpu import Lowered, lower

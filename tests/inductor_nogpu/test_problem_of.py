@@ -19,7 +19,8 @@ from torch._inductor.virtualized import V
 import diode_engine
 from diode_engine import paths
 from diode_engine.core.hardware import H200, Hardware
-from diode_engine.core.problem import Bias, Layout, Operand, Problem
+from diode_engine.core.operand import Bias, Layout, Operand
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import chooser
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of, tf32_allowed

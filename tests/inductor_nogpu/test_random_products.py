@@ -26,8 +26,9 @@ from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.scheduler import Scheduler
 
 import diode_engine
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.inductor.choosing.stats import profile_predictions
 from diode_engine.inductor.without_gpu import lower, lowering

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from diode_engine import features, paths
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.confidence import Confidence

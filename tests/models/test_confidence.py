@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError, TrainingError
 from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence, distance, inputs

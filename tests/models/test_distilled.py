@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from diode_engine import features
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import MM
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
 from diode_engine.models.artifact import Artifact

@@ -28,9 +28,11 @@ import numpy as np
 import zstandard
 
 from diode_engine import features
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.documents import Malformed
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson

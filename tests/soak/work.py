@@ -13,9 +13,11 @@ import numpy as np
 from diode_engine import registry
 from diode_engine.cli import db as _db  # noqa: F401  # commands import theirs when called
 from diode_engine.cli import main
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import Failure
 from diode_engine.errors import DiodeError
 from diode_engine.store import Store, import_dataset, query, soundness
 

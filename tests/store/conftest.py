@@ -5,9 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import Failure
 
 ENVIRONMENT = Environment(H200, "570.1", "2.13.0", "3.7.1")
 

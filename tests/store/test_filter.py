@@ -8,10 +8,12 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.named_layers import models_of
-from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.errors import QueryError
 from diode_engine.store import Store, schema
 from diode_engine.store.fields import PROBLEMS, RUNS

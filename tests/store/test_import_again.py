@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Failure, Timing
 from diode_engine.store import Store, dataset_key, export_dataset, import_dataset, write_dataset
 from diode_engine.store.datasets.format import SUFFIXES
 

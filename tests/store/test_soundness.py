@@ -16,8 +16,8 @@ import pytest
 import sqlalchemy as sa
 
 from benchmarks.postgresql_server import PostgresServer
-from diode_engine.core.problem import Timing
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.errors import SchemaTooNewError, StoreError
 from diode_engine.location import Location, ServerUrl, location_of
 from diode_engine.store import (

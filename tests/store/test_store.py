@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment, Hardware
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Failure, Timing
 from diode_engine.errors import StoreError
 from diode_engine.store import RunState, Store
 

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment, Hardware
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import Failure, Timing
 from diode_engine.store import Store, migrations, schema
 
 _SOLO = Environment(H200, "570.1", "2.13.0", "3.7.1")

@@ -12,7 +12,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from diode_engine.core.problem import Bias, Candidate, DType, Layout
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.operand import Bias, DType, Layout
 from diode_engine.errors import DatasetError
 from diode_engine.store import Store, dataset_key, import_dataset, read_dataset
 

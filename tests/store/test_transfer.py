@@ -16,9 +16,11 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import MAX_US, Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import MAX_US, Failure, Timing
 from diode_engine.errors import DatasetError
 from diode_engine.store import (
     Store,

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.named_layers import models_of
-from diode_engine.core.problem import Candidate, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
 from diode_engine.problems.splits import (
     MODELS,
     SplitPart,

@@ -13,8 +13,8 @@ import pytest
 
 from diode_engine import registry
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Failure
 from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import Failure
 from diode_engine.errors import TrainingError
 from diode_engine.models import fit_network
 from diode_engine.models.artifact import load_artifact

@@ -16,8 +16,9 @@ import pytest
 from diode_engine import paths, registry
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import LocalExecutor
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, KNOWN
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError, TrainingError
 from diode_engine.models.artifact import load_artifact
 from diode_engine.problems.splits import held_out_by

@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Failure, Timing
 
 HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
 ChooserRow = tuple[Problem, Candidate, float | Failure]

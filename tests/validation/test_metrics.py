@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Failure
 from diode_engine.validation.metrics import (
     FLOOR,
     VECTOR,

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
-from diode_engine.core.problem import Candidate, Failure, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Failure
 from diode_engine.errors import ReportError, TrainingError
 from diode_engine.models.ranking import Ranking
 from diode_engine.problems.exhaustive_space import exhaustive_space

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from diode_records import Choose, of_records
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.preference import taken
 from diode_engine.registry import load_predictor

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 
 Row = dict[str, Any]
 Choose = Callable[[Row, Sequence[Row]], list[int] | None]

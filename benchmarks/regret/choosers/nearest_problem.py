@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from diode_records import Choose, of_records
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.models.neighbours import distances, places
 from diode_engine.problems.harvested import held_out_family
 from diode_engine.problems.splits import held_out

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 from diode_records import Choose, of_records
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.validation import nv_heuristics
 
 

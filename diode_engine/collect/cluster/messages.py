@@ -17,7 +17,8 @@ from diode_engine.collect.executor import Batch, Offer, Offered, Refused, Reques
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.processes.protocol import unpack_candidate
 from diode_engine.collect.timed_rows import TIMED
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 

@@ -10,8 +10,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.errors import ModelError
 

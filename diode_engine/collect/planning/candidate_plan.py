@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from diode_engine.collect.planning.adviser import Advice
 from diode_engine.collect.planning.plan import CandidateSelection
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.templates import template_of
 

@@ -9,7 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.documents import Limits, Malformed, read_json, shortened
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.problems.space_size import SpaceSize, space_size

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from diode_engine.collect.executor import Batch, Offer, Offered, Refused, Timed
 from diode_engine.collect.processes.protocol import Message, timing
 from diode_engine.collect.timed_rows import timed_rows
-from diode_engine.core.problem import Failure, Timing
+from diode_engine.core.timing import Failure, Timing
 
 log = logging.getLogger(__name__)
 

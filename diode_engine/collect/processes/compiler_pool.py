@@ -22,7 +22,7 @@ from diode_engine.collect.processes.supervisor import (
     Supervisor,
     Worker,
 )
-from diode_engine.core.problem import Failure
+from diode_engine.core.timing import Failure
 from diode_engine.documents import shortened
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass

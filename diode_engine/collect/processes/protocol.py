@@ -19,7 +19,8 @@ from typing import Any
 
 import msgpack
 
-from diode_engine.core.problem import Candidate, Failure, KernelFacts, Timing
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.timing import Failure, KernelFacts, Timing
 
 Message = dict[str, Any]
 

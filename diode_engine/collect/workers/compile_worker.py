@@ -24,7 +24,7 @@ from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.processes import children, protocol
 from diode_engine.collect.workers.timer import failure_of
 from diode_engine.core.hardware import Environment, Hardware
-from diode_engine.core.problem import Failure
+from diode_engine.core.timing import Failure
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.lowering.binary import Binary

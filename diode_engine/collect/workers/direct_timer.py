@@ -18,7 +18,7 @@ import torch
 from diode_engine.collect.workers.launch import Place
 from diode_engine.collect.workers.launch_queue import MARGIN, Launching, LaunchQueue
 from diode_engine.collect.workers.operands import Operands
-from diode_engine.core.problem import Timing
+from diode_engine.core.timing import Timing
 
 # A visit is a few launches of one kernel, one after the other. A kernel has VISITS visits, the
 # first with FIRST_VISIT launches. All its launches together take about BUDGET_US microseconds.

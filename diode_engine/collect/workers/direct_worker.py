@@ -39,8 +39,10 @@ from diode_engine.collect.workers.timer import (
     within,
 )
 from diode_engine.collect.workers.worker import ProblemOnGpu, gpu_locked, quiet, serve
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import environment
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import Failure, Timing
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from diode_engine.core.problem import Failure
+from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.binary import Binary
 

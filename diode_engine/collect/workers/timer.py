@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from diode_engine.collect.workers.driver import DriverError
-from diode_engine.core.problem import Failure, Timing
+from diode_engine.core.timing import Failure, Timing
 
 WARMUP = 3
 MIN_REPEATS = 5

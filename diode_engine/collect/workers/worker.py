@@ -27,8 +27,10 @@ from diode_engine.collect.gpus import lock_of, name_of
 from diode_engine.collect.processes import children, protocol
 from diode_engine.collect.workers.inputs import empty_output, other_inputs, random_inputs, reference
 from diode_engine.collect.workers.timer import Timer, failure_of, is_right, mean, spoil
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import environment
-from diode_engine.core.problem import Candidate, Failure, Problem, Timing
+from diode_engine.core.problem import Problem
+from diode_engine.core.timing import Failure, Timing
 from diode_engine.inductor.lowering import kernels
 
 TOGETHER_SECONDS = 0.05  # see `serve`

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from diode_engine.core.hardware import Hardware
+from diode_engine.core.operand import Bias, DType, Layout
 from diode_engine.core.operators import GROUPED, SCALED_GROUPED
 from diode_engine.core.operators.grouped import ROUTED, group_sizes
-from diode_engine.core.problem import Bias, DType, Layout, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import WIDEST_LOAD, Array, wgmma_type
 
 # The order is that of the columns.

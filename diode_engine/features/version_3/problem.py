@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import DType, Problem
+from diode_engine.core.operand import DType
+from diode_engine.core.problem import Problem
 from diode_engine.features.version_2 import problem as version_2
 
 # The order is that of the columns.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing.outcomes import Outcomes
 from diode_engine.inductor.lowering.annotations import annotation_of
 from diode_engine.models.preference import Why

@@ -18,8 +18,8 @@ from torch._inductor.virtualized import V
 
 from diode_engine.core.operand import ALIGNMENTS
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.operators.specification import Matrix
-from diode_engine.core.problem import Problem, Scalar
+from diode_engine.core.operators.specification import Matrix, Scalar
+from diode_engine.core.problem import Problem
 from diode_engine.errors import RecordError
 from diode_engine.inductor.lowering.candidates import problem_from
 

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch._inductor.lookup_table.choices import LookupTableChoices
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import detect
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.lowering import kernels

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from diode_engine.core.problem import Candidate, Problem
+    from diode_engine.core.candidate import Candidate
+    from diode_engine.core.problem import Problem
     from diode_engine.models.preference import Microseconds
 
 

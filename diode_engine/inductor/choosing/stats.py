@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from diode_engine.core.problem import Candidate, Problem
+    from diode_engine.core.candidate import Candidate
+    from diode_engine.core.problem import Problem
     from diode_engine.models.preference import Why
 
 

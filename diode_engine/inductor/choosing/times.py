@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.choosing.stats import Stats

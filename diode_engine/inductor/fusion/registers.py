@@ -24,9 +24,10 @@ from typing import Any
 from torch._inductor.dependencies import MemoryDep
 from torch._inductor.virtualized import V
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import detect
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import accumulator_registers, uses_wgmma, wgmma_type
 
 MAX_REGISTERS = 255  # of a thread, at most

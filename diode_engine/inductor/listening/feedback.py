@@ -8,8 +8,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering.annotations import template_choice_of
 from diode_engine.inductor.on_import import when_imported
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from diode_engine.core.problem import KernelFacts
+from diode_engine.core.timing import KernelFacts
 from diode_engine.errors import IntegrationError
 
 # What Triton appends to every kernel's arguments.

@@ -14,9 +14,11 @@ import sympy
 import torch
 from torch._inductor.kernel_inputs import MMKernelInputs
 
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.operand import Bias, DType, Operand
 from diode_engine.core.operators import OPERATORS, Operator
-from diode_engine.core.operators.specification import Matrix, TensorShape, dense
-from diode_engine.core.problem import Bias, Candidate, DType, Operand, Problem, Scalar
+from diode_engine.core.operators.specification import Matrix, Scalar, TensorShape, dense
+from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.errors import RecordError
 from diode_engine.inductor.torch_internals.versions import at_least

@@ -15,17 +15,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.content_key import content_key
+from diode_engine.core.operand import Bias, DType, Layout, Operand
 from diode_engine.core.operators import Operator, named
-from diode_engine.core.problem import (
-    Bias,
-    Candidate,
-    DType,
-    Layout,
-    Operand,
-    Problem,
-    Scalar,
-    content_key,
-)
+from diode_engine.core.operators.specification import Scalar
+from diode_engine.core.problem import Problem
 from diode_engine.core.resources import (
     MAX_LOADS,
     MAX_LOADS_AT_ONCE,

@@ -29,9 +29,10 @@ from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.operators import Operator
 from diode_engine.core.operators.specification import Fields
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.inductor.lowering import grouped
 from diode_engine.inductor.lowering.candidates import candidate_of, is_usable, tf32_allowed

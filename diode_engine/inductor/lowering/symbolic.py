@@ -22,7 +22,7 @@ from torch._inductor.select_algorithm import TritonTemplateCaller
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from diode_engine.core.problem import Layout
+from diode_engine.core.operand import Layout
 from diode_engine.core.templates import template_of
 from diode_engine.core.templates.template import Template
 from diode_engine.errors import IntegrationError

@@ -14,7 +14,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from diode_engine.core.problem import Candidate
+from diode_engine.core.candidate import Candidate
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.decision import Prediction, prediction_of
 from diode_engine.inductor.lowering.annotations import template_choice_of

@@ -6,8 +6,9 @@ import math
 import random
 from typing import Any
 
+from diode_engine.core.operand import Bias, DType
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.problem import Bias, DType, Problem
+from diode_engine.core.problem import Problem
 
 # (dtype, TF32), in the order in which sources give their weights
 TYPES = (

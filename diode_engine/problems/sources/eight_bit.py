@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from diode_engine.core.named_layers import TRANSFORMERS
-from diode_engine.core.problem import DType, Problem
+from diode_engine.core.operand import DType
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 from diode_engine.problems.sources.layers import TOKENS
 

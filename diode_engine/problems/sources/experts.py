@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diode_engine.core.named_layers import EXPERTS
-from diode_engine.core.problem import DType, Layout, Problem
+from diode_engine.core.operand import DType, Layout
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 
 # Tokens of a batch: few in decoding, many in prompts and in training.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 from diode_engine.core.named_layers import TRANSFORMERS
-from diode_engine.core.problem import DType, Layout, Problem
+from diode_engine.core.operand import DType, Layout
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 from diode_engine.problems.sources.drawing import drawn_layouts, typed
 from diode_engine.problems.sources.shapeset import parse_shapeset

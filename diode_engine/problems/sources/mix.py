@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, get_type_hints
 
-from diode_engine.core.problem import DType, Problem
+from diode_engine.core.operand import DType
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 from diode_engine.problems.sources.eight_bit import EightBit
 from diode_engine.problems.sources.experts import GroupedExperts

@@ -8,8 +8,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from diode_engine.core.operand import Operand
 from diode_engine.core.operators import named
-from diode_engine.core.problem import Operand, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 from diode_engine.problems.sources.drawing import (
     LAYOUTS,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from diode_engine.core.operand import DType, Layout
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.problem import DType, Layout, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 
 OPS = tuple(OPERATORS)

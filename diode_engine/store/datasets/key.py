@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.problem import content_key
+from diode_engine.core.content_key import content_key
 from diode_engine.core.table import COLUMNS, TimingTable
 
 

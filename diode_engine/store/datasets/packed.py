@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.problem import KERNEL_FACTS
 from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import KERNEL_FACTS
 from diode_engine.errors import RecordError
 
 FIELDS = {"rows", "failures", "columns"}

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import KNOWN, Environment, Hardware
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.store.datasets import packed, parsing, torch_diode

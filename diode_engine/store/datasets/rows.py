@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.problem import KERNEL_FACTS, MAX_US, Failure
 from diode_engine.core.table import FAILURES
+from diode_engine.core.timing import KERNEL_FACTS, MAX_US, Failure
 from diode_engine.store.datasets import parsing
 from diode_engine.store.datasets.format import COLUMNS
 from diode_engine.store.datasets.parsing import Malformed, items, mapping, show

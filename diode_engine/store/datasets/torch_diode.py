@@ -17,11 +17,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import KNOWN, Environment, Hardware
+from diode_engine.core.operand import Bias, DType
 from diode_engine.core.operators import OPERATORS, named
-from diode_engine.core.problem import MAX_US, Bias, Candidate, DType, Problem, Timing
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import templates_for
+from diode_engine.core.timing import MAX_US, Timing
 from diode_engine.errors import RecordError
 from diode_engine.store.datasets.parsing import (
     MAX_TEXT,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from diode_engine.atomic import write_whole
-from diode_engine.core.problem import KERNEL_FACTS, Failure
 from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import KERNEL_FACTS, Failure
 from diode_engine.documents import check_json_counts, check_ratio
 from diode_engine.errors import DatasetError
 from diode_engine.store.datasets import parsing
