@@ -245,19 +245,18 @@ class Chooser:
                 "problem that Diode knows",
             )
         problems: tuple[Problem, ...] = (problem,)
-        untimed = is_broadcast(kernel_inputs, op_name)
+        untimed, too_large = is_broadcast(kernel_inputs, op_name), False
         if dynamic:
-            if options.fast and may_exceed_32_bits(kernel_inputs):
-                raise LeftToStock(
-                    Fallback.UNSUPPORTED,
-                    "a dynamic size may be so large that Triton's kernels cannot index the tensor",
-                )
+            too_large = may_exceed_32_bits(kernel_inputs)
             attributes = attributes_from(op_name, overrides)
             problems = problems_over(kernel_inputs, op_name, problem, attributes)
-            untimed = untimed or not aligned_when_compiled(kernel_inputs, op_name)
+            aligned = aligned_when_compiled(kernel_inputs, op_name)
+            untimed = untimed or too_large or not aligned
         epilogue = fusion.current_epilogue() if options.fusion else None
         saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
-        return problem, partial(self.decider.decide, problems, saved, untimed, options)
+        decide = partial(self.decider.decide, problems, saved, untimed, options)
+        # In the default mode, unlike under max-autotune, the program compiles without Diode.
+        return problem, partial(_by_library, decide) if too_large and options.fast else decide
 
     def _predictions(self, decision: Decision, *, remembered: bool) -> list[Prediction]:
         return [Prediction(pick, decision, self.outcomes, remembered) for pick in decision.picks]
@@ -286,6 +285,17 @@ class Chooser:
             known = self, options, self._memory.setdefault(options, {})
             setattr(graph, _OF_GRAPH, known)
         return known[1:]
+
+
+def _by_library(decide: Callable[[OfferedSpace], Decision], space: OfferedSpace) -> Decision:
+    """The decision, where it is for a library's kernel. Raises LeftToStock else."""
+    decision = decide(space)
+    if not all(pick.candidate.is_extern for pick in decision.picks):
+        raise LeftToStock(
+            Fallback.UNSUPPORTED,
+            "a dynamic size may be so large that Triton's kernels cannot index the tensor",
+        )
+    return decision
 
 
 def _computes(uid: str, problem: Problem) -> bool:
