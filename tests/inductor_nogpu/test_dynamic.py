@@ -143,15 +143,24 @@ def test_bounds_that_the_program_gives_are_used() -> None:
     assert (rows[0], rows[-1]) == (100, 1000)
 
 
-@pytest.mark.parametrize(("most", "chosen"), [(1 << 32, False), (1 << 20, True)])
+@pytest.mark.parametrize(("most", "chosen"), [(1 << 32, False), (1 << 18, True)])
 @pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
 def test_bounds_beyond_32_bit_indices_get_the_library(
-    most: int, chosen: bool, fast: bool, caplog: pytest.LogCaptureFixture
+    op: str, most: int, chosen: bool, fast: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A Triton template guards that the tensor has fewer elements, which contradicts the bounds:
     the compile would fail, which it does not in stock's default mode."""
+    diode_engine.install_diode_choices(predictor=Speeds(lambda _: 0.5), top_k_configs=1)
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        lead = (4,) if op == "bmm" else ()
+        a = empty(*lead, 300, K)
+        torch._dynamo.mark_dynamic(a, len(lead), min=2, max=most)
+        return getattr(torch, op), (*([empty(N)] if op == "addmm" else []), a, empty(*lead, K, N))
+
     way = {"mode": "default", "options": {"fast_autotune": True}} if fast else {}
-    lowered = lowered_mm(Speeds(lambda _: 0.5), mark={"min": 2, "max": most}, **way)
+    lowered = lower(build, **way)
     assert only(lowered).is_extern is not chosen
     assert diode_engine.get_stats()["fallbacks"] == 0
     assert not caplog.records

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import triton
-from torch._inductor import config
+from torch._inductor import config, utils
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
@@ -255,8 +255,7 @@ class Chooser:
         epilogue = fusion.current_epilogue() if options.fusion else None
         saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
         decide = partial(self.decider.decide, problems, saved, untimed, options)
-        # In the default mode, unlike under max-autotune, the program compiles without Diode.
-        return problem, partial(_by_library, decide) if too_large and options.fast else decide
+        return problem, partial(_by_library, decide, options.fast) if too_large else decide
 
     def _predictions(self, decision: Decision, *, remembered: bool) -> list[Prediction]:
         return [Prediction(pick, decision, self.outcomes, remembered) for pick in decision.picks]
@@ -287,15 +286,24 @@ class Chooser:
         return known[1:]
 
 
-def _by_library(decide: Callable[[OfferedSpace], Decision], space: OfferedSpace) -> Decision:
-    """The decision, where it is for a library's kernel. Raises LeftToStock else."""
-    decision = decide(space)
-    if not all(pick.candidate.is_extern for pick in decision.picks):
+def _by_library(
+    decide: Callable[[OfferedSpace], Decision], fast: bool, space: OfferedSpace
+) -> Decision:
+    """The decision for a library's kernel. It is for none at all where an op asks for Triton's
+    kernels alone after the library's, as addmm does, since to render one sets the guard. Raises
+    LeftToStock where there is no library's kernel and the default mode (`fast`) has one."""
+    if any(candidate.is_extern for candidate in space.candidates):
+        decision = decide(space)
+        if all(pick.candidate.is_extern for pick in decision.picks):
+            return decision
+    elif utils.use_aten_gemm_kernels():
+        return decide(listed(()))
+    if fast:
         raise LeftToStock(
             Fallback.UNSUPPORTED,
             "a dynamic size may be so large that Triton's kernels cannot index the tensor",
         )
-    return decision
+    return decide(space)
 
 
 def _computes(uid: str, problem: Problem) -> bool:
