@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -76,6 +78,7 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
         row: Row = {
             "model": model.name, "way": name, "torch": str(torch.__version__),
             "triton": triton.__version__, "error": "", "problems": [], "left_out": [],
+            "graphs": 0,
         }  # fmt: skip
         notes: list[dict[str, Any]] = []
         said: list[str] = []
@@ -86,7 +89,8 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
                 # else Inductor has Dynamo start anew, to make a tensor of a float
                 with _said(said), torch._dynamo.config.patch(specialize_float=True):
                     graphs = graphs or _traced(model)
-                    _lower(graphs, WAYS[name].options)
+                    row["graphs"] = len(graphs)
+                    row["kernels"] = kernels(_lower(graphs, WAYS[name].options))
                 row["stats"] = diode_engine.get_stats()
         except Exception as error:  # noqa: BLE001  # it is what is looked for
             row["error"] = f"{type(error).__name__}: {error}"[:2000]
@@ -111,13 +115,34 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
         write(row)
 
 
-def _lower(graphs: Sequence[_Graph], options: dict[str, Any]) -> None:
-    """Has Inductor lower the graphs for the pretended GPU."""
+def _lower(graphs: Sequence[_Graph], options: dict[str, Any]) -> list[str]:
+    """Has Inductor lower the graphs for the pretended GPU. Returns the generated programs."""
     torch._dynamo.reset()
-    with without_gpu.lowering({**_SETTINGS, **options}), _timed(), torch.no_grad():
+    with without_gpu.lowering({**_SETTINGS, **options}) as lowered, _timed(), torch.no_grad():
         for graph in graphs:
             with detect_fake_mode(graph.inputs):
                 compile_fx(*_on_gpu(graph))
+    return lowered.sources
+
+
+def kernels(programs: Sequence[str]) -> dict[str, int]:
+    """How many kernels of each kind generated programs call: Triton's by Inductor's short names
+    (poi, red, per, tem), libraries' by theirs; of Triton's those that copy ("clone"); and the bytes
+    of what is allocated with sizes that are known."""
+    found: Counter[str] = Counter()
+    for program in programs:
+        for name in re.findall(r"^ +(triton_\w+)\.run\(", program, re.MULTILINE):
+            kind = name.split("_")[1]
+            found[kind] += 1
+            found["clone"] += kind != "tem" and "_clone" in name
+        found.update(re.findall(r"^ +.*\bextern_kernels\.(\w+)\(", program, re.MULTILINE))
+        found.update(re.findall(r"^ +.*\btorch\.ops\.(\w+\.\w+)", program, re.MULTILINE))
+        for sizes, dtype in re.findall(
+            r"empty_strided_cuda\(\(([\d, ]*)\), \([^)]*\), torch\.(\w+)\)", program
+        ):
+            elements = math.prod(int(size) for size in sizes.split(",") if size.strip())
+            found["bytes"] += elements * getattr(torch, dtype).itemsize
+    return dict(found)
 
 
 def _traced(model: Model) -> list[_Graph]:

@@ -164,18 +164,51 @@ def test_bounds_that_the_program_gives_are_used() -> None:
     assert (rows[0], rows[-1]) == (100, 1000)
 
 
-@pytest.mark.parametrize(("most", "chosen"), [(1 << 32, False), (1 << 20, True)])
-def test_without_max_autotune_bounds_beyond_32_bit_indices_are_left_to_the_library(
-    most: int, chosen: bool
+@pytest.mark.parametrize(("most", "chosen"), [(1 << 32, False), (1 << 18, True)])
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
+def test_bounds_beyond_32_bit_indices_get_the_library(
+    op: str, most: int, chosen: bool, fast: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A Triton template guards that the tensor has fewer elements, which contradicts the bounds:
     the compile would fail, which it does not in stock's default mode."""
-    lowered = lowered_mm(
-        Speeds(lambda _: 0.5), mark={"min": 2, "max": most},
-        mode="default", options={"fast_autotune": True},
-    )  # fmt: skip
+    diode_engine.install_diode_choices(predictor=Speeds(lambda _: 0.5), top_k_configs=1)
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        lead = (4,) if op == "bmm" else ()
+        a = empty(*lead, 300, K)
+        torch._dynamo.mark_dynamic(a, len(lead), min=2, max=most)
+        return getattr(torch, op), (*([empty(N)] if op == "addmm" else []), a, empty(*lead, K, N))
+
+    way = {"mode": "default", "options": {"fast_autotune": True}} if fast else {}
+    lowered = lower(build, **way)
     assert only(lowered).is_extern is not chosen
-    assert diode_engine.get_stats()["fallback_unsupported"] == (not chosen)
+    assert diode_engine.get_stats()["fallbacks"] == 0
+    assert not caplog.records
+
+
+def test_bounds_beyond_32_bit_indices_without_a_library_are_left_to_the_default_mode() -> None:
+    lowered = lowered_mm(
+        Speeds(lambda _: 0.5), mark={"min": 2, "max": 1 << 32}, mode="default",
+        options={"fast_autotune": True, "max_autotune_gemm_backends": "TRITON"},
+    )  # fmt: skip
+    assert "extern_kernels.mm" in lowered.sources[0]
+    assert diode_engine.get_stats()["fallback_unsupported"] == 1
+
+
+def test_an_index_of_32_bits_is_no_reason_to_leave_a_product() -> None:
+    """Inductor's kernels of the forward set such a bound, which the backward meets."""
+
+    def checked(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        torch._check(a.shape[0] <= (1 << 31) - 1)
+        return a @ b
+
+    lowered = lowered_mm(
+        Speeds(lambda _: 1.5), function=checked, mode="default", options={"fast_autotune": True}
+    )
+    assert only(lowered).is_extern
+    stats = diode_engine.get_stats()
+    assert (stats["model_selections"], stats["fallbacks"]) == (1, 0)
 
 
 def relu_of_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import triton
-from torch._inductor import config
+from torch._inductor import config, utils
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
@@ -246,19 +246,17 @@ class Chooser:
                 "problem that Diode knows",
             )
         problems: tuple[Problem, ...] = (problem,)
-        untimed = is_broadcast(kernel_inputs, op_name)
+        untimed, too_large = is_broadcast(kernel_inputs, op_name), False
         if dynamic:
-            if options.fast and may_exceed_32_bits(kernel_inputs):
-                raise LeftToStock(
-                    Fallback.UNSUPPORTED,
-                    "a dynamic size may be so large that Triton's kernels cannot index the tensor",
-                )
+            too_large = may_exceed_32_bits(kernel_inputs)
             attributes = attributes_from(op_name, overrides)
             problems = problems_over(kernel_inputs, op_name, problem, attributes)
-            untimed = untimed or not aligned_when_compiled(kernel_inputs, op_name)
+            aligned = aligned_when_compiled(kernel_inputs, op_name)
+            untimed = untimed or too_large or not aligned
         epilogue = fusion.current_epilogue(V.graph) if options.fusion else None
         saved = [epilogue.saved_us(p, self.hardware) if epilogue else 0.0 for p in problems]
-        return problem, partial(self.decider.decide, problems, saved, untimed, options)
+        decide = partial(self.decider.decide, problems, saved, untimed, options)
+        return problem, partial(_by_library, decide, options.fast) if too_large else decide
 
     def _predictions(self, decision: Decision, *, remembered: bool) -> list[Prediction]:
         return [Prediction(pick, decision, self.outcomes, remembered) for pick in decision.picks]
@@ -287,6 +285,26 @@ class Chooser:
             known = self, options, self._memory.setdefault(options, {})
             setattr(graph, _GRAPH_ATTRIBUTE, known)
         return known[1:]
+
+
+def _by_library(
+    decide: Callable[[OfferedSpace], Decision], fast: bool, space: OfferedSpace
+) -> Decision:
+    """The decision for a library's kernel. It is for none at all where an op asks for Triton's
+    kernels alone after the library's, as addmm does, since to render one sets the guard. Raises
+    LeftToStock where there is no library's kernel and the default mode (`fast`) has one."""
+    if any(candidate.is_extern for candidate in space.candidates):
+        decision = decide(space)
+        if all(pick.candidate.is_extern for pick in decision.picks):
+            return decision
+    elif utils.use_aten_gemm_kernels():
+        return decide(listed(()))
+    if fast:
+        raise LeftToStock(
+            Fallback.UNSUPPORTED,
+            "a dynamic size may be so large that Triton's kernels cannot index the tensor",
+        )
+    return decide(space)
 
 
 def _computes(uid: str, problem: Problem) -> bool:

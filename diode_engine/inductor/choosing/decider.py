@@ -49,8 +49,9 @@ class Decider:
         """The kernels to keep for the problems, of which the first has the hints of dynamic sizes
         and the others have other values that these may take. `saved_us` is what fusing the epilogue
         saves for each problem. `untimed` says whether no kernel was timed in this form: one matrix
-        stands for a whole batch, or Triton's code does not know how the rows are aligned. A
-        library's kernel is taken then. Raises LeftToStock where no kernel can be chosen."""
+        stands for a whole batch, Triton's code does not know how the rows are aligned, or a matrix
+        may be too large for it. A library's kernel is taken then. Raises LeftToStock where no
+        kernel can be chosen."""
         candidates, problem = space.candidates, problems[0]
         if not len(candidates):
             return Decision(

@@ -86,9 +86,10 @@ def aligned_when_compiled(kernel_inputs: Any, op_name: str) -> bool:
 
 
 def may_exceed_32_bits(kernel_inputs: Any) -> bool:
-    """Whether the program declares bounds of its dynamic sizes with which an operand or the result
-    may have more elements than Triton's templates can index. Such a template has a guard that
-    contradicts the bounds, so that the compile fails; a library's kernel has none."""
+    """Whether an operand or the result may have more elements than Triton's templates can index,
+    by bounds of its dynamic sizes. Such a template has a guard that contradicts bounds which the
+    program declares, so that the compile fails; a library's kernel has none. (Bounds that Inductor
+    itself has set, as for the backward of a program, cannot be told from these.)"""
     m, n, _ = kernel_inputs.mnk_symbolic()
     shapes = kernel_inputs.shapes_symbolic()
     batch = [shape[0] for shape in shapes if len(shape) == 3][:1]
