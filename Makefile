@@ -21,14 +21,15 @@ setup: $(VENV)/.installed ## install Diode and its tools into .venv
 demo: setup ## run the whole of Diode on the shipped timings
 	@$(BIN)/diode-engine demo
 
-# The tests that drive Inductor with a fake GPU change torch for their whole process. Each test
-# process fits with one thread: several, with several each, wait for each other most of the time.
+# The tests that drive Inductor with a fake GPU change torch for their whole process, so they have
+# processes of their own. Each test process fits with one thread: several, with several each, wait
+# for each other most of the time.
 test: export OMP_NUM_THREADS := 1
 test: setup ## run the tests
 	@echo "Testing (1 of 2): all but Inductor ..."
 	@$(BIN)/pytest -q -n auto --maxprocesses 4
 	@echo "Testing (2 of 2): Inductor's lowering, without a GPU ..."
-	@$(BIN)/pytest -q tests/inductor_nogpu
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 --dist loadfile tests/inductor_nogpu
 
 soak: export OMP_NUM_THREADS := 1
 soak: setup ## run the long tests in full: kills, full disks, damaged files, many processes

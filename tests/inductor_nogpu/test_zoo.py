@@ -124,9 +124,10 @@ def test_a_warning_of_its_own_is_wrong() -> None:
     import zoo_ways
     from measuring import Way, stock
 
-    def noisy(*_: Any) -> None:
+    def noisy(*_: Any) -> list[str]:
         warnings.warn("the model is on fire", stacklevel=1)
         logging.getLogger("diode_engine.inductor").warning("nor is it out after 3 s")
+        return []
 
     ways = {"noisy": Way({}, stock), **zoo_ways.WAYS}
     with mock.patch.dict(zoo_ways.WAYS, ways):
