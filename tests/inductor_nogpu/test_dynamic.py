@@ -177,7 +177,7 @@ def test_bounds_beyond_32_bit_indices_without_a_library_are_left_to_the_default_
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_bounds_that_are_not_declared_are_no_reason_to_take_the_library(fast: bool) -> None:
-    """Inductor's kernels of the forward set such bounds, which the backward meets."""
+    """They follow from checks and guards, and a template's guard may narrow them."""
 
     def checked(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         torch._check(a.shape[0] <= (1 << 31) - 1)

@@ -89,7 +89,7 @@ def may_exceed_32_bits(kernel_inputs: Any) -> bool:
     """Whether the program declares bounds of its dynamic sizes with which an operand or the result
     may have more elements than Triton's templates can index. Such a template has a guard that
     contradicts the bounds, so that the compile fails; a library's kernel has none. (Other bounds
-    follow from guards, as those of Inductor's own kernels, and may become narrower.)"""
+    follow from guards and checks, and may become narrower.)"""
     m, n, _ = kernel_inputs.mnk_symbolic()
     shapes = kernel_inputs.shapes_symbolic()
     batch = [shape[0] for shape in shapes if len(shape) == 3][:1]
