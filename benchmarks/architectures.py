@@ -24,7 +24,9 @@ from torch._subclasses.fake_tensor import (
 from zoo_models.record import Built
 
 _SEVERAL = re.compile("expert|period|dense|layer_types|pattern")  # its layers are of two kinds
-_IS_DEPTH = re.compile(r"(num|n|encoder|decoder|enc|dec)_.*(layers|blocks)$|^(n_layers?|depth)$")
+_IS_DEPTH = re.compile(
+    r"^(?!.*feat)(num|n|encoder|decoder|enc|dec)_.*(layers|blocks)$|^(n_layers?|depth)$"
+)
 _IS_DEPTHS = re.compile(r"^(depths?|num_.*(layers|blocks)|layers)$")
 _IS_WIDTH = re.compile(r"^(intermediate_size|.*ffn_dim|d_ff|n_inner|hidden_dim)$")
 # model types and timm's modules of convolutions, and those of timm that have other layers
@@ -125,7 +127,7 @@ def _of_kind(kind: str, turn: int) -> Built:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
     config_class = CONFIG_MAPPING[kind]
-    error: Exception | None = None
+    error: NotBuilt | None = None
     for odd in (True, False) if turn % 3 == 1 else (False,):
         try:
             config = _small(config_class, odd=odd)
@@ -136,14 +138,15 @@ def _of_kind(kind: str, turn: int) -> Built:
             if isinstance(model_class, (tuple, list)):
                 model_class = model_class[0]
             model = model_class(config)
-            break
+            return _called(model, list(_inputs(model, config, turn)))
         except DataDependentOutputException:
             raise  # the caller makes it with data then
-        except Exception as raised:  # noqa: BLE001
+        except NotBuilt as raised:
             error = raised
-    else:
-        raise NotBuilt(f"{type(error).__name__}: {error}") from error
-    return _called(model, list(_inputs(model, config, turn)))
+        except Exception as raised:  # noqa: BLE001
+            error = NotBuilt(f"{type(raised).__name__}: {raised}")
+    assert error is not None
+    raise error
 
 
 def _small(config_class: Any, *, odd: bool) -> Any:

@@ -196,17 +196,17 @@ def test_bounds_beyond_32_bit_indices_without_a_library_are_left_to_the_default_
     assert diode_engine.get_stats()["fallback_unsupported"] == 1
 
 
-def test_an_index_of_32_bits_is_no_reason_to_leave_a_product() -> None:
-    """Inductor's kernels of the forward set such a bound, which the backward meets."""
+@pytest.mark.parametrize("fast", [True, False])
+def test_bounds_that_are_not_declared_are_no_reason_to_take_the_library(fast: bool) -> None:
+    """They follow from checks and guards, and a template's guard may narrow them."""
 
     def checked(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         torch._check(a.shape[0] <= (1 << 31) - 1)
         return a @ b
 
-    lowered = lowered_mm(
-        Speeds(lambda _: 1.5), function=checked, mode="default", options={"fast_autotune": True}
-    )
-    assert only(lowered).is_extern
+    way = {"mode": "default", "options": {"fast_autotune": True}} if fast else {}
+    lowered = lowered_mm(Speeds(lambda _: 0.5), function=checked, **way)
+    assert is_tile(only(lowered), TILE)
     stats = diode_engine.get_stats()
     assert (stats["model_selections"], stats["fallbacks"]) == (1, 0)
 

@@ -86,21 +86,38 @@ def aligned_when_compiled(kernel_inputs: Any, op_name: str) -> bool:
 
 
 def may_exceed_32_bits(kernel_inputs: Any) -> bool:
-    """Whether an operand or the result may have more elements than Triton's templates can index,
-    by bounds of its dynamic sizes. Such a template has a guard that contradicts bounds which the
-    program declares, so that the compile fails; a library's kernel has none. (Bounds that Inductor
-    itself has set, as for the backward of a program, cannot be told from these.)"""
+    """Whether the program declares bounds of its dynamic sizes with which an operand or the result
+    may have more elements than Triton's templates can index. Such a template has a guard that
+    contradicts the bounds, so that the compile fails; a library's kernel has none. (Other bounds
+    follow from guards and checks, and may become narrower.)"""
     m, n, _ = kernel_inputs.mnk_symbolic()
     shapes = kernel_inputs.shapes_symbolic()
     batch = [shape[0] for shape in shapes if len(shape) == 3][:1]
     env = V.graph.sizevars.shape_env
-    for shape in (*shapes, (*batch, m, n)):
-        elements = sympy.Mul(*shape)
-        if elements.free_symbols:
-            most = env.bound_sympy(elements).upper
+    elements = [sympy.Mul(*shape) for shape in (*shapes, (*batch, m, n))]
+    if not any(each.free_symbols for each in elements):
+        return False
+    declared = _declared(env)
+    for each in elements:
+        if each.free_symbols and each.free_symbols <= declared:
+            most = env.bound_sympy(each).upper
             if most.is_Integer and most > _MAX_INDEX:
                 return True
     return False
+
+
+def _declared(env: Any) -> set[sympy.Symbol]:
+    """The symbols of the sizes for which the program declares bounds (mark_dynamic)."""
+    return {
+        size.node.expr
+        for tracked in env.tracked_fakes or ()
+        for size, bounds in zip(
+            getattr(tracked.fake, "shape", ()),
+            getattr(tracked.symbolic_context, "constraint_sizes", None) or (),
+            strict=False,
+        )
+        if isinstance(size, torch.SymInt) and hasattr(bounds, "vr")
+    }
 
 
 @lru_cache(256)  # many layers of a program have the same ones
