@@ -23,16 +23,18 @@ def installed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def precisions(products: str, convolutions: str) -> Iterator[None]:
-    """What float32 may be rounded to, as programs set it."""
-    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
-    before = matmul.fp32_precision, conv.fp32_precision
-    matmul.fp32_precision, conv.fp32_precision = products, convolutions
+def tf32(*, products: bool, convolutions: bool) -> Iterator[None]:
+    """What may use TF32, set by the switches that every version of torch has."""
+    cudnn = torch.backends.cudnn
+    before = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if products else "highest")
+    cudnn.allow_tf32 = convolutions
     config_keys.invalidate()
     try:
         yield
     finally:
-        matmul.fp32_precision, conv.fp32_precision = before
+        torch.set_float32_matmul_precision(before[0])
+        cudnn.allow_tf32 = before[1]
         config_keys.invalidate()
 
 
@@ -56,39 +58,39 @@ def is_product(lowered: Lowered) -> bool:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_convolution_that_may_use_tf32_becomes_no_product_that_may_not(bias: bool) -> None:
-    with precisions(products="ieee", convolutions="tf32"):
+    with tf32(products=False, convolutions=True):
         assert not is_product(lower(convolution(bias=bias)))
     assert diode_engine.get_stats()["convolutions_kept"] == 1
 
 
 def test_a_convolution_becomes_a_product_where_both_round_alike() -> None:
-    for products, convolutions in (("tf32", "tf32"), ("ieee", "ieee"), ("tf32", "ieee")):
-        with precisions(products, convolutions):
+    for products, convolutions in ((True, True), (False, False), (True, False)):
+        with tf32(products=products, convolutions=convolutions):
             assert is_product(lower(convolution()))
     assert diode_engine.get_stats()["convolutions_kept"] == 0
 
 
 def test_other_types_are_left_as_they_are() -> None:
-    with precisions(products="ieee", convolutions="tf32"):
+    with tf32(products=False, convolutions=True):
         assert is_product(lower(convolution(torch.bfloat16)))
 
 
 def test_a_program_may_ask_for_products() -> None:
-    with precisions(products="ieee", convolutions="tf32"):
+    with tf32(products=False, convolutions=True):
         lowered = lower(convolution(), options={"conv_1x1_as_mm": True})
     assert is_product(lowered)
 
 
 def test_without_diode_it_is_a_product() -> None:
     diode_engine.uninstall_diode_choices()
-    with precisions(products="ieee", convolutions="tf32"):
+    with tf32(products=False, convolutions=True):
         lowered = lower(convolution(), benchmark=lambda candidate: 1.0)
     assert is_product(lowered)
 
 
 def test_what_convolutions_may_use_is_in_the_cache_keys() -> None:
     keys = []
-    for convolutions in ("tf32", "ieee"):
-        with precisions("ieee", convolutions):
+    for convolutions in (True, False):
+        with tf32(products=False, convolutions=convolutions):
             keys.append(config.get_hash())
     assert len(set(keys)) == 2
