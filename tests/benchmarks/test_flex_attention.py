@@ -302,7 +302,7 @@ def test_a_run_times_every_config_beside_the_default_and_the_best_once_more(
             contender.launch(place, 0)
             return lambda: contender.times.append(1.0)
 
-        def compete(self, contenders: Any, operands: Any) -> None:
+        def time_in_turn(self, contenders: Any, operands: Any) -> None:
             for each in contenders:
                 assert operands.next()
                 each.times = [float(each.launch._head[4]) / 32] * 6

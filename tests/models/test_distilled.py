@@ -162,7 +162,8 @@ import json, sys
 import numpy as np
 from pathlib import Path
 from diode_engine.models.predictor import Predictor
-from diode_engine.core.problem import Candidate, Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 
 predictor = Predictor.load(Path(sys.argv[1]))
 candidates = [Candidate.from_dict(c) for c in json.loads(sys.argv[2])]

@@ -144,7 +144,7 @@ def test_a_query_finds_what_it_says(store, query, holds):
         ("k%x=0", "x cannot divide k", "k%x=0"),
         ("k%8<2", "k takes no %", "k%8<2"),
         ('op:mm gpu:"h', "A quotation is not closed (character 11)", '"h'),
-        ("model:gpt-5", "gpt-5 is none that Diode knows", "gpt-5"),
+        ("model:gpt-5", "gpt-5 is not a name that Diode knows", "gpt-5"),
         ("layout:row", "row is not one of them (character 8); layout can be row/row", "row"),
     ],
 )
@@ -267,8 +267,8 @@ def test_a_query_finds_runs(runs_there, query, found):
     [
         ("state:lost", "lost is not one of them (character 7); state can be queued, running"),
         ("state<done", "state can be compared with : and != only"),
-        ("started>2026-13", "2026-13 is no time (character 9); started is a time in UTC, as in"),
-        ("started:9999", "9999 is no time"),
+        ("started>2026-13", "2026-13 is not a time (character 9); started is a time in UTC, as in"),
+        ("started:9999", "9999 is not a time"),
         ("op:mm", "There is no field op (character 1); the fields are state, kind, tag"),
     ],
 )
