@@ -1,8 +1,9 @@
-"""Replaces a part of torch for a while."""
+"""Replaces parts of torch: for a while, or until they are given back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,3 +23,30 @@ def replaced(owner: Any, name: str, by: Any) -> Iterator[None]:
             delattr(owner, name)
         else:
             setattr(owner, name, before)
+
+
+class WrappedFunctions:
+    """Functions of torch's modules that Diode has wrapped, until it gives them back."""
+
+    def __init__(self) -> None:
+        # By module and name: ours, theirs.
+        self._functions: dict[tuple[Any, str], tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+    def wrap(
+        self, module: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> None:
+        """Replaces the module's function by what `wrapper` makes of it, once. Raises AttributeError
+        where the module has no such function."""
+        if (module, name) in self._functions:
+            return
+        theirs = getattr(module, name)
+        ours = functools.wraps(theirs)(wrapper(theirs))
+        self._functions[module, name] = ours, theirs
+        setattr(module, name, ours)
+
+    def give_back(self) -> None:
+        """Restores what was there, except what somebody has replaced since."""
+        for (module, name), (ours, theirs) in self._functions.items():
+            if getattr(module, name) is ours:
+                setattr(module, name, theirs)
+        self._functions.clear()

@@ -9,7 +9,6 @@ convolution of the library.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,19 +18,25 @@ from torch._inductor.kernel import conv
 
 from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.lowering.candidates import tf32_in_convolutions_only
+from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.versions import part
 
 _MAKES_PRODUCT = "convert_1x1_conv_to_mm"
-_replaced: list[tuple[Callable[..., Any], Callable[..., Any]]] = []  # ours, theirs
+_wrapped = WrappedFunctions()
 
 
 def attach() -> None:
     """Wraps the function that makes the product, once."""
-    theirs = part(conv, _MAKES_PRODUCT)
-    if theirs is None or _replaced:
-        return
+    if part(conv, _MAKES_PRODUCT) is not None:
+        _wrapped.wrap(conv, _MAKES_PRODUCT, _before)
 
-    @functools.wraps(theirs)
+
+def detach() -> None:
+    """Restores what was there, unless somebody has replaced it since."""
+    _wrapped.give_back()
+
+
+def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def ours(x: Any, weight: Any, bias: Any) -> Any:
         chooser = current_chooser()
         if chooser is None or not _stays(x):
@@ -45,16 +50,7 @@ def attach() -> None:
                 transposed=False, output_padding=[0] * dims, groups=1,
             )  # fmt: skip
 
-    _replaced.append((ours, theirs))
-    setattr(conv, _MAKES_PRODUCT, ours)
-
-
-def detach() -> None:
-    """Restores what was there, unless somebody has replaced it since."""
-    for ours, theirs in _replaced:
-        if getattr(conv, _MAKES_PRODUCT) is ours:
-            setattr(conv, _MAKES_PRODUCT, theirs)
-    _replaced.clear()
+    return ours
 
 
 def _stays(x: Any) -> bool:

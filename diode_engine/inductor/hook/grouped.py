@@ -9,7 +9,6 @@ one that benchmarks the choices, so that each choice gets its prediction as an a
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -29,10 +28,11 @@ from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.choosing.outcomes import LeftToStock
 from diode_engine.inductor.hook import fast
 from diode_engine.inductor.lowering import grouped, layouts, preprocessing
+from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_GROUPS
 
 _CUT, _SELECT = "early_config_prune", "autotune_select_algorithm"
-_replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by name: ours, theirs
+_wrapped = WrappedFunctions()
 
 
 class _Product:
@@ -98,27 +98,19 @@ _lowered: ContextVar[_Product | None] = ContextVar("diode_grouped_product", defa
 
 def attach() -> None:
     """Wraps the functions, once."""
-    for name, ours in (
-        (LOWERS_GROUPS, _before_lowering), (_CUT, _behind_cut), (_SELECT, _before_select),
-    ):  # fmt: skip
-        if name not in _replaced:
-            theirs = getattr(mm_grouped, name)
-            _replaced[name] = ours(theirs), theirs
-            setattr(mm_grouped, name, _replaced[name][0])
+    _wrapped.wrap(mm_grouped, LOWERS_GROUPS, _before_lowering)
+    _wrapped.wrap(mm_grouped, _CUT, _behind_cut)
+    _wrapped.wrap(mm_grouped, _SELECT, _before_select)
 
 
 def detach() -> None:
     """Restores what was there, except what somebody has replaced since."""
-    for name, (ours, theirs) in _replaced.items():
-        if getattr(mm_grouped, name) is ours:
-            setattr(mm_grouped, name, theirs)
-    _replaced.clear()
+    _wrapped.give_back()
 
 
 def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(theirs)
 
-    @functools.wraps(theirs)
     def ours(*args: Any, **kwargs: Any) -> Any:
         product = _product(signature, args, kwargs)
         if product is None:
@@ -157,7 +149,6 @@ def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product |
 
 
 def _behind_cut(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(theirs)
     def ours(*args: Any, **kwargs: Any) -> Any:
         configs, product = theirs(*args, **kwargs), _lowered.get()
         return configs if product is None else product.kept(configs)
@@ -166,7 +157,6 @@ def _behind_cut(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _before_select(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(theirs)
     def ours(name: str, choices: list[Any], *args: Any, **kwargs: Any) -> Any:
         product = _lowered.get()
         return theirs(

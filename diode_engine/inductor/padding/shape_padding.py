@@ -14,7 +14,6 @@ float32, where predictions are less certain.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,37 +34,34 @@ from diode_engine.inductor.fusion.epilogue import LAUNCH_US
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.lowering.space import Spaces
+from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.versions import part
 from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
 from diode_engine.models.preference import margin
 
 _MODULE = "torch._inductor.fx_passes.pad_mm"
 
-_replaced: list[tuple[Callable[..., bool], Callable[..., bool]]] = []  # ours, theirs
+_wrapped = WrappedFunctions()
 
 
 def attach() -> None:
     """Wraps Inductor's benchmark, once."""
     module = importlib.import_module(_MODULE)
-    original = part(module, SHOULD_PAD)
-    if original is None or _replaced:
-        return
-
-    @functools.wraps(original)
-    def should_pad(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any = None) -> bool:
-        answer = _answer_or_none(match, mat1, mat2, op, bias)
-        return bool(original(match, mat1, mat2, op, bias)) if answer is None else answer
-
-    _replaced.append((should_pad, original))
-    setattr(module, SHOULD_PAD, should_pad)
+    if part(module, SHOULD_PAD) is not None:
+        _wrapped.wrap(module, SHOULD_PAD, _before)
 
 
 def detach() -> None:
     """Restores what was there, unless somebody has replaced it since."""
-    for ours, original in _replaced:
-        if getattr(sys.modules[_MODULE], SHOULD_PAD) is ours:
-            setattr(sys.modules[_MODULE], SHOULD_PAD, original)
-    _replaced.clear()
+    _wrapped.give_back()
+
+
+def _before(theirs: Callable[..., bool]) -> Callable[..., bool]:
+    def should_pad(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any = None) -> bool:
+        answer = _answer_or_none(match, mat1, mat2, op, bias)
+        return bool(theirs(match, mat1, mat2, op, bias)) if answer is None else answer
+
+    return should_pad
 
 
 def _answer_or_none(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None:
