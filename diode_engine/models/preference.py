@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 
 # The version of this module's rules, a part of the keys of Inductor's caches. Change it whenever a
 # rule changes.
-RULES = "2026-11-23, third"
+RULES = "2026-11-23, fourth"
 
 # By how much another kernel must be predicted to be faster than the library's before it is taken:
 # docs/integration.md tells how these were chosen. Predictions are least certain for float32.

@@ -5,20 +5,32 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch._inductor import config
 
 import diode_engine
-from diode_engine.inductor.hook import config_keys
+from diode_engine.inductor.hook import config_keys, convolutions
 from diode_engine.inductor.without_gpu import Lowered, lower
 from tests.inductor_nogpu.conftest import FixedPredictor
 
+# a tile that is not suspected to spill in float32
+TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_stages": 3, "num_warps": 4}
+LIBRARY, TRITON = 0.5, 5.0  # what ATen takes so that it, or the tile, is taken
+
+
+@contextlib.contextmanager
+def installed(aten: float = TRITON, **options: Any) -> Iterator[FixedPredictor]:
+    predictor = FixedPredictor(best=TILE, aten=aten)
+    with diode_engine.diode_choices(predictor=predictor, **({"top_k_configs": 1} | options)):
+        yield predictor
+
 
 @pytest.fixture(autouse=True)
-def installed() -> Iterator[None]:
-    with diode_engine.diode_choices(predictor=FixedPredictor(), top_k_configs=1):
+def _with_triton() -> Iterator[None]:
+    with installed():
         yield
 
 
@@ -64,15 +76,51 @@ def test_a_convolution_that_may_use_tf32_becomes_no_product_that_may_not(bias: b
 
 
 def test_a_convolution_becomes_a_product_where_both_round_alike() -> None:
-    for products, convolutions in ((True, True), (False, False), (True, False)):
-        with tf32(products=products, convolutions=convolutions):
+    for products, others in ((True, True), (False, False), (True, False)):
+        with tf32(products=products, convolutions=others):
             assert is_product(lower(convolution()))
     assert diode_engine.get_stats()["convolutions_kept"] == 0
 
 
-def test_other_types_are_left_as_they_are() -> None:
-    with tf32(products=False, convolutions=True):
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("top_k", [1, 3])
+def test_a_product_that_a_library_would_compute_stays_a_convolution(bias: bool, top_k: int) -> None:
+    build = convolution(torch.bfloat16, bias=bias)
+    with installed(TRITON, top_k_configs=top_k):
+        assert is_product(lower(build))
+        assert diode_engine.get_stats()["convolutions_kept"] == 0
+    with installed(LIBRARY, top_k_configs=top_k) as predictor:
+        assert not is_product(lower(build))
+        assert diode_engine.get_stats()["convolutions_kept"] == 1
+    asked = {problem for problem, _ in predictor.asked}
+    assert [(p.op, p.M, p.N, p.K, p.b.layout) for p in asked] == [
+        ("addmm" if bias else "mm", 8 * 28 * 28, 512, 256, "col")
+    ]
+
+
+@pytest.mark.parametrize("aten", [LIBRARY, TRITON])
+def test_a_weight_may_be_computed(aten: float) -> None:
+    def build() -> Any:
+        function, (x, weight, bias) = convolution(torch.bfloat16)()
+        return lambda x, w, b: function(x, w.to(x.dtype), b), (x, weight.float(), bias)
+
+    with installed(aten):
+        assert is_product(lower(build)) == (aten == TRITON)
+        assert diode_engine.get_stats()["fallback_error"] == 0
+
+
+def test_an_op_that_the_model_does_not_know_is_left_to_inductor() -> None:
+    with installed(LIBRARY) as predictor:
+        predictor.ops = frozenset({"mm"})  # type: ignore[attr-defined]
+        lowered = lower(convolution(torch.bfloat16), benchmark=lambda candidate: 1.0)
+    assert is_product(lowered)
+
+
+def test_a_question_that_fails_leaves_it_to_inductor(caplog: pytest.LogCaptureFixture) -> None:
+    with mock.patch.object(convolutions, "taken_for", side_effect=ValueError("no answer")):
         assert is_product(lower(convolution(torch.bfloat16)))
+    assert diode_engine.get_stats()["fallback_error"] == 1
+    assert "a convolution was not decided" in caplog.text
 
 
 def test_a_program_may_ask_for_products() -> None:
@@ -90,7 +138,7 @@ def test_without_diode_it_is_a_product() -> None:
 
 def test_what_convolutions_may_use_is_in_the_cache_keys() -> None:
     keys = []
-    for convolutions in (True, False):
-        with tf32(products=False, convolutions=convolutions):
+    for allowed in (True, False):
+        with tf32(products=False, convolutions=allowed):
             keys.append(config.get_hash())
     assert len(set(keys)) == 2

@@ -20,7 +20,7 @@ from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.compile_options import CompileOptions
-from diode_engine.inductor.choosing.decider import Decider
+from diode_engine.inductor.choosing.decider import Decider, Taken
 from diode_engine.inductor.choosing.decision import Decision, Prediction
 from diode_engine.inductor.choosing.dynamic import (
     aligned_when_compiled,
@@ -82,7 +82,7 @@ class Chooser:
             f"hardware {hardware.key}, top {top_k} within {threshold}, flex {self.flex.identity}, "
             f"torch {torch.__version__}, triton {triton.__version__}"
         )
-        self.padding_us: dict[Problem, float] = {}  # times that were predicted to decide padding
+        self.taken: dict[Problem, Taken | None] = {}  # for products that are not in a graph
         self._memory: dict[CompileOptions, dict[Any, _Remembered]] = {}
         self.spaces = Spaces()
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
@@ -19,6 +21,13 @@ from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion.epilogue import charged_us
 from diode_engine.inductor.lowering.space import OfferedSpace
 from diode_engine.models.preference import Policy, Why, best_of_library, chosen, taken
+
+
+class Taken(NamedTuple):
+    """The kernel that is taken, and its predicted time in microseconds."""
+
+    candidate: Candidate
+    us: float
 
 
 class Decider:
@@ -115,10 +124,11 @@ class Decider:
             policy.sure, tuple(saved_us), fusing_decided, len(candidates),
         )  # fmt: skip
 
-    def taken_us(self, problem: Problem, candidates: CandidateTable) -> float:
-        """The predicted time of the kernel that would be taken; NaN where the model predicts
-        none."""
+    def taken(self, problem: Problem, candidates: CandidateTable) -> Taken | None:
+        """The kernel that is taken if one alone is kept and nothing is fused into it; None where
+        the model predicts none."""
         ranking = self._times.ranking(problem, candidates)
         if not len(ranking.order):
-            return np.nan
-        return float(ranking.predicted_us[taken(problem, candidates, ranking)[0]])
+            return None
+        place, _ = taken(problem, candidates, ranking)
+        return Taken(candidates[place], float(ranking.predicted_us[place]))

@@ -1,23 +1,30 @@
 """Keeps a 1×1 convolution from becoming a slower product.
 
 With max-autotune Inductor computes a 1×1 convolution of tensors in channels-last order as a
-product. By torch's defaults a float32 convolution may use TF32 (torch.backends.cudnn) and a product
-may not (torch.backends.cuda.matmul). The product would then be slower than the convolution of plain
-torch.compile, whichever kernel is chosen for it. Where this is so and Diode chooses, it stays a
-convolution of the library.
+product. Where Diode chooses, it stays the convolution of plain torch.compile
+
+- where Diode would take a library's kernel for the product: then nothing is gained, and on an H200
+  a model with such convolutions was slower by up to 7 % (docs/zoo.md);
+- in float32, where the convolution may use TF32 (torch.backends.cudnn) and the product may not
+  (torch.backends.cuda.matmul), as by torch's defaults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
 from torch._inductor import config
 from torch._inductor.kernel import conv
 
+from diode_engine.core.operators import named
+from diode_engine.inductor.choosing import search
+from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser
-from diode_engine.inductor.lowering.candidates import tf32_in_convolutions_only
+from diode_engine.inductor.choosing.outside_graph import taken_for
+from diode_engine.inductor.lowering.candidates import problem_from, tf32_in_convolutions_only
 from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.versions import part
 
@@ -39,7 +46,7 @@ def detach() -> None:
 def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def ours(x: Any, weight: Any, bias: Any) -> Any:
         chooser = current_chooser()
-        if chooser is None or not _stays(x):
+        if chooser is None or not _stays(chooser, x, weight, bias):
             return theirs(x, weight, bias)
         chooser.outcomes.stats.count("convolutions_kept")
         dims = len(weight.get_size()) - 2
@@ -53,11 +60,36 @@ def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:
     return ours
 
 
-def _stays(x: Any) -> bool:
+def _stays(chooser: Chooser, x: Any, weight: Any, bias: Any) -> bool:
     # With the option conv_1x1_as_mm the program asks for products itself.
-    return (
-        x.get_dtype() == torch.float32
-        and x.get_device().type == "cuda"
-        and not config.conv_1x1_as_mm
-        and tf32_in_convolutions_only()
-    )
+    if x.get_device().type != "cuda" or config.conv_1x1_as_mm:
+        return False
+    if x.get_dtype() == torch.float32 and tf32_in_convolutions_only():
+        return True
+    try:
+        return _library_is_taken(chooser, x, weight, bias)
+    except Exception as error:  # noqa: BLE001
+        chooser.outcomes.failed("a convolution was not decided", error)
+        return False
+
+
+def _library_is_taken(chooser: Chooser, x: Any, weight: Any, bias: Any) -> bool:
+    """Whether the kernel that Diode would take for the product is a library's. False where Diode
+    does not choose it."""
+    operator = named("mm" if bias is None else "addmm")
+    if search.altered() is not None or not chooser.knows(str(operator)):
+        return False
+    images, weights, steps = x.get_size(), weight.get_size(), weight.maybe_get_stride()
+    if any(getattr(size, "free_symbols", ()) for size in (*images, *weights, *(steps or ()))):
+        return False
+    k, n = int(images[1]), int(weights[0])
+    by_output, by_input = map(int, steps[:2]) if steps else (k, 1)  # None: computed from another
+    rows = prod(map(int, images)) // k  # a pixel in each, as channels-last order has them
+    shapes: list[tuple[int, ...]] = [(rows, k), (k, n)]
+    strides: list[tuple[int, ...]] = [(k, 1), (by_input, by_output)]
+    if bias is not None:
+        shapes, strides = [(n,), *shapes], [(1,), *strides]
+    dtype = x.get_dtype()
+    problem = problem_from(operator, shapes, strides, [dtype] * len(shapes), dtype)
+    taken = None if problem is None else taken_for(chooser, problem, x.get_device())
+    return taken is not None and taken.candidate.is_extern

@@ -16,24 +16,22 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Sequence
+from math import nan, prod
 from typing import Any
 
 import torch
 from torch._inductor import config
 
-from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.operators import named
 from diode_engine.core.operators.specification import Matrix
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.choosing.outside_graph import taken_for
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US
-from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import problem_from
-from diode_engine.inductor.lowering.space import Spaces
 from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.versions import part
 from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
@@ -140,27 +138,8 @@ def _predicted(
 
 
 def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float:
-    known = chooser.padding_us.get(problem)
-    if known is None:
-        asked = _SpaceRecorder(chooser.spaces)
-        with kernels.graph_for(problem, device) as operands:
-            kernels.ask(asked, problem.op, operands)
-        offered = CandidateTable.joined(asked.tables)
-        known = chooser.padding_us[problem] = chooser.decider.taken_us(problem, offered)
-    return known
-
-
-class _SpaceRecorder(kernels.RecordingChoices):
-    def __init__(self, spaces: Spaces) -> None:
-        super().__init__()
-        self.tables: list[CandidateTable] = []
-        self._spaces = spaces
-
-    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
-        space = self._spaces.find(
-            op_name, kernel_inputs, tuple(offers), kernel_inputs.mnk_hinted(), offers.__getitem__
-        )
-        self.tables.append(space.candidates)
+    taken = taken_for(chooser, problem, device)
+    return nan if taken is None else taken.us
 
 
 def _hint(size: Any) -> Any:

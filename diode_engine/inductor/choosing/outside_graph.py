@@ -1,0 +1,44 @@
+"""What would be taken for a product that is not in the graph that is compiled.
+
+Some decisions come before a product is lowered: whether to pad it, and whether a convolution is to
+become one. They ask what Inductor would offer for the product, and what Diode would take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from diode_engine.core.encoding import CandidateTable
+from diode_engine.core.problem import Problem
+from diode_engine.inductor.choosing.chooser import Chooser
+from diode_engine.inductor.choosing.decider import Taken
+from diode_engine.inductor.lowering import kernels
+from diode_engine.inductor.lowering.space import Spaces
+
+
+def taken_for(chooser: Chooser, problem: Problem, device: torch.device) -> Taken | None:
+    """The kernel that would be taken for the problem, if one alone is kept and nothing is fused
+    into it; None where the model has no prediction. It is remembered for each problem."""
+    if problem not in chooser.taken:
+        asked = _SpaceRecorder(chooser.spaces)
+        with kernels.graph_for(problem, device) as operands:
+            kernels.ask(asked, problem.op, operands)
+        offered = CandidateTable.joined(asked.tables)
+        chooser.taken[problem] = chooser.decider.taken(problem, offered)
+    return chooser.taken[problem]
+
+
+class _SpaceRecorder(kernels.RecordingChoices):
+    def __init__(self, spaces: Spaces) -> None:
+        super().__init__()
+        self.tables: list[CandidateTable] = []
+        self._spaces = spaces
+
+    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
+        space = self._spaces.find(
+            op_name, kernel_inputs, tuple(offers), kernel_inputs.mnk_hinted(), offers.__getitem__
+        )
+        self.tables.append(space.candidates)
