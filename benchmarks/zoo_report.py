@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 MIN_SHARE = 1.02  # a step over so many times plain's is a failure
 NEAR = 1.5  # an error over so many times plain's is looked at
-_ORDER = ("plain", "import", "fast", "install", "threshold", "mode", "DEFAULT")
+_ORDER = ("plain", "import", "fast", "install", "threshold", "mode", "DEFAULT", "again")
 
 
 def finished(rows: Iterable[Row]) -> set[tuple[str, str]]:
