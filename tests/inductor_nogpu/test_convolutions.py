@@ -123,10 +123,13 @@ def test_a_question_that_fails_leaves_it_to_inductor(caplog: pytest.LogCaptureFi
     assert "a convolution was not decided" in caplog.text
 
 
-def test_a_program_may_ask_for_products() -> None:
-    with tf32(products=False, convolutions=True):
-        lowered = lower(convolution(), options={"conv_1x1_as_mm": True})
-    assert is_product(lowered)
+@pytest.mark.parametrize(
+    "options", [{"conv_1x1_as_mm": True}, {"max_autotune_gemm_backends": "TRITON"}]
+)
+def test_a_program_may_ask_for_products(options: dict[str, Any]) -> None:
+    with installed(LIBRARY), tf32(products=False, convolutions=True):
+        assert is_product(lower(convolution(), options=options, benchmark=lambda candidate: 1.0))
+        assert is_product(lower(convolution(torch.bfloat16), options=options))
 
 
 def test_without_diode_it_is_a_product() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch._inductor import config
 from torch._inductor.kernel import conv
+from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_engine.core.operators import named
 from diode_engine.inductor.choosing import search
@@ -61,8 +62,8 @@ def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _stays(chooser: Chooser, x: Any, weight: Any, bias: Any) -> bool:
-    # With the option conv_1x1_as_mm the program asks for products itself.
-    if x.get_device().type != "cuda" or config.conv_1x1_as_mm:
+    # The program may ask for products itself (conv_1x1_as_mm), or for no kernel of a library.
+    if config.conv_1x1_as_mm or not use_aten_gemm_kernels() or x.get_device().type != "cuda":
         return False
     if x.get_dtype() == torch.float32 and tf32_in_convolutions_only():
         return True
