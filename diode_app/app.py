@@ -296,14 +296,13 @@ class DiodeApp(Actions, App[None]):
             try:
                 page = await page_of(self.session, link)
             except DiodeError as error:
+                await self._place_made()
                 await self.push_screen_wait(ErrorDialog(str(error)))
                 return
             if link.filter:
                 self.session.narrowed[link.place] = link.filter
             await self.switch_mode(link.place)
-            place = self.screen_stack[0]
-            while isinstance(place, DiodeScreen) and not place.has_body:
-                await asyncio.sleep(0.01)  # a screen that is left too early is never made
+            await self._place_made()
             if page is not None:
                 await self.push_screen(page)
                 return
@@ -313,6 +312,13 @@ class DiodeApp(Actions, App[None]):
                 self.screen.looked()
 
         self.run_worker(opened(), group=ASKING, exit_on_error=False)
+
+    async def _place_made(self) -> None:
+        """Waits until the present place has its body. A screen that is covered before is not made
+        as long as it is covered."""
+        place = self.screen_stack[0]
+        while isinstance(place, DiodeScreen) and not place.has_body:
+            await asyncio.sleep(0.01)
 
     def on_model_asked(self, event: ModelAsked) -> None:
         from diode_app.screens.model import ModelScreen
