@@ -50,6 +50,7 @@ def row(way: str, **more: Any) -> dict[str, Any]:
         ({"products": 1}, ["import: 1 of 2 products not asked for"]),
         ({"stats": {"fallbacks": 0, "passed_int_mm": 1}}, ["import: passed_int_mm 1: []"]),
         ({"kernels": {"poi": 4, "mm": 2}}, ["import: 4 poi, stock has 3"]),
+        ({"kernels": {"poi": 4}, "stats": {"fallbacks": 0, "padding_decided": 1}}, []),
     ],
 )
 def test_what_stock_does_not_do_is_told(more: dict[str, Any], said: list[str]) -> None:
