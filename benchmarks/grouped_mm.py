@@ -4,11 +4,16 @@ much is lost where the groups differ from those that it was chosen for.
     python benchmarks/grouped_mm.py [--json FILE] [--dataset FILE] [--minutes N] [--problems N]
     python benchmarks/grouped_mm.py --report FILE
 
-All candidates that Inductor offers for torch._grouped_mm are compiled by processes on all cores,
-and timed with every division of a problem's groups (`core/operators/grouped.py`): equal groups, a
-router's mild and strong skew, one hot group, and empty ones. The reference is the library's call,
-which plain torch.compile makes. `--dataset` writes the timings in the form that Diode learns from:
-the mean over a router's divisions. Each row is written at once, one JSON object a line.
+All candidates that Inductor offers for torch._grouped_mm, and in 8 bits for _scaled_grouped_mm, are
+compiled by processes on all cores, and timed with every division of a problem's groups
+(`core/operators/grouped.py`): equal groups, a router's mild and strong skew, one hot group, and
+empty ones. The problems are drawn from the layers of published models; all are held out, so that no
+shipped model has learned from them. The reference is the library's call, which plain torch.compile
+makes. Beside it the report has what the shipped model for the H200 takes, which does not know the
+groups, and what one would take who knew equal groups, as Inductor's own search does, or a router's.
+
+`--dataset` writes the timings in the form that Diode learns from: the mean over a router's
+divisions. Each row is written at once, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -19,7 +24,8 @@ import json
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +34,22 @@ import torch
 
 from diode_engine.collect.workers import inputs, timer
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import Environment, environment
+from diode_engine.core.hardware import H200, Environment, environment
 from diode_engine.core.operators.grouped import DIVISIONS, ROUTED, UNIFORM, offsets_tensor
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
 from diode_engine.inductor.lowering import kernels
-from diode_engine.problems.sources.mix import mixed
+from diode_engine.models.predictor import Predictor
+from diode_engine.models.preference import taken
+from diode_engine.problems.sources.experts import GroupedExperts
+from diode_engine.problems.splits import held_out_by
+from diode_engine.registry import load_predictor
 from diode_engine.store.datasets.writing import write_dataset
 
 AHEAD = 6  # problems that are being compiled while one is timed
 BUDGET_MS = 3.0  # of launches of a candidate with one division of the groups
+ROUTED_MEAN = "a router's"  # the mean over a router's divisions
 HOPELESS = 3.0  # times the library's time: a slower candidate is not timed with more divisions
 
 Row = dict[str, Any]
@@ -78,10 +89,13 @@ def timed(work: Prepared, device: torch.device) -> Iterator[Row]:
     out = inputs.empty_output(problem, device)
     divisions = DIVISIONS if problem.op.divided else (UNIFORM,)
     sets, references = {}, {}
+    dtype, place = getattr(torch, problem.dtype), -1
+    if problem.op.divided:
+        place = list(problem.input_shapes()).index("offsets")
     for division in divisions:
         given = list(operands)
         if problem.op.divided:
-            given[-1] = offsets_tensor(torch, problem, division, device)
+            given[place] = offsets_tensor(torch, problem, division, device)
         sets[division] = given
         references[division] = inputs.reference(problem, given)
     library: dict[str, float] = {}
@@ -95,7 +109,7 @@ def timed(work: Prepared, device: torch.device) -> Iterator[Row]:
                 result = launch()
                 result = result if isinstance(result, torch.Tensor) else out
                 right = references[division]
-                if not timer.is_right(result, right, tf32=False, dtype=torch.bfloat16):
+                if not timer.is_right(result, right, tf32=False, dtype=dtype):
                     row.setdefault("wrong", []).append(division)
                     continue
                 timing = clock.time(launch)
@@ -164,46 +178,70 @@ def routed_us(problem: Problem, row: Row) -> tuple[float, float] | None:
     return statistics.fmean(least), statistics.fmean(median)
 
 
-def report(rows: Sequence[Row]) -> None:
-    """Prints the best kernel's speed over the library's, and the regret of choosing by one division
-    where the groups have another."""
-    gains: list[float] = []
-    lost: dict[tuple[str, str], list[float]] = defaultdict(list)
+def choices(
+    model: Predictor | None, problem: Problem, of: Mapping[Candidate, Row]
+) -> dict[str, Candidate]:
+    """The kernel that each way takes, by the name of the way."""
+    routed = {c: us[1] for c, row in of.items() if (us := routed_us(problem, row))}
+    equal = {c: of[c]["us"][UNIFORM][1] for c in routed if UNIFORM in of[c]["us"]}
+    ways = {
+        "a router's groups": min(routed, key=lambda c: routed[c]),
+        "equal groups": min(equal, key=lambda c: equal[c]),
+        "the library's": next(c for c in routed if c.is_extern),
+    }
+    candidates = list(routed)
+    ranking = None if model is None else model.rank(problem, candidates)
+    if ranking is not None and ranking.order.size:
+        ways["the shipped model"] = candidates[taken(problem, candidates, ranking)[0]]
+    return ways
+
+
+def report(rows: Sequence[Row], model: Predictor | None = None) -> None:
+    """Prints the best kernel's speed over the library's, and what each way of choosing reaches
+    under each division of the groups, by type."""
     failed = sum("error" in row for row in rows)
     wrong = sum("wrong" in row for row in rows)
-    for problem, of in by_problem(rows).items():
+    timed_in_full = {
+        problem: of
+        for problem, of in by_problem(rows).items()
+        if any(c.is_extern and routed_us(problem, row) for c, row in of.items())
+    }
+    print(f"{len(timed_in_full)} problems; {failed} candidates failed, {wrong} gave a wrong result")
+    for dtype in sorted({problem.dtype for problem in timed_in_full}):
+        some = {p: of for p, of in timed_in_full.items() if p.dtype == dtype}
+        print(f"{dtype}, {len(some)} problems:")
+        _report(some, model)
+
+
+def _report(found: Mapping[Problem, Mapping[Candidate, Row]], model: Predictor | None) -> None:
+    gains: list[float] = []
+    lost: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for problem, of in found.items():
+        ways = choices(model, problem, of)
         routed = {c: us[1] for c, row in of.items() if (us := routed_us(problem, row))}
-        library = next((us for c, us in routed.items() if c.is_extern), None)
-        if library is None:
-            continue
-        gains.append(library / min(routed.values()))
-        if not problem.op.divided:
-            continue
-        ways = {
-            "a router's": min(routed, key=lambda c: routed[c]),
-            "equal": min(
-                (c for c in routed if UNIFORM in of[c]["us"]),
-                key=lambda c: of[c]["us"][UNIFORM][1],
-            ),
-            "the library's": next(c for c in routed if c.is_extern),
-        }
-        for division in DIVISIONS:
-            times = {c: row["us"][division][1] for c, row in of.items() if division in row["us"]}
+        library = next(c for c in routed if c.is_extern)
+        gains.append(routed[library] / min(routed.values()))
+        by_division = {ROUTED_MEAN: routed}
+        for division in DIVISIONS if problem.op.divided else ():
+            rows = {c: row["us"] for c, row in of.items() if division in row["us"]}
+            by_division[division] = {c: us[division][1] for c, us in rows.items()}
+        for division, times in by_division.items():
             for way, choice in ways.items():
-                if choice in times:
-                    lost[way, division].append(min(times.values()) / times[choice])
-    print(f"{len(gains)} problems; {failed} candidates failed, {wrong} gave a wrong result")
-    if gains:
-        over = sum(gain > 1.02 for gain in gains) / len(gains)
+                if choice in times and library in times:
+                    time_us = times[choice]
+                    results = min(times.values()) / time_us, times[library] / time_us
+                    lost[way, division].append(results)
+    over = sum(gain > 1.02 for gain in gains) / len(gains)
+    print(
+        f"the best over the library's, with a router's groups: {measuring.geomean(gains):.3f} "
+        f"in the geomean, over 1.02 for {over:.0%}, at most {max(gains):.2f}"
+    )
+    for (way, division), each in lost.items():
+        best, speed = map(list, zip(*each, strict=True))
         print(
-            f"the best over the library's, with a router's groups: {measuring.geomean(gains):.3f} "
-            f"in the geomean, over 1.02 for {over:.0%}, at most {max(gains):.2f}"
-        )
-    for (way, division), shares in lost.items():
-        print(
-            f"chosen by {way + ' groups' if way != 'the library' else way:24s} "
-            f"under {division:14s}: {measuring.geomean(shares):.3f} of the best, "
-            f"at worst {min(shares):.3f} ({len(shares)})"
+            f"chosen by {way:19s} under {division:13s}: {measuring.geomean(best):.3f} of the best, "
+            f"at worst {min(best):.3f}; {measuring.geomean(speed):.3f} of the library's speed "
+            f"({len(each)})"
         )
 
 
@@ -230,13 +268,16 @@ def main() -> None:
     rows: list[Row] = []
     if path is not None and path.exists():
         rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    model = load_predictor(H200)
     if args.report:
-        report(rows)
+        report(rows, model)
         return
     measuring.need_gpu()
     end = time.monotonic() + 60 * args.minutes
-    with measuring.always(lambda: report(rows)):
-        run(mixed(args.problems, 0, ["experts"]), rows, args.json, end)
+    drawn = dict.fromkeys(islice(GroupedExperts().problems(0), 20 * args.problems))
+    held_out = islice(filter(held_out_by, drawn), args.problems)
+    with measuring.always(lambda: report(rows, model)):
+        run(list(held_out), rows, args.json, end)
         if args.dataset:
             write_dataset(table(rows, environment()), args.dataset)
     measuring.leave()

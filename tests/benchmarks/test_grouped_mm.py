@@ -13,6 +13,8 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.operators.grouped import DIVISIONS, MILD, UNIFORM, ZIPF
 from diode_engine.core.problem import Problem
+from diode_engine.models.preference import taken
+from diode_engine.registry import load_predictor
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PROBLEM = Problem.make("grouped_mm_rows", 4096, 2816, 2048, "bfloat16", B=64)
@@ -61,9 +63,26 @@ def test_the_report_says_what_is_lost_where_groups_are_others(
     said = capsys.readouterr().out
     assert "1 problems; 1 candidates failed" in said
     assert "with a router's groups: 1.500 in the geomean" in said  # 12 over (6 + 10) / 2
-    lines = {line.split(":")[0].strip(): line for line in said.splitlines()}
-    assert ": 0.500 of the best" in lines["chosen by equal groups             under mild skew"]
-    assert ": 1.000 of the best" in lines["chosen by a router's groups        under mild skew"]
+    lines = {" ".join(line.split(":")[0].split()): line for line in said.splitlines()}
+    equal = lines["chosen by equal groups under mild skew"]
+    assert ": 0.500 of the best" in equal
+    assert "; 1.000 of the library's speed" in equal
+    assert ": 1.000 of the best" in lines["chosen by a router's groups under mild skew"]
+    assert "; 1.500 of the library's speed" in lines["chosen by a router's groups under a router's"]
+
+
+def test_the_report_has_what_the_shipped_model_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    import grouped_mm as script
+
+    model = load_predictor(H200)
+    assert model is not None
+    candidates = [LIBRARY, tile(64), tile(128)]
+    choice = candidates[taken(PROBLEM, candidates, model.rank(PROBLEM, candidates))[0]]
+    others = [row(c, {}) for c in candidates if c != choice]
+    script.report([*others, row(choice, dict.fromkeys(DIVISIONS, 6.0))], model)
+    said = capsys.readouterr().out
+    lines = {" ".join(line.split(":")[0].split()): line for line in said.splitlines()}
+    assert ": 1.000 of the best" in lines["chosen by the shipped model under zipf"]
 
 
 def test_the_dataset_has_the_mean_over_a_routers_groups() -> None:
