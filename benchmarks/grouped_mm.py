@@ -63,7 +63,9 @@ class Prepared:
         self.callers: dict[Candidate, Any] = {}
         self._futures: dict[Candidate, Any] = {}
         with kernels.graph_for(problem, device) as operands:
-            for candidate, offer in kernels.offered(problem.op, operands).items():
+            for candidate, offer in kernels.offered(
+                problem.op, operands, fields=problem.op_fields
+            ).items():
                 caller = offer.choice
                 if caller is None:
                     continue

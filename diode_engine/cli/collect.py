@@ -85,7 +85,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--candidates",
     type=_FILE,
     help='Time only the candidates in this file, a JSON list of {"template": ..., "kwargs": '
-    "{...}}.",
+    "{...}}; with --budget at most so many of them.",
 )
 @seed_option()
 @gpus_option("[default: all]")
@@ -140,8 +140,6 @@ def collect(
     from diode_engine.problems.sources import mixed, problems_in
     from diode_engine.store.datasets.format import SUFFIXES
 
-    if candidates is not None and budget is not None:
-        raise click.UsageError("Give --budget or --candidates, not both.")
     if candidates is not None and search_space == "DEFAULT":
         raise click.UsageError("--candidates names the candidates: leave out --search-space.")
     if compiles is not None and not (direct and budget):

@@ -64,7 +64,6 @@ def test_a_file_alone_is_timed_alone(tmp_path: Path, capsys) -> None:
         (["--file", "BROKEN"], 1, "not valid JSON"),
         (["--file", "missing.json"], 2, "does not exist"),
         (["--candidates", "BROKEN"], 1, "not valid JSON"),
-        (["--candidates", "BROKEN", "--budget", "3"], 2, "not both"),
         (["--candidates", "BROKEN", "--search-space=DEFAULT"], 2, "leave out --search-space"),
         (["--dtypes", "bf16,fp7"], 1, "no type 'fp7'"),
     ],

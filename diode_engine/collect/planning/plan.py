@@ -29,9 +29,9 @@ class CandidateSelection:
     """Which candidates of a problem are timed.
 
     Without a budget: all that Inductor offers, or those of `fixed` that it offers. With a budget:
-    at most `budget` of what it offers (CandidatePlan says which); where problems share kernels,
-    `compiles` limits how many kernels are compiled for this problem, besides those that every
-    problem has. With `default`, only candidates of the DEFAULT space.
+    at most `budget` of these (CandidatePlan says which); where problems share kernels, `compiles`
+    limits how many kernels are compiled for this problem, besides those that every problem has.
+    With `default`, only candidates of the DEFAULT space.
     """
 
     budget: int | None = None
@@ -43,8 +43,9 @@ class CandidateSelection:
         """How many of this problem's candidates are timed; with `fixed`, how many at most."""
         if self.fixed is not None:
             libraries = sum(c.is_extern for c in self.fixed)
-            return SpaceSize(libraries, len(self.fixed) - libraries)
-        space = space_size(problem, default=self.default)
+            space = SpaceSize(libraries, len(self.fixed) - libraries)
+        else:
+            space = space_size(problem, default=self.default)
         if self.budget is None:
             return space
         libraries = min(space.libraries, self.budget)
@@ -52,7 +53,8 @@ class CandidateSelection:
 
     def __str__(self) -> str:
         if self.fixed is not None:
-            return f"{len(self.fixed)} named candidates"
+            most = "" if self.budget is None else f"up to {self.budget} of "
+            return f"{most}{len(self.fixed)} named candidates"
         whole = "DEFAULT candidates" if self.default else "candidates"
         return f"all {whole}" if self.budget is None else f"up to {self.budget} {whole}"
 
