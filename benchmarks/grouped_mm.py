@@ -31,6 +31,7 @@ from typing import Any
 
 import measuring
 import torch
+import zstandard
 
 from diode_engine.collect.workers import inputs, timer
 from diode_engine.core.candidate import Candidate
@@ -162,6 +163,14 @@ def run(problems: Sequence[Problem], rows: list[Row], path: Path | None, end: fl
             print(f"{work.problem}: {len(found)} candidates", flush=True)
 
 
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file (.jsonl or .jsonl.zst), without one that was not written to its end."""
+    data = path.read_bytes()
+    if path.suffix == ".zst":
+        data = zstandard.ZstdDecompressor().decompress(data)
+    return [json.loads(line) for line in data.splitlines() if line.endswith(b"}")]
+
+
 def by_problem(rows: Sequence[Row]) -> dict[Problem, dict[Candidate, Row]]:
     found: dict[Problem, dict[Candidate, Row]] = defaultdict(dict)
     for row in rows:
@@ -267,9 +276,7 @@ def main() -> None:
     parser.add_argument("--report", type=Path)
     args = parser.parse_args()
     path = args.report or args.json
-    rows: list[Row] = []
-    if path is not None and path.exists():
-        rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    rows = [] if path is None or not path.exists() else read_rows(path)
     model = load_predictor(H200)
     if args.report:
         report(rows, model)
