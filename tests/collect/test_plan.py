@@ -139,6 +139,16 @@ def test_named_candidates_are_those_that_are_offered() -> None:
     assert set(handed_out(plan)) == {OFFERED[-1], OFFERED[0]}
 
 
+def test_of_named_candidates_a_budget_takes_so_many() -> None:
+    named = tuple(c for c in OFFERED if plausible(PROBLEM, c))[-9:]
+    selection = CandidateSelection(4, fixed=named)
+    plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=selection)
+    out = handed_out(plan)
+    assert len(out) == selection.size(PROBLEM).candidates == 4
+    assert set(out) <= set(named)
+    assert str(selection) == "up to 4 of 9 named candidates"
+
+
 def test_of_the_default_space_nothing_else_is_handed_out() -> None:
     selection = CandidateSelection(default=True)
     plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=selection)
