@@ -109,6 +109,16 @@ def test_a_weight_may_be_computed(aten: float) -> None:
         assert diode_engine.get_stats()["fallback_error"] == 0
 
 
+def test_what_was_decided_under_other_options_does_not_count() -> None:
+    build = convolution(torch.bfloat16)
+    with installed(TRITON):
+        assert is_product(lower(build))
+        with config.patch(max_autotune_gemm_backends="ATEN"):
+            assert not is_product(lower(build))
+        assert is_product(lower(build))
+        assert diode_engine.get_stats()["convolutions_kept"] == 1
+
+
 def test_an_op_that_the_model_does_not_know_is_left_to_inductor() -> None:
     with installed(LIBRARY) as predictor:
         predictor.ops = frozenset({"mm"})  # type: ignore[attr-defined]

@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 _GRAPH_ATTRIBUTE = "_diode"  # an attribute of Inductor's graph
 
 
+# The values of Inductor's options that decide what it offers (see outside_graph.py).
+OfferingOptions = tuple[Any, ...]
 _Remembered = list[Prediction]
 _GraphChoices = tuple["Chooser", CompileOptions, dict[Any, _Remembered]]
 
@@ -82,7 +84,8 @@ class Chooser:
             f"hardware {hardware.key}, top {top_k} within {threshold}, flex {self.flex.identity}, "
             f"torch {torch.__version__}, triton {triton.__version__}"
         )
-        self.taken: dict[Problem, Taken | None] = {}  # for products that are not in a graph
+        # For products that are not in a graph (see outside_graph.py).
+        self.taken: dict[tuple[Problem, OfferingOptions], Taken | None] = {}
         self._memory: dict[CompileOptions, dict[Any, _Remembered]] = {}
         self.spaces = Spaces()
 

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch._inductor import config
 
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.choosing.chooser import Chooser
+from diode_engine.core.templates import TEMPLATES
+from diode_engine.inductor.choosing.chooser import Chooser, OfferingOptions
 from diode_engine.inductor.choosing.decider import Taken
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.space import Spaces
@@ -21,14 +23,23 @@ from diode_engine.inductor.lowering.space import Spaces
 
 def taken_for(chooser: Chooser, problem: Problem, device: torch.device) -> Taken | None:
     """The kernel that would be taken for the problem, if one alone is kept and nothing is fused
-    into it; None where the model has no prediction. It is remembered for each problem."""
-    if problem not in chooser.taken:
+    into it; None where the model has no prediction. It is remembered for each problem, with the
+    options that decide what Inductor offers."""
+    key = (problem, _offering_options())
+    if key not in chooser.taken:
         asked = _SpaceRecorder(chooser.spaces)
         with kernels.graph_for(problem, device) as operands:
             kernels.ask(asked, problem.op, operands)
         offered = CandidateTable.joined(asked.tables)
-        chooser.taken[problem] = chooser.decider.taken(problem, offered)
-    return chooser.taken[problem]
+        chooser.taken[key] = chooser.decider.taken(problem, offered)
+    return chooser.taken[key]
+
+
+def _offering_options() -> OfferingOptions:
+    """Which backends may offer kernels, and whether the templates with an option of their own
+    do."""
+    of_templates = {t.option for t in TEMPLATES.values() if t.option}
+    return config.max_autotune_gemm_backends, *(getattr(config, o) for o in sorted(of_templates))
 
 
 class _SpaceRecorder(kernels.RecordingChoices):
