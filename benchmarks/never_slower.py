@@ -7,12 +7,11 @@ It uses measured times of the products of real layers (datasets/nvidia-h200/real
 product there are the library's kernels, the four that `gemm@6` predicted to be fastest, and the one
 that it predicted to be fastest in max-autotune's DEFAULT space. The margins of
 diode_engine/models/preference.py were chosen on one half of the families of layers, by name, and
-are judged on the other half. The reference is the model's own order, without margins. Of a model
-with members there is also a row by the rule for models without: the margins of the model as a
-whole. Then it prints, by type and for both halves, what other margins would do, of the model as a
-whole and of the member that expects the least of a kernel, because a model of another precision
-needs others, and what other least confidences would do. Then come held-out problems of the other
-datasets of directly launched kernels. At the end it prints how far the times of float32 kernels are
+are judged on the other half. The reference is the model's own order, without margins. There
+is also a row by the rule for models without members. Then it prints, by type and for
+both halves, what other margins would do (where the model is sure, where it is less sure, and of its
+members), because a model of another precision needs others, and what other least confidences would
+do. Then come held-out problems of the other datasets of directly launched kernels. At the end it prints how far the times of float32 kernels are
 from the predictions: of those that ptxas may spill (`core/resources.py`), and of the others.
 """
 
@@ -33,7 +32,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import Policy, chosen, plain_library_call
+from diode_engine.models.preference import SURE, Policy, chosen, plain_library_call
 from diode_engine.problems.splits import split
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
@@ -47,8 +46,9 @@ CONFIDENCES = (0.0, 0.2, 0.3, 0.4, 0.5)
 NO_FAMILY = "odd"  # sizes that were drawn: each is a family of its own
 Rule = tuple[str, float]  # a rule, and its margin or least confidence
 COMPILE, WHOLE, OWN = "with margins", "of the whole", "without"
-BY_MODEL = "margins of the model as a whole"
-BY_LEAST = "margins of the member that expects the least"
+BY_SURE = "another margin where the model is sure"
+BY_UNSURE = "another margin where the model is less sure"
+BY_LEAST = "another margin of the members"
 BY_CONFIDENCE = "the margins with another least confidence"
 
 
@@ -81,13 +81,16 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
         policy = Policy.of(problem, candidates, ranking.confidence, ranking.members)
         whole = Policy.of(problem, candidates, ranking.confidence)
         policies = {COMPILE: policy, WHOLE: whole}
+        sure = (ranking.confidence or 0) >= SURE
         for margin in MARGINS:
-            policies[BY_MODEL, margin] = replace(whole, margin=margin)
-            if ranking.members is not None:
-                policies[BY_LEAST, margin] = replace(whole, margin=margin, members=ranking.members)
+            other = replace(policy, margin=margin)
+            policies[BY_SURE, margin] = other if sure else policy
+            policies[BY_UNSURE, margin] = policy if sure else other
+            policies[BY_LEAST, margin] = replace(policy, margin_of_members=margin)
         for least in CONFIDENCES:
-            sure = Policy.of(problem, candidates, None).sure and (ranking.confidence or 0) >= least
-            policies[BY_CONFIDENCE, least] = replace(policy, sure=sure)
+            enough = Policy.of(problem, candidates, None).sure
+            enough &= (ranking.confidence or 0) >= least
+            policies[BY_CONFIDENCE, least] = replace(policy, sure=enough)
         costs = ranking.predicted_us[None]
         taken = {rule: us[chosen(costs, each)[0][0]] for rule, each in policies.items()}
         taken[OWN] = us[ranking.order[0]]
@@ -99,8 +102,7 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
 
 def show(name: str, found: list[Case]) -> None:
     print(name)
-    members = any((BY_LEAST, MARGINS[0]) in case.results for case in found)
-    for rule in (COMPILE, WHOLE, OWN) if members else (COMPILE, OWN):
+    for rule in (COMPILE, WHOLE, OWN):
         speeds, efficiencies = np.array([case.results[rule] for case in found]).T
         slower = int((speeds * SLOWER < 1).sum())
         print(
@@ -113,10 +115,8 @@ def show(name: str, found: list[Case]) -> None:
 def show_others(name: str, found: list[Case]) -> None:
     """Prints the results of other margins and least confidences, by type."""
     for what, values in (
-        (BY_MODEL, MARGINS), (BY_LEAST, MARGINS), (BY_CONFIDENCE, CONFIDENCES)
+        (BY_SURE, MARGINS), (BY_UNSURE, MARGINS), (BY_LEAST, MARGINS), (BY_CONFIDENCE, CONFIDENCES)
     ):  # fmt: skip
-        if (what, values[0]) not in found[0].results:
-            continue
         print(f"{name}, {what}: efficiency, and slower than the library's by over 5 %")
         for each in sorted({kind(c.problem).split(",")[0] for c in found}):
             some = [c.results for c in found if kind(c.problem).startswith(each)]

@@ -1,8 +1,9 @@
 """Which of the predicted kernels is taken: the fastest, if the gain is worth the risk.
 
 On a problem that no model has seen, a library's kernel is rarely much slower than the best. A wrong
-prediction for another kernel can cost many times what a right one gains. In float32, where the
-model has members, the gain counts that is predicted by the member that expects the least.
+prediction for another kernel can cost many times what a right one gains. So the gain has to be the
+larger the less sure the model is, and in float32, where the model has members, each of them must
+predict one.
 """
 
 from __future__ import annotations
@@ -28,16 +29,15 @@ Mask = npt.NDArray[np.bool_]
 
 # The version of this module's rules, a part of the keys of Inductor's caches. Change it whenever a
 # rule changes.
-RULES = "2026-11-23, fourth"
+RULES = "2026-11-24"
 
 # By how much another kernel must be predicted to be faster than the library's before it is taken:
-# docs/integration.md tells how these were chosen. Predictions are least certain for float32.
-_MARGIN = 1.1
-_MARGIN_FLOAT32 = 1.2  # with TF32 and without
-# In float32, where the model has members: by how much the member must predict it to be faster that
-# expects the least of it.
-_LEAST_MARGIN_FLOAT32 = 1.08
-_LEAST_MARGIN_TF32 = 1.09
+# docs/integration.md tells how these were chosen.
+MARGIN = 1.15
+_MARGIN_SURE = 1.05  # where the model is at least SURE that its choice is within 5 % of the best
+SURE = 0.7
+# In float32, where the model has members, each must predict it to be faster by this.
+_MARGIN_OF_MEMBERS = 1.05
 # A choice that is less sure to be within 5 % of the best is left to the library.
 _MIN_CONFIDENCE = 0.3
 # The shipped datasets have no valid timing of a Triton kernel with these biases. Inductor expands a
@@ -69,9 +69,10 @@ class Policy:
     predictable: Mask  # what may be taken without being timed
     margin: float  # another kernel is worth its risk if predicted to be so many times as fast
     sure: bool  # whether the model is sure enough about this problem
-    # [m, n] the times that the model's members predict, divided by the model's own: each of them
-    # must predict the margin. None: the model as a whole must.
+    # [m, n] the times that the model's members predict, divided by the model's own. None: only the
+    # model as a whole must predict a gain.
     members: Microseconds | None = None
+    margin_of_members: float = _MARGIN_OF_MEMBERS  # what each of them must predict
 
     @classmethod
     def of(
@@ -80,18 +81,26 @@ class Policy:
         candidates: Sequence[Candidate],
         confidence: float | None,
         members: Microseconds | None = None,
+        *,
+        dynamic: bool = False,
     ) -> Policy:
         """The policy for these candidates. Where the model has no confidence (None), every choice
-        counts as sure, except with a bias that no Triton kernel was timed with. `members` are those
-        of the ranking; they count for the types that have a margin for members."""
-        least = None if members is None else _least_margin(problem)
+        is sure enough, except with a bias that no Triton kernel was timed with. `members` are those
+        of the ranking; they count in float32. With `dynamic` the kernel is chosen for many values
+        of a size. How sure the model is at one of them, and how its members differ there, says
+        little about the others. So neither makes the margin smaller."""
+        float32 = problem.dtype is DType.FLOAT32
+        if dynamic or not float32:
+            members = None
+        surer = confidence is not None and confidence >= SURE
+        small = surer and not dynamic and (members is not None or not float32)
         return cls(
             plain_library_call(candidates),
             ~spills_erratically(problem, candidates),
-            margin(problem) if least is None else least,
+            _MARGIN_SURE if small else MARGIN,
             problem.bias not in _UNTIMED_BIASES
             and (confidence is None or confidence >= _MIN_CONFIDENCE),
-            None if least is None else members,
+            members,
         )
 
 
@@ -111,19 +120,6 @@ def taken_by_default(
     by_default = np.array([not template_of(c.template).option for c in candidates])
     offered_us = np.where(by_default, ranking.predicted_us, np.nan)
     return taken(problem, candidates, replace(ranking, predicted_us=offered_us))
-
-
-def margin(problem: Problem) -> float:
-    """Another kernel is taken where the library's predicted time is at least so many times its
-    own, by the model as a whole."""
-    return _MARGIN_FLOAT32 if problem.dtype is DType.FLOAT32 else _MARGIN
-
-
-def _least_margin(problem: Problem) -> float | None:
-    """As `margin`, by every member of the model; None where the model as a whole decides better."""
-    if problem.dtype is not DType.FLOAT32:
-        return None
-    return _LEAST_MARGIN_TF32 if problem.allow_tf32 else _LEAST_MARGIN_FLOAT32
 
 
 def plain_library_call(candidates: Sequence[Candidate]) -> Mask:
@@ -168,8 +164,9 @@ def chosen(
 
 def _alone(costs_us: Microseconds, score: Microseconds, policy: Policy) -> tuple[list[int], Why]:
     """The one kernel to take. A kernel that is not the library's must have a prediction for all
-    problems, be `margin` times as fast in the mean (by each of the members, where there are some),
-    and not be slower for any of the problems; and the model must be sure enough."""
+    problems, be `margin` times as fast in the mean (and `margin_of_members` times by each of the
+    members, where there are some), and not be slower for any of the problems; and the model must be
+    sure enough."""
     known_ones = score < np.inf
     best = int(score.argmin())
     usual_one = best_of_library(score, policy.library) if policy.library.any() else None
@@ -180,10 +177,11 @@ def _alone(costs_us: Microseconds, score: Microseconds, policy: Policy) -> tuple
         return [best], Why.FASTEST
     if not policy.sure:
         return [usual_one], Why.UNSURE
-    least_gain = score[usual_one] / score
+    gain = score[usual_one] / score
+    worth = known_ones & (gain >= policy.margin)
     if policy.members is not None:
-        least_gain *= (policy.members[:, [usual_one]] / policy.members).min(axis=0)
-    worth = known_ones & (least_gain >= policy.margin)
+        least_gain = gain * (policy.members[:, [usual_one]] / policy.members).min(axis=0)
+        worth &= least_gain >= policy.margin_of_members
     if not worth.any():
         return [usual_one], Why.LIBRARY
     worth &= policy.predictable

@@ -22,7 +22,7 @@ from diode_engine.demo import child, shown
 from diode_engine.demo.pick import pick
 from diode_engine.errors import IntegrationError
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import margin
+from diode_engine.models.preference import MARGIN
 from diode_engine.problems.splits import held_out
 from diode_engine.store import RunState, Store, write_dataset
 
@@ -123,7 +123,7 @@ def test_the_whole_of_it(
         (us,) = predictor.predict_us(problem, [chosen])
         assert answer["predicted_us"] == pytest.approx(us, rel=1e-4)
         # the library's goes before another that is faster by less than the margin
-        most = np.nanmin(predictor.predict_us(problem, default)) * margin(problem)
+        most = np.nanmin(predictor.predict_us(problem, default)) * MARGIN
         assert us <= most * (1 + 1e-4)
         assert f"{us:.1f} µs" in out
         assert any(candidate.is_extern for candidate in default)

@@ -9,7 +9,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
-from diode_engine.models.preference import Policy, Why, chosen, taken
+from diode_engine.models.preference import MARGIN, Policy, Why, chosen, taken
 from diode_engine.models.ranking import Ranking
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.registry import load_predictor
@@ -57,62 +57,83 @@ def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(
 
 
 @pytest.mark.parametrize(
+    ("confidence", "library_us", "library"),
+    [
+        (None, 11.45, True),
+        (None, 11.55, False),
+        (0.69, 11.45, True),
+        (0.69, 11.55, False),
+        (0.7, 10.45, True),
+        (0.7, 10.55, False),
+    ],
+)
+def test_the_surer_the_model_is_the_smaller_is_the_margin(
+    confidence: float | None, library_us: float, library: bool
+) -> None:
+    problem = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
+    ranking = Ranking(
+        np.array([1, 0]),
+        np.array([library_us, 10.0]),
+        None if confidence is None else (confidence,),
+    )
+    index, why = taken(problem, [LIBRARY, tile(64, 64, 16, 4)], ranking)
+    assert (index, why) == ((0, Why.LIBRARY) if library else (1, Why.FASTEST))
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+@pytest.mark.parametrize(
     ("members", "library_us", "library"),
     [
         # (the library's kernel, the other): each member's time divided by the model's
-        (None, 11.5, True),
-        (None, 12.1, False),
-        ([(1.0, 1.0), (1.0, 1.0)], 11.5, False),
-        ([(0.95, 0.95), (1.05, 1.05)], 11.5, False),
-        ([(1.0, 1.15), (1.0, 0.87)], 11.5, True),
-        ([(0.87, 1.0), (1.15, 1.0)], 11.5, True),
-        ([(1.0, 1.15), (1.0, 0.87)], 13.0, False),
-        ([(1.0, 1.0), (np.nan, 1.0)], 11.5, True),  # of that member nothing is known
+        (None, 11.45, True),
+        (None, 11.55, False),
+        ([(1.0, 1.0), (1.0, 1.0)], 10.45, True),
+        ([(1.0, 1.0), (1.0, 1.0)], 10.55, False),
+        ([(0.95, 0.95), (1.05, 1.05)], 10.55, False),
+        ([(1.0, 1.05), (1.0, 0.95)], 10.95, True),
+        ([(1.0, 1.05), (1.0, 0.95)], 11.05, False),
+        ([(0.95, 1.0), (1.05, 1.0)], 10.95, True),
+        ([(1.0, 1.0), (np.nan, 1.0)], 11.55, True),  # of that member nothing is known
     ],
 )
-def test_each_member_must_predict_a_margin_which_is_smaller(
-    members: list[tuple[float, float]] | None, library_us: float, library: bool
+def test_in_float32_each_member_must_predict_a_gain_too(
+    members: list[tuple[float, float]] | None, library_us: float, library: bool, tf32: bool
 ) -> None:
-    problem = Problem.make("mm", 2048, 2048, 2048, "float32", allow_tf32=True)
+    problem = Problem.make("mm", 2048, 2048, 2048, "float32", allow_tf32=tf32)
     ranking = Ranking(
-        np.array([1, 0]), np.array([library_us, 10.0]), None,
+        np.array([1, 0]), np.array([library_us, 10.0]), (0.9,),
         None if members is None else np.array(members),
     )  # fmt: skip
     index, why = taken(problem, [LIBRARY, tile(64, 64, 16, 4)], ranking)
     assert (index, why) == ((0, Why.LIBRARY) if library else (1, Why.FASTEST))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tf32", "library_us", "library"),
-    [
-        ("float32", True, 10.85, True),
-        ("float32", True, 10.95, False),
-        ("float32", False, 10.75, True),
-        ("float32", False, 10.85, False),
-        ("bfloat16", False, 10.95, True),  # the model as a whole decides
-    ],
-)
-def test_the_margin_of_members_by_type(
-    dtype: str, tf32: bool, library_us: float, library: bool
-) -> None:
-    problem = Problem.make("mm", 2048, 2048, 2048, dtype, allow_tf32=tf32)
-    us = np.array([library_us, 10.0])
-    for members in (np.ones((2, 2)), np.array([[1.0, 0.99], [1.0, 1.0]])):
-        ranking = Ranking(np.array([1, 0]), us, None, members)
-        assert taken(problem, [LIBRARY, tile(64, 64, 16, 4)], ranking)[0] == (not library)
+def test_members_do_not_replace_the_margin_of_the_whole() -> None:
+    problem = Problem.make("mm", 2048, 2048, 2048, "float32")
+    ranking = Ranking(np.array([1, 0]), np.array([11.4, 10.0]), (0.6,), np.ones((2, 2)))
+    assert taken(problem, [LIBRARY, tile(64, 64, 16, 4)], ranking)[1] is Why.LIBRARY
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_with_a_dynamic_size_the_margin_is_not_smaller(dtype: str) -> None:
+    problem = Problem.make("mm", 2048, 2048, 2048, dtype)
+    fixed = Policy.of(problem, [LIBRARY], 0.9, np.ones((2, 1)))
+    dynamic = Policy.of(problem, [LIBRARY], 0.9, np.ones((2, 1)), dynamic=True)
+    assert (dynamic.margin, dynamic.members) == (MARGIN, None)
+    assert fixed.margin < dynamic.margin
 
 
 def test_members_that_differ_do_not_count_in_half_precision() -> None:
     problem = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
     members = np.array([[1.0, 1.2], [1.0, 1 / 1.2]])
-    ranking = Ranking(np.array([1, 0]), np.array([11.5, 10.0]), None, members)
+    ranking = Ranking(np.array([1, 0]), np.array([11.6, 10.0]), None, members)
     assert taken(problem, [LIBRARY, tile(64, 64, 16, 4)], ranking)[0] == 1
 
 
 def test_of_several_that_all_members_expect_to_be_fast_the_best_is_taken() -> None:
     members = np.array([[1.0, 1.3, 1.0, 1.0], [1.0, 1 / 1.3, 1.0, 1.0]])
     costs = np.array([[13.0, 10.0, 11.0, 10.5]])
-    judged = Policy(np.arange(4) == 0, np.ones(4, bool), 1.1, True, members)
+    judged = Policy(np.arange(4) == 0, np.ones(4, bool), 1.1, True, members, 1.1)
     assert chosen(costs, judged) == ([3], Why.FASTEST)
 
 

@@ -20,7 +20,7 @@ from diode_engine.inductor.choosing.stats import Fallback
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion.epilogue import charged_us
 from diode_engine.inductor.lowering.space import OfferedSpace
-from diode_engine.models.preference import Policy, Why, best_of_library, chosen, taken
+from diode_engine.models.preference import MARGIN, Policy, Why, best_of_library, chosen, taken
 
 
 class Taken(NamedTuple):
@@ -65,15 +65,15 @@ class Decider:
         if not len(candidates):
             return Decision(
                 tuple(problems), (), None, self._top_k, self._threshold, Why.FASTEST, None, True,
-                (0.0,), False, 0,
+                MARGIN, (0.0,), False, 0,
             )  # fmt: skip
         ranking = self._times.ranking(problem, candidates)
         if not len(ranking.order):
             raise LeftToStock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
         confidence = ranking.confidence
-        # How the members differ at the hints says little about other values of a dynamic size.
-        members = ranking.members if len(problems) == 1 else None
-        policy = Policy.of(problem, candidates, confidence, members)
+        policy = Policy.of(
+            problem, candidates, confidence, ranking.members, dynamic=len(problems) > 1
+        )
         if untimed:
             policy = replace(policy, sure=False)
         if confidence is not None:
@@ -107,6 +107,7 @@ class Decider:
         fusing_decided = any(saved_us) and choose(alone)[0] != order
 
         def pick(i: int) -> Pick:
+            members = policy.members
             of_kernel = None if members is None else tuple(members[:, i].tolist())
             costs_us = tuple(cost[:, i].tolist())
             return Pick(space.uid(i), space.params(i), candidates[i], costs_us, of_kernel)
@@ -121,7 +122,7 @@ class Decider:
                 picks.append(best)
         return Decision(
             tuple(problems), tuple(picks), best, keep, threshold, why, confidence,
-            policy.sure, tuple(saved_us), fusing_decided, len(candidates),
+            policy.sure, policy.margin, tuple(saved_us), fusing_decided, len(candidates),
         )  # fmt: skip
 
     def taken(self, problem: Problem, candidates: CandidateTable) -> Taken | None:

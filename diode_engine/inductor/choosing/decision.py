@@ -50,6 +50,7 @@ class Decision:
     why: Why
     confidence: float | None
     sure: bool  # whether the model is sure enough for a kernel that is not the library's
+    margin: float  # by how much such a kernel must be predicted to be faster
     saved_us: tuple[float, ...]  # what fusing the epilogue saves, for each problem
     fusing_decided: bool  # whether another kernel would be first if nothing was fused
     considered: int  # how many kernels were offered

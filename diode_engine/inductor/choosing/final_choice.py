@@ -84,6 +84,7 @@ def _best_of(choices: list[Any]) -> list[Any]:
     policy = replace(
         Policy.of(decision.problem, [p.pick.candidate for p in seen], None, members),
         sure=decision.sure,
+        margin=decision.margin,
     )
     choose = partial(chosen, policy=policy, keep=decision.keep, threshold=decision.threshold)
     order, why = choose(costs)

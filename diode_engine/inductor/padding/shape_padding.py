@@ -35,7 +35,7 @@ from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.versions import part
 from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
-from diode_engine.models.preference import margin
+from diode_engine.models.preference import MARGIN
 
 _MODULE = "torch._inductor.fx_passes.pad_mm"
 
@@ -134,7 +134,7 @@ def _predicted(
     plain, padded = (_taken_us(chooser, problem, mat1.device) for problem in (before, after))
     if not (plain > 0 and padded > 0):  # NaN
         return None
-    return plain > margin(before) * (padded + copies_us)
+    return plain > MARGIN * (padded + copies_us)
 
 
 def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float:
