@@ -58,9 +58,10 @@ KINDS: dict[str, Test] = {
 
 
 def shipped() -> list[Path]:
-    """The H200's datasets, from which models learn."""
+    """The H200's datasets, from which models learn; not those that models are judged by."""
     folder = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
-    return [path for path in sorted(folder.glob("*.packed.zst")) if "layers" not in path.name]
+    files = sorted(folder.glob("*.packed.zst"))
+    return [path for path in files if not path.name.startswith(("judged", "real-layers"))]
 
 
 def of_family(name: str) -> Test:

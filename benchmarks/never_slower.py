@@ -7,12 +7,13 @@ It uses measured times of the products of real layers (datasets/nvidia-h200/real
 product there are the library's kernels, the four that `gemm@6` predicted to be fastest, and the one
 that it predicted to be fastest in max-autotune's DEFAULT space. The margins of
 diode_engine/models/preference.py were chosen on one half of the families of layers, by name, and
-are judged on the other half. The reference is the model's own order, without margins. There
-is also a row by the rule for models without members. Then it prints, by type and for
-both halves, what other margins would do (where the model is sure, where it is less sure, and of its
-members), because a model of another precision needs others, and what other least confidences would
-do. Then come held-out problems of the other datasets of directly launched kernels. At the end it prints how far the times of float32 kernels are
-from the predictions: of those that ptxas may spill (`core/resources.py`), and of the others.
+are judged on the other half. The reference is the model's own order, without margins. There is also
+a row by the rule for models without members. Then it prints, by type and for both halves, what
+other margins would do (where the model is sure, where it is less sure, and of its members), because
+a model of another precision needs others, and what other least confidences would do. Then come
+held-out problems of the other datasets of directly launched kernels. At the end it prints how far
+the times of float32 kernels are from the predictions: of those that ptxas may spill
+(`core/resources.py`), and of the others.
 """
 
 from __future__ import annotations
