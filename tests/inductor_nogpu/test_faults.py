@@ -110,7 +110,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "what fits is asked": (times, "fits"),
     "the model is asked": (times.Times, "ranking"),
     "the best are taken": (decider, "chosen"),
-    "its worth is judged": (preference, "margin"),
+    "its worth is judged": (preference, "plain_library_call"),
     "the operands are looked at": (layouts, "will_move"),
     "it is decided": (decider.Decider, "decide"),
     "the choice is made": (chooser, "made"),
