@@ -1,4 +1,4 @@
-"""How a cascade without a sieve gets one: `gemm@10` was made so of `gemm@9`.
+"""How a cascade gets another sieve: `gemm@10` was made so of `gemm@9`.
 
     python benchmarks/add_sieve.py MODEL_FOLDER NEW_FOLDER
 

@@ -7,9 +7,8 @@ before it lowers anything. Where Diode chooses kernels, it predicts both instead
 
 `taken` is the predicted time of the kernel that would be taken; a copy reads an operand and writes
 the padded one at memory bandwidth, and is a launch. An operand that can be made padded from the
-start is not copied. The margin is that of a choice by the model as a whole
-(`models/preference.py`): 1.1, which Inductor uses too, for other costs of padding; and more in
-float32, where predictions are less certain.
+start is not copied. The margin is that of a choice of which the model is not sure (MARGIN of
+`models/preference.py`), since two predictions take part.
 """
 
 from __future__ import annotations
