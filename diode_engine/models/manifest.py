@@ -7,6 +7,7 @@
      "data": {"datasets": [content keys], "files": [names], "runs": ["import 1", …],
               "problems": n, "timings": n, "base": identity},
      "everything": bool or null, "held_out_by": ["sizes", …], "metrics": {…}, "notes": …,
+     "gpus": [{"hardware": {…}, "problems": n, "timings": n, "metrics": {…}}],
      "members": [{"family": …, "file": …, "bytes": n, "sha256": …}],
      "confidence": {"file": …, "bytes": n, "sha256": …} or null}
 
@@ -56,13 +57,32 @@ class Data:
 
 
 @dataclass(frozen=True)
+class GpuRecord:
+    """What a model has of one GPU: the number of problems and timings it learned from there, and
+    its metrics on the held-out problems that were timed there."""
+
+    hardware: Hardware
+    problems: int = 0
+    timings: int = 0
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As manifest.json has it."""
+        return {
+            "hardware": self.hardware.to_dict(), "problems": self.problems,
+            "timings": self.timings, "metrics": dict(self.metrics),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a model says about itself.
 
     `metrics` holds numbers (or tables of them) by name, measured on held-out problems.
     `held_out_by` says how these were held out (see problems.splits.HELD_OUT_BY). `everything` says
     whether the model was afterwards trained on them too; None: not known. `confidence` is the entry
-    of the file with its models.confidence.Confidence; None where it has none.
+    of the file with its models.confidence.Confidence; None where it has none. A model of several
+    GPUs has a record of each in `gpus`; `hardware` is then the one with the most timings.
     """
 
     name: str
@@ -83,6 +103,23 @@ class Manifest:
     confidence: Mapping[str, Any] | None = None  # file, bytes, sha256
     everything: bool | None = None
     held_out_by: tuple[str, ...] = EARLIER_HELD_OUT_BY
+    gpus: tuple[GpuRecord, ...] = ()  # empty: the model is of `hardware` alone
+
+    @property
+    def records(self) -> tuple[GpuRecord, ...]:
+        """What the model has of each of its GPUs."""
+        data = self.data
+        own = GpuRecord(self.hardware, data.problems, data.timings, self.metrics)
+        return self.gpus or (own,)
+
+    def record_for(self, hardware: Hardware) -> GpuRecord:
+        """The record of the GPU that is the most alike to this one, which is the GPU's own where
+        the model has one."""
+        return max(self.records, key=lambda record: hardware.likeness(record.hardware))
+
+    def likeness(self, hardware: Hardware) -> float:
+        """The Hardware.likeness of this GPU to the most alike of the model's GPUs."""
+        return hardware.likeness(self.record_for(hardware).hardware)
 
     @property
     def feature_set(self) -> features.FeatureSet:
@@ -101,6 +138,7 @@ class Manifest:
             f"{FORMAT} {VERSION} {self.feature_version} {self.feature_names} {self.hardware.key}",
             json.dumps(self.coverage.to_dict(), sort_keys=True),
             *(f"{member['family']} {member['sha256']}" for member in self.members),
+            *(f"gpu {record.hardware.key}" for record in self.gpus),
         ]
         if self.confidence is not None:
             parts.append(f"confidence {self.confidence['sha256']}")
@@ -126,6 +164,7 @@ class Manifest:
             "everything": self.everything,
             "held_out_by": list(self.held_out_by),
             "metrics": dict(self.metrics),
+            **({"gpus": [record.to_dict() for record in self.gpus]} if self.gpus else {}),
             "notes": self.notes,
             "members": [dict(member) for member in self.members],
             "confidence": None if self.confidence is None else dict(self.confidence),
@@ -156,17 +195,7 @@ class Manifest:
                 f"{', '.join(f'version {version} ({h!r})' for version, h in known.items())}; train "
                 "it again, or use the Diode it was made with."
             )
-        try:
-            hardware = Hardware.from_dict(read.mapping("hardware"))
-        except DiodeError as error:
-            raise ModelError(
-                f"The model's hardware is impossible: {shortened(str(error))}"
-            ) from None
-        if not 1 <= len(hardware.slug) <= 100:  # it names a folder
-            raise ModelError(
-                f"The model's hardware is called {show(hardware.name)}; a name must have 1 to 100 "
-                "letters and digits."
-            )
+        hardware = _hardware(read)
         coverage, data = (
             _ManifestReader(read.mapping("coverage")),
             _ManifestReader(read.mapping("data")),
@@ -203,6 +232,7 @@ class Manifest:
             everything=None if given.get("everything") is None else read.flag("everything"),
             held_out_by=EARLIER_HELD_OUT_BY if "held_out_by" not in given
             else read.texts("held_out_by"),
+            gpus=tuple(map(_gpu_record, read.items("gpus"))) if "gpus" in given else (),
         )  # fmt: skip
         if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
             raise ModelError(
@@ -256,6 +286,27 @@ class _ManifestReader:
         if not all(isinstance(item, str) for item in value):
             raise ModelError(f"The model's manifest must have a list of texts as {name}.")
         return tuple(value)
+
+
+def _hardware(read: _ManifestReader) -> Hardware:
+    try:
+        hardware = Hardware.from_dict(read.mapping("hardware"))
+    except DiodeError as error:
+        raise ModelError(f"The model's hardware is impossible: {shortened(str(error))}") from None
+    if not 1 <= len(hardware.slug) <= 100:  # it names a folder
+        raise ModelError(
+            f"The model's hardware is called {show(hardware.name)}; a name must have 1 to 100 "
+            "letters and digits."
+        )
+    return hardware
+
+
+def _gpu_record(given: Any) -> GpuRecord:
+    if not isinstance(given, dict):
+        raise ModelError("A GPU in the model's manifest must be an object.")
+    read = _ManifestReader(given)
+    counts = read.count("problems"), read.count("timings")
+    return GpuRecord(_hardware(read), *counts, read.mapping("metrics"))
 
 
 def _member(given: Any) -> dict[str, Any]:

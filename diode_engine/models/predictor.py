@@ -37,11 +37,17 @@ _quiet = np.errstate(over="ignore", invalid="ignore")
 
 
 class Predictor:
-    """A loaded model. Immutable; may be shared by threads."""
+    """A loaded model, which predicts for one GPU. Immutable; may be shared by threads.
 
-    def __init__(self, artifact: Artifact) -> None:
+    `hardware` is the GPU to predict for (None: the one that the model has the most timings of).
+    Features are made with the facts of the most alike of the model's GPUs.
+    """
+
+    def __init__(self, artifact: Artifact, hardware: Hardware | None = None) -> None:
         self.manifest: Manifest = artifact.manifest
         self.hardware: Hardware = artifact.manifest.hardware
+        if hardware is not None:
+            self.hardware = self.manifest.record_for(hardware).hardware
         self.identity: str = artifact.manifest.identity
         self.feature_set: features.FeatureSet = artifact.manifest.feature_set
         self._members = artifact.members
@@ -55,9 +61,9 @@ class Predictor:
         self.ops = frozenset(name.partition(" ")[0] for name in coverage.kernels)
 
     @classmethod
-    def load(cls, folder: Path) -> Predictor:
+    def load(cls, folder: Path, hardware: Hardware | None = None) -> Predictor:
         """Loads the model in this folder. Raises ModelError as load_artifact does."""
-        return cls(load_artifact(folder))
+        return cls(load_artifact(folder), hardware)
 
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Times:
         """[n] the microseconds that each candidate takes on the problem. NaN where the model can
@@ -84,15 +90,24 @@ class Predictor:
         return Ranking(order, predicted, reaches, relative)
 
     def predict_table(self, table: TimingTable) -> Times:
-        """[n] predicted microseconds of each row of the table; its measured times are not used. NaN
-        as in `predict_us`."""
+        """[n] predicted microseconds of each row of the table, on the row's GPU; its measured times
+        are not used. NaN as in `predict_us`."""
         out = np.empty(len(table))
-        for start in range(0, len(table), _ROWS):
-            rows = slice(start, start + _ROWS)
-            out[rows] = self._predict(
-                table.problems, table.candidates, table.problem[rows], table.candidate[rows]
-            )
+        for hardware, places in self._by_gpu(table):
+            for start in range(0, len(places), _ROWS):
+                rows = places[start : start + _ROWS]
+                out[rows] = self._predict(
+                    table.problems, table.candidates, table.problem[rows], table.candidate[rows],
+                    hardware,
+                )  # fmt: skip
         return out
+
+    def _by_gpu(self, table: TimingTable) -> list[tuple[Hardware, npt.NDArray[np.intp]]]:
+        """The rows of each of the model's GPUs, with the facts that features are made with."""
+        of_environment = [self.manifest.record_for(e.hardware).hardware for e in table.environments]
+        gpus = list(dict.fromkeys(of_environment))
+        place = np.array([gpus.index(each) for each in of_environment], np.intp)[table.environment]
+        return [(each, np.flatnonzero(place == i)) for i, each in enumerate(gpus)]
 
     @_quiet
     def predict_members_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Times:
@@ -142,12 +157,13 @@ class Predictor:
         candidates: Sequence[Candidate],
         problem: npt.NDArray[np.integer],
         candidate: npt.NDArray[np.integer],
+        hardware: Hardware,
     ) -> Times:
         known = self._known(problems, candidates, problem, candidate)
         out = np.full(len(known), np.nan)
         if known.any():
             x = self.feature_set.matrix(
-                problems, candidates, problem[known], candidate[known], self.hardware
+                problems, candidates, problem[known], candidate[known], hardware
             )
             out[known] = _microseconds(prediction_of(self._members, x))
         return out
