@@ -51,18 +51,27 @@ class Examples:
     def of(
         cls,
         table: TimingTable,
-        hardware: Hardware,
+        hardware: Hardware | None = None,
         feature_set: features.FeatureSet = features.CURRENT,
     ) -> Examples:
         """The table's successful timings that features can be made for, sorted by problem;
-        the others are left out."""
+        the others are left out. Features are made with the facts of `hardware` (None: of the GPU
+        that a row was timed on)."""
         ok = (table.failure == 0) & features.supported(
             table.problems, table.candidates, table.problem, table.candidate
         )
         rows = np.flatnonzero(ok)
         rows = rows[np.argsort(table.problem[rows], kind="stable")]
         problem, candidate = table.problem[rows], table.candidate[rows]
-        x = feature_set.matrix(table.problems, table.candidates, problem, candidate, hardware)
+        facts = [hardware or environment.hardware for environment in table.environments]
+        gpus = list(dict.fromkeys(facts))
+        gpu = np.array([gpus.index(each) for each in facts], np.intp)[table.environment[rows]]
+        x = np.empty((len(rows), len(feature_set.names)), np.float32)
+        for i, each in enumerate(gpus):
+            on = np.flatnonzero(gpu == i)
+            x[on] = feature_set.matrix(
+                table.problems, table.candidates, problem[on], candidate[on], each
+            )
         log_us = np.log(table.time_us[rows]).astype(np.float32)
         return cls(x, log_us, problem, feature_set=feature_set)
 

@@ -68,8 +68,7 @@ def learn_confidence(
         if not len(part.judged):
             continue
         seen = places_of(part.learned)
-        hardware = part.judged.environments[int(part.judged.environment[0])].hardware
-        judged = Examples.of(part.judged, hardware, fewer.feature_set)
+        judged = Examples.of(part.judged, feature_set=fewer.feature_set)
         log_us = answers_of(members, judged.x).astype(np.float64)
         library = judged.x[:, judged.feature_set.names.index("aten")] > 0
         for start, count in zip(judged.starts, judged.counts, strict=True):

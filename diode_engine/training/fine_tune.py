@@ -73,8 +73,9 @@ def fine_tune(
                 "its base; train a new model instead."
             )
         taught = lessons(
-            teacher, coverage, hardware, drawn, torch=torch, seed=seed, feature_set=sees
-        )
+            teacher, coverage, [(problem, hardware) for problem in drawn], torch=torch, seed=seed,
+            feature_set=sees,
+        )  # fmt: skip
         measured = [Examples.of(rows, hardware, sees) for rows in (fitted, watched)]
         learned, checks = (
             with_timings(side, answers_of(teacher, timed.x), timed)

@@ -64,6 +64,53 @@ def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTa
     return table.take(same[table.environment])
 
 
+def trainable_rows(table: TimingTable, hardware: str | None = None) -> TimingTable:
+    """The rows from which a model can be made: as `one_environment` for the GPU of this name. If
+    none is named and there are several, those of all GPUs of the generation that has the most
+    timings, with one torch and one Triton; a problem that several GPUs timed becomes one of each
+    (see `by_gpu`). Raises TrainingError as `one_environment` does, but not for several GPUs."""
+    gpus = {table.environments[i].hardware for i in np.unique(table.environment)}
+    if hardware is not None or len({gpu.slug for gpu in gpus}) < 2:
+        return one_environment(table, hardware)
+    counts = Counter(table.environment.tolist())
+    kinds: Counter[tuple[Hardware, str, str]] = Counter()
+    for i, count in counts.items():
+        kinds[_kind(table.environments[i])] += count
+    ((most, *software), _), *_ = kinds.most_common(1)
+    kept = np.array(
+        [
+            [e.torch, e.triton] == software and most.likeness(e.hardware) > 0
+            for e in table.environments
+        ],
+        np.bool_,
+    )
+    return by_gpu(table.take(kept[table.environment]))
+
+
+def by_gpu(table: TimingTable) -> TimingTable:
+    """The table with each problem once for each GPU that it was timed on, so that rows of one
+    problem are of one GPU."""
+    slugs = [environment.hardware.slug for environment in table.environments]
+    gpu = np.unique(slugs, return_inverse=True)[1][table.environment]
+    pairs, index = np.unique(np.stack([table.problem, gpu], axis=1), axis=0, return_inverse=True)
+    problems = tuple(table.problems[i] for i in pairs[:, 0])
+    return replace(table, problems=problems, problem=index.reshape(-1).astype(np.int32))
+
+
+def gpus_of(table: TimingTable) -> tuple[Hardware, ...]:
+    """The GPUs that the rows were timed on, one of each name, that with the most rows first."""
+    counts: Counter[Hardware] = Counter()
+    for i, count in Counter(table.environment.tolist()).items():
+        counts[table.environments[i].hardware] += count
+    return tuple({gpu.slug: gpu for gpu, _ in reversed(counts.most_common())}.values())[::-1]
+
+
+def rows_on(table: TimingTable, hardware: Hardware) -> TimingTable:
+    """The rows that were timed on GPUs of this name."""
+    here = np.array([e.hardware.slug == hardware.slug for e in table.environments], np.bool_)
+    return table.take(here[table.environment])
+
+
 def _kind(environment: Environment) -> tuple[Hardware, str, str]:
     return environment.hardware, environment.torch, environment.triton
 
@@ -150,10 +197,9 @@ class MemberFits:
         self._settings = settings = settings or TrainingSettings()
         parts = fitted_and_watched(table, seed=seed)
         fitted, watched = (thinned(part, settings.rows, seed=seed) for part in parts)
-        environment = table.environments[int(table.environment[0])]
         self._sees = settings.feature_set
         self.train, self.held_out = (
-            Examples.of(part, environment.hardware, self._sees) for part in (fitted, watched)
+            Examples.of(part, feature_set=self._sees) for part in (fitted, watched)
         )
 
     def fit(
@@ -194,7 +240,6 @@ class MemberFits:
             lessons(
                 teacher,
                 coverage,
-                environment.hardware,
                 asked_problems(self._table, coverage, self._settings.lessons, seed=self._seed),
                 torch=environment.torch,
                 seed=self._seed,

@@ -24,7 +24,14 @@ from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import Matrix, TimingModel
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.lessons import Drawn, LessonProblem, lessons_of, part, with_timings
+from diode_engine.training.lessons import (
+    Drawn,
+    LessonProblem,
+    ProblemOnGpu,
+    lessons_of,
+    part,
+    with_timings,
+)
 
 TRAIN, HELD_OUT = "train", "held_out"  # examples in a folder
 _PLACE = np.dtype("<i4")  # of a candidate, as it is sent
@@ -177,9 +184,8 @@ def _answers(job: Mapping[str, Any], caller: Caller) -> None:
 def lessons_job(
     teacher: Sequence[tuple[str, Path]],
     version: int,
-    problems: Sequence[Problem],
+    problems: Sequence[ProblemOnGpu],
     kernels: Sequence[str],
-    hardware: Hardware,
     torch: str,
     made: Path,
 ) -> protocol.Message:
@@ -189,9 +195,8 @@ def lessons_job(
         "job": "lessons",
         "teacher": _sent(teacher),
         "features": version,
-        "problems": [problem.to_dict() for problem in problems],
+        "problems": [[problem.to_dict(), gpu.to_dict()] for problem, gpu in problems],
         "kernels": list(kernels),
-        "hardware": hardware.to_dict(),
         "torch": torch,
         "made": str(made),
     }
@@ -209,17 +214,17 @@ def drawn_message(draw: Callable[[int, Any], Drawn | None], counts: Any) -> prot
 
 
 def _lessons(job: Mapping[str, Any], caller: Caller) -> None:
-    sees, hardware = features.SETS[job["features"]], Hardware.from_dict(job["hardware"])
-    kernels = frozenset(job["kernels"])
+    sees, kernels = features.SETS[job["features"]], frozenset(job["kernels"])
+    gpus = [Hardware.from_dict(gpu) for _, gpu in job["problems"]]
     asked = [
-        LessonProblem.of(Problem.from_dict(problem), kernels, hardware, job["torch"])
-        for problem in job["problems"]
+        LessonProblem.of(Problem.from_dict(problem), kernels, gpu, job["torch"])
+        for (problem, _), gpu in zip(job["problems"], gpus, strict=True)
     ]
     caller.say({"counted": [[len(a.candidates), _packed(a.libraries)] for a in asked]})
     teacher = _teacher(job, sees)
     made = [
-        lesson_problem.answered(Drawn(*map(_unpacked, drawn)), teacher, hardware, sees)
-        for lesson_problem, drawn in zip(asked, caller.hear()["drawn"], strict=True)
+        lesson_problem.answered(Drawn(*map(_unpacked, drawn)), teacher, gpu, sees)
+        for lesson_problem, gpu, drawn in zip(asked, gpus, caller.hear()["drawn"], strict=True)
         if drawn is not None
     ]
     counts = np.array([len(x) for x, _ in made], np.intp)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import mixed
 
 Indices = npt.NDArray[np.intp]
+ProblemOnGpu = tuple[Problem, Hardware]
 
 _ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
 _BEST = 64  # of these that become lessons because the teacher finds them fastest
@@ -55,11 +56,14 @@ def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem
 
 def asked_problems(
     table: TimingTable, coverage: Coverage, count: int, *, seed: int
-) -> list[Problem]:
-    """What a teacher of these timings is asked about: their problems and, where these are fewer
-    than `count`, drawn ones."""
-    timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
-    return [*timed, *drawn_problems(coverage, count - len(timed), seed=seed)]
+) -> list[ProblemOnGpu]:
+    """What a teacher of these timings is asked about: their problems on the GPUs that timed them
+    and, where these are fewer than `count`, drawn ones, on each of the GPUs in turn."""
+    places, first = np.unique(table.problem, return_index=True)
+    gpu = [table.environments[i].hardware for i in table.environment[first]]
+    timed = [(table.problems[i], each) for i, each in zip(places, gpu, strict=True)]
+    drawn = drawn_problems(coverage, count - len(timed), seed=seed)
+    return [*timed, *zip(drawn, cycle(dict.fromkeys(gpu)))]
 
 
 def far_from(problems: Iterable[Problem], timed: Sequence[Problem]) -> list[Problem]:
@@ -147,8 +151,7 @@ class Draws:
 def lessons(
     teacher: Sequence[TimingModel],
     coverage: Coverage,
-    hardware: Hardware,
-    problems: Iterable[Problem],
+    problems: Iterable[ProblemOnGpu],
     *,
     torch: str = "",
     seed: int = 0,
@@ -160,7 +163,7 @@ def lessons(
     draws = Draws(seed)
     kernels = frozenset(coverage.kernels)
     made: list[tuple[Matrix, Matrix]] = []
-    for problem in problems:
+    for problem, hardware in problems:
         lesson_problem = LessonProblem.of(problem, kernels, hardware, torch)
         drawn = draws.of(len(lesson_problem.candidates), lesson_problem.libraries)
         if drawn is not None:

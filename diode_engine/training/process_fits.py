@@ -256,8 +256,8 @@ class _Plan:
         draws = _DrawsInOrder(task.seed)
         for place, part in enumerate(fit_jobs.row_parts(len(asked), _LESSONS)):
             message = fit_jobs.lessons_job(
-                teacher, version, asked[part], coverage.kernels, environment.hardware,
-                environment.torch, fit_jobs.part_file(folder, "lessons", place),
+                teacher, version, asked[part], coverage.kernels, environment.torch,
+                fit_jobs.part_file(folder, "lessons", place),
             )  # fmt: skip
             self._ask("lessons", message, draws.counted(place))
         for place, part in enumerate(fit_jobs.row_parts(self._rows, _ANSWERS)):

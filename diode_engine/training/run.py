@@ -19,7 +19,7 @@ from diode_engine.store.datasets.key import dataset_key
 from diode_engine.store.datasets.reading import read_dataset
 from diode_engine.store.transfer import read_datasets
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import MemberProgressCallback, one_environment
+from diode_engine.training.fit import MemberProgressCallback, trainable_rows
 from diode_engine.training.fit_nodes import FitNodes
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.planned_fits import PlannedFit, planned_fits, rest_of
@@ -145,7 +145,7 @@ def _timings(store: Store, r: TrainingRequest) -> tuple[TimingTable, Origin]:
         table = read_dataset(r.datasets[0]) if one_whole else read_datasets(r.datasets, r.query)
         return table, Origin((dataset_key(table),), tuple(path.name for path in r.datasets))
     table = store.read(r.query)
-    one = one_environment(table, r.hardware)
+    one = trainable_rows(table, r.hardware)
     environments = {one.environments[i] for i in set(one.environment.tolist())}
     runs = store.contributors(environments, r.query)
     return table, Origin(

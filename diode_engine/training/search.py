@@ -141,8 +141,7 @@ def _named(names: Sequence[str], report: MemberProgressCallback) -> TaskProgress
 def _log_efficiencies(part: SplitPart, members: Members, feature_set: FeatureSet) -> list[float]:
     """The logarithm of the members' efficiency on the part, once for each of its problems: the mean
     over several parts then weighs all problems alike."""
-    hardware = part.judged.environments[int(part.judged.environment[0])].hardware
-    judged = Examples.of(part.judged, hardware, feature_set)
+    judged = Examples.of(part.judged, feature_set=feature_set)
     reached = efficiency(judged, mean_answer(answers_of(members, judged.x)))
     return [float(np.log(reached))] * len(judged.starts)
 

@@ -17,7 +17,7 @@ from diode_engine.problems import splits
 from diode_engine.training import training_stages as stages
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
-from diode_engine.training.fit import MemberProgressCallback, families_of
+from diode_engine.training.fit import MemberProgressCallback, families_of, one_environment
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit
@@ -100,6 +100,8 @@ def train(
     )  # fmt: skip
     # A tuned model cannot be judged on problems that its base has learned from.
     by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by
+    if base is not None:  # it is tuned to one GPU
+        table = one_environment(table, hardware)
     split = TrainingSplit.of(table, hardware, by)
     if base is not None:
         check_base(base, split.hardware)

@@ -10,14 +10,15 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.problems import splits
-from diode_engine.training.fit import learnable, one_environment
+from diode_engine.training.fit import gpus_of, learnable, trainable_rows
 
 MIN_HELD_OUT = 2  # problems to judge a model by
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingSplit:
-    """Rows of one device with one torch and one Triton, split as `splits.split` does."""
+    """Rows of one device or several, with one torch and one Triton (`trainable_rows`), split as
+    `splits.split` does."""
 
     learned: TimingTable  # the successful rows to learn from
     all_learnable: TimingTable  # these, and the successful rows of the held-out problems
@@ -36,9 +37,10 @@ class TrainingSplit:
         hardware: str | None = None,
         by: Collection[str] = splits.HELD_OUT_BY,
     ) -> TrainingSplit:
-        """The split of the table's timings on the GPU of this name. Raises TrainingError as
-        `one_environment` does, and where there are too few problems to judge a model on."""
-        one = one_environment(table, hardware)
+        """The split of the table's timings on the GPU of this name (None: on all GPUs of one
+        generation). Raises TrainingError as `trainable_rows` does, and where there are too few
+        problems to judge a model on."""
+        one = trainable_rows(table, hardware)
         all_learnable = learnable(one)
         learned, held_out = splits.split(all_learnable, by)
         problems = count_problems(held_out)
@@ -53,9 +55,8 @@ class TrainingSplit:
 
     @property
     def hardware(self) -> Hardware:
-        """The device of the rows."""
-        first = int(self.all_learnable.environment[0])
-        return self.all_learnable.environments[first].hardware
+        """The device with the most rows."""
+        return gpus_of(self.all_learnable)[0]
 
 
 def count_problems(table: TimingTable) -> int:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from diode_engine import registry
+from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.fitting import FitProgress
-from diode_engine.models.manifest import Data, Manifest
+from diode_engine.models.manifest import Data, GpuRecord, Manifest
 from diode_engine.models.neighbours import Places
 from diode_engine.models.predictor import Predictor
 from diode_engine.store.datasets.key import dataset_key
@@ -26,10 +27,10 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import fold_tasks, learn_confidence, places_of
 from diode_engine.training.correction import corrected_to
 from diode_engine.training.fine_tune import fine_tune
-from diode_engine.training.fit import MemberProgressCallback, fit
+from diode_engine.training.fit import MemberProgressCallback, fit, gpus_of, rows_on
 from diode_engine.training.fits import FitExecutor, FitTask, Members, by_members
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.training_split import TrainingSplit, count_problems
+from diode_engine.training.training_split import MIN_HELD_OUT, TrainingSplit, count_problems
 from diode_engine.validation import evaluate
 
 
@@ -139,8 +140,10 @@ def with_confidence(
 
 
 def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
-    """The model with its metrics on the held-out problems, and notes on what these problems are."""
-    metrics = _metrics(model, split.judged)
+    """The model with its metrics on the held-out problems of each of its GPUs, and notes on what
+    these problems are."""
+    gpus = tuple(_judged_on(record, model, split.judged) for record in model.manifest.gpus)
+    metrics = dict(gpus[0].metrics) if gpus else _metrics(model, split.judged)
     seen_by_base: bool | None = False
     if method.base is not None:
         with contextlib.suppress(TrainingError):  # the base may know none of these products
@@ -150,6 +153,7 @@ def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Art
     manifest = replace(
         model.manifest,
         metrics=metrics,
+        gpus=gpus,
         notes=notes,
         everything=seen_by_base,
         held_out_by=split.by,
@@ -182,6 +186,10 @@ def fitted_to_all(
     manifest = replace(
         again.manifest,
         metrics=model.manifest.metrics,
+        gpus=tuple(
+            replace(record, metrics=judged.metrics)
+            for record, judged in zip(again.manifest.gpus, model.manifest.gpus, strict=True)
+        ),
         notes=notes,
         everything=True,
         held_out_by=split.by,
@@ -206,13 +214,14 @@ def _by_base(method: TrainingMethod) -> TrainingSettings:
 
 def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
     environments = [rows.environments[i] for i in sorted(set(rows.environment.tolist()))]
+    gpus = gpus_of(rows)
     coverage, base = Coverage.of(rows), method.base
     if base is not None:
         coverage = base.manifest.coverage.joined(coverage)
     return Manifest(
         name=method.name,
         family=method.family,
-        hardware=environments[0].hardware,
+        hardware=gpus[0],
         coverage=coverage,
         data=Data(
             datasets=(dataset_key(rows), *method.origin.datasets),
@@ -226,7 +235,21 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
         feature_names=_by_base(method).feature_set.names_hash,
         torch=tuple(sorted({environment.torch for environment in environments})),
         triton=tuple(sorted({environment.triton for environment in environments})),
+        gpus=tuple(_record(rows_on(rows, gpu), gpu) for gpu in gpus) if len(gpus) > 1 else (),
     )
+
+
+def _record(rows: TimingTable, gpu: Hardware) -> GpuRecord:
+    return GpuRecord(gpu, count_problems(rows), len(rows))
+
+
+def _judged_on(record: GpuRecord, model: Artifact, held_out: TimingTable) -> GpuRecord:
+    """The record with the model's metrics on the held-out problems that its GPU timed; without, if
+    there are too few."""
+    rows = rows_on(held_out, record.hardware)
+    if count_problems(rows) < MIN_HELD_OUT:
+        return record
+    return replace(record, metrics=_metrics(model, rows, record.hardware))
 
 
 def _notes(problems: int, seen_by_base: bool | None) -> str:
@@ -249,10 +272,12 @@ def _places(base: Artifact | None, learned: TimingTable) -> Places:
     return np.concatenate([base.confidence.places, places], axis=1)
 
 
-def _metrics(model: Artifact, held_out: TimingTable) -> dict[str, Any]:
-    """Efficiencies (see validation.metrics) and errors on these problems, and what other choosers
-    reach on them."""
-    report = evaluate(held_out, Predictor(model), name=model.manifest.name)
+def _metrics(
+    model: Artifact, held_out: TimingTable, hardware: Hardware | None = None
+) -> dict[str, Any]:
+    """Efficiencies (see validation.metrics) and errors on these problems of one GPU, and what other
+    choosers reach on them."""
+    report = evaluate(held_out, Predictor(model, hardware), name=model.manifest.name)
     row, *others = report.rows
     metrics: dict[str, Any] = {
         "problems": report.problems,

@@ -76,7 +76,7 @@ def lesson_seconds(model: Artifact, torch: str, clock: Callable[[], float]) -> f
         return None
     began = clock()
     lessons(
-        model.members, coverage, hardware, asked, torch=torch,
+        model.members, coverage, [(problem, hardware) for problem in asked], torch=torch,
         feature_set=model.manifest.feature_set,
     )  # fmt: skip
     return (clock() - began) / len(asked)

@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from diode_engine import features, registry
-from diode_engine.core.hardware import H200
+from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.operators import MM
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
@@ -64,7 +64,7 @@ def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) ->
     teacher = fit(learned, "ensemble", settings=SMALL)
     coverage = Coverage.of(learned)
     problems = drawn_problems(coverage, 6, seed=0)
-    taught = lessons(teacher, coverage, H200, problems)
+    taught = lessons(teacher, coverage, [(problem, H200) for problem in problems])
     assert len(taught.starts) == 6
     wanted = answers_of(teacher, taught.x)
     np.testing.assert_allclose(taught.heads, wanted, atol=1e-5)
@@ -99,7 +99,7 @@ def test_a_teacher_is_asked_with_blas_on_one_thread(learned: TimingTable) -> Non
     teacher: Any = Watched(fit(learned, "trees", settings=SMALL)[0])
     coverage = Coverage.of(learned)
     with threadpool_limits(2, user_api="blas"):
-        lessons((teacher,), coverage, H200, drawn_problems(coverage, 2, seed=0))
+        lessons((teacher,), coverage, [(p, H200) for p in drawn_problems(coverage, 2, seed=0)])
     assert teacher.threads == {1}
 
 
@@ -115,7 +115,7 @@ def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(
         coverage = Coverage(
             tuple(kernel(MM, "triton::mm", many=each) for each in many), ("bfloat16",)
         )
-        x = lessons(teacher, coverage, H200, [problem]).x
+        x = lessons(teacher, coverage, [(problem, H200)]).x
         value = {name: x[:, i] for i, name in enumerate(features.NAMES)}
         loads = 2 ** value["log2_loads_a"] + 2 ** value["log2_loads_b"]
         return bool(((loads > np.where(value["stages"] > 1, 24, 4)) & (value["wgmma"] == 0)).any())
@@ -131,10 +131,10 @@ def test_every_timed_problem_is_among_the_lessons(
     asked: list[Problem] = []
 
     def watched(
-        teacher: Any, coverage: Any, hardware: Any, problems: list[Problem], **rest: Any
+        teacher: Any, coverage: Any, problems: list[tuple[Problem, Hardware]], **rest: Any
     ) -> Examples:
-        asked.extend(problems)
-        return lessons(teacher, coverage, hardware, problems, **rest)
+        asked.extend(problem for problem, _ in problems)
+        return lessons(teacher, coverage, problems, **rest)
 
     drawn = [Problem.make("mm", 64, 64, 16 * k, "bfloat16") for k in range(1, 9)]
     monkeypatch.setattr("diode_engine.training.fit.lessons", watched)

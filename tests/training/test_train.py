@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from diode_engine import registry
-from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.hardware import H200, KNOWN, Environment
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.errors import TrainingError
@@ -186,8 +186,6 @@ def test_timings_of_another_gpu_or_software_are_left_out(
 ) -> None:
     older = Environment(H200, "570", "2.13.0", "3.6.0")
     both = joined(timings, make_timings(20, environment=older), make_timings(environment=OTHER))
-    with pytest.raises(TrainingError, match=r"several GPUs \(NVIDIA H100, NVIDIA H200\)"):
-        train(both, settings=SMALL)
     trained = train(both, settings=SMALL, hardware="nvidia-h200")
     alone = train(timings, settings=SMALL)
     assert trained.model.manifest.identity == alone.model.manifest.identity
@@ -198,6 +196,36 @@ def test_timings_of_another_gpu_or_software_are_left_out(
     assert alone.left_out == {}
     with pytest.raises(TrainingError, match="no timings of a GPU named 'A100'"):
         train(both, settings=SMALL, hardware="A100")
+
+
+def test_a_model_of_all_gpus(
+    timings: TimingTable, make_timings: Callable[..., TimingTable]
+) -> None:
+    """One model learns from the timings of both GPUs, and predicts for each with its own facts."""
+    h100, a100 = (
+        replace(OTHER, hardware=KNOWN[name])
+        for name in ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB")
+    )
+    slower = make_timings(60, environment=h100)
+    slower = replace(slower, min_us=slower.min_us * 2)
+    older_gpu = make_timings(10, environment=a100)
+    trained = train(joined(timings, slower, older_gpu), settings=SMALL)
+    manifest = trained.model.manifest
+    assert manifest.hardware == H200
+    assert [record.hardware for record in manifest.gpus] == [H200, h100.hardware]
+    assert sum(record.timings for record in manifest.gpus) == manifest.data.timings
+    assert all(0.5 < record.metrics["efficiency"] <= 1 for record in manifest.gpus)
+    assert manifest.metrics == manifest.gpus[0].metrics
+    assert list(trained.left_out) == ["NVIDIA A100-SXM4-80GB, torch 2.13.0, Triton 3.7.1"]
+    problem, candidates = timings.problems[0], timings.candidates[:7]
+    ours, theirs = (
+        Predictor.load(trained.model.folder, gpu).predict_us(problem, candidates)
+        for gpu in (H200, h100.hardware)
+    )
+    assert np.all(theirs > 1.3 * ours)
+    rows = Predictor.load(trained.model.folder).predict_table(joined(timings, slower))
+    n = len(timings)
+    np.testing.assert_allclose(rows[n : n + 7], theirs, rtol=1e-5)
 
 
 def test_another_driver_is_the_same_environment(timings: TimingTable) -> None:
