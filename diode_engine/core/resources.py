@@ -162,6 +162,16 @@ def spills_erratically(problem: Problem, candidates: Sequence[Candidate]) -> npt
     return erratic
 
 
+def loads_per_thread(problem: Problem, candidates: Sequence[Candidate]) -> npt.NDArray[np.float32]:
+    """[n] load instructions of a thread for its share of both operands' tiles; 0 where there is no
+    tile or TMA loads it."""
+    of_a, of_b, *_ = _loads(c := encode(candidates))
+    size = problem.dtype.itemsize
+    each_a, each_b = (size / min(WIDEST_LOAD, size * x.align) for x in (problem.a, problem.b))
+    loads = of_a * np.float32(each_a) + of_b * np.float32(each_b)
+    return np.where(c.tiled & ~c.tma, loads, np.float32(0)).astype(np.float32)
+
+
 def many_loads(
     problems: Sequence[Problem],
     candidates: Sequence[Candidate],

@@ -11,13 +11,14 @@ Machines, 1999, with several inputs instead of one). At compile time it needs nu
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.problem import Problem
+from diode_engine.models.evidence import MAX_NEIGHBOURS, Evidence
 from diode_engine.models.neighbours import COORDINATES, Places, nearest
 from diode_engine.models.tensors import Tensors
 
@@ -45,11 +46,13 @@ Values = npt.NDArray[np.float64]
 class Confidence:
     """The weights of the regressions. `weight` is [MAX_K, len(INPUTS)] and `bias` is [MAX_K], one
     row for each k from 1 on; `places` is [COORDINATES, problems], the coordinates of the training
-    problems (see neighbours.places)."""
+    problems (see neighbours.places). `evidence` is of these problems; None where the model was made
+    before there was any."""
 
     weight: npt.NDArray[np.float32]
     bias: npt.NDArray[np.float32]
     places: Places
+    evidence: Evidence | None = None
 
     suffix: ClassVar[str] = ".safetensors"
 
@@ -60,18 +63,39 @@ class Confidence:
         """[MAX_K] the probabilities for k = 1, 2, …; they never fall. `members` is [members, n],
         the log times that each member of the model predicts for n candidates, at least one;
         `library` [n] says which of the candidates are a library's kernels."""
-        x = inputs(members, library, distance(problem, self.places))
+        return self.judge(problem, members, library)[0]
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def judge(
+        self, problem: Problem, members: Values, library: npt.NDArray[np.bool_]
+    ) -> tuple[tuple[float, ...], float | None]:
+        """What `probabilities` returns, and Evidence.error_near the problem (None without
+        evidence). The nearest training problems are looked up once for both."""
+        places, away = nearest(problem, self.places, MAX_NEIGHBOURS)
+        x = inputs(members, library, _mean_distance(away))
         # Sums, not a product of matrices: they give the same bits for any number of threads.
         logits = (x * self.weight).sum(axis=1) + self.bias
         out = 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
         out = np.where(np.isnan(out), 0.0, out)  # what cannot be computed is not sure at all
-        return tuple(np.maximum.accumulate(out).tolist())
+        error = None if self.evidence is None else self.evidence.error_near(places, away)
+        return tuple(np.maximum.accumulate(out).tolist()), error
+
+    def with_places(self, places: Places) -> Confidence:
+        """This confidence with more training problems, of which no errors are known."""
+        evidence = self.evidence and self.evidence.with_problems(places.shape[1])
+        return replace(
+            self, places=np.concatenate([self.places, places], axis=1), evidence=evidence
+        )
 
     def to_bytes(self) -> bytes:
         """The safetensors format."""
         from safetensors.numpy import save
 
-        return save({"weight": self.weight, "bias": self.bias, "places": self.places})
+        evidence = {} if self.evidence is None else asdict(self.evidence)
+        return save(
+            {"weight": self.weight, "bias": self.bias, "places": self.places}
+            | {f"evidence.{name}": values for name, values in evidence.items()}
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -79,17 +103,23 @@ class Confidence:
         tensors = Tensors(data, "confidence")
         n = len(INPUTS)
         weight, bias = tensors.take("weight", MAX_K, n), tensors.take("bias", MAX_K)
-        out = cls(weight, bias, tensors.take("places", COORDINATES, None))
+        places = tensors.take("places", COORDINATES, None)
+        evidence = (
+            Evidence.taken(tensors, places.shape[1]) if "evidence.errors" in tensors else None
+        )
         tensors.end()
-        return out
+        return cls(weight, bias, places, evidence)
 
 
 def distance(problem: Problem, seen: Places) -> float:
     """The mean distance of a problem to the _NEIGHBOURS nearest training problems; infinite where
     there are none."""
-    away = nearest(problem, seen, _NEIGHBOURS)
+    return _mean_distance(nearest(problem, seen, _NEIGHBOURS)[1])
+
+
+def _mean_distance(away: npt.NDArray[np.float32]) -> float:
     # In float64 the sum is exact, so that it does not depend on the order.
-    return float(away.mean(dtype=np.float64)) if len(away) else math.inf
+    return float(away[:_NEIGHBOURS].mean(dtype=np.float64)) if len(away) else math.inf
 
 
 def inputs(members: Values, library: npt.NDArray[np.bool_], away: float) -> Values:

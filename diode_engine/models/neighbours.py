@@ -31,8 +31,11 @@ def distances(problem: Problem, others: Places) -> npt.NDArray[np.float32]:
     return away
 
 
-def nearest(problem: Problem, others: Places, count: int) -> npt.NDArray[np.float32]:
-    """The `count` shortest of `distances`, in order; all where there are no more."""
+def nearest(
+    problem: Problem, others: Places, count: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+    """The places among the others of the `count` nearest, and their `distances`, the nearest first;
+    all where there are no more."""
     away = _squares(problem, others)
     rows = len(away) // _APART
     if rows >= count:
@@ -40,8 +43,11 @@ def nearest(problem: Problem, others: Places, count: int) -> npt.NDArray[np.floa
         # than the limit, so no problem beyond it is among the nearest. To partition all problems
         # takes five times as long.
         best_of_groups = away[: _APART * rows].reshape(_APART, rows).min(axis=0)
-        away = away[away <= np.partition(best_of_groups, count - 1)[count - 1]]
-    return np.sqrt(np.sort(away)[:count])
+        found = np.flatnonzero(away <= np.partition(best_of_groups, count - 1)[count - 1])
+    else:
+        found = np.arange(len(away))
+    first = found[away[found].argsort(kind="stable")[:count]]
+    return first, np.sqrt(away[first])
 
 
 def _squares(problem: Problem, others: Places) -> npt.NDArray[np.float32]:

@@ -1,8 +1,8 @@
 """Which problems a model is fitted to and which it is judged on.
 
 The sizes of a problem decide on which side it is: by a hash of them and a seed, by whether a
-program of a held-out family of models has them, and by whether only layers of held-out models have
-them. So the side stays the same as timings are added.
+program of a held-out family of models has them, by whether only layers of held-out models have
+them, and by whether a test set has them. So the side stays the same as timings are added.
 
 Problems that differ only in op, dtype, layout or bias are on the same side: a model that learned
 the time of one would know the time of the other.
@@ -11,7 +11,10 @@ the time of one would know the time of the other.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Collection
+from functools import cache
+from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +29,10 @@ LARGEST_SHARE = 0.1  # of the problems: the largest, on which a model of smaller
 VALIDATION_SHARE = 0.15  # of the problems that are not held out: early stopping watches them
 _VALIDATION_SEED = "validation"
 
-# The three ways in which problems are held out (see the top). Models up to gemm@6 were trained with
-# SIZES alone, gemm@7 and gemm@8 without MODELS.
-SIZES, FAMILIES, MODELS = "sizes", "families", "models"
-HELD_OUT_BY = (SIZES, FAMILIES, MODELS)
+# The ways in which problems are held out (see the top). Models up to gemm@6 were trained with SIZES
+# alone, gemm@7 and gemm@8 without MODELS, gemm@11 without TESTS.
+SIZES, FAMILIES, MODELS, TESTS = "sizes", "families", "models", "tests"
+HELD_OUT_BY = (SIZES, FAMILIES, MODELS, TESTS)
 
 
 def held_out(problem: Problem, *, share: float = HELD_OUT_SHARE, seed: int = 0) -> bool:
@@ -88,6 +91,18 @@ def held_out_model(problem: Problem) -> bool:
     return bool(names) and names <= HELD_OUT_MODELS
 
 
+@cache
+def _test_sizes() -> frozenset[tuple[int, ...]]:
+    shipped = resources.files("diode_engine.problems").joinpath("shapes/test_sizes.json")
+    return frozenset(tuple(sizes) for sizes in json.loads(shipped.read_text()))
+
+
+def in_test_set(problem: Problem) -> bool:
+    """Whether a problem of a test set has these sizes (shapes/test_sizes.json: B, M, N, K of
+    each). No model may be trained on it."""
+    return tuple(problem.sizes.values()) in _test_sizes()
+
+
 def held_out_by(problem: Problem) -> tuple[str, ...]:
     """Which of HELD_OUT_BY keep the problem from being learned; empty: a model may learn from
     it."""
@@ -95,6 +110,7 @@ def held_out_by(problem: Problem) -> tuple[str, ...]:
         SIZES: held_out(problem),
         FAMILIES: held_out_family(problem),
         MODELS: held_out_model(problem),
+        TESTS: in_test_set(problem),
     }
     return tuple(way for way in HELD_OUT_BY if ways[way])
 

@@ -7,6 +7,7 @@ each fold without having seen it. The confidence is fitted to how good their cho
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
+from diode_engine.models.evidence import Misses, kernel_kinds
 from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.fitting import Examples, FitProgress
 from diode_engine.models.members import answers_of
@@ -64,6 +66,8 @@ def learn_confidence(
         else:
             models = by_members(tasks, fits, told, checkpoints)
     unseen: list[Unseen] = []
+    misses = Misses()
+    places_in_table = {int(problem): i for i, problem in enumerate(np.unique(table.problem))}
     for part, members in zip(parts, models, strict=True):
         if not len(part.judged):
             continue
@@ -71,10 +75,21 @@ def learn_confidence(
         judged = Examples.of(part.judged, feature_set=fewer.feature_set)
         log_us = answers_of(members, judged.x).astype(np.float64)
         library = judged.x[:, judged.feature_set.names.index("aten")] > 0
+        # All rows can be learned from, so the examples are these, sorted by problem.
+        candidate = part.judged.candidate[np.argsort(part.judged.problem, kind="stable")]
         for start, count in zip(judged.starts, judged.counts, strict=True):
             rows = slice(start, start + count)
-            problem = part.judged.problems[int(judged.problem[start])]
+            place = int(judged.problem[start])
+            problem = part.judged.problems[place]
             if count > 1:
+                timed = [part.judged.candidates[i] for i in candidate[rows]]
+                misses.add(
+                    places_in_table[place],
+                    log_us[:, rows].mean(axis=0),
+                    judged.log_us[rows].astype(np.float64),
+                    library[rows],
+                    kernel_kinds(problem, timed),
+                )
                 unseen.append(
                     Unseen(
                         log_us[:, rows],
@@ -85,7 +100,8 @@ def learn_confidence(
                 )
     if len(unseen) < MIN_CASES:
         return None
-    return fit_confidence(unseen, places_of(table))
+    confidence = fit_confidence(unseen, places_of(table))
+    return replace(confidence, evidence=misses.evidence(len(places_in_table)))
 
 
 def fold_tasks(

@@ -20,7 +20,6 @@ from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.fitting import FitProgress
 from diode_engine.models.manifest import Data, GpuRecord, Manifest
-from diode_engine.models.neighbours import Places
 from diode_engine.models.predictor import Predictor
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
@@ -135,7 +134,7 @@ def with_confidence(
     elif base.confidence is None:
         confidence = None
     else:
-        confidence = replace(base.confidence, places=_places(base, split.learned))
+        confidence = base.confidence.with_places(places_of(split.learned))
     return replace(model, confidence=confidence)
 
 
@@ -177,7 +176,8 @@ def fitted_to_all(
     )
     confidence = model.confidence
     if confidence is not None:
-        confidence = replace(confidence, places=_places(method.base, split.all_learnable))
+        new = ~np.isin(split.all_learnable.problem, split.learned.problem)
+        confidence = confidence.with_places(places_of(split.all_learnable.take(new)))
     notes = (
         "This model has seen all problems. The metrics are those of a model that was made in the "
         f"same way without {split.held_out_problems} of them, measured on these "
@@ -262,14 +262,6 @@ def _notes(problems: int, seen_by_base: bool | None) -> str:
         f"The metrics are on {problems} problems that took no part in the tuning, but the model "
         f"that was tuned {has} seen them."
     )
-
-
-def _places(base: Artifact | None, learned: TimingTable) -> Places:
-    """The coordinates of the problems that the model has learned from, and of its base's."""
-    places = places_of(learned)
-    if base is None or base.confidence is None:
-        return places
-    return np.concatenate([base.confidence.places, places], axis=1)
 
 
 def _metrics(

@@ -129,7 +129,9 @@ def test_the_nearest_are_found_among_any_number_of_problems() -> None:
     seen = places([Problem.make("mm", *size, "bfloat16") for size in sizes])
     for count in (0, 1, 5, 63, 64, 319, 320, 500, 2000):
         wanted = np.sort(distances(PROBLEM, seen[:, :count]))[:5]
-        assert np.array_equal(nearest(PROBLEM, seen[:, :count], 5), wanted)
+        found, away = nearest(PROBLEM, seen[:, :count], 5)
+        assert np.array_equal(away, wanted)
+        assert np.array_equal(distances(PROBLEM, seen)[found], wanted)
 
 
 def test_distances_are_in_factors_of_two() -> None:
