@@ -5,15 +5,13 @@ costs to avoid that.
 
 It uses measured times of the products of real layers (datasets/nvidia-h200/real-layers-…). For each
 product there are the library's kernels, the four that `gemm@6` predicted to be fastest, and the one
-that it predicted to be fastest in max-autotune's DEFAULT space. The margins of
-diode_engine/models/preference.py were chosen on one half of the families of layers, by name, and
-are judged on the other half. The reference is the model's own order, without margins. There is also
-a row by the rule for models without members. Then it prints, by type and for both halves, what
-other margins would do (where the model is sure, where it is less sure, and of its members), because
-a model of another precision needs others, and what other least confidences would do. Then come
-held-out problems of the other datasets of directly launched kernels. At the end it prints how far
-the times of float32 kernels are from the predictions: of those that ptxas may spill
-(`core/resources.py`), and of the others.
+that it predicted to be fastest in max-autotune's DEFAULT space. The margin of
+diode_engine/models/preference.py was chosen on one half of the families of layers, by name, and is
+judged on the other half. The references are the model's own order, without a margin, and the margin
+of a model without evidence. Then it prints, by type and for both halves, what other least margins
+would do, and other weights of the error near a problem, because a model of another precision may
+need others. Then come held-out problems of the other datasets of each GPU, and what the evidence
+says of kinds of kernels.
 """
 
 from __future__ import annotations
@@ -30,27 +28,24 @@ import numpy as np
 
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
-from diode_engine.core.resources import spills_erratically
 from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import SURE, Policy, chosen, plain_library_call
+from diode_engine.models.preference import LEAST_MARGIN, Policy, chosen, plain_library_call
 from diode_engine.problems.splits import split
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
 
-FOLDER = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
-LAYERS = FOLDER / "real-layers-2026-11-22.packed.zst"
+DATASETS = Path(__file__).parents[1] / "datasets"
+LAYERS = DATASETS / "nvidia-h200" / "real-layers-2026-11-22.packed.zst"
 FAMILIES = Path(__file__).parent / "results" / "real-layers-2026-11-22.json"
 SLOWER = 1.05
-MARGINS = (1.0, 1.02, 1.04, 1.05, 1.06, 1.07, 1.08, 1.09, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3)
-CONFIDENCES = (0.0, 0.2, 0.3, 0.4, 0.5)
+MARGINS = (1.0, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.15, 1.2)
+WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 NO_FAMILY = "odd"  # sizes that were drawn: each is a family of its own
-Rule = tuple[str, float]  # a rule, and its margin or least confidence
-COMPILE, WHOLE, OWN = "with margins", "of the whole", "without"
-BY_SURE = "another margin where the model is sure"
-BY_UNSURE = "another margin where the model is less sure"
-BY_LEAST = "another margin of the members"
-BY_CONFIDENCE = "the margins with another least confidence"
+Rule = tuple[str, float]  # a rule, and its margin or weight
+COMPILE, BEFORE, OWN = "as a compile", "without evidence", "own order"
+BY_MARGIN = "another least margin"
+BY_WEIGHT = "another weight of the error near the problem"
 
 
 class Result(NamedTuple):
@@ -63,7 +58,7 @@ class Result(NamedTuple):
 
 class Case(NamedTuple):
     """The results on a problem, by rule: what a compile takes (COMPILE), what it would take if the
-    model had no members (WHOLE), the model's own order (OWN), and others."""
+    model had no evidence (BEFORE), the model's own order (OWN), and others."""
 
     problem: Problem
     results: dict[str | Rule, Result]
@@ -79,19 +74,14 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
         library = plain_library_call(candidates)
         if not np.isfinite(ranking.predicted_us[library]).any():
             continue
-        policy = Policy.of(problem, candidates, ranking.confidence, ranking.members)
-        whole = Policy.of(problem, candidates, ranking.confidence)
-        policies = {COMPILE: policy, WHOLE: whole}
-        sure = (ranking.confidence or 0) >= SURE
+        policy, error = Policy.of(problem, candidates, ranking), ranking.error or 0.0
+        without = replace(ranking, error=None, proven=None)
+        policies = {COMPILE: policy, BEFORE: Policy.of(problem, candidates, without)}
         for margin in MARGINS:
-            other = replace(policy, margin=margin)
-            policies[BY_SURE, margin] = other if sure else policy
-            policies[BY_UNSURE, margin] = policy if sure else other
-            policies[BY_LEAST, margin] = replace(policy, margin_of_members=margin)
-        for least in CONFIDENCES:
-            enough = Policy.of(problem, candidates, None).sure
-            enough &= (ranking.confidence or 0) >= least
-            policies[BY_CONFIDENCE, least] = replace(policy, sure=enough)
+            policies[BY_MARGIN, margin] = replace(policy, margin=margin * np.exp(error))
+        for weight in WEIGHTS:
+            wider = LEAST_MARGIN * np.exp(weight * error)
+            policies[BY_WEIGHT, weight] = replace(policy, margin=wider)
         costs = ranking.predicted_us[None]
         taken = {rule: us[chosen(costs, each)[0][0]] for rule, each in policies.items()}
         taken[OWN] = us[ranking.order[0]]
@@ -103,7 +93,7 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
 
 def show(name: str, found: list[Case]) -> None:
     print(name)
-    for rule in (COMPILE, WHOLE, OWN):
+    for rule in (COMPILE, BEFORE, OWN):
         speeds, efficiencies = np.array([case.results[rule] for case in found]).T
         slower = int((speeds * SLOWER < 1).sum())
         print(
@@ -114,10 +104,8 @@ def show(name: str, found: list[Case]) -> None:
 
 
 def show_others(name: str, found: list[Case]) -> None:
-    """Prints the results of other margins and least confidences, by type."""
-    for what, values in (
-        (BY_SURE, MARGINS), (BY_UNSURE, MARGINS), (BY_LEAST, MARGINS), (BY_CONFIDENCE, CONFIDENCES)
-    ):  # fmt: skip
+    """Prints the results of other margins, by type."""
+    for what, values in ((BY_MARGIN, MARGINS), (BY_WEIGHT, WEIGHTS)):
         print(f"{name}, {what}: efficiency, and slower than the library's by over 5 %")
         for each in sorted({kind(c.problem).split(",")[0] for c in found}):
             some = [c.results for c in found if kind(c.problem).startswith(each)]
@@ -133,25 +121,19 @@ def geomean(values: np.ndarray) -> float:
     return float(np.exp(np.log(values).mean()))
 
 
-def show_spilling(tables: list[TimingTable], model: Predictor) -> None:
-    """Prints how many timings in float32 without TF32 are over twice the prediction."""
-    slower: dict[bool, list[np.ndarray]] = {True: [], False: []}
-    for table in tables:
-        for i, problem in enumerate(table.problems):
-            if problem.dtype != "float32" or problem.allow_tf32:
-                continue
-            rows = table.take((table.problem == i) & (table.failure == 0))
-            candidates = [table.candidates[j] for j in rows.candidate]
-            times = rows.time_us / model.predict_us(problem, candidates)
-            erratic = spills_erratically(problem, candidates)
-            for may in slower:
-                slower[may].append(times[(erratic == may) & np.isfinite(times)])
-    for may, name in ((True, "float32 kernels that may spill"), (False, "other float32 kernels")):
-        times = np.concatenate(slower[may])
-        print(
-            f"{name}: {(times > 2).mean():.1%} of {len(times):,} timings took over twice the "
-            f"prediction, at worst {times.max():.0f} times"
-        )
+def show_evidence(model: Predictor) -> None:
+    """Prints how many kinds of kernels are proven, and how many of the timings they have."""
+    evidence = model.evidence
+    if evidence is None:
+        return
+    good = evidence.good_kinds
+    share = evidence.timings[good].sum() / evidence.timings.sum()
+    missed = evidence.misses.sum() / evidence.timings.sum()
+    left = evidence.misses[good].sum() / evidence.timings[good].sum()
+    print(
+        f"{good.sum()} of {len(good)} kinds of kernels are proven, with {share:.1%} of the "
+        f"timings; {missed:.2%} of all timings were missed, {left:.2%} of these"
+    )
 
 
 def kind(problem: Problem) -> str:
@@ -186,14 +168,22 @@ def main() -> None:
     )
     show_others("real layers, the other families", judged)
     show("real layers, all", found)
-    others = [read_dataset(file) for file in sorted(FOLDER.glob("gemm-direct-*.zst"))]
-    held = [
-        case
-        for table in others
-        for case in cases(split(table, model.manifest.held_out_by)[1], model)
-    ]
-    show("held-out problems of the other datasets", held)
-    show_spilling([*others, layers], model)
+    for folder in sorted(DATASETS.iterdir()):
+        if folder.is_dir():
+            show_held_out(folder, Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    show_evidence(model)
+
+
+def show_held_out(folder: Path, path: Path | None) -> None:
+    """Prints the results on the held-out problems of this GPU's datasets."""
+    tables = [read_dataset(file) for file in sorted(folder.glob("*.packed.zst"))
+              if not file.name.startswith(("real-layers", "judged-again"))]  # fmt: skip
+    hardware = tables[0].environments[0].hardware
+    model = load_predictor(hardware) if path is None else Predictor.load(path, hardware)
+    assert model is not None
+    by = model.manifest.held_out_by
+    held = [case for table in tables for case in cases(split(table, by)[1], model)]
+    show(f"held-out problems of {hardware.name}", held)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,6 @@ class Cascade(TimingModel):
 
     family: ClassVar[str] = "cascade"
     suffix: ClassVar[str] = ".safetensors"
-    judged_by_members: ClassVar[bool] = True
 
     def predict(self, x: Matrix) -> Matrix:
         """As TimingModel.predict; a row's answer has the same bits whichever rows are asked with

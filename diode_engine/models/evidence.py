@@ -36,8 +36,11 @@ _LIKELY = math.log(2)  # log time: kernels predicted to be this near the best ar
 _NEAR_BEST = math.log(1.05)  # those that could be taken: their worst error is the problem's
 MAX_NEIGHBOURS = 8  # training problems whose errors count for a problem
 _DISTANCE = 0.5  # added to a neighbour's distance, so that the nearest does not count alone
-# The shipped datasets have no valid timing of a Triton kernel with these biases (docs/models.md).
-_UNTIMED_BIASES = frozenset({Bias.SCALAR, Bias.COLUMN})
+# The shipped datasets have no valid timing of a Triton kernel with these biases. Inductor expands a
+# bias of one element to the size of the output first; `collect` did not, so the results were wrong.
+# No dataset has a bias of one column (the hook sees the bias of a linear layer with one output as
+# one).
+UNTIMED_BIASES = frozenset({Bias.SCALAR, Bias.COLUMN})
 
 Column = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -71,6 +74,12 @@ class Evidence:
         more = np.full(count, UNKNOWN, np.float32)
         return replace(self, errors=np.append(self.errors, more))
 
+    @property
+    def good_kinds(self) -> Mask:
+        """[k] which kinds are proven."""
+        few: Mask = self.misses <= _MAX_MISSES * self.timings
+        return (self.timings >= _MIN_TIMINGS) & few
+
     def error_near(self, places: npt.NDArray[np.intp], away: npt.NDArray[np.float32]) -> float:
         """The error of a problem whose neighbours are at these `places` among the training problems
         and `away` so far: the root of the mean square of theirs, nearer ones counting more. 0 where
@@ -82,8 +91,7 @@ class Evidence:
 
     def proven(self, problem: Problem, candidates: Sequence[Candidate]) -> Mask:
         """[n] whether the candidate is of a kind that is proven; True for a library's kernel."""
-        good = (self.timings >= _MIN_TIMINGS) & (self.misses <= _MAX_MISSES * self.timings)
-        known = np.isin(kernel_kinds(problem, candidates), self.kinds[good])
+        known = np.isin(kernel_kinds(problem, candidates), self.kinds[self.good_kinds])
         out: Mask = known | ~encode(candidates).tiled
         return out
 
@@ -98,7 +106,7 @@ def kernel_kinds(problem: Problem, candidates: Sequence[Candidate]) -> Column:
     family = 3 if problem.dtype.itemsize == 1 else 0
     if problem.dtype is DType.FLOAT32:
         family = 1 if full_precision else 2
-    family = 2 * family + (problem.bias in _UNTIMED_BIASES)
+    family = 2 * family + (problem.bias in UNTIMED_BIASES)
     loads = np.clip(np.log2(np.maximum(loads_per_thread(problem, candidates), 1)), 0, 9)
     passes = np.clip(np.ceil(problem.one_group[2] / np.maximum(c.block_k, 1)), 1, 3)
     work = np.zeros(len(candidates))

@@ -20,6 +20,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.blas import one_thread
 from diode_engine.models.coverage import kernel, op_type
+from diode_engine.models.evidence import Evidence
 from diode_engine.models.manifest import Manifest
 from diode_engine.models.members import answers_of, likely_of, prediction_of, space_answers_of
 from diode_engine.models.protocol import Matrix, mean_answer
@@ -51,8 +52,10 @@ class Predictor:
         self.identity: str = artifact.manifest.identity
         self.feature_set: features.FeatureSet = artifact.manifest.feature_set
         self._members = artifact.members
-        self._judged_by_members = all(member.judged_by_members for member in artifact.members)
         self._confidence = artifact.confidence
+        self.evidence: Evidence | None = None
+        if self._confidence is not None:
+            self.evidence = self._confidence.evidence
         coverage = artifact.manifest.coverage
         self._kernels = frozenset(coverage.kernels)
         self._trained = lru_cache(_CACHE_SIZE)(self._trained_on)
@@ -79,15 +82,12 @@ class Predictor:
         predicted, members = self._one(problem, candidates, SHORTLIST)
         known = np.flatnonzero(~np.isnan(predicted))
         order = known[np.argsort(predicted[known], kind="stable")]
-        reaches = None
-        if self._confidence is not None and len(known):
-            library = encode(candidates).extern[known]
-            reaches = self._confidence.probabilities(problem, members, library)
-        relative = None
-        if self._judged_by_members:
-            relative = np.full((len(members), len(predicted)), np.nan)
-            relative[:, known] = _microseconds(members) / predicted[known]
-        return Ranking(order, predicted, reaches, relative)
+        if self._confidence is None or not len(known):
+            return Ranking(order, predicted, None)
+        library = encode(candidates).extern[known]
+        reaches, error = self._confidence.judge(problem, members, library)
+        proven = None if self.evidence is None else self.evidence.proven(problem, candidates)
+        return Ranking(order, predicted, reaches, error, proven)
 
     def predict_table(self, table: TimingTable) -> Times:
         """[n] predicted microseconds of each row of the table, on the row's GPU; its measured times

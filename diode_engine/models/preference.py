@@ -1,13 +1,14 @@
 """Which of the predicted kernels is taken: the fastest, if the gain is worth the risk.
 
 On a problem that no model has seen, a library's kernel is rarely much slower than the best. A wrong
-prediction for another kernel can cost many times what a right one gains. So the gain has to be the
-larger the less sure the model is, and in float32, where the model has members, each of them must
-predict one.
+prediction for another kernel can cost many times what a right one gains. So another kernel is taken
+only if kernels of its kind were timed and predicted well, and its predicted gain is larger than
+what gains near the problem were wrong by (`models/evidence.py`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,10 +19,10 @@ import numpy.typing as npt
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, encode
-from diode_engine.core.operand import Bias, DType
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.templates import template_of
+from diode_engine.models.evidence import UNTIMED_BIASES
 from diode_engine.models.ranking import Ranking
 
 Microseconds = npt.NDArray[np.float64]
@@ -29,22 +30,14 @@ Mask = npt.NDArray[np.bool_]
 
 # The version of this module's rules, a part of the keys of Inductor's caches. Change it whenever a
 # rule changes.
-RULES = "2026-11-24"
+RULES = "2026-11-24b"
 
-# By how much another kernel must be predicted to be faster than the library's before it is taken:
-# docs/integration.md tells how these were chosen.
+# By how much another kernel must be predicted to be faster than the library's before it is taken,
+# times the factor that predicted gains near the problem were wrong by. docs/integration.md says how
+# it was chosen.
+LEAST_MARGIN = 1.05
+# The margin of a model without evidence, and the least one for a dynamic size.
 MARGIN = 1.15
-_MARGIN_SURE = 1.05  # where the model is at least SURE that its choice is within 5 % of the best
-SURE = 0.7
-# In float32, where the model has members, each must predict it to be faster by this.
-_MARGIN_OF_MEMBERS = 1.05
-# A choice that is less sure to be within 5 % of the best is left to the library.
-_MIN_CONFIDENCE = 0.3
-# The shipped datasets have no valid timing of a Triton kernel with these biases. Inductor expands a
-# bias of one element to the size of the output first; `collect` did not, so the results were wrong.
-# No dataset has a bias of one column (the hook sees the bias of a linear layer with one output as
-# one).
-_UNTIMED_BIASES = frozenset({Bias.SCALAR, Bias.COLUMN})
 _UNKNOWN_US = 1e12  # in place of the time of a library's kernel without a prediction: the longest
 
 
@@ -54,8 +47,7 @@ class Why(StrEnum):
     FASTEST = "predicted to be the fastest"
     SEVERAL = "Inductor times these"
     LIBRARY = "the library's: no other is predicted to be faster by enough"
-    UNSURE = "the library's: the model is not sure of another"
-    UNPREDICTABLE = "the library's: how fast the others are cannot be predicted"
+    UNPROVEN = "the library's: how fast kernels like the others are is not known well enough"
     SIZES = "the library's: another may be slower at other values of a dynamic size"
     LAYOUT = "the library's: an operand will have another layout"
 
@@ -66,48 +58,37 @@ class Policy:
     candidates."""
 
     library: Mask  # the library's call that plain torch.compile makes (plain_library_call)
-    predictable: Mask  # what may be taken without being timed
+    proven: Mask  # what may be taken without being timed (Evidence.proven)
     margin: float  # another kernel is worth its risk if predicted to be so many times as fast
-    sure: bool  # whether the model is sure enough about this problem
-    # [m, n] the times that the model's members predict, divided by the model's own. None: only the
-    # model as a whole must predict a gain.
-    members: Microseconds | None = None
-    margin_of_members: float = _MARGIN_OF_MEMBERS  # what each of them must predict
 
     @classmethod
     def of(
         cls,
         problem: Problem,
         candidates: Sequence[Candidate],
-        confidence: float | None,
-        members: Microseconds | None = None,
+        ranking: Ranking,
         *,
         dynamic: bool = False,
     ) -> Policy:
-        """The policy for these candidates. Where the model has no confidence (None), every choice
-        is sure enough, except with a bias that no Triton kernel was timed with. `members` are those
-        of the ranking; they count in float32. With `dynamic` the kernel is chosen for many values
-        of a size. How sure the model is at one of them, and how its members differ there, says
-        little about the others. So neither makes the margin smaller."""
-        float32 = problem.dtype is DType.FLOAT32
-        if dynamic or not float32:
-            members = None
-        surer = confidence is not None and confidence >= SURE
-        small = surer and not dynamic and (members is not None or not float32)
-        return cls(
-            plain_library_call(candidates),
-            ~spills_erratically(problem, candidates),
-            _MARGIN_SURE if small else MARGIN,
-            problem.bias not in _UNTIMED_BIASES
-            and (confidence is None or confidence >= _MIN_CONFIDENCE),
-            members,
-        )
+        """The policy for these candidates, of which `ranking` is the model's. With `dynamic` the
+        kernel is chosen for many values of a size. What is known near one of them says little about
+        the others, and does not make the margin smaller than that of a model without evidence."""
+        margin, proven = MARGIN, ranking.proven
+        if ranking.error is not None:
+            margin = LEAST_MARGIN * math.exp(ranking.error)
+            if dynamic:
+                margin = max(margin, MARGIN)
+        if proven is None:
+            proven = ~spills_erratically(problem, candidates)
+            if problem.bias in UNTIMED_BIASES:
+                proven &= ~encode(candidates).tiled
+        return cls(plain_library_call(candidates), proven, margin ** (1 / ranking.likeness))
 
 
 def taken(problem: Problem, candidates: Sequence[Candidate], ranking: Ranking) -> tuple[int, Why]:
     """The index of the candidate that a compile takes when there is nothing to fuse and no size is
     dynamic, and why. The model must have a prediction for at least one."""
-    policy = Policy.of(problem, candidates, ranking.confidence, ranking.members)
+    policy = Policy.of(problem, candidates, ranking)
     kept, why = chosen(ranking.predicted_us[None], policy)
     return kept[0], why
 
@@ -164,29 +145,23 @@ def chosen(
 
 def _alone(costs_us: Microseconds, score: Microseconds, policy: Policy) -> tuple[list[int], Why]:
     """The one kernel to take. A kernel that is not the library's must have a prediction for all
-    problems, be `margin` times as fast in the mean (and `margin_of_members` times by each of the
-    members, where there are some), and not be slower for any of the problems; and the model must be
-    sure enough."""
+    problems, be `margin` times as fast in the mean, be proven, and not be slower for any of the
+    problems."""
     known_ones = score < np.inf
     best = int(score.argmin())
     usual_one = best_of_library(score, policy.library) if policy.library.any() else None
     if usual_one is None or not known_ones[usual_one]:
-        told = known_ones & policy.predictable
-        return [int(np.where(told, score, np.inf).argmin()) if told.any() else best], Why.FASTEST
+        proven = known_ones & policy.proven
+        found = np.where(proven, score, np.inf).argmin() if proven.any() else best
+        return [int(found)], Why.FASTEST
     if policy.library[best]:
         return [best], Why.FASTEST
-    if not policy.sure:
-        return [usual_one], Why.UNSURE
-    gain = score[usual_one] / score
-    worth = known_ones & (gain >= policy.margin)
-    if policy.members is not None:
-        least_gain = gain * (policy.members[:, [usual_one]] / policy.members).min(axis=0)
-        worth &= least_gain >= policy.margin_of_members
+    worth = known_ones & (score[usual_one] / score >= policy.margin)
     if not worth.any():
         return [usual_one], Why.LIBRARY
-    worth &= policy.predictable
+    worth &= policy.proven
     if not worth.any():
-        return [usual_one], Why.UNPREDICTABLE
+        return [usual_one], Why.UNPROVEN
     worth &= (costs_us <= costs_us[:, [usual_one]]).all(axis=0)
     if not worth.any():
         return [usual_one], Why.SIZES

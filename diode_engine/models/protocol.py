@@ -26,10 +26,6 @@ class TimingModel(Protocol):
 
     family: ClassVar[str]  # its name in `families.FAMILIES`
     suffix: ClassVar[str]  # of the file that holds its bytes
-    # Whether each of its `answers` must say that a kernel is worth taking (models/preference.py).
-    # The margins for that were chosen with a cascade. The answers of one network that imitates
-    # several models differ less.
-    judged_by_members: ClassVar[bool] = False
 
     def predict(self, x: Matrix) -> Matrix:
         """[n, F] feature rows (features.matrix) to [n] natural logarithms of microseconds. The same

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +13,22 @@ class Ranking:
     """`order` has the indices of the candidates with a prediction, the fastest first;
     `predicted_us` is [n], NaN for the others. `reaches[k - 1]` is the probability that the fastest
     of the first k takes at most 5 % longer than the fastest of all; None where the model has no
-    confidence. `members` is [m, n], the time that each member of the model predicts divided by
-    `predicted_us`, NaN where that is NaN; None where the model is not judged by its members."""
+    confidence. `error` is Evidence.error_near the problem, and `proven` [n] which candidates are of
+    a kind that is proven; None where the model has no evidence. `likeness` is that of the GPU to
+    those that the model was trained on."""
 
     order: npt.NDArray[np.intp]
     predicted_us: npt.NDArray[np.float64]
     reaches: tuple[float, ...] | None
-    members: npt.NDArray[np.float64] | None = None
+    error: float | None = None
+    proven: npt.NDArray[np.bool_] | None = None
+    likeness: float = 1.0
+
+    def borrowed(self, likeness: float) -> Ranking:
+        """This ranking on another GPU than the model was trained on: the confidence is multiplied
+        by the likeness of the two, and a larger gain is asked (`preference.Policy.of`)."""
+        reaches = self.reaches and tuple(likeness * reached for reached in self.reaches)
+        return replace(self, reaches=reaches, likeness=likeness)
 
     @property
     def confidence(self) -> float | None:

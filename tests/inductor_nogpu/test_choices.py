@@ -9,6 +9,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -30,6 +31,7 @@ from torch._inductor.utils import get_k_splits
 
 import diode_engine
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import chooser, memory
 from diode_engine.inductor.choosing.final_choice import final_choice
@@ -115,59 +117,57 @@ def test_a_librarys_kernel_goes_before_one_that_is_hardly_faster(
 
 
 @pytest.mark.parametrize(
-    ("confidence", "aten", "library"),
-    [(0.71, 1.04, True), (0.71, 1.06, False), (0.69, 1.06, True), (0.69, 1.16, False)],
+    ("error", "aten", "library"),
+    [(0.0, 1.04, True), (0.0, 1.06, False), (0.1, 1.15, True), (0.1, 1.17, False)],
 )
 @pytest.mark.parametrize("op", OPS)
-def test_a_surer_model_needs_a_smaller_gain(
-    op: str, confidence: float, aten: float, library: bool, make_predictor: Any
+def test_a_gain_must_be_larger_than_what_gains_near_it_were_wrong_by(
+    op: str, error: float, aten: float, library: bool, make_predictor: Any
 ) -> None:
-    class Sure(make_predictor):  # type: ignore[misc]
+    class Wrong(make_predictor):  # type: ignore[misc]
         def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
             us = self.predict_us(problem, candidates)
-            return Ranking(np.argsort(us, kind="stable"), us, (confidence,))
+            return Ranking(np.argsort(us, kind="stable"), us, (0.9,), error)
 
-    diode_engine.install_diode_choices(predictor=Sure(aten=aten), top_k_configs=1)
+    diode_engine.install_diode_choices(predictor=Wrong(aten=aten), top_k_configs=1)
     for _ in range(2):  # the second time it is remembered
         assert only_seen(lower(OPS[op]))[0].is_extern == library
 
 
-@pytest.mark.parametrize(
-    ("confidence", "taken"), [(0.29, "aten"), (0.31, "triton"), (np.nan, "aten")]
-)
-def test_an_unsure_choice_is_the_librarys(
-    confidence: float, taken: str, make_predictor: Any
-) -> None:
-    class Unsure(make_predictor):  # type: ignore[misc]
-        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
-            us = self.predict_us(problem, candidates)
-            return Ranking(np.argsort(us, kind="stable"), us, (confidence,))
-
-    diode_engine.install_diode_choices(predictor=Unsure(), top_k_configs=1)
-    assert only_seen(lower(OPS["mm"]))[0].template.startswith(taken)
-
-
-@pytest.mark.parametrize(("doubt", "library"), [(1.0, False), (1.03, False), (1.06, True)])
+@pytest.mark.parametrize("proven", [True, False])
 @pytest.mark.parametrize("op", OPS)
-def test_in_float32_a_kernel_of_which_one_member_expects_little_is_not_taken(
-    op: str, doubt: float, library: bool, make_predictor: Any
+def test_a_kernel_of_a_kind_that_is_not_proven_is_not_taken(
+    op: str, proven: bool, make_predictor: Any
 ) -> None:
-    class OfTwo(make_predictor):  # type: ignore[misc]
+    class Evident(make_predictor):  # type: ignore[misc]
         def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
             us = self.predict_us(problem, candidates)
-            ratio = np.where([c.is_extern for c in candidates], 1.0, doubt)
-            members = np.array([ratio, 1 / ratio])
-            return Ranking(np.argsort(us, kind="stable"), us, (0.9,), members)
+            good = np.array([c.is_extern or proven for c in candidates])
+            return Ranking(np.argsort(us, kind="stable"), us, (0.9,), 0.0, good)
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        function, operands = OPS[op]()
-        return function, [torch.empty_like(each, dtype=torch.float32) for each in operands]
-
-    best = {**BEST, "BLOCK_K": 32, "num_stages": 2}
-    diode_engine.install_diode_choices(predictor=OfTwo(best=best, aten=1.1), top_k_configs=1)
+    diode_engine.install_diode_choices(predictor=Evident(aten=2.0), top_k_configs=1)
     for _ in range(2):  # the second time it is remembered
-        assert only_seen(lower(build))[0].is_extern == library
+        assert only_seen(lower(OPS[op]))[0].is_extern != proven
     assert diode_engine.get_stats()["cache_hits"] > 0
+
+
+@pytest.mark.parametrize(("likeness", "library"), [(1.0, False), (0.9, False), (0.5, True)])
+def test_a_model_of_another_gpu_is_trusted_less(
+    likeness: float, library: bool, make_predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Borrowed(make_predictor):  # type: ignore[misc]
+        hardware = replace(H200, name="NVIDIA Another")
+
+        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+            us = self.predict_us(problem, candidates)
+            return Ranking(np.argsort(us, kind="stable"), us, (0.9,), 0.0)
+
+    monkeypatch.setattr(Hardware, "likeness", lambda self, other: likeness)
+    diode_engine.install_diode_choices(predictor=Borrowed(aten=1.08), top_k_configs=1)
+    assert only_seen(lower(OPS["mm"]))[0].is_extern == library
+    threshold = {"diode_confidence_threshold": 0.85, "diode_fallback_to_autotune": True}
+    lower(OPS["mm"], options=threshold, benchmark=lambda _: 1.0)
+    assert bool(diode_engine.get_stats()["fallback_low_confidence"]) == (likeness < 0.94)
 
 
 def test_one_kernel_within_the_threshold_has_to_be_worth_it(make_predictor: Any) -> None:

@@ -124,7 +124,7 @@ def test_a_model_that_is_sure_at_the_hint_does_not_make_the_margin_smaller(
     class Sure(Speeds):
         def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
             us = self.predict_us(problem, candidates)
-            return Ranking(np.argsort(us, kind="stable"), us, (0.95,), np.ones((2, len(us))))
+            return Ranking(np.argsort(us, kind="stable"), us, (0.95,), 0.0)
 
     diode_engine.install_diode_choices(predictor=Sure(lambda _: speed), top_k_configs=1)
 

@@ -73,8 +73,7 @@ class Chooser:
         self.flex = FlexChooser(hardware, self.outcomes)
         top_k, threshold = options.top_k_configs, options.performance_threshold
         self.decider = Decider(
-            Times(predictor, hardware, self.outcomes.stats),
-            likeness=self.likeness,
+            Times(predictor, hardware, self.outcomes.stats, self.likeness),
             top_k=top_k,
             threshold=threshold,
         )

@@ -37,13 +37,10 @@ class Decider:
     If one kernel alone is kept, it has to be worth its risk (`models/preference.py`); if several
     are kept, Inductor benchmarks them. For a product with a dynamic size one is kept. A choice that
     is less sure than the option diode_confidence_threshold keeps as many as are needed to reach it.
-    `likeness` says how much the GPU is like the one that the model was trained on; the model's
-    confidence is multiplied by it.
     """
 
-    def __init__(self, times: Times, *, likeness: float, top_k: int, threshold: float) -> None:
+    def __init__(self, times: Times, *, top_k: int, threshold: float) -> None:
         self._times = times
-        self._likeness = likeness
         self._top_k = top_k
         self._threshold = threshold
 
@@ -64,20 +61,16 @@ class Decider:
         candidates, problem = space.candidates, problems[0]
         if not len(candidates):
             return Decision(
-                tuple(problems), (), None, self._top_k, self._threshold, Why.FASTEST, None, True,
-                MARGIN, (0.0,), False, 0,
+                tuple(problems), (), None, self._top_k, self._threshold, Why.FASTEST, None, MARGIN,
+                (0.0,), False, 0,
             )  # fmt: skip
         ranking = self._times.ranking(problem, candidates)
         if not len(ranking.order):
             raise LeftToStock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
         confidence = ranking.confidence
-        policy = Policy.of(
-            problem, candidates, confidence, ranking.members, dynamic=len(problems) > 1
-        )
+        policy = Policy.of(problem, candidates, ranking, dynamic=len(problems) > 1)
         if untimed:
-            policy = replace(policy, sure=False)
-        if confidence is not None:
-            confidence *= self._likeness
+            policy = replace(policy, proven=policy.library)
         keep, threshold = options.top_k or self._top_k, self._threshold
         if confidence is not None and not confidence >= options.confidence:
             if options.fallback:
@@ -86,8 +79,7 @@ class Decider:
                     f"the model is {confidence:.0%} sure of {problem}, which is less than the "
                     f"{options.confidence:.0%} of diode_confidence_threshold",
                 )
-            enough = ranking.k(min(1.0, options.confidence / max(self._likeness, 1e-9)))
-            keep, threshold = max(keep, enough or 0), np.inf
+            keep, threshold = max(keep, ranking.k(options.confidence) or 0), np.inf
         # A benchmark of several kernels would use the hints alone, and the kernel that is fastest
         # there may be slow for other values of a dynamic size.
         if options.deterministic or len(problems) > 1:
@@ -107,10 +99,8 @@ class Decider:
         fusing_decided = any(saved_us) and choose(alone)[0] != order
 
         def pick(i: int) -> Pick:
-            members = policy.members
-            of_kernel = None if members is None else tuple(members[:, i].tolist())
-            costs_us = tuple(cost[:, i].tolist())
-            return Pick(space.uid(i), space.params(i), candidates[i], costs_us, of_kernel)
+            costs_us, proven = tuple(cost[:, i].tolist()), bool(policy.proven[i])
+            return Pick(space.uid(i), space.params(i), candidates[i], costs_us, proven)
 
         picks = [pick(i) for i in order]
         best = next((p for p in picks if p.candidate.is_extern), None)
@@ -122,7 +112,7 @@ class Decider:
                 picks.append(best)
         return Decision(
             tuple(problems), tuple(picks), best, keep, threshold, why, confidence,
-            policy.sure, policy.margin, tuple(saved_us), fusing_decided, len(candidates),
+            policy.margin, tuple(saved_us), fusing_decided, len(candidates),
         )  # fmt: skip
 
     def taken(self, problem: Problem, candidates: CandidateTable) -> Taken | None:

@@ -17,14 +17,14 @@ ANNOTATION = "diode"
 @dataclass(frozen=True)
 class Pick:
     """A chosen kernel, without the graph for which it was chosen. `costs_us` are its predicted time
-    plus what it costs not to fuse, for each of the decision's problems. `members` are as in
-    `Policy`, for this kernel."""
+    plus what it costs not to fuse, for each of the decision's problems. `proven` is as in `Policy`,
+    for this kernel."""
 
     uid: str
     params: Any
     candidate: Candidate
     costs_us: tuple[float, ...]
-    members: tuple[float, ...] | None
+    proven: bool
 
     @property
     def cost_us(self) -> float:
@@ -49,8 +49,7 @@ class Decision:
     threshold: float
     why: Why
     confidence: float | None
-    sure: bool  # whether the model is sure enough for a kernel that is not the library's
-    margin: float  # by how much such a kernel must be predicted to be faster
+    margin: float  # by how much a kernel that is not the library's must be predicted to be faster
     saved_us: tuple[float, ...]  # what fusing the epilogue saves, for each problem
     fusing_decided: bool  # whether another kernel would be first if nothing was fused
     considered: int  # how many kernels were offered

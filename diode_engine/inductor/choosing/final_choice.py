@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +26,7 @@ from diode_engine.inductor.choosing.stats import Fallback, Selection
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.fusion.epilogue import charged_us
 from diode_engine.inductor.lowering import layouts
-from diode_engine.models.preference import Policy, Why, best_of_library, chosen
+from diode_engine.models.preference import Policy, Why, best_of_library, chosen, plain_library_call
 
 log = logging.getLogger(__name__)
 
@@ -79,12 +78,10 @@ def _best_of(choices: list[Any]) -> list[Any]:
     # If the op has asked several times, the decision on the largest offer counts.
     decision = max((p.decision for p in seen), key=lambda decision: decision.considered)
     costs, saved_us = _costs(seen, decision)
-    of_each = [p.pick.members for p in seen]
-    members = None if None in of_each else np.array(of_each, np.float64).T
-    policy = replace(
-        Policy.of(decision.problem, [p.pick.candidate for p in seen], None, members),
-        sure=decision.sure,
-        margin=decision.margin,
+    policy = Policy(
+        plain_library_call([p.pick.candidate for p in seen]),
+        np.array([p.pick.proven for p in seen], np.bool_),
+        decision.margin,
     )
     choose = partial(chosen, policy=policy, keep=decision.keep, threshold=decision.threshold)
     order, why = choose(costs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,18 +22,23 @@ _SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by
 
 
 class Times:
-    """A model's times on one GPU."""
+    """A model's times on one GPU. `likeness` is that of the GPU to those that the model was trained
+    on."""
 
-    def __init__(self, predictor: TimePredictor, hardware: Hardware, stats: Stats) -> None:
+    def __init__(
+        self, predictor: TimePredictor, hardware: Hardware, stats: Stats, likeness: float = 1.0
+    ) -> None:
         self._predictor = predictor
         self._hardware = hardware
+        self._likeness = likeness
         self._stats = stats
         # What `over` has returned for several problems.
         self._over: dict[tuple[tuple[Problem, ...], CandidateTable], Microseconds] = {}
 
     def ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
-        """The ranking of the candidates that can be launched. A candidate that cannot, or that the
-        model has no prediction for, has the time NaN and is not in the order."""
+        """The ranking of the candidates that can be launched, as that of a borrowed model where the
+        model is one. A candidate that cannot be launched, or that the model has no prediction for,
+        has the time NaN and is not in the order."""
         table = CandidateTable.of(candidates)
         fit = fits(problem, table, self._hardware)
         places = np.flatnonzero(fit)
@@ -50,11 +56,12 @@ class Times:
         us = np.full(len(candidates), np.nan)
         us[places] = ranking.predicted_us
         order = places[ranking.order]
-        members = None
-        if ranking.members is not None:
-            members = np.full((len(ranking.members), len(candidates)), np.nan)
-            members[:, places] = ranking.members
-        return Ranking(order[known(us[order])], us, ranking.reaches, members)
+        proven = None
+        if ranking.proven is not None:
+            proven = np.zeros(len(candidates), np.bool_)
+            proven[places] = ranking.proven
+        ranking = replace(ranking, order=order[known(us[order])], predicted_us=us, proven=proven)
+        return ranking.borrowed(self._likeness)
 
     def over(
         self,
