@@ -258,7 +258,7 @@ class _Tuning:
         others = {} if self._base is None else {self._base: "what it started from"}
         if self._before is not None:
             others.setdefault(self._before.model, "taken before")
-        return chooser_rows(trained.model, split, self._hardware.name, others, seen=seen)
+        return chooser_rows(trained.model, split, others, seen=seen)
 
     def _promoted(
         self, model: ModelVersion, table: TimingTable
@@ -285,7 +285,9 @@ class _Tuning:
             "seconds": round(self.stages.seconds, 1),
             "timing_seconds": round(counts.seconds, 1),
             "from": None if self._base is None else str(self._base.reference),
-            "from_hardware": None if self._base is None else self._base.manifest.hardware.name,
+            "from_hardware": None
+            if self._base is None
+            else self._base.manifest.record_for(self._hardware).hardware.name,
             "own": len(own),
             "timings": counts.timings,
             "failures": counts.failures,
