@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import click
 import numpy as np
 import pytest
 
@@ -15,8 +16,8 @@ from diode_engine.problems.splits import split
 from diode_engine.store import read_dataset
 from diode_engine.validation import gate
 
-# Of each GPU, files with all kinds of problems that are read in a second each, and every how many of
-# their held-out problems is judged.
+# Of each GPU, files with all kinds of problems that are read in a second each; every nth of their
+# held-out problems is judged.
 FILES = {
     "nvidia-h100": (("gemm-direct-2026-11-22",), 1),
     "nvidia-h200": (
@@ -58,8 +59,8 @@ def judge(
         assert match.likeness == 1
         verdict = gate.judge(match.model, table, against, hardware.slug)
         with capsys.disabled():
-            print(f"\n{verdict.model} on {hardware.name}, against {verdict.against}:")
-            print(verdict_text(verdict))
+            click.echo(f"\n{verdict.model} on {hardware.name}, against {verdict.against}:")
+            click.echo(verdict_text(verdict))
         return verdict
 
     return _judge
