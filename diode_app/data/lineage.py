@@ -110,7 +110,7 @@ def _steps(store: Store | None, entry: ModelEntry, m: Manifest) -> Iterator[Row]
         )  # fmt: skip
     for name, versions in (("torch", m.torch), ("triton", m.triton)):
         for version in versions:
-            yield _row(DATA, f'{_of_gpus(m)} {name}:"{version}"', name, version)
+            yield _row(DATA, f'{_gpu_query(m)} {name}:"{version}"', name, version)
 
 
 def _row(leads: str, where: str, step: str, what: str) -> Row:
@@ -121,14 +121,14 @@ def _row(leads: str, where: str, step: str, what: str) -> Row:
 
 
 def _query(m: Manifest) -> str:
-    terms = [_of_gpus(m)]
+    terms = [_gpu_query(m)]
     for name, versions in (("torch", m.torch), ("triton", m.triton)):
         if len(versions) == 1:
             terms.append(f'{name}:"{versions[0]}"')
     return " ".join(terms)
 
 
-def _of_gpus(m: Manifest) -> str:
+def _gpu_query(m: Manifest) -> str:
     """The filter query of the timings of its GPUs."""
     return "gpu:" + ",".join(f'"{name}"' for name in m.gpu_names)
 

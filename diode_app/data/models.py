@@ -131,13 +131,13 @@ def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
             + f", torch {', '.join(m.torch) or '?'}, Triton {', '.join(m.triton) or '?'}",
             "trained on": f"{m.data.timings:,} timings of {m.data.problems:,} problems"
             + (", also the ones models are judged on" if m.everything else ""),
-            **_of_gpus(m),
+            **_list_gpu_figures(m),
             "answers for": f"{', '.join(m.coverage.types)}; {len(m.coverage.kernels)} kernels",
             "made": f"{text.minute(m.created)} {text.zone()} by Diode {m.diode}, {m.family}, "
             f"{text.size(sum(e['bytes'] for e in m.files))}",
         }
     found |= {
-        "status": "; ".join((str(entry.status), *_taken_on(entry))),
+        "status": "; ".join((str(entry.status), *_explain_taken(entry))),
         "aliases": " ".join(entry.aliases),
         "tags": " ".join(known.tags),
         "note": known.note,
@@ -146,14 +146,14 @@ def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in found.items() if value)
 
 
-def _taken_on(entry: ModelEntry) -> list[str]:
+def _explain_taken(entry: ModelEntry) -> list[str]:
     """Why it is taken, with the GPU's name where it has several."""
     several = entry.manifest is not None and len(entry.manifest.gpu_names) > 1
     return [f"taken on the {gpu}: {why(match)}" if several else f"taken: {why(match)}"
             for gpu, match in entry.taken.items()]  # fmt: skip
 
 
-def _of_gpus(m: Manifest) -> dict[str, str]:
+def _list_gpu_figures(m: Manifest) -> dict[str, str]:
     """A fact for each GPU of a model of several."""
     return {
         f"on {r.hardware.name}": f"{text.ratio(r.metrics.get('efficiency'))} on "
@@ -279,7 +279,7 @@ def _last_judged(model: ModelVersion, slug: str, store: Store) -> int | None:
     return None
 
 
-def slug_to_change(entry: ModelEntry, here: Hardware | None) -> str:
+def find_slug_to_change(entry: ModelEntry, here: Hardware | None) -> str:
     """The hardware whose default is changed with this model: the GPU here where the model has a
     record of it, else that of the model's folder."""
     there = here is not None and here.slug in entry.model.slugs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from diode_app.actions import Action
-from diode_app.data.models import Verdict, compare, promote, slug_to_change
+from diode_app.data.models import Verdict, compare, find_slug_to_change, promote
 from diode_app.data.models import models as all_models
 from diode_app.data.taken_back import defaulted_again, removed_model
 from diode_app.data.threads import in_thread
@@ -71,7 +71,7 @@ class ModelActions(DiodeScreen):
 
     def _slug(self, entry: ModelEntry) -> str:
         here = self.session.here
-        return slug_to_change(entry, None if here is None else here.hardware)
+        return find_slug_to_change(entry, None if here is None else here.hardware)
 
     def removed(self) -> None:
         """Called when the chosen model was deleted."""

@@ -90,7 +90,7 @@ def _hardware(table: TimingTable) -> list[str]:
     return sorted({table.environments[i].hardware.name for i in set(table.environment.tolist())})
 
 
-def gpu_of(table: TimingTable) -> Hardware:
+def first_gpu(table: TimingTable) -> Hardware:
     """The GPU of the first timing; the table must have one."""
     return table.environments[int(table.environment[0])].hardware
 
@@ -105,7 +105,7 @@ def _only_model(table: TimingTable) -> ModelVersion:
             f"There are timings of several GPUs ({', '.join(names)}); name the model to judge "
             "with --model."
         )
-    hardware = gpu_of(table)
+    hardware = first_gpu(table)
     model = model_for(hardware)
     if model is None:
         raise RegistryError(

@@ -88,7 +88,7 @@ def _data(m: Manifest) -> str:
 
 
 def _metrics(m: Manifest) -> str:
-    of_gpus = _gpus(m)
+    of_gpus = _gpu_table(m)
     if not m.metrics:
         return of_gpus or "It has not been judged."
     rows = [(label, m.metrics[name]) for name, label in _METRICS.items() if name in m.metrics]
@@ -103,7 +103,7 @@ def _metrics(m: Manifest) -> str:
     return "\n\n".join(part for part in (of_gpus, "\n".join(table), m.notes) if part)
 
 
-def _gpus(m: Manifest) -> str:
+def _gpu_table(m: Manifest) -> str:
     """A line for each GPU of a model of several; empty for a model of one."""
     if not m.gpus:
         return ""

@@ -13,7 +13,7 @@ from diode_engine.registry import facts
 from diode_engine.registry.aliases import aliases_in
 from diode_engine.registry.choice import Match, rank
 from diode_engine.registry.facts import ModelFacts, ModelStatus
-from diode_engine.registry.sources import ModelVersion, gpus_of, list_models, sources
+from diode_engine.registry.sources import ModelVersion, list_gpus, list_models, sources
 from diode_engine.registry.versions import status_of
 
 
@@ -77,7 +77,7 @@ def overview() -> Overview:
     problems: dict[str, None] = {}
     documents = {}
     aliases = {}
-    for slug in gpus_of(models):
+    for slug in list_gpus(models):
         aliases[slug] = _aliases(slug, problems)
         try:
             documents[slug] = facts.read(slug)

@@ -9,7 +9,7 @@ from diode_engine.errors import ModelError, NoSuchModelError, RegistryError, Sev
 from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST
 from diode_engine.registry.aliases import alias_targets
-from diode_engine.registry.sources import ModelVersion, gpus_of, list_models
+from diode_engine.registry.sources import ModelVersion, list_gpus, list_models
 
 
 def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
@@ -32,7 +32,7 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
     if slash:
         slugs = [within] if within and slug_of(within) == within else []
     else:
-        slugs = gpus_of(models) if slug is None else [slug]
+        slugs = list_gpus(models) if slug is None else [slug]
     if not version and (found := _aliased(name, slugs, models)):
         return _one(found, reference, models)
     if slug is not None:

@@ -144,7 +144,7 @@ def list_models() -> list[ModelVersion]:
     return [model for _, model in found]
 
 
-def gpus_of(models: Iterable[ModelVersion]) -> list[str]:
+def list_gpus(models: Iterable[ModelVersion]) -> list[str]:
     """The slugs of all hardware that these models have a record of, sorted."""
     return sorted({slug for model in models for slug in model.slugs})
 

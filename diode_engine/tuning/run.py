@@ -264,7 +264,7 @@ class _Tuning:
         self, model: ModelVersion, table: TimingTable
     ) -> tuple[GateVerdict | None, str | None]:
         try:
-            return promote(model, table, check=self.stages.check), None
+            return promote(model, table, self._hardware.slug, check=self.stages.check), None
         except RegistryError as error:  # somebody has promoted another one meanwhile
             return None, str(error)
 

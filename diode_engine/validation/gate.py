@@ -117,7 +117,7 @@ def judge(
     manifest count: they are of a model made the same way without them. Raises ModelError where the
     model cannot be loaded, RegistryError where it has no record of the GPU.
     """
-    hardware = _gpu(model, slug or model.slug)
+    hardware = _find_gpu(model, slug or model.slug)
     predictor = Predictor.load(model.folder, hardware)
     manifest = model.manifest
     checks = [GateCheck("loads", True, "Its files are whole and of formats that this Diode knows.")]
@@ -128,7 +128,7 @@ def judge(
         else "It was made with the torch and Triton that are installed, as far as they are."
     )
     checks.append(GateCheck("software", True, made_with))
-    other = None if against is None else _loaded(against, hardware)
+    other = None if against is None else _load_or_none(against, hardware)
     theirs = None if against is None or other is None else against.manifest
     rows = gate_problems(table, manifest, hardware.slug, theirs)
     problems = len(set(rows.problem[rows.failure == 0].tolist()))
@@ -150,12 +150,12 @@ def judge(
             its = _Side.of(pool, other, hardware)
             if its.figures is not None:
                 name, compared = against.reference, its
-        checks += _checks(pool, _Side.of(pool, predictor, hardware), compared, name)
+        checks += _compare(pool, _Side.of(pool, predictor, hardware), compared, name)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     return GateVerdict(model.reference, name, tuple(checks), now, hardware.slug)
 
 
-def _gpu(model: ModelVersion, slug: str) -> Hardware:
+def _find_gpu(model: ModelVersion, slug: str) -> Hardware:
     """The hardware of this slug that the model has a record of."""
     for record in model.manifest.records:
         if record.hardware.slug == slug:
@@ -165,7 +165,7 @@ def _gpu(model: ModelVersion, slug: str) -> Hardware:
     )
 
 
-def _loaded(model: ModelVersion, hardware: Hardware) -> Predictor | None:
+def _load_or_none(model: ModelVersion, hardware: Hardware) -> Predictor | None:
     """None where it cannot be loaded: then it is not taken."""
     try:
         return Predictor.load(model.folder, hardware)
@@ -205,12 +205,12 @@ class _Side:
 
     @classmethod
     def library(cls, pool: CandidatePool) -> _Side:
-        choices = paired.of_library(pool)
+        choices = paired.choose_by_library(pool)
         return cls(choices, _Figures.measured(choices.first))
 
     @classmethod
     def of(cls, pool: CandidatePool, predictor: Predictor, hardware: Hardware) -> _Side:
-        choices = paired.of_model(pool, predictor, hardware)
+        choices = paired.choose_by_model(pool, predictor, hardware)
         manifest, figures = predictor.manifest, _Figures.measured(choices.first)
         record = manifest.record_for(hardware)
         seen = bool(manifest.everything) and record.hardware.slug == hardware.slug
@@ -222,18 +222,18 @@ class _Side:
         return cls(choices, figures, seen)
 
 
-def _checks(pool: CandidatePool, ours: _Side, theirs: _Side, name: str) -> list[GateCheck]:
+def _compare(pool: CandidatePool, ours: _Side, theirs: _Side, name: str) -> list[GateCheck]:
     """The checks on a model's choices against those of what is called `name`."""
-    checks = [_no_worse(ours.figures, theirs.figures, name)]
+    checks = [_check_efficiency(ours.figures, theirs.figures, name)]
     if ours.seen:
         return checks
-    checks.append(_rarely_slower(ours.choices, theirs, name))
+    checks.append(_check_slower(ours.choices, theirs, name))
     if not theirs.seen:
-        checks += _by_kind(pool, ours.choices.first, theirs.choices.first, name)
-    return [*checks, *_calibrated(ours.choices)]
+        checks += _check_kinds(pool, ours.choices.first, theirs.choices.first, name)
+    return [*checks, *_check_calibration(ours.choices)]
 
 
-def _no_worse(ours: _Figures | None, theirs: _Figures | None, name: str) -> GateCheck:
+def _check_efficiency(ours: _Figures | None, theirs: _Figures | None, name: str) -> GateCheck:
     if ours is None:
         found = (
             "It has seen the problems that models are judged on, and its manifest does not have "
@@ -248,7 +248,7 @@ def _no_worse(ours: _Figures | None, theirs: _Figures | None, name: str) -> Gate
     return GateCheck("efficiency", not worse, found)
 
 
-def _rarely_slower(ours: Choices, theirs: _Side, name: str) -> GateCheck:
+def _check_slower(ours: Choices, theirs: _Side, name: str) -> GateCheck:
     """The check whether a compile takes a kernel that is slower than the library's on no more
     problems than before. Without another model the share is shown: the library is never slower than
     itself."""
@@ -263,12 +263,12 @@ def _rarely_slower(ours: Choices, theirs: _Side, name: str) -> GateCheck:
     return GateCheck("slower", paired.is_chance(ours.slower, before), found)
 
 
-def _by_kind(pool: CandidatePool, ours: Values, theirs: Values, name: str) -> list[GateCheck]:
+def _check_kinds(pool: CandidatePool, ours: Values, theirs: Values, name: str) -> list[GateCheck]:
     """A check for each kind of problems of which there are enough."""
     known = ~np.isnan(ours) & ~np.isnan(theirs)
     checks = []
-    for kind, there in paired.by_kind(pool, known, MIN_PROBLEMS):
-        found = paired.difference(ours[there], theirs[there])
+    for kind, there in paired.split_by_kind(pool, known, MIN_PROBLEMS):
+        found = paired.compare(ours[there], theirs[there])
         checks.append(
             GateCheck(
                 kind,
@@ -280,7 +280,7 @@ def _by_kind(pool: CandidatePool, ours: Values, theirs: Values, name: str) -> li
     return checks
 
 
-def _calibrated(choices: Choices) -> list[GateCheck]:
+def _check_calibration(choices: Choices) -> list[GateCheck]:
     """The check whether its confidence agrees with the results. There is none for a model without
     confidence."""
     sure = [i for i, reach in enumerate(choices.reaches) if reach is not None]
@@ -318,7 +318,7 @@ def promote(
     now = present_default(model, slug)
     if now == model:
         raise RegistryError(f"{model.reference} is the default of {slug} already.")
-    verdict = judge(model, table, taken_otherwise(model, slug), slug)
+    verdict = judge(model, table, find_taken_otherwise(model, slug), slug)
     check()
     if present_default(model, slug) != now:
         raise RegistryError(
@@ -370,10 +370,10 @@ def _take(model: ModelVersion, slug: str, verdict: GateVerdict, reason: str) -> 
     )
 
 
-def taken_otherwise(model: ModelVersion, slug: str) -> ModelVersion | None:
+def find_taken_otherwise(model: ModelVersion, slug: str) -> ModelVersion | None:
     """The model that would be taken for this GPU without the given one, whatever it was made on;
     None where no other can be loaded."""
-    for match in registry.matches(_gpu(model, slug), model.manifest.purpose):
+    for match in registry.matches(_find_gpu(model, slug), model.manifest.purpose):
         if match.model != model:
             try:
                 registry.verify(match.model)
@@ -388,7 +388,7 @@ def present_default(model: ModelVersion, slug: str | None = None) -> ModelVersio
     folder); None where there is none. Raises ModelError where the given model's manifest cannot be
     read, RegistryError where the model has no record of the GPU."""
     slug = slug or model.slug
-    for match in registry.matches(_gpu(model, slug), model.manifest.purpose):
+    for match in registry.matches(_find_gpu(model, slug), model.manifest.purpose):
         if match.default_of is not None and slug in match.model.slugs:
             return match.model
     return None

@@ -45,13 +45,13 @@ class Choices:
         return first
 
 
-def of_library(pool: CandidatePool) -> Choices:
+def choose_by_library(pool: CandidatePool) -> Choices:
     """The library's kernel, which plain torch.compile takes."""
     first = efficiencies(pool, choosers.aten(pool).score, (1,))
     return Choices(first, np.zeros(first.shape[1], np.bool_))
 
 
-def of_model(pool: CandidatePool, predictor: Predictor, hardware: Hardware) -> Choices:
+def choose_by_model(pool: CandidatePool, predictor: Predictor, hardware: Hardware) -> Choices:
     """The model's choices on this GPU, among the measured kernels that fit it. For `slower` the
     confidence is multiplied by the likeness of the model's GPU, as a compile does."""
     fit, score = choosers.fitting(pool), np.full(len(pool), np.nan)
@@ -76,7 +76,7 @@ def of_model(pool: CandidatePool, predictor: Predictor, hardware: Hardware) -> C
         # A kernel that failed is slower, unless the library's failed too.
         slower.append(bool(not of_choice <= (1 + SLOWER) * usual and not np.isnan(usual)))
     found = efficiencies(pool, score, tuple(range(1, MAX_K + 1)))
-    found = np.where(np.isnan(found), of_library(pool).first, found)
+    found = np.where(np.isnan(found), choose_by_library(pool).first, found)
     return Choices(found, np.array(slower, np.bool_), tuple(reaches))
 
 
@@ -96,7 +96,7 @@ class Difference:
         return bool(np.log(self.ours / self.theirs) < -TOLERANCE - self.chance)
 
 
-def difference(ours: Values, theirs: Values) -> Difference:
+def compare(ours: Values, theirs: Values) -> Difference:
     """Of efficiencies [n] on the same problems; n must be 2 or more."""
     a, b = (np.log(np.maximum(values, FLOOR)) for values in (ours, theirs))
     chance = _ERRORS * float((a - b).std(ddof=1)) / len(a) ** 0.5
@@ -111,7 +111,7 @@ def is_chance(ours: npt.NDArray[np.bool_], theirs: npt.NDArray[np.bool_]) -> boo
     return bool(alone - other <= _ERRORS * (alone + other) ** 0.5)
 
 
-def kinds_of(problem: Problem) -> tuple[str, str, str, str]:
+def get_kinds(problem: Problem) -> tuple[str, str, str, str]:
     """A problem's kinds: by element type, operator, rows of the result, and alignment."""
     sizes = {1: "8 bits", 2: "half"}
     kind = "TF32" if problem.allow_tf32 else sizes.get(problem.dtype.itemsize, str(problem.dtype))
@@ -122,12 +122,12 @@ def kinds_of(problem: Problem) -> tuple[str, str, str, str]:
     return kind, str(problem.op), rows, "aligned" if aligned else "unaligned"
 
 
-def by_kind(
+def split_by_kind(
     pool: CandidatePool, known: npt.NDArray[np.bool_], least: int
 ) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
     """(kind, [c] which of the `known` cases are of it) for each kind of `least` of these or more; a
     kind that all of them are of is left out."""
-    kinds = np.array([kinds_of(problem) for problem, _, _ in pool.cases()])
+    kinds = np.array([get_kinds(problem) for problem, _, _ in pool.cases()])
     for column in kinds.T:
         for kind in sorted(set(column.tolist())):
             there = known & (column == kind)

@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 from textual.widgets import DataTable, Input, OptionList
 
-from diode_app.data.models import models, slug_to_change
+from diode_app.data.models import find_slug_to_change, models
 from diode_app.data.overview import model_in_use
 from diode_app.data.predictors import loaded, models_for
 from diode_app.screens.compare import CompareScreen
@@ -489,8 +489,8 @@ async def test_a_model_of_several_gpus_is_shown_for_each(make_app, tmp_path):
         await settled(pilot)
         assert f"alias default to nvidia-h200/both@1 on {h100.slug}" in text_of(app)
     (entry,) = models(None, 0).entries.values()
-    assert slug_to_change(entry, None) == H200.slug
-    assert slug_to_change(entry, h100) == h100.slug
+    assert find_slug_to_change(entry, None) == H200.slug
+    assert find_slug_to_change(entry, h100) == h100.slug
     (model,) = models_for(h100)
     assert (model.hardware, model.likeness) == (h100, 1.0)
     assert loaded(model).hardware == h100

@@ -108,7 +108,7 @@ def test_it_is_validated_on_timings_of_any_of_its_gpus(
     table = on(H100, make_timings(200))
     model, judged, _ = judging.to_judge(table, None, only_held_out=True)
     assert model.reference == "tripled@1"
-    assert judging.gpu_of(judged) == H100
+    assert judging.first_gpu(judged) == H100
     path = tmp_path / "h100.json"
     write_dataset(table, path)
     ran = run("validate", "--dataset", path, "--model", "tripled")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diode_engine import paths, registry
-from diode_engine.cli.models.promoting import verdict_text
+from diode_engine.cli.models.promoting import format_verdict
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.problems.splits import split
@@ -60,7 +60,7 @@ def judge(
         verdict = gate.judge(match.model, table, against, hardware.slug)
         with capsys.disabled():
             click.echo(f"\n{verdict.model} on {hardware.name}, against {verdict.against}:")
-            click.echo(verdict_text(verdict))
+            click.echo(format_verdict(verdict))
         return verdict
 
     return _judge
@@ -95,7 +95,7 @@ def test_a_default_is_no_worse_than_the_other_gpus_model(
     assert own is not None
     against = match.model
     if against == own.model:
-        otherwise = gate.taken_otherwise(own.model, hardware.slug)
+        otherwise = gate.find_taken_otherwise(own.model, hardware.slug)
         assert otherwise is not None
         against = otherwise
     verdict = judge(folder, against)

@@ -96,7 +96,7 @@ def _row(e: ModelEntry) -> list[str]:
         d["family"],
         d["status"],
         ", ".join(d["aliases"]),
-        _taken(e),
+        _describe_taken(e),
         f"{d['timings']:,}",
         "" if d["efficiency"] is None else f"{d['efficiency']:.3f}",
         d["created"][:10],
@@ -104,7 +104,7 @@ def _row(e: ModelEntry) -> list[str]:
     ]
 
 
-def _taken(e: ModelEntry) -> str:
+def _describe_taken(e: ModelEntry) -> str:
     how = dict.fromkeys("default" if m.default_of else "newest" for m in e.taken.values())
     share = f" ({len(e.taken)} of {len(e.manifest.gpus)})" if e.manifest and e.manifest.gpus else ""
     return ", ".join(how) + share if how else ""
@@ -191,7 +191,7 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
         "created": f"{m.created} by Diode {m.diode}",
         "notes": m.notes,
         **{f"metric {key}": _value(value) for key, value in m.metrics.items()},
-        **{f"on {r.hardware.name}": _record(r) for r in m.gpus},
+        **{f"on {r.hardware.name}": _describe_record(r) for r in m.gpus},
         **{f"file {e['file']}": f"{e['bytes']} bytes, sha256 {e['sha256']}" for e in m.files},
     }
     told = [*lines.items(), *((f"{e.at[:10]} {e.at[11:16]}", _said(e)) for e in history)]
@@ -199,7 +199,7 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
     click.echo("\n".join(f"{key:<{width}}  {value}" for key, value in told if value))
 
 
-def _record(r: GpuRecord) -> str:
+def _describe_record(r: GpuRecord) -> str:
     """What a model of several GPUs has of one of them."""
     learned = f"{r.timings} timings of {r.problems} problems"
     return "; ".join([learned, *(f"{key} {_value(value)}" for key, value in r.metrics.items())])

@@ -81,12 +81,12 @@ def promote(
         raise click.UsageError(f"--verdict-of is for one GPU; name it: {', '.join(slugs)}.")
     codes = []
     for slug in slugs:
-        verdict = _promoted(found, slug, store, dataset, judged, force=force, reason=reason)
+        verdict = _promote_for(found, slug, store, dataset, judged, force=force, reason=reason)
         codes.append(ExitCode.NOTHING if verdict is None else _tell(verdict, force, as_json))
     return next((code for code in (ExitCode.FAILURE, ExitCode.OK) if code in codes), codes[0])
 
 
-def _promoted(
+def _promote_for(
     model: ModelVersion,
     slug: str,
     store: Location,
@@ -134,7 +134,7 @@ def _tell(verdict: GateVerdict, force: bool, as_json: bool) -> ExitCode:
     if as_json:
         click.echo(json.dumps({**verdict.to_dict(), "promoted": promoted, "forced": force}))
     else:
-        click.echo(verdict_text(verdict))
+        click.echo(format_verdict(verdict))
     if promoted:
         diagnostics.note(
             f"{verdict.model} is now the default of {verdict.hardware}"
@@ -177,7 +177,7 @@ def _summary(verdict: GateVerdict, forced: str | None) -> tuple[dict[str, str], 
     return {"judged": verdict.model}, f"{verdict.model} {said}"
 
 
-def verdict_text(verdict: GateVerdict) -> str:
+def format_verdict(verdict: GateVerdict) -> str:
     """The checks, a line for each."""
     marks = {True: "passed ", False: "REFUSED"}
     width = max(len(check.name) for check in verdict.checks)
