@@ -173,8 +173,11 @@ def facts_of(model: ModelVersion, slug: str | None = None) -> ModelFacts:
     """What may change about this model; its status and the gate's verdict are those for this
     hardware (None: that of the model's folder). Raises RegistryError where the user's registry is
     broken."""
-    slug = slug or model.slug
-    return facts.read(slug).of(model.reference_on(slug))
+    known = facts.read(model.slug).of(model.reference)
+    if slug is None or slug == model.slug:
+        return known
+    there = facts.read(slug).of(model.reference_on(slug))
+    return replace(known, status=there.status, gate=there.gate)
 
 
 def status_of(

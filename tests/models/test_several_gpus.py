@@ -120,7 +120,11 @@ def test_what_was_refused_on_one_gpu_is_taken_on_the_other(
 ) -> None:
     ship("own", hardware=H100)
     both = mine(gpus=BOTH)
-    registry.set_verdict(both, ModelStatus.REJECTED, {}, H100.slug)
+    registry.set_verdict(both, ModelStatus.REJECTED, {"model": "mine@1"}, H100.slug)
+    registry.tag(both, ["night"])  # of the model, whatever the GPU
+    here, there = registry.facts_of(both), registry.facts_of(both, H100.slug)
+    assert here.tags == there.tags == ("night",)
+    assert (here.gate, there.gate) == (None, {"model": "mine@1"})
     assert (taken_on(H200), taken_on(H100)) == ("mine@1", "own@1")
 
 
