@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ class ModelView:
     facts: tuple[tuple[str, str], ...]
     card: str
     lineage: tuple[Row, ...]
-    gate: Verdict | None
+    gates: Mapping[str, Verdict | None]  # the last verdicts, by the slugs of its GPUs
     history: tuple[tuple[str, str], ...]
 
 
@@ -39,18 +39,23 @@ def model_view(store: Store | None, folder: str) -> ModelView:
     from diode_engine import registry
 
     entry = entry_of(folder)
-    gate = entry.facts.gate
-    changes = registry.history(entry.model.slug)
+    model = entry.model
+    found = {slug: registry.facts_of(model, slug).gate for slug in model.slugs}
+    changes = [(event, slug) for slug in model.slugs for event in registry.history(slug)
+               if model.reference_on(slug) in (event.model, event.before)]  # fmt: skip
+    changes.sort(key=lambda change: change[0].at)
     return ModelView(
         entry=entry,
         facts=facts(entry),
         card="" if entry.manifest is None else registry.card(entry.model, entry.facts),
         lineage=() if entry.manifest is None else _lineage(store, entry, entry.manifest),
-        gate=None if gate is None else _verdict(gate),
+        gates={slug: _verdict(gate) for slug, gate in found.items() if gate is not None},
         history=tuple(
-            (text.minute(event.at), _said(event))
-            for event in reversed(changes)
-            if entry.model.reference in (event.model, event.before)
+            (
+                text.minute(event.at),
+                _said(event) + (f" on {slug}" if len(model.slugs) > 1 else ""),
+            )
+            for event, slug in reversed(changes)
         ),
     )
 
@@ -97,14 +102,15 @@ def _steps(store: Store | None, entry: ModelEntry, m: Manifest) -> Iterator[Row]
         yield _row(NOWHERE, f"file {name}", "file", name)
     for key in m.data.datasets:
         yield _row(NOWHERE, f"dataset {key}", "content hash of data", key)
-    h = m.hardware
-    yield _row(
-        DATA, f'gpu:"{h.name}"', "GPU",
-        f"{h.name} ({h.backend} {h.arch}, {h.multiprocessors} multiprocessors, {h.clock_mhz} MHz)",
-    )  # fmt: skip
+    for h in (record.hardware for record in m.records):
+        yield _row(
+            DATA, f'gpu:"{h.name}"', "GPU",
+            f"{h.name} ({h.backend} {h.arch}, {h.multiprocessors} multiprocessors, "
+            f"{h.clock_mhz} MHz)",
+        )  # fmt: skip
     for name, versions in (("torch", m.torch), ("triton", m.triton)):
         for version in versions:
-            yield _row(DATA, f'gpu:"{h.name}" {name}:"{version}"', name, version)
+            yield _row(DATA, f'{_gpu_query(m)} {name}:"{version}"', name, version)
 
 
 def _row(leads: str, where: str, step: str, what: str) -> Row:
@@ -115,11 +121,16 @@ def _row(leads: str, where: str, step: str, what: str) -> Row:
 
 
 def _query(m: Manifest) -> str:
-    terms = [f'gpu:"{m.hardware.name}"']
+    terms = [_gpu_query(m)]
     for name, versions in (("torch", m.torch), ("triton", m.triton)):
         if len(versions) == 1:
             terms.append(f'{name}:"{versions[0]}"')
     return " ".join(terms)
+
+
+def _gpu_query(m: Manifest) -> str:
+    """The filter query of the timings of its GPUs."""
+    return "gpu:" + ",".join(f'"{name}"' for name in m.gpu_names)
 
 
 def _trained(store: Store | None, entry: ModelEntry) -> tuple[int, str] | None:

@@ -17,7 +17,8 @@ from diode_engine.errors import DiodeError, NoSuchModelError
 
 if TYPE_CHECKING:  # numpy comes with it: imported in a thread
     from diode_app.data.store_access import StoreAccess
-    from diode_engine.registry import Match, ModelEntry
+    from diode_engine.models.manifest import Manifest
+    from diode_engine.registry import Match, ModelEntry, ModelVersion
     from diode_engine.store import Store
 
 
@@ -59,20 +60,20 @@ def _taken(here: Hardware | None, gpus: int) -> str:
     match = registry.best_for(here)
     if match is None:
         return f"No model serves the {here.name} here: train one, or import one."
-    return f"On the {here.name} here {match.model.reference} is taken: {why(match)}."
+    of = match.model.manifest.record_for(here).hardware.name
+    alike = f"; the {of} that it is made for is {match.likeness:.2f} alike"
+    borrowed = "" if of == here.name else alike
+    return f"On the {here.name} here {match.model.reference} is taken: {why(match)}{borrowed}."
 
 
 def why(match: Match) -> str:
-    """Why a model is taken for a hardware, as a clause."""
+    """Why a model is taken, as a clause."""
     if match.default_of is None:
         parts = ["no default is set, and it is the newest that fits"]
     else:
         whose = {"user": "you made it the default", "shipped": "it is the default that Diode ships"}
         other = f"it is the default that the package {match.default_of.label} brings"
         parts = [whose.get(match.default_of.kind, other)]
-    if match.likeness < 1:
-        trained_on = match.model.manifest.hardware.name
-        parts.append(f"the {trained_on} that it is made for is {match.likeness:.2f} alike")
     if match.differences:
         parts.append(f"but it was made with {', '.join(match.differences)}")
     return "; ".join(parts)
@@ -87,10 +88,11 @@ def _row(folder: str, entry: ModelEntry) -> Row:
         "calibration_error": metrics.get("calibration_error"),
         "bytes": None if m is None else sum(e["bytes"] for e in m.files),
     }
-    taken = "" if entry.taken is None else "default" if entry.taken.default_of else "newest"
+    ways = dict.fromkeys("default" if m.default_of else "newest" for m in entry.taken.values())
+    taken = ", ".join(ways)
     shown = {
         "model": entry.model.reference,
-        "hardware": str(record["hardware"]),
+        "hardware": ", ".join(record["gpus"]) or str(record["hardware"]),
         "status": "✗ broken" if m is None else str(entry.status),
         "aliases": " ".join(entry.aliases),
         "taken": f"● {taken}" if taken else "",
@@ -123,22 +125,42 @@ def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
             "of the best": reached
             and f"{reached} on {of.get('problems', 0):,} problems"
             + (f"; {others}" if others else ""),
-            "hardware": f"{m.hardware.name} ({m.hardware.backend} {m.hardware.arch}), "
-            f"torch {', '.join(m.torch) or '?'}, Triton {', '.join(m.triton) or '?'}",
+            "hardware": ", ".join(
+                f"{r.hardware.name} ({r.hardware.backend} {r.hardware.arch})" for r in m.records
+            )
+            + f", torch {', '.join(m.torch) or '?'}, Triton {', '.join(m.triton) or '?'}",
             "trained on": f"{m.data.timings:,} timings of {m.data.problems:,} problems"
             + (", also the ones models are judged on" if m.everything else ""),
+            **_list_gpu_figures(m),
             "answers for": f"{', '.join(m.coverage.types)}; {len(m.coverage.kernels)} kernels",
             "made": f"{text.minute(m.created)} {text.zone()} by Diode {m.diode}, {m.family}, "
             f"{text.size(sum(e['bytes'] for e in m.files))}",
         }
     found |= {
-        "status": str(entry.status) + (f"; taken: {why(entry.taken)}" if entry.taken else ""),
+        "status": "; ".join((str(entry.status), *_explain_taken(entry))),
         "aliases": " ".join(entry.aliases),
         "tags": " ".join(known.tags),
         "note": known.note,
         "says": "" if m is None else m.notes,
     }
     return tuple((name, value) for name, value in found.items() if value)
+
+
+def _explain_taken(entry: ModelEntry) -> list[str]:
+    """Why it is taken, with the GPU's name where it has several."""
+    several = entry.manifest is not None and len(entry.manifest.gpu_names) > 1
+    return [f"taken on the {gpu}: {why(match)}" if several else f"taken: {why(match)}"
+            for gpu, match in entry.taken.items()]  # fmt: skip
+
+
+def _list_gpu_figures(m: Manifest) -> dict[str, str]:
+    """A fact for each GPU of a model of several."""
+    return {
+        f"on {r.hardware.name}": f"{text.ratio(r.metrics.get('efficiency'))} on "
+        f"{r.metrics.get('problems', 0):,} problems; learned {r.timings:,} timings of "
+        f"{r.problems:,} problems"
+        for r in m.gpus
+    }
 
 
 # Two side by side
@@ -220,15 +242,19 @@ class Verdict:
         )
 
 
-async def promote(access: StoreAccess, entry: ModelEntry, *, force: str = "") -> Verdict:
-    """Lets the gate judge the model on the store's timings, in a process of its own, and makes
-    the model the default if it passes. Where `force` gives a reason, the model is not judged again:
-    it becomes the default against the gate's last verdict. Raises DiodeError where it could not be
-    judged."""
-    words = ["models", "promote", *named(entry), f"--store={access.location}", "--json"]
+async def promote(access: StoreAccess, entry: ModelEntry, slug: str, *, force: str = "") -> Verdict:
+    """Lets the gate judge the model for this hardware on the store's timings, in a process of its
+    own, and makes the model the default there if it passes. Where `force` gives a reason, the model
+    is not judged again: it becomes the default against the gate's last verdict. Raises DiodeError
+    where it could not be judged."""
+    words = [
+        "models", "promote", entry.model.reference, f"--hardware={slug}",
+        f"--store={access.location}", "--json",
+    ]  # fmt: skip
     if force:
         words += ["--force", f"--reason={force}"]
-        if (run := await access.read(partial(_last_judged, entry.model.reference))) is not None:
+        judged = partial(_last_judged, entry.model, slug)
+        if (run := await access.read(judged)) is not None:
             words.append(f"--verdict-of={run}")
     try:
         said = await access.command(words)
@@ -242,12 +268,22 @@ async def promote(access: StoreAccess, entry: ModelEntry, *, force: str = "") ->
         raise DiodeError(f"The gate answered what cannot be read: {said[:200]}") from None
 
 
-def _last_judged(model: str, store: Store) -> int | None:
-    """The last run that judged the model for a promotion."""
+def _last_judged(model: ModelVersion, slug: str, store: Store) -> int | None:
+    """The last run that judged the model for a promotion on this hardware."""
     from diode_engine.store.run_query import runs
 
-    found = (run for run in runs(store, "kind:promote state:done") if run.spec["model"] == model)
-    return next((run.id for run in found), None)
+    for run in runs(store, "kind:promote state:done"):
+        of = run.spec["model"], run.spec.get("hardware", model.slug)
+        if of == (model.reference, slug):
+            return run.id
+    return None
+
+
+def find_slug_to_change(entry: ModelEntry, here: Hardware | None) -> str:
+    """The hardware whose default is changed with this model: the GPU here where the model has a
+    record of it, else that of the model's folder."""
+    there = here is not None and here.slug in entry.model.slugs
+    return here.slug if here is not None and there else entry.model.slug
 
 
 def named(entry: ModelEntry) -> Sequence[str]:

@@ -55,8 +55,8 @@ def overview(store: Store) -> StoreOverview:
 
 @dataclass(frozen=True)
 class ModelInUse:
-    """The model that is taken for a device: its reference, its main figures, and the hardware that
-    it was trained on. `likeness` is None where there is no device here."""
+    """The model that is taken for a device: its reference, its main figures, and that of its GPUs
+    which is the most alike to the device. `likeness` is None where there is no device here."""
 
     reference: str
     shipped: bool
@@ -88,16 +88,17 @@ def model_in_use(hardware: Hardware | None) -> ModelInUse | str:
         except DiodeError:
             return "None: train one, or register one."
     manifest = model.manifest
-    metrics = manifest.metrics
+    record = manifest.record_for(hardware if match and hardware else manifest.hardware)
+    metrics = record.metrics
     return ModelInUse(
         reference=model.reference,
         shipped=model.shipped,
-        trained_on=manifest.hardware.name,
+        trained_on=record.hardware.name,
         likeness=likeness,
         efficiency=metrics.get("efficiency"),
         problems=int(metrics.get("problems", 0)),
-        data_problems=manifest.data.problems,
-        data_timings=manifest.data.timings,
+        data_problems=record.problems,
+        data_timings=record.timings,
         created=manifest.created,
         others=dict(metrics.get("efficiency_of_others", {})),
     )

@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # half a second to import: done in a thread, when one is aske
 
 @dataclass(frozen=True)
 class Model:
-    """A registered model. `likeness` compares the hardware that it was trained on with the hardware
-    that it was looked up for."""
+    """A registered model. `hardware` is that of the model's GPUs which is the most alike to the
+    hardware that it was looked up for, and `likeness` compares the two."""
 
     reference: str
     folder: Path
@@ -55,7 +55,7 @@ def models_for(hardware: Hardware) -> tuple[Model, ...]:
     """The models that can be taken for this hardware, the first choice first."""
     from diode_engine import registry
 
-    return tuple(_model(match.model, match.likeness) for match in registry.matches(hardware))
+    return tuple(_model(match.model, hardware) for match in registry.matches(hardware))
 
 
 def all_models(here: Hardware | None) -> tuple[Model, ...]:
@@ -65,16 +65,17 @@ def all_models(here: Hardware | None) -> tuple[Model, ...]:
 
     first = () if here is None else models_for(here)
     found = {model.folder: model for model in first}
-    for entry in sorted(registry.overview().entries, key=lambda entry: entry.taken is None):
+    for entry in sorted(registry.overview().entries, key=lambda entry: not entry.taken):
         if entry.manifest is not None and entry.model.folder not in found:
-            likeness = 0.0 if here is None else here.likeness(entry.manifest.hardware)
-            found[entry.model.folder] = _model(entry.model, likeness)
+            found[entry.model.folder] = _model(entry.model, here)
     return tuple(found.values())
 
 
-def _model(version: ModelVersion, likeness: float) -> Model:
+def _model(version: ModelVersion, here: Hardware | None) -> Model:
     manifest = version.manifest
-    return Model(version.reference, version.folder, manifest.identity, manifest.hardware, likeness)
+    hardware = manifest.hardware if here is None else manifest.record_for(here).hardware
+    likeness = 0.0 if here is None else here.likeness(hardware)
+    return Model(version.reference, version.folder, manifest.identity, hardware, likeness)
 
 
 @lru_cache(maxsize=64)
@@ -104,7 +105,7 @@ def loaded(model: Model) -> Predictor:
     now."""
     from diode_engine.models.predictor import Predictor
 
-    predictor = Predictor.load(model.folder)
+    predictor = Predictor.load(model.folder, model.hardware)
     if predictor.identity != model.identity:
         raise ModelError(f"The model in {model.folder} was replaced meanwhile; look again.")
     return predictor

@@ -18,12 +18,12 @@ def defaulted_again(reference: str, slug: str) -> Callable[[], None]:
     from diode_engine import registry
 
     model = registry.resolve(reference, slug)
-    known = registry.facts_of(model)
+    known = registry.facts_of(model, slug)
 
     def again() -> None:
-        registry.set_default(model, reason="the roll-back was undone")
+        registry.set_default(model, slug, reason="the roll-back was undone")
         if known.status is not None:
-            registry.set_verdict(model, known.status, known.gate or {})
+            registry.set_verdict(model, known.status, known.gate or {}, slug)
 
     return again
 
@@ -44,8 +44,9 @@ def removed_model(model: ModelVersion) -> Callable[[], str] | None:
         registry.remove(model, aliases=True)
         return None
     known = registry.facts_of(model)
-    aliases = [name for name, of in registry.aliases_for(model.slug).items()
-               if of == model.reference]  # fmt: skip
+    aliases = [(name, slug) for slug in model.slugs
+               for name, of in registry.aliases_for(slug).items()
+               if of == model.reference_on(slug)]  # fmt: skip
     registry.remove(model, aliases=True)
 
     def again() -> str:
@@ -53,8 +54,8 @@ def removed_model(model: ModelVersion) -> Callable[[], str] | None:
         registry.tag(there, known.tags)
         if known.note:
             registry.set_note(there, known.note)
-        for alias in aliases:
-            registry.set_alias(alias, there, reason="the deletion was undone")
+        for alias, slug in aliases:
+            registry.set_alias(alias, there, slug, reason="the deletion was undone")
         return there.reference
 
     return again

@@ -199,11 +199,12 @@ def _base(reference: str, data: Part | None) -> tuple[tuple[str, ...], str | Non
         return models, None
     try:
         gpu = None if data is None else data.gpu
-        hardware = registry.resolve_for(reference, gpu).manifest.hardware
+        gpus = registry.resolve_for(reference, gpu).manifest.gpu_names
     except DiodeError as error:
         return models, str(error)
-    if data is not None and not hardware.is_called(data.gpu):
-        return models, f"It was made for {hardware.name}; these timings are of {data.gpu}."
+    if data is not None and data.gpu not in gpus:
+        made_for = " and ".join(gpus)
+        return models, f"It was made for {made_for}; these timings are of {data.gpu}."
     return models, None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from textual.widgets import Markdown, Static, TabbedContent, TabPane
 
 from diode_app.actions import Action
 from diode_app.data.lineage import DATA, MODEL, RUN, ModelView, model_view
+from diode_app.data.models import Verdict
 from diode_app.data.threads import in_thread
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, checks
 from diode_app.screens.run import RunScreen
@@ -102,8 +104,9 @@ class ModelScreen(ModelActions):
         if found == before:
             return
         entry = found.entry
-        taken = " · taken" if entry.taken is not None else ""
-        hardware = entry.model.slug if entry.manifest is None else entry.manifest.hardware.name
+        taken = " · taken" if entry.taken else ""
+        m = entry.manifest
+        hardware = entry.model.slug if m is None else ", ".join(m.gpu_names)
         self.put(
             "#model-title",
             Content.assemble(
@@ -119,8 +122,8 @@ class ModelScreen(ModelActions):
         self.put(
             "#model-gate",
             "The gate has not judged it yet: Promote (p) lets it."
-            if found.gate is None
-            else checks(found.gate),
+            if not found.gates
+            else _verdicts(found.gates),
         )
         self.put(
             "#model-history",
@@ -166,3 +169,13 @@ class ModelScreen(ModelActions):
     def _go_to_data(self, query: str) -> None:
         self.session.narrowed["data"] = query
         self.app.switch_mode("data")
+
+
+def _verdicts(gates: Mapping[str, Verdict | None]) -> Content:
+    """The verdict for each GPU; with the GPU's name where there are several."""
+    parts = []
+    for slug, verdict in gates.items():
+        if len(gates) > 1:
+            parts.append(Content.styled(f"For {slug}", "bold"))
+        parts.append(Content("The verdict cannot be read.") if verdict is None else checks(verdict))
+    return Content("\n").join(parts)

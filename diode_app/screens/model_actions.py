@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from diode_app.actions import Action
-from diode_app.data.models import Verdict, compare, promote
+from diode_app.data.models import Verdict, compare, find_slug_to_change, promote
 from diode_app.data.models import models as all_models
 from diode_app.data.taken_back import defaulted_again, removed_model
 from diode_app.data.threads import in_thread
@@ -65,9 +65,13 @@ class ModelActions(DiodeScreen):
         return {
             "model": model.reference,
             "name": model.name,
-            "hardware": model.slug,
+            "hardware": self._slug(entry),
             "link": f"{model.slug}/{model.reference}",
         }
+
+    def _slug(self, entry: ModelEntry) -> str:
+        here = self.session.here
+        return find_slug_to_change(entry, None if here is None else here.hardware)
 
     def removed(self) -> None:
         """Called when the chosen model was deleted."""
@@ -78,11 +82,12 @@ class ModelActions(DiodeScreen):
         if (entry := self._chosen()) is None:
             return
         access, reference = self.session.store, entry.model.reference
+        slug = self._slug(entry)
 
         async def judge() -> str | None:
             access.must_be_writable()
             verdict = await self.waited_for(
-                promote(access, entry), f"{reference} is judged on the held-out problems ..."
+                promote(access, entry, slug), f"{reference} is judged on the held-out problems ..."
             )
             if verdict.promoted:
                 await self.app.push_screen_wait(
@@ -105,7 +110,7 @@ class ModelActions(DiodeScreen):
             if reason is None:
                 return None
             await self.waited_for(
-                promote(access, entry, force=reason), f"{reference} becomes the default ..."
+                promote(access, entry, slug, force=reason), f"{reference} becomes the default ..."
             )
             return f"{reference} is taken now, against the gate."
 
@@ -114,7 +119,7 @@ class ModelActions(DiodeScreen):
     def action_rollback(self) -> None:
         if (entry := self._chosen()) is None:
             return
-        slug = entry.model.slug
+        slug = self._slug(entry)
 
         async def back() -> str | None:
             from diode_engine import registry
@@ -257,7 +262,9 @@ class ModelActions(DiodeScreen):
 
             model = entry.model
             self.session.store.must_be_writable()
-            before = [name for name in entry.aliases if name != registry.DEFAULT]
+            # Those of another hardware have its slug before them.
+            before = [name for name in entry.aliases
+                      if name != registry.DEFAULT and "/" not in name]  # fmt: skip
             given = await self.app.push_screen_wait(
                 Prompt(
                     f"Aliases of {model.reference}, with spaces between (default: by Promote)",
@@ -333,9 +340,10 @@ class ModelActions(DiodeScreen):
 def checks(verdict: Verdict) -> Content:
     """The gate's checks, one on each line."""
     lines = [Content(f"Compared with {verdict.against}:")]
+    width = max([12, *(len(name) + 1 for name, _, _ in verdict.checks)])
     for name, passed, found in verdict.checks:
         sign, colour = ("✓", "$text-success") if passed else ("✗", "$text-error")
-        lines.append(Content.assemble((f"{sign} {name:<12}", colour), found))
+        lines.append(Content.assemble((f"{sign} {name:<{width}}", colour), found))
     return Content("\n").join(lines)
 
 

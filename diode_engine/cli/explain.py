@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.models import model_for
+from diode_engine.cli.models import model_for, warn_unlike
 from diode_engine.cli.models.looking import taken_here
 from diode_engine.cli.options import as_json_option, model_option
 from diode_engine.cli.predict import named_hardware
@@ -142,8 +142,10 @@ def model_and_hardware(
     if reference is not None:
         near = hardware or only  # where models for several GPUs have the name
         model = registry.resolve_for(reference, None if near is None else near.slug)
+        if hardware is None and only is not None:
+            hardware = model.manifest.record_for(only).hardware
     elif hardware is None and (taken := taken_here()) is not None:
-        model = taken
+        model, hardware = taken
     elif (asked := hardware or only) is not None:
         match = model_for(asked)
         if match is None:
@@ -152,12 +154,7 @@ def model_and_hardware(
     else:
         model = _only_one()
     device = hardware or model.manifest.hardware
-    likeness = device.likeness(model.manifest.hardware)
-    if likeness < registry.MIN_LIKENESS:
-        diagnostics.warn(
-            f"{model.reference} was trained on {model.manifest.hardware.name}, which says little "
-            f"about {device.name} (likeness {likeness:.2f})."
-        )
+    warn_unlike(model, device)
     return model, device
 
 
@@ -168,7 +165,7 @@ def _only_one() -> ModelVersion:
     known = {}
     for model in registry.list_models():
         try:
-            known[model.slug] = model.manifest.hardware
+            known.update({r.hardware.slug: r.hardware for r in model.manifest.records})
         except ModelError as error:
             diagnostics.warn(f"{model.folder} cannot be used: {error}")
     if len(known) > 1:
@@ -195,7 +192,7 @@ def _explained(
     from diode_engine.models.preference import taken_by_default
     from diode_engine.problems.exhaustive_space import exhaustive_space
 
-    predictor = Predictor.load(model.folder)
+    predictor = Predictor.load(model.folder, device)
     offered = exhaustive_space(problem, torch)
     places = np.flatnonzero(fits(problem, offered, device))
     candidates = [offered[i] for i in places]

@@ -14,6 +14,7 @@ from diode_engine.cli.options import F, model_option, store_option
 from diode_engine.errors import RegistryError, TrainingError
 
 if TYPE_CHECKING:
+    from diode_engine.core.hardware import Hardware
     from diode_engine.core.table import TimingTable
     from diode_engine.registry import ModelVersion
 
@@ -89,6 +90,11 @@ def _hardware(table: TimingTable) -> list[str]:
     return sorted({table.environments[i].hardware.name for i in set(table.environment.tolist())})
 
 
+def first_gpu(table: TimingTable) -> Hardware:
+    """The GPU of the first timing; the table must have one."""
+    return table.environments[int(table.environment[0])].hardware
+
+
 def _only_model(table: TimingTable) -> ModelVersion:
     """The model for the GPU that the timings are of."""
     names = _hardware(table)
@@ -99,7 +105,7 @@ def _only_model(table: TimingTable) -> ModelVersion:
             f"There are timings of several GPUs ({', '.join(names)}); name the model to judge "
             "with --model."
         )
-    hardware = table.environments[int(table.environment[0])].hardware
+    hardware = first_gpu(table)
     model = model_for(hardware)
     if model is None:
         raise RegistryError(
@@ -109,24 +115,27 @@ def _only_model(table: TimingTable) -> ModelVersion:
 
 
 def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
-    """The timings of the model's GPU; of these only the ones with the model's Triton, where there
-    are any."""
+    """The timings of one of the model's GPUs, its first that there are timings of; of these only
+    the ones with the model's Triton, where there are any."""
     import numpy as np
 
     manifest = model.manifest
     names = _hardware(table)
-    if manifest.hardware.name not in names:
+    gpu = next((name for name in manifest.gpu_names if name in names), None)
+    if gpu is None:
+        made_for = " and ".join(manifest.gpu_names)
         if len(names) != 1:
             raise TrainingError(
-                f"There are no timings of {manifest.hardware.name}, which {model.reference} was "
-                f"trained on, but of: {', '.join(names) or 'none'}."
+                f"There are no timings of {made_for}, which {model.reference} was trained on, but "
+                f"of: {', '.join(names) or 'none'}."
             )
         diagnostics.warn(
-            f"{model.reference} was trained on {manifest.hardware.name}, these are timings of "
-            f"{names[0]}."
+            f"{model.reference} was trained on {made_for}, these are timings of {names[0]}."
         )
         return table
-    device = [e.hardware.name == manifest.hardware.name for e in table.environments]
+    if len(names) > 1:
+        diagnostics.note(f"The timings of {gpu} count; there are others, of other GPUs.")
+    device = [e.hardware.name == gpu for e in table.environments]
     rows = np.array(device, np.bool_)[table.environment]
     compiled = [e.triton in manifest.triton for e in table.environments]
     same = rows & np.array(compiled, np.bool_)[table.environment]

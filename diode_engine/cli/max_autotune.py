@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from diode_engine.cli.data import existing
-from diode_engine.cli.judging import judged_options, one_source, to_judge
+from diode_engine.cli.judging import first_gpu, judged_options, one_source, to_judge
 from diode_engine.cli.options import as_json_option
 from diode_engine.location import Location
 
@@ -60,7 +60,11 @@ def validate_max_autotune(
             table = opened.read(query)
     model, judged, _ = to_judge(table, reference, only_held_out=only_held_out)
     found = against_solution(
-        judged, Predictor.load(model.folder), solution, name=model.reference, ns=sorted(set(ns))
+        judged,
+        Predictor.load(model.folder, first_gpu(judged)),
+        solution,
+        name=model.reference,
+        ns=sorted(set(ns)),
     )
     click.echo(json.dumps(found, allow_nan=False) if as_json else _text(found))
 

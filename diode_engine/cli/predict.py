@@ -11,7 +11,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.models import model_for
+from diode_engine.cli.models import model_for, warn_unlike
 from diode_engine.cli.options import json_anyway_option, model_option
 from diode_engine.errors import NoSuchModelError
 
@@ -73,20 +73,15 @@ def _models(
         found: dict[str, Loaded | None] = {}
         for key, device in there.items():
             named = registry.resolve_for(reference, device.slug)
-            found[key] = (named.reference, Predictor.load(named.folder))
-            likeness = device.likeness(named.manifest.hardware)
-            if likeness < registry.MIN_LIKENESS:
-                diagnostics.warn(
-                    f"{named.reference} was trained on {named.manifest.hardware.name}, which "
-                    f"says little about {device.name} (likeness {likeness:.2f})."
-                )
+            found[key] = (named.reference, Predictor.load(named.folder, device))
+            warn_unlike(named, device)
         return found
     loaded: dict[str, Loaded | None] = {}
     only = None if hardware is None else named_hardware(hardware, list(there.values()))
     for device in [only] if only is not None else list(there.values()):
         model = model_for(device)
         loaded[device.key] = (
-            None if model is None else (model.reference, Predictor.load(model.folder))
+            None if model is None else (model.reference, Predictor.load(model.folder, device))
         )
         if model is None:
             diagnostics.warn(f"There is no model for {device.name} or a GPU much like it.")
@@ -105,7 +100,7 @@ def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
     known = [*there, *KNOWN.values()]
     for model in registry.list_models():
         try:
-            known.append(model.manifest.hardware)
+            known += [record.hardware for record in model.manifest.records]
         except ModelError as error:
             diagnostics.warn(f"{model.folder} cannot be used: {error}")
     for hardware in known:

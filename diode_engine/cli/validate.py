@@ -13,7 +13,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
-from diode_engine.cli.judging import judged_options, one_source, to_judge
+from diode_engine.cli.judging import first_gpu, judged_options, one_source, to_judge
 from diode_engine.cli.options import as_json_option, fits_on, ray_option
 from diode_engine.cli.recording import as_run
 from diode_engine.location import Location
@@ -193,7 +193,7 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
 
     model, table, seen = to_judge(table, reference, only_held_out=only_held_out)
     everything = model.manifest.everything
-    predictor = Predictor.load(model.folder)
+    predictor = Predictor.load(model.folder, first_gpu(table))
     unseen = None if everything is None else not everything
     if everything is not None and not only_held_out:
         # Known only where the model has learned from exactly these timings; else not known.

@@ -112,6 +112,11 @@ class Manifest:
         own = GpuRecord(self.hardware, data.problems, data.timings, self.metrics)
         return self.gpus or (own,)
 
+    @property
+    def gpu_names(self) -> tuple[str, ...]:
+        """The names of its GPUs."""
+        return tuple(dict.fromkeys(record.hardware.name for record in self.records))
+
     def record_for(self, hardware: Hardware) -> GpuRecord:
         """The record of the GPU that is the most alike to this one, which is the GPU's own where
         the model has one."""

@@ -1,8 +1,8 @@
 """Names that point to a version: `default`, for the model that is taken, and any others.
 
-An alias belongs to one hardware. The user's aliases come before those that Diode ships, and these
-before a package's. Every change of a user's alias is a line of the history; `rollback` undoes the
-last change.
+An alias belongs to one hardware; the model that it names has a record of this hardware. The user's
+aliases come before those that Diode ships, and these before a package's. Every change of a user's
+alias is a line of the history; `rollback` undoes the last change.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def alias_targets(
             continue
         if reference is None:
             continue
-        found = [m for m in models if (m.slug, m.reference) == (slug, reference)]
+        found = [m for m in models if m.reference_on(slug) == reference]
         # Two sources may have a model of this reference: the alias means the one of its own source.
         found.sort(key=lambda m: m.source != source)
         yield (
@@ -114,31 +114,40 @@ def check_alias(alias: str) -> str:
 def set_alias(
     alias: str,
     model: ModelVersion,
+    slug: str | None = None,
     *,
     action: HistoryAction = HistoryAction.ALIAS,
     reason: str = "",
     forced: bool = False,
 ) -> bool:
-    """Makes the alias point to this registered model on its hardware; False where it does already.
-    The history keeps what was done and why. Raises RegistryError where the name cannot be an alias,
-    the model is not registered, or the registry cannot be written."""
+    """Makes the alias of this hardware (None: that of the model's folder) point to this registered
+    model; False where it does already. The history keeps what was done and why. Raises
+    RegistryError where the name cannot be an alias, the model is not registered or has no record of
+    the hardware, or the registry cannot be written."""
     check_registered(model)
     check_alias(alias)
-    with facts.changing(model.slug) as document:
+    slug = slug or model.slug
+    if slug not in model.slugs:
+        raise RegistryError(
+            f"{model.reference} has no record of {slug}, but of: {', '.join(model.slugs)}."
+        )
+    reference = model.reference_on(slug)
+    with facts.changing(slug) as document:
         before = document.aliases.get(alias)
-        if before == model.reference:
+        if before == reference:
             return False
-        document.aliases[alias] = model.reference
+        document.aliases[alias] = reference
         document.history.append(
-            Event(action, model.reference, alias, before, reason=reason, forced=forced)
+            Event(action, reference, alias, before, reason=reason, forced=forced)
         )
     return True
 
 
-def set_default(model: ModelVersion, *, reason: str = "") -> None:
-    """Makes this the model that is taken for its hardware, without asking the gate. Raises
-    RegistryError as `set_alias` does."""
-    set_alias(DEFAULT, model, reason=reason)
+def set_default(model: ModelVersion, slug: str | None = None, *, reason: str = "") -> None:
+    """Makes this the model that is taken for this hardware (None: for all that it has a record of),
+    without asking the gate. Raises RegistryError as `set_alias` does."""
+    for each in model.slugs if slug is None else (slug,):
+        set_alias(DEFAULT, model, each, reason=reason)
 
 
 def remove_alias(alias: str, slug: str) -> None:
@@ -205,7 +214,7 @@ def _earlier(document: Document, alias: str) -> list[str | None]:
 
 def _still_there(reference: str, slug: str, alias: str) -> ModelVersion:
     for model in list_models():
-        if (model.slug, model.reference) == (slug, reference):
+        if model.reference_on(slug) == reference:
             load_artifact(model.folder)
             return model
     raise RegistryError(

@@ -19,6 +19,9 @@ _METRICS = {
     "calibration_error_by_chance": "of which chance alone would make about",
 }
 
+# The metrics that are shown for each GPU of a model of several.
+GPU_FIGURES = ("problems", "efficiency", "efficiency_p10", "efficiency_worst")
+
 
 def lineage(model: ModelVersion, known: ModelFacts) -> dict[str, Any]:
     """Where the model came from, as JSON has it: the model, the runs and datasets that its
@@ -54,10 +57,11 @@ def card(model: ModelVersion, known: ModelFacts) -> str:
     what the model is for, what it was made of, how good it is and what it cannot do. Raises
     ModelError where its manifest cannot be read."""
     m = model.manifest
+    gpus = " and ".join(m.gpu_names)
     sections = [
-        f"# {model.reference}, for {m.hardware.name}",
+        f"# {model.reference}, for {gpus}",
         f"A model of the time that kernels take ({m.purpose}), with which Diode chooses them on "
-        f"{m.hardware.name}. Made on {m.created[:10] or 'an unknown day'} by Diode "
+        f"{gpus}. Made on {m.created[:10] or 'an unknown day'} by Diode "
         f"{m.diode or 'of an unknown version'}; family: {m.family}.",
         *((known.note,) if known.note else ()),
         "## What it was made of\n\n" + _data(m),
@@ -71,8 +75,10 @@ def card(model: ModelVersion, known: ModelFacts) -> str:
 def _data(m: Manifest) -> str:
     return _list(
         f"{m.data.timings:,} timings of {m.data.problems:,} problems",
-        f"hardware: {m.hardware.name} ({m.hardware.backend} {m.hardware.arch}, "
-        f"{m.hardware.multiprocessors} multiprocessors)",
+        *(
+            f"hardware: {h.name} ({h.backend} {h.arch}, {h.multiprocessors} multiprocessors)"
+            for h in (record.hardware for record in m.records)
+        ),
         f"torch {_words(m.torch)}, Triton {_words(m.triton)}",
         f"datasets, by content: {_code(m.data.datasets)}",
         f"files: {_code(m.data.files)}",
@@ -82,8 +88,9 @@ def _data(m: Manifest) -> str:
 
 
 def _metrics(m: Manifest) -> str:
+    of_gpus = _gpu_table(m)
     if not m.metrics:
-        return "It has not been judged."
+        return of_gpus or "It has not been judged."
     rows = [(label, m.metrics[name]) for name, label in _METRICS.items() if name in m.metrics]
     rows += [
         (f"{name.replace('_', ' ')}: {key}", value)
@@ -93,7 +100,24 @@ def _metrics(m: Manifest) -> str:
     ]
     table = ["| metric | value |", "|---|---:|"]
     table += [f"| {label} | {_number(value)} |" for label, value in rows if _is_number(value)]
-    return "\n".join(table) + (f"\n\n{m.notes}" if m.notes else "")
+    return "\n\n".join(part for part in (of_gpus, "\n".join(table), m.notes) if part)
+
+
+def _gpu_table(m: Manifest) -> str:
+    """A line for each GPU of a model of several; empty for a model of one."""
+    if not m.gpus:
+        return ""
+    rows = ["| GPU | timings | problems | judged on | efficiency | 10th percentile | worst |",
+            "|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    for record in m.gpus:
+        values = [
+            record.timings,
+            record.problems,
+            *(record.metrics.get(key) for key in GPU_FIGURES),
+        ]
+        cells = " | ".join("" if value is None else _number(value) for value in values)
+        rows.append(f"| {record.hardware.name} | {cells} |")
+    return "\n".join(rows)
 
 
 def _limits(m: Manifest) -> str:
@@ -107,8 +131,8 @@ def _limits(m: Manifest) -> str:
         f"It answers for {_words(m.coverage.types)} and for these templates, by op: "
         f"{_code(m.coverage.kernels)}. It has no prediction for anything else, and "
         "the choice is made without it.",
-        f"Times of other hardware than {m.hardware.name}, or of another torch or Triton, are a "
-        "guess.",
+        f"Times of other hardware than {' and '.join(m.gpu_names)}, or of another torch or "
+        "Triton, are a guess.",
         "Its efficiency is measured against the best of the candidates that were timed; the best "
         "of all candidates may be faster.",
         seen,

@@ -29,7 +29,7 @@ class Match:
     """A model that can be taken for a device."""
 
     model: ModelVersion
-    likeness: float  # of the device to the one that the model was trained on; 1: the same
+    likeness: float  # of the device to the most alike of the model's GPUs; 1: the same
     default_of: ModelSource | None = None  # the source whose alias "default" names the model
     # How the torch and Triton of its timings differ from the installed ones, a text for each.
     differences: tuple[str, ...] = ()
@@ -46,10 +46,11 @@ class _Known:
 def matches(hardware: Hardware, purpose: str = "gemm") -> list[Match]:
     """The models that can be taken for this hardware, the first choice first.
 
-    Those of the most alike hardware come first; it must have MIN_LIKENESS. Among these the default
-    comes first (the user's before that of Diode before a package's), then models of the installed
-    torch and Triton, then the newest. A model that the gate refused, or that was rolled back, is
-    taken only as a default. A model or an alias that cannot be read is skipped with a warning.
+    Those with a record of this hardware come first, then those of the most alike hardware, which
+    must have MIN_LIKENESS. Among these the default of the hardware that the record is of comes
+    first (the user's before that of Diode before a package's), then models of the installed torch
+    and Triton, then the newest. A model that the gate refused, or that was rolled back, is taken
+    only as a default. A model or an alias that cannot be read is skipped with a warning.
     """
     return rank(list_models(), hardware, purpose, log.warning)
 
@@ -71,19 +72,22 @@ def rank(
         except ModelError as error:
             tell(f"The model {model.folder} is skipped: {error}")
             continue
-        likeness = hardware.likeness(manifest.hardware)
+        of = manifest.record_for(hardware).hardware
+        likeness = hardware.likeness(of)
         if manifest.purpose != purpose or likeness < MIN_LIKENESS:
             continue
-        if model.slug not in known:
-            known[model.slug] = _look_up(model.slug, models, tell)
-        here = known[model.slug]
+        if of.slug not in known:
+            known[of.slug] = _look_up(of.slug, models, tell)
+        here = known[of.slug]
         named_by = next((s for s in order if here.defaults.get(s) == model), None)
-        if named_by is None and here.document.of(model.reference).status in facts.SET_ASIDE:
+        status = here.document.of(model.reference_on(of.slug)).status
+        if named_by is None and status in facts.SET_ASIDE:
             continue
         different = differences(manifest)
         key = (
-            likeness,
+            1.0 if of.slug == hardware.slug else likeness,  # whatever its clock
             0 if named_by is None else len(order) - order.index(named_by),
+            likeness,
             not different,
             manifest.created,
             model.own,
@@ -113,13 +117,14 @@ def best_for(hardware: Hardware, purpose: str = "gemm") -> Match | None:
 
 
 def load_predictor(hardware: Hardware, purpose: str = "gemm") -> Predictor | None:
-    """The predictor of the first of `matches` that can be loaded; None where there is no match. Log
+    """The predictor of the first of `matches` that can be loaded, with the facts of this hardware
+    or of the most alike of the model's GPUs; None where there is no match. Log
     messages name the models that are skipped, and say whether the model was made for other
     hardware or software. Raises ModelError where there are matches but none can be loaded."""
     refused: ModelError | None = None
     for match in matches(hardware, purpose):
         try:
-            predictor = Predictor.load(match.model.folder)
+            predictor = Predictor.load(match.model.folder, hardware)
         except ModelError as error:
             log.warning("The model %s is skipped: %s", match.model.folder, error)
             refused = refused or error
@@ -132,11 +137,11 @@ def load_predictor(hardware: Hardware, purpose: str = "gemm") -> Predictor | Non
 
 
 def _tell(match: Match, hardware: Hardware) -> None:
-    if match.likeness < 1:
+    of = match.model.manifest.record_for(hardware).hardware
+    if of.slug != hardware.slug:
         log.info(
             "There is no model for %s; %s, trained on %s, is taken (likeness %.2f).",
-            hardware.name, match.model.reference, match.model.manifest.hardware.name,
-            match.likeness,
+            hardware.name, match.model.reference, of.name, match.likeness,
         )  # fmt: skip
     if match.differences:
         log.info(

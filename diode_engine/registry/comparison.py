@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from diode_engine.registry.card import GPU_FIGURES
 from diode_engine.registry.sources import ModelVersion
 
 
@@ -18,13 +19,20 @@ def side_by_side(model: ModelVersion) -> dict[str, Any]:
             flat.update({f"{name} {k}": v for k, v in value.items() if not isinstance(v, dict)})
         elif not isinstance(value, list):
             flat[name] = value
+    of_gpus = {
+        f"{record.hardware.name}: {name.replace('_', ' ')}": record.metrics[name]
+        for record in m.gpus
+        for name in GPU_FIGURES
+        if name in record.metrics
+    }
     return {
-        "hardware": m.hardware.name,
+        "hardware": ", ".join(m.gpu_names),
         "family": m.family,
         "torch": ", ".join(m.torch),
         "triton": ", ".join(m.triton),
         "trained problems": m.data.problems,
         "trained timings": m.data.timings,
         "bytes": sum(entry["bytes"] for entry in m.files),
+        **of_gpus,
         **flat,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +13,16 @@ from diode_engine.registry import facts
 from diode_engine.registry.aliases import aliases_in
 from diode_engine.registry.choice import Match, rank
 from diode_engine.registry.facts import ModelFacts, ModelStatus
-from diode_engine.registry.sources import ModelVersion, list_models, sources
+from diode_engine.registry.sources import ModelVersion, list_gpus, list_models, sources
 from diode_engine.registry.versions import status_of
 
 
 @dataclass(frozen=True)
 class ModelEntry:
     """A model and what is known of it. `manifest` is None where it cannot be read; `error` then
-    says why. `aliases` are all that point to it. `taken` says why it is taken for its own hardware;
-    None where another model is."""
+    says why. `aliases` are all that point to it, those of another hardware than its folder's with
+    the slug before them. `taken` says why it is taken, by the names of those of its GPUs for which
+    it is."""
 
     model: ModelVersion
     manifest: Manifest | None
@@ -28,7 +30,7 @@ class ModelEntry:
     facts: ModelFacts
     status: ModelStatus
     aliases: tuple[str, ...]
-    taken: Match | None
+    taken: Mapping[str, Match]
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -45,9 +47,11 @@ class ModelEntry:
             "aliases": list(self.aliases),
             "tags": list(self.facts.tags),
             "note": self.facts.note,
-            "taken": self.taken is not None,
+            "taken": bool(self.taken),
+            "taken_on": list(self.taken),
             "error": self.error,
             "hardware": model.slug if m is None else m.hardware.name,
+            "gpus": [] if m is None else list(m.gpu_names),
             "family": None if m is None else m.family,
             "problems": None if m is None else m.data.problems,
             "timings": None if m is None else m.data.timings,
@@ -73,13 +77,13 @@ def overview() -> Overview:
     problems: dict[str, None] = {}
     documents = {}
     aliases = {}
-    for slug in dict.fromkeys(m.slug for m in models):
+    for slug in list_gpus(models):
         aliases[slug] = _aliases(slug, problems)
         try:
             documents[slug] = facts.read(slug)
         except RegistryError:  # told already, with its aliases
             documents[slug] = facts.Document()
-        there = {m.reference for m in models if m.slug == slug}
+        there = {m.reference_on(slug) for m in models}
         for alias, reference in aliases[slug].items():
             if reference not in there:
                 problems[
@@ -91,11 +95,18 @@ def overview() -> Overview:
     for model in models:
         manifest, why = _manifest(model)
         known = documents[model.slug].of(model.reference)
-        names = (a for a, r in aliases[model.slug].items() if r == model.reference)
-        chosen = next((match for match in taken if match.model == model), None)
-        entries.append(
-            ModelEntry(model, manifest, why, known, status_of(model, known), tuple(names), chosen)
+        status = status_of(model, known=known)
+        names = tuple(
+            alias if slug == model.slug else f"{slug}/{alias}"
+            for slug in model.slugs
+            for alias, reference in aliases[slug].items()
+            if reference == model.reference_on(slug)
         )
+        chosen = {} if manifest is None else {
+            record.hardware.name: match for record in manifest.records
+            if (match := taken.get((record.hardware, manifest.purpose))) and match.model == model
+        }  # fmt: skip
+        entries.append(ModelEntry(model, manifest, why, known, status, names, chosen))
     return Overview(tuple(entries), tuple(problems))
 
 
@@ -111,15 +122,15 @@ def _aliases(slug: str, problems: dict[str, None]) -> dict[str, str]:
     return out
 
 
-def _taken(models: list[ModelVersion]) -> list[Match]:
+def _taken(models: list[ModelVersion]) -> dict[tuple[Hardware, str], Match]:
     """The model that is taken for each hardware and purpose for which there are models."""
     kinds: dict[tuple[Hardware, str], None] = {}
     for model in models:
         manifest, _ = _manifest(model)
         if manifest is not None:
-            kinds[manifest.hardware, manifest.purpose] = None
-    ranked = [rank(models, hardware, purpose, lambda text: None) for hardware, purpose in kinds]
-    return [found[0] for found in ranked if found]
+            kinds.update(dict.fromkeys((r.hardware, manifest.purpose) for r in manifest.records))
+    ranked = {kind: rank(models, *kind, lambda text: None) for kind in kinds}
+    return {kind: found[0] for kind, found in ranked.items() if found}
 
 
 def _manifest(model: ModelVersion) -> tuple[Manifest | None, str | None]:

@@ -23,7 +23,7 @@ def list_available_models() -> list[dict[str, Any]]:
 
 
 def register_model(name: str | os.PathLike[str]) -> str:
-    """Makes a model the one that is taken for its hardware. `name` is the folder of a model, which
+    """Makes a model the one that is taken for its GPUs. `name` is the folder of a model, which
     is copied into the user's registry, or a model in the registry ("name", "name@version" or an
     alias); where models for several GPUs have the name, it means the one for the GPU of this
     machine. Returns its name@version. This process's compiles use it after the next

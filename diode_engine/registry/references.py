@@ -9,13 +9,14 @@ from diode_engine.errors import ModelError, NoSuchModelError, RegistryError, Sev
 from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST
 from diode_engine.registry.aliases import alias_targets
-from diode_engine.registry.sources import ModelVersion, list_models
+from diode_engine.registry.sources import ModelVersion, list_gpus, list_models
 
 
 def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
     """The model that is meant by "name@version", "name" (the newest version), an alias such as
-    "default", or the path of a model's folder. With `hardware` (a name or slug), only models for it
-    count.
+    "default", or the path of a model's folder. With `hardware` (a name or slug), only its aliases
+    and models with a record of it count. A slug may stand before: "slug/alias" is an alias of this
+    hardware, "slug/name@version" a model in its folder.
 
     Raises NoSuchModelError where there is none, SeveralModelsError where models for several GPUs
     are meant, RegistryError where two models have one number or an alias points to a model that
@@ -25,18 +26,24 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
         manifest = load_manifest(folder)
         return ModelVersion(manifest.name, 0, folder, None, manifest.hardware.slug)
     models = list_models()
-    if hardware is not None:
-        models = [m for m in models if m.slug == slug_of(hardware)]
-    name, _, version = reference.partition("@")
-    if not version and (found := _aliased(name, models)):
+    within, slash, wanted = reference.rpartition("/")
+    name, _, version = wanted.partition("@")
+    slug = None if hardware is None else slug_of(hardware)
+    if slash:
+        slugs = [within] if within and slug_of(within) == within else []
+    else:
+        slugs = list_gpus(models) if slug is None else [slug]
+    if not version and (found := _aliased(name, slugs, models)):
         return _one(found, reference, models)
-    named = [m for m in models if m.name == name]
+    if slug is not None:
+        models = [m for m in models if slug in m.slugs]
+    named = [m for m in models if m.name == name and (not slash or m.slug == within)]
     if version:
         named = [m for m in named if str(m.version) == version]
     elif named:
         newest = max(m.version for m in named)
         named = [m for m in named if m.version == newest]
-    return _one(named, reference, models)
+    return _one([m for m in named if m.slug == slug] or named, reference, models)
 
 
 def resolve_for(reference: str, hardware: str | None) -> ModelVersion:
@@ -59,9 +66,9 @@ def _folder(reference: str) -> Path | None:
         return None
 
 
-def _aliased(alias: str, models: list[ModelVersion]) -> list[ModelVersion]:
+def _aliased(alias: str, slugs: list[str], models: list[ModelVersion]) -> list[ModelVersion]:
     out = []
-    for slug in sorted({m.slug for m in models}):
+    for slug in slugs:
         for _, found in alias_targets(alias, slug, models):
             if isinstance(found, RegistryError):
                 raise found

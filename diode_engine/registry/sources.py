@@ -5,7 +5,10 @@ Every source is a folder of the same form,
     <root>/<hardware slug>/<name>/<version>/manifest.json
     <root>/<hardware slug>/aliases.json                    {"default": "<name>@<version>"}
 
-and there are three kinds: the user's own, what Diode ships, and data packages that were installed
+A model of several GPUs lies in the folder of one of them. An alias of another of its GPUs names it
+with this folder, as in "<hardware slug>/<name>@<version>".
+
+There are three kinds: the user's own, what Diode ships, and data packages that were installed
 with pip. Such a package has an entry point of the group `diode_engine.models` that names it. It is
 found without being imported, so that none of its code runs. The user's own aliases are not in an
 aliases.json: they are among the facts (see facts.py).
@@ -17,13 +20,14 @@ import importlib.metadata
 import importlib.util
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
 from pathlib import Path
 
 from diode_engine import paths
+from diode_engine.errors import ModelError
 from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST, Manifest
 
@@ -70,6 +74,21 @@ class ModelVersion:
     def reference(self) -> str:
         """name@version, which `resolve` accepts for a registered model."""
         return f"{self.name}@{self.version}"
+
+    @property
+    def slugs(self) -> tuple[str, ...]:
+        """The hardware that it has a record of, by slugs, that of its folder first; that one alone
+        where its manifest cannot be read."""
+        try:
+            records = self.manifest.records
+        except ModelError:
+            return (self.slug,)
+        return tuple(dict.fromkeys((self.slug, *(record.hardware.slug for record in records))))
+
+    def reference_on(self, slug: str) -> str:
+        """What an alias of this hardware calls it: its reference, with the folder's hardware before
+        it where that is another one."""
+        return self.reference if slug == self.slug else f"{self.slug}/{self.reference}"
 
     @property
     def own(self) -> bool:
@@ -123,6 +142,11 @@ def list_models() -> list[ModelVersion]:
     found = [(place, model) for place, source in enumerate(order) for model in _scan(source)]
     found.sort(key=lambda entry: (entry[1].slug, entry[1].name, entry[1].version, entry[0]))
     return [model for _, model in found]
+
+
+def list_gpus(models: Iterable[ModelVersion]) -> list[str]:
+    """The slugs of all hardware that these models have a record of, sorted."""
+    return sorted({slug for model in models for slug in model.slugs})
 
 
 def _scan(source: ModelSource) -> Iterator[ModelVersion]:

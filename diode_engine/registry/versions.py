@@ -119,12 +119,17 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
             f"{model.reference} in {model.folder} is not one of your own models, which alone can "
             "be removed."
         )
-    with _folder_for_removed(model) as gone, facts.changing(model.slug) as document:
-        named = [name for name, reference in document.aliases.items()
-                 if reference == model.reference]  # fmt: skip
+    with ExitStack() as stack:
+        gone = stack.enter_context(_folder_for_removed(model))
+        documents = {slug: stack.enter_context(facts.changing(slug))
+                     for slug in sorted(model.slugs)}  # fmt: skip
+        named = [(slug, name) for slug, document in documents.items()
+                 for name, reference in document.aliases.items()
+                 if reference == model.reference_on(slug)]  # fmt: skip
         if named and not aliases:
+            words = (n if slug == model.slug else f"{slug}/{n}" for slug, n in named)
             raise RegistryError(
-                f"{model.reference} is {', '.join(named)}; make that point to another model, or "
+                f"{model.reference} is {', '.join(words)}; make that point to another model, or "
                 "remove it together with its aliases."
             )
         try:
@@ -133,11 +138,16 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
             raise NoSuchModelError(f"{model.reference} is gone already.") from None
         except OSError as error:
             raise RegistryError(f"{model.folder} cannot be removed: {error.strerror}.") from None
-        for name in named:
-            del document.aliases[name]
-            document.history.append(Event(HistoryAction.UNALIAS, None, name, model.reference))
-        document.models.pop(model.reference, None)
-        document.history.append(Event(HistoryAction.REMOVE, model.reference, reason=reason))
+        for slug, name in named:
+            del documents[slug].aliases[name]
+            documents[slug].history.append(
+                Event(HistoryAction.UNALIAS, None, name, model.reference_on(slug))
+            )
+        for slug, document in documents.items():
+            document.models.pop(model.reference_on(slug), None)
+        documents[model.slug].history.append(
+            Event(HistoryAction.REMOVE, model.reference, reason=reason)
+        )
 
 
 @contextmanager
@@ -159,16 +169,24 @@ def _folder_for_removed(model: ModelVersion) -> Iterator[Path]:
             raise
 
 
-def facts_of(model: ModelVersion) -> ModelFacts:
-    """What may change about this model. Raises RegistryError where the user's registry is
+def facts_of(model: ModelVersion, slug: str | None = None) -> ModelFacts:
+    """What may change about this model; its status and the gate's verdict are those for this
+    hardware (None: that of the model's folder). Raises RegistryError where the user's registry is
     broken."""
-    return facts.read(model.slug).of(model.reference)
+    known = facts.read(model.slug).of(model.reference)
+    if slug is None or slug == model.slug:
+        return known
+    there = facts.read(slug).of(model.reference_on(slug))
+    return replace(known, status=there.status, gate=there.gate)
 
 
-def status_of(model: ModelVersion, known: ModelFacts | None = None) -> ModelStatus:
-    """The status that was set on this machine. Without one, a model that Diode ships is validated
-    and any other a draft. `known` are its facts, where the caller has them."""
-    known = facts_of(model) if known is None else known
+def status_of(
+    model: ModelVersion, slug: str | None = None, *, known: ModelFacts | None = None
+) -> ModelStatus:
+    """The status for this hardware (None: that of the model's folder) that was set on this machine.
+    Without one, a model that Diode ships is validated and any other a draft. `known` are its facts,
+    where the caller has them."""
+    known = facts_of(model, slug) if known is None else known
     return known.status or (ModelStatus.VALIDATED if model.shipped else ModelStatus.DRAFT)
 
 
@@ -197,14 +215,21 @@ def set_note(model: ModelVersion, note: str) -> ModelFacts:
     return _change(model, lambda known: replace(known, note=note))
 
 
-def set_verdict(model: ModelVersion, status: ModelStatus, gate: Mapping[str, Any]) -> ModelFacts:
-    """Keeps what the gate found; returns the model's new facts."""
-    return _change(model, lambda known: replace(known, status=status, gate=gate))
+def set_verdict(
+    model: ModelVersion, status: ModelStatus, gate: Mapping[str, Any], slug: str | None = None
+) -> ModelFacts:
+    """Keeps what the gate found for this hardware (None: that of the model's folder); returns the
+    model's new facts."""
+    return _change(model, lambda known: replace(known, status=status, gate=gate), slug)
 
 
-def _change(model: ModelVersion, change: Callable[[ModelFacts], ModelFacts]) -> ModelFacts:
+def _change(
+    model: ModelVersion, change: Callable[[ModelFacts], ModelFacts], slug: str | None = None
+) -> ModelFacts:
     check_registered(model)
-    with facts.changing(model.slug) as document:
-        known = change(document.of(model.reference))
-        document.models[model.reference] = known
+    slug = slug or model.slug
+    reference = model.reference_on(slug)
+    with facts.changing(slug) as document:
+        known = change(document.of(reference))
+        document.models[reference] = known
     return known

@@ -15,7 +15,6 @@ from diode_engine.validation.report import ChooserRow
 def chooser_rows(
     model: ModelVersion,
     split: TrainingSplit,
-    hardware: str,
     others: Mapping[ModelVersion, str],
     *,
     seen: bool,
@@ -23,12 +22,13 @@ def chooser_rows(
     """What each chooser reaches on the held-out problems: the model, the `others` (each with what
     it is to the tuning), and those without a model. With `seen` the model has learned from these
     problems, so its figures come from its manifest."""
-    own, *without = evaluate(split.judged, Predictor.load(model.folder)).rows
+    gpu = split.hardware
+    own, *without = evaluate(split.judged, Predictor.load(model.folder, gpu)).rows
     rows = [_told(model) if seen else _figures(model.reference, own)]
     for version, role in others.items():
-        row = evaluate(split.judged, Predictor.load(version.folder)).rows[0]
-        made_for = version.manifest.hardware.name
-        of = "" if made_for == hardware else f" of {made_for}"
+        row = evaluate(split.judged, Predictor.load(version.folder, gpu)).rows[0]
+        made_for = version.manifest.record_for(gpu).hardware.name
+        of = "" if made_for == gpu.name else f" of {made_for}"
         rows.append(_figures(f"{version.reference}{of}, {role}", row))
     return [*rows, *(_figures(row.chooser, row) for row in without)]
 

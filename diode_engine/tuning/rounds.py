@@ -65,7 +65,7 @@ class Rounds:
         """Times kernels until the time for it is over. `own` are a program's own products, which
         come first."""
         whole = 60 * self._request.minutes * COLLECTED
-        guide = None if self._artifact is None else Predictor(self._artifact)
+        guide = None if self._artifact is None else Predictor(self._artifact, self._hardware)
         idle = 0
         for number in count():
             until = whole * GUIDED if number == 0 else whole

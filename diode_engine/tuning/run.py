@@ -258,13 +258,13 @@ class _Tuning:
         others = {} if self._base is None else {self._base: "what it started from"}
         if self._before is not None:
             others.setdefault(self._before.model, "taken before")
-        return chooser_rows(trained.model, split, self._hardware.name, others, seen=seen)
+        return chooser_rows(trained.model, split, others, seen=seen)
 
     def _promoted(
         self, model: ModelVersion, table: TimingTable
     ) -> tuple[GateVerdict | None, str | None]:
         try:
-            return promote(model, table, check=self.stages.check), None
+            return promote(model, table, self._hardware.slug, check=self.stages.check), None
         except RegistryError as error:  # somebody has promoted another one meanwhile
             return None, str(error)
 
@@ -285,7 +285,9 @@ class _Tuning:
             "seconds": round(self.stages.seconds, 1),
             "timing_seconds": round(counts.seconds, 1),
             "from": None if self._base is None else str(self._base.reference),
-            "from_hardware": None if self._base is None else self._base.manifest.hardware.name,
+            "from_hardware": None
+            if self._base is None
+            else self._base.manifest.record_for(self._hardware).hardware.name,
             "own": len(own),
             "timings": counts.timings,
             "failures": counts.failures,

@@ -1,14 +1,13 @@
-"""The gate: what a model must fulfil to become the one that is taken for its hardware.
+"""The gate: what a model must fulfil to become the one that is taken for a GPU.
 
-It must load; have been made with the installed torch and Triton; choose no worse than the model
-that is taken now (or ATen, where there is none) on problems that neither has seen; and its
-confidence must agree with the results. Where the hardware has no default, the model that is taken
-now may be another GPU's. A person may overrule all of these but the first, with a reason.
+It must load, and choose no worse than the model that this GPU takes otherwise (or ATen, where there
+is none) on problems that neither has seen: over all of them, on each kind of them, and in the share
+on which its choice is slower than the library's kernel. Its confidence must agree with the results.
+A person may overrule all of these but the first, with a reason.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -17,24 +16,28 @@ from typing import Any
 import numpy as np
 
 from diode_engine import registry
+from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.manifest import Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
 from diode_engine.registry import HistoryAction, ModelStatus, ModelVersion
+from diode_engine.validation import paired
+from diode_engine.validation.calibration import calibration
 from diode_engine.validation.choosers import ATEN
-from diode_engine.validation.evaluation import evaluate
-from diode_engine.validation.report import Report
+from diode_engine.validation.metrics import Summary, Values
+from diode_engine.validation.paired import Choices
+from diode_engine.validation.pool import CandidatePool
 
-MIN_PROBLEMS = 20  # held out, with timings: on fewer, one problem decides
-# A model that is this much below the present default still counts as no worse: models that differ
-# only in their seed differ by more (docs/models.md, Results).
+MIN_PROBLEMS = 20  # held out, with timings, of all and of a kind: on fewer, one problem decides
+# A model that is this much below the other still counts as no worse: models that differ only in
+# their seed differ by more (docs/models.md, Results).
 TOLERANCE = 0.003
 TOLERANCE_P10 = 0.01
 MAX_CALIBRATION_ERROR = 0.05  # above the error that exact probabilities would show by chance
-# The checks on the model itself, not on what is installed or timed today.
-_JUDGED = ("efficiency", "calibration")
+# The checks that are not on the model itself, but on what is installed or timed today.
+_NOT_JUDGED = ("loads", "software", "problems")
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,14 @@ class GateCheck:
 @dataclass(frozen=True)
 class GateVerdict:
     """What the gate decides on a model. `against` is what it was compared with: a model's
-    reference, or ATen; `at` is in UTC."""
+    reference, or ATen; `at` is in UTC; `hardware` is the slug of the GPU that it was judged for,
+    empty in a verdict of an earlier Diode."""
 
     model: str
     against: str
     checks: tuple[GateCheck, ...]
     at: str
+    hardware: str = ""
 
     @property
     def passed(self) -> bool:
@@ -74,7 +79,7 @@ class GateVerdict:
     def from_dict(cls, given: Mapping[str, Any]) -> GateVerdict:
         """From what `to_dict` gave. Raises KeyError or TypeError for anything else."""
         checks = tuple(GateCheck(c["name"], bool(c["passed"]), c["found"]) for c in given["checks"])
-        return cls(given["model"], given["against"], checks, given["at"])
+        return cls(given["model"], given["against"], checks, given["at"], given.get("hardware", ""))
 
 
 @dataclass(frozen=True)
@@ -83,64 +88,102 @@ class _Figures:
 
     geomean: float
     p10: float
-    told: bool = False  # by the model's manifest, and not measured now
+    from_manifest: bool = False  # and not measured now
+
+    @classmethod
+    def measured(cls, efficiency: Values) -> _Figures | None:
+        """Of efficiencies, NaN for those that are not known; None where all are."""
+        known = efficiency[~np.isnan(efficiency)]
+        if not len(known):
+            return None
+        found = Summary.of(known)
+        return cls(found.geomean, found.p10)
 
     def __str__(self) -> str:
-        source = ", by its manifest" if self.told else ""
+        source = ", by its manifest" if self.from_manifest else ""
         return f"{self.geomean:.3f} (10th percentile {self.p10:.3f}{source})"
 
 
-def judge(model: ModelVersion, table: TimingTable, against: ModelVersion | None) -> GateVerdict:
-    """The gate's verdict on a model.
+def judge(
+    model: ModelVersion,
+    table: TimingTable,
+    against: ModelVersion | None,
+    slug: str | None = None,
+) -> GateVerdict:
+    """The gate's verdict on a model, for one of its GPUs (None: that of its folder).
 
-    Of the table, the held-out problems of the model's hardware count. `against` is the present
-    default, None for ATen. For a model that has seen the held-out problems, the figures in its
+    Of the table, the held-out problems of this GPU count. `against` is the model that it takes
+    otherwise, None for ATen. For a model that has seen the held-out problems, the figures in its
     manifest count: they are of a model made the same way without them. Raises ModelError where the
-    model cannot be loaded.
+    model cannot be loaded, RegistryError where it has no record of the GPU.
     """
-    predictor = Predictor.load(model.folder)
+    hardware = _find_gpu(model, slug or model.slug)
+    predictor = Predictor.load(model.folder, hardware)
     manifest = model.manifest
     checks = [GateCheck("loads", True, "Its files are whole and of formats that this Diode knows.")]
     different = registry.differences(manifest)
-    checks.append(
-        GateCheck(
-            "software",
-            not different,
-            f"It was made with other software than is installed ({', '.join(different)})."
-            if different
-            else "It was made with the torch and Triton that are installed, as far as they are.",
-        )
+    made_with = (
+        f"Warning: it was made with other software than is installed ({', '.join(different)})."
+        if different
+        else "It was made with the torch and Triton that are installed, as far as they are."
     )
-    rows = gate_problems(table, manifest, None if against is None else against.manifest)
+    checks.append(GateCheck("software", True, made_with))
+    other = None if against is None else _load_or_none(against, hardware)
+    theirs = None if against is None or other is None else against.manifest
+    rows = gate_problems(table, manifest, hardware.slug, theirs)
     problems = len(set(rows.problem[rows.failure == 0].tolist()))
+    enough = problems >= MIN_PROBLEMS
+    more = f"; a model is judged on {MIN_PROBLEMS} or more: collect or import some."
     checks.append(
         GateCheck(
             "problems",
-            problems >= MIN_PROBLEMS,
-            f"There are timings of {problems} held-out problems of {manifest.hardware.name}"
-            + (
-                "."
-                if problems >= MIN_PROBLEMS
-                else f"; a model is judged on {MIN_PROBLEMS} or more: collect or import some."
-            ),
+            enough,
+            f"There are timings of {problems} held-out problems of {hardware.name}"
+            + ("." if enough else more),
         )
     )
-    other = ATEN if against is None else against.reference
-    if problems >= MIN_PROBLEMS:
-        report = evaluate(rows, predictor, name=model.reference)
-        other, check = _no_worse(manifest, report, rows, against)
-        checks += [check, *_calibrated(manifest, report)]
+    name = ATEN
+    if enough:
+        pool = CandidatePool.of(rows)
+        compared = _Side.library(pool)
+        if against is not None and other is not None:
+            its = _Side.of(pool, other, hardware)
+            if its.figures is not None:
+                name, compared = against.reference, its
+        checks += _compare(pool, _Side.of(pool, predictor, hardware), compared, name)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    return GateVerdict(model.reference, other, tuple(checks), now)
+    return GateVerdict(model.reference, name, tuple(checks), now, hardware.slug)
+
+
+def _find_gpu(model: ModelVersion, slug: str) -> Hardware:
+    """The hardware of this slug that the model has a record of."""
+    for record in model.manifest.records:
+        if record.hardware.slug == slug:
+            return record.hardware
+    raise RegistryError(
+        f"{model.reference} has no record of {slug}, but of: {', '.join(model.manifest.gpu_names)}."
+    )
+
+
+def _load_or_none(model: ModelVersion, hardware: Hardware) -> Predictor | None:
+    """None where it cannot be loaded: then it is not taken."""
+    try:
+        return Predictor.load(model.folder, hardware)
+    except ModelError:
+        return None
 
 
 def gate_problems(
-    table: TimingTable, manifest: Manifest, against: Manifest | None = None
+    table: TimingTable,
+    manifest: Manifest,
+    slug: str | None = None,
+    against: Manifest | None = None,
 ) -> TimingTable:
-    """The rows on which a model of this manifest is judged: of problems that were held out both
-    from it and from the model that it is compared with, on its hardware, with its Triton where
-    there are such rows."""
-    device = [e.hardware.slug == manifest.hardware.slug for e in table.environments]
+    """The rows on which a model of this manifest is judged for a GPU (None: the manifest's
+    hardware): of problems that were held out both from it and from the model that it is compared
+    with, on this GPU, with the model's Triton where there are such rows. Problems are held out by
+    their sizes, so those of one GPU are held out on every other."""
+    device = [e.hardware.slug == (slug or manifest.hardware.slug) for e in table.environments]
     compiled = [e.triton in manifest.triton for e in table.environments]
     rows = np.array(device, np.bool_)[table.environment]
     same = rows & np.array(compiled, np.bool_)[table.environment]
@@ -150,64 +193,106 @@ def gate_problems(
     return split(table.take(same if same.any() else rows), by)[1]
 
 
-def _no_worse(
-    manifest: Manifest, report: Report, rows: TimingTable, against: ModelVersion | None
-) -> tuple[str, GateCheck]:
-    """What the model was compared with, and the check's result."""
-    ours = _told(manifest) if manifest.everything else _measured(report)
-    name, theirs = ATEN, None
-    if against is not None:
-        with contextlib.suppress(ModelError):  # a default that cannot be loaded is not taken
-            theirs = _of(against, rows)
-            name = against.reference
-    if theirs is None and (aten := report.row(ATEN)) is not None:
-        name, theirs = ATEN, _Figures(aten.top[1].geomean, aten.top[1].p10)
+@dataclass(frozen=True)
+class _Side:
+    """One of the two that are compared: its choices, and its figures; None where these are not
+    known. `seen` says whether it has learned from the GPU's timings of the problems, so that its
+    choices say nothing."""
+
+    choices: Choices
+    figures: _Figures | None
+    seen: bool = False
+
+    @classmethod
+    def library(cls, pool: CandidatePool) -> _Side:
+        choices = paired.choose_by_library(pool)
+        return cls(choices, _Figures.measured(choices.first))
+
+    @classmethod
+    def of(cls, pool: CandidatePool, predictor: Predictor, hardware: Hardware) -> _Side:
+        choices = paired.choose_by_model(pool, predictor, hardware)
+        manifest, figures = predictor.manifest, _Figures.measured(choices.first)
+        record = manifest.record_for(hardware)
+        seen = bool(manifest.everything) and record.hardware.slug == hardware.slug
+        if seen:
+            mean, p10 = (record.metrics.get(key) for key in ("efficiency", "efficiency_p10"))
+            figures = None
+            if isinstance(mean, float) and isinstance(p10, float):
+                figures = _Figures(mean, p10, from_manifest=True)
+        return cls(choices, figures, seen)
+
+
+def _compare(pool: CandidatePool, ours: _Side, theirs: _Side, name: str) -> list[GateCheck]:
+    """The checks on a model's choices against those of what is called `name`."""
+    checks = [_check_efficiency(ours.figures, theirs.figures, name)]
+    if ours.seen:
+        return checks
+    checks.append(_check_slower(ours.choices, theirs, name))
+    if not theirs.seen:
+        checks += _check_kinds(pool, ours.choices.first, theirs.choices.first, name)
+    return [*checks, *_check_calibration(ours.choices)]
+
+
+def _check_efficiency(ours: _Figures | None, theirs: _Figures | None, name: str) -> GateCheck:
     if ours is None:
         found = (
             "It has seen the problems that models are judged on, and its manifest does not have "
             "the figures of a model that was made without them."
         )
-        return name, GateCheck("efficiency", False, found)
+        return GateCheck("efficiency", False, found)
     if theirs is None:
-        return name, GateCheck(
-            "efficiency", True, f"Its efficiency is {ours}; there is nothing to compare it with."
-        )
+        found = f"Its efficiency is {ours}; there is nothing to compare it with."
+        return GateCheck("efficiency", True, found)
     worse = ours.geomean < theirs.geomean - TOLERANCE or ours.p10 < theirs.p10 - TOLERANCE_P10
     found = f"Its efficiency is {ours}, that of {name} {theirs}."
-    return name, GateCheck("efficiency", not worse, found)
+    return GateCheck("efficiency", not worse, found)
 
 
-def _of(model: ModelVersion, rows: TimingTable) -> _Figures | None:
-    predictor = Predictor.load(model.folder)
-    hardware = rows.environments[int(rows.environment[0])].hardware
-    if model.manifest.everything and model.slug == hardware.slug:
-        return _told(model.manifest)
-    return _measured(evaluate(rows, predictor.predict_table(rows), name=model.reference))
+def _check_slower(ours: Choices, theirs: _Side, name: str) -> GateCheck:
+    """The check whether a compile takes a kernel that is slower than the library's on no more
+    problems than before. Without another model the share is shown: the library is never slower than
+    itself."""
+    found = (
+        f"On {100 * ours.slower.mean():.1f} % of the problems the kernel that it takes is over "
+        f"{100 * paired.SLOWER:.0f} % slower than the library's"
+    )
+    if name == ATEN or theirs.seen:
+        return GateCheck("slower", True, f"{found}.")
+    before = theirs.choices.slower
+    found += f"; with {name} on {100 * before.mean():.1f} %."
+    return GateCheck("slower", paired.is_chance(ours.slower, before), found)
 
 
-def _told(manifest: Manifest) -> _Figures | None:
-    mean, p10 = (manifest.metrics.get(key) for key in ("efficiency", "efficiency_p10"))
-    if not isinstance(mean, float) or not isinstance(p10, float):
-        return None
-    return _Figures(mean, p10, told=True)
+def _check_kinds(pool: CandidatePool, ours: Values, theirs: Values, name: str) -> list[GateCheck]:
+    """A check for each kind of problems of which there are enough."""
+    known = ~np.isnan(ours) & ~np.isnan(theirs)
+    checks = []
+    for kind, there in paired.split_by_kind(pool, known, MIN_PROBLEMS):
+        found = paired.compare(ours[there], theirs[there])
+        checks.append(
+            GateCheck(
+                kind,
+                not found.worse,
+                f"{found.ours:.3f} on {found.problems} problems; {name}: {found.theirs:.3f} "
+                f"(up to {100 * found.chance:.1f} % may be chance).",
+            )
+        )
+    return checks
 
 
-def _measured(report: Report) -> _Figures:
-    return _Figures(report.rows[0].top[1].geomean, report.rows[0].top[1].p10)
-
-
-def _calibrated(manifest: Manifest, report: Report) -> list[GateCheck]:
+def _check_calibration(choices: Choices) -> list[GateCheck]:
     """The check whether its confidence agrees with the results. There is none for a model without
-    confidence, or for one that has seen the problems."""
-    if report.calibration is None or manifest.everything:
+    confidence."""
+    sure = [i for i, reach in enumerate(choices.reaches) if reach is not None]
+    if not sure:
         return []
-    error, chance = report.calibration.error, report.calibration.chance
+    found = calibration([choices.reaches[i] or () for i in sure], choices.efficiency[:, sure])
     return [
         GateCheck(
             "calibration",
-            error <= MAX_CALIBRATION_ERROR + chance,
-            f"The calibration error of its confidence is {error:.3f}. Chance alone would make "
-            f"about {chance:.3f}; {MAX_CALIBRATION_ERROR} more than that is allowed.",
+            found.error <= MAX_CALIBRATION_ERROR + found.chance,
+            f"The calibration error of its confidence is {found.error:.3f}. Chance alone would "
+            f"make about {found.chance:.3f}; {MAX_CALIBRATION_ERROR} more than that is allowed.",
         )
     ]
 
@@ -215,86 +300,95 @@ def _calibrated(manifest: Manifest, report: Report) -> list[GateCheck]:
 def promote(
     model: ModelVersion,
     table: TimingTable,
+    slug: str | None = None,
     *,
     force: bool = False,
     reason: str = "",
     check: Callable[[], None] = lambda: None,
 ) -> GateVerdict:
-    """Makes the model the default of its hardware where the gate passes it, or with `force`, and
-    returns the verdict. The registry keeps the verdict and the reason.
+    """Makes the model the default of one of its GPUs (None: that of its folder) where the gate
+    passes it there, or with `force`, and returns the verdict. The registry keeps the verdict and
+    the reason.
 
     `check` may raise, after the model was judged and before anything is changed. Raises ModelError
-    where the model cannot be loaded; RegistryError where it is not registered or is the default
-    already, or the registry cannot be written.
+    where the model cannot be loaded; RegistryError where it is not registered, has no record of the
+    GPU or is the default already, or the registry cannot be written.
     """
-    now = present_default(model)
+    slug = slug or model.slug
+    now = present_default(model, slug)
     if now == model:
-        raise RegistryError(f"{model.reference} is the default of {model.slug} already.")
-    verdict = judge(model, table, now or _of_another_gpu(model))
+        raise RegistryError(f"{model.reference} is the default of {slug} already.")
+    verdict = judge(model, table, find_taken_otherwise(model, slug), slug)
     check()
-    _must_still_be(model, now)
-    refused = any(c.name in _JUDGED and not c.passed for c in verdict.checks)
+    if present_default(model, slug) != now:
+        raise RegistryError(
+            f"The default of {slug} has changed while {model.reference} was judged: promote it "
+            "again."
+        )
+    refused = any(c.name not in _NOT_JUDGED and not c.passed for c in verdict.checks)
     if verdict.passed or refused:
         status = ModelStatus.VALIDATED if verdict.passed else ModelStatus.REJECTED
-        registry.set_verdict(model, status, verdict.to_dict())
+        registry.set_verdict(model, status, verdict.to_dict(), slug)
     if verdict.passed or force:
-        registry.set_alias(
-            registry.DEFAULT, model, action=HistoryAction.PROMOTE, reason=reason,
-            forced=not verdict.passed,
-        )  # fmt: skip
+        _take(model, slug, verdict, reason)
     return verdict
 
 
-def overrule(model: ModelVersion, verdict: GateVerdict, *, reason: str) -> GateVerdict:
-    """Makes the model the default of its hardware against the verdict that `promote` returned;
-    nothing is judged again. Returns the verdict. Raises RegistryError where the verdict is on
-    another model, the model is the default already, or another model has become the default
-    since."""
-    now = present_default(model)
-    if verdict.model != model.reference:
-        raise RegistryError(f"That verdict is on {verdict.model}, not on {model.reference}.")
-    if now == model:
-        raise RegistryError(f"{model.reference} is the default of {model.slug} already.")
-    later = [event for event in registry.history(model.slug)
+def overrule(
+    model: ModelVersion, verdict: GateVerdict, slug: str | None = None, *, reason: str
+) -> GateVerdict:
+    """Makes the model the default of the GPU against the verdict that `promote` returned; nothing
+    is judged again. Returns the verdict. Raises RegistryError where the verdict is on another model
+    or GPU, the model is the default already, or another model has become the default since."""
+    slug = slug or model.slug
+    if (verdict.model, verdict.hardware or model.slug) != (model.reference, slug):
+        raise RegistryError(
+            f"That verdict is on {verdict.model} for {verdict.hardware or model.slug}, not on "
+            f"{model.reference} for {slug}."
+        )
+    if present_default(model, slug) == model:
+        raise RegistryError(f"{model.reference} is the default of {slug} already.")
+    later = [event for event in registry.history(slug)
              if event.alias == registry.DEFAULT and event.at > verdict.at]  # fmt: skip
     if later:
         raise RegistryError(
-            f"The default of {model.slug} has changed since {model.reference} was judged: promote "
+            f"The default of {slug} has changed since {model.reference} was judged: promote "
             "it again, which judges it again."
         )
+    _take(model, slug, verdict, reason)
+    return verdict
+
+
+def _take(model: ModelVersion, slug: str, verdict: GateVerdict, reason: str) -> None:
     registry.set_alias(
         registry.DEFAULT,
         model,
+        slug,
         action=HistoryAction.PROMOTE,
         reason=reason,
         forced=not verdict.passed,
     )
-    return verdict
 
 
-def _must_still_be(model: ModelVersion, default: ModelVersion | None) -> None:
-    now = present_default(model)
-    if now != default:
-        raise RegistryError(
-            f"The default of {model.slug} has changed while {model.reference} was judged: promote "
-            "it again."
-        )
+def find_taken_otherwise(model: ModelVersion, slug: str) -> ModelVersion | None:
+    """The model that would be taken for this GPU without the given one, whatever it was made on;
+    None where no other can be loaded."""
+    for match in registry.matches(_find_gpu(model, slug), model.manifest.purpose):
+        if match.model != model:
+            try:
+                registry.verify(match.model)
+            except ModelError:
+                continue
+            return match.model
+    return None
 
 
-def _of_another_gpu(model: ModelVersion) -> ModelVersion | None:
-    """The model of another GPU that is taken for this hardware where it has no model of its own;
-    None where it has one, or no other can be taken."""
-    manifest = model.manifest
-    others = [m.model for m in registry.matches(manifest.hardware, manifest.purpose)
-              if m.model != model]  # fmt: skip
-    return others[0] if others and others[0].slug != model.slug else None
-
-
-def present_default(model: ModelVersion) -> ModelVersion | None:
-    """The model that an alias makes the default of this model's hardware; None where there is none.
-    Raises ModelError where the given model's manifest cannot be read."""
-    manifest = model.manifest
-    for match in registry.matches(manifest.hardware, manifest.purpose):
-        if match.default_of is not None and match.model.slug == model.slug:
+def present_default(model: ModelVersion, slug: str | None = None) -> ModelVersion | None:
+    """The model that an alias makes the default of this GPU (None: that of the given model's
+    folder); None where there is none. Raises ModelError where the given model's manifest cannot be
+    read, RegistryError where the model has no record of the GPU."""
+    slug = slug or model.slug
+    for match in registry.matches(_find_gpu(model, slug), model.manifest.purpose):
+        if match.default_of is not None and slug in match.model.slugs:
             return match.model
     return None

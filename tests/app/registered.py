@@ -13,7 +13,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.models.artifact import save_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import Coverage
-from diode_engine.models.manifest import Data, Manifest
+from diode_engine.models.manifest import Data, GpuRecord, Manifest
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.registry import ModelVersion
@@ -31,6 +31,7 @@ def register_model(
     sure: bool = False,
     default: bool = False,
     hardware: Hardware = H200,
+    gpus: tuple[GpuRecord, ...] = (),
 ) -> ModelVersion:
     """It knows mm in bfloat16; a stage makes the time exp(`stage`) times as long. Where `sure`,
     its first choice is within 5 % of the best half of the time, its first three nine of ten
@@ -44,8 +45,9 @@ def register_model(
         ((weight, np.zeros(1, np.float32)),), True,
     )  # fmt: skip
     manifest = Manifest(
-        name, "network", hardware, Coverage(KERNELS, ("bfloat16",)), Data(("d" * 32,), (), 9, 99)
-    )
+        name, "network", hardware, Coverage(KERNELS, ("bfloat16",)), Data(("d" * 32,), (), 9, 99),
+        gpus=gpus,
+    )  # fmt: skip
     confidence = None
     if sure:
         reached = np.array([0.5, 0.8, *[0.91] * (MAX_K - 2)])

@@ -10,6 +10,9 @@ from datetime import datetime
 import pytest
 from textual.widgets import DataTable, Input, OptionList
 
+from diode_app.data.models import find_slug_to_change, models
+from diode_app.data.overview import model_in_use
+from diode_app.data.predictors import loaded, models_for
 from diode_app.screens.compare import CompareScreen
 from diode_app.screens.data import DataScreen
 from diode_app.screens.model import ModelScreen
@@ -17,10 +20,10 @@ from diode_app.screens.run import RunScreen
 from diode_app.widgets.modals import Confirm, ErrorDialog, Notice, Prompt, Working
 from diode_app.widgets.table import PagedTable
 from diode_engine import paths, registry
-from diode_engine.core.hardware import H200
+from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.errors import DiodeError
 from diode_engine.models.artifact import load_artifact, save_artifact
-from diode_engine.models.manifest import Data
+from diode_engine.models.manifest import Data, GpuRecord
 from tests.app.registered import register_model
 from tests.app.waiting import looked, settled, started, text_of, toasts
 from tests.training.conftest import make_timings
@@ -455,3 +458,40 @@ async def test_times_are_those_of_the_place(make_app, store, plain, monkeypatch)
         assert view.history[0][0] == f"{at.astimezone():%Y-%m-%d %H:%M}"
         assert models(None, 0).rows[0].cells["created"] == here[:10]
     time.tzset()
+
+
+# A model of several GPUs
+
+
+async def test_a_model_of_several_gpus_is_shown_for_each(make_app, tmp_path):
+    h100 = KNOWN["NVIDIA H100 80GB HBM3"]
+    gpus = (GpuRecord(H200, 9, 99, {"efficiency": 0.98, "problems": 40}),
+            GpuRecord(h100, 5, 55, {"efficiency": 0.97, "problems": 30}))  # fmt: skip
+    both = register_model(tmp_path, "both", gpus=gpus)
+    registry.set_default(both)
+    verdict = {"model": "both@1", "against": "plain@1", "passed": False,
+               "checks": [{"name": "float32", "passed": False, "found": "0.9 on 30."}]}  # fmt: skip
+    registry.set_verdict(both, registry.ModelStatus.REJECTED, verdict, h100.slug)
+    registry.set_verdict(both, registry.ModelStatus.VALIDATED, verdict)
+    app = make_app()
+    async with app.run_test(size=(160, 50)) as pilot:
+        await open_models(pilot)
+        assert "NVIDIA H200, NVIDIA H100" in text_of(app)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert "0.970 on 30 problems; learned 55 timings of 5 problems" in text_of(app)
+        assert f"taken on the {h100.name}: you made it the default" in text_of(app)
+        await pilot.press("z")
+        await settled(pilot)
+        assert f"For {h100.slug}" in text_of(app)
+        assert "✗ float32" in text_of(app)
+        await pilot.press("h")
+        await settled(pilot)
+        assert f"alias default to nvidia-h200/both@1 on {h100.slug}" in text_of(app)
+    (entry,) = models(None, 0).entries.values()
+    assert find_slug_to_change(entry, None) == H200.slug
+    assert find_slug_to_change(entry, h100) == h100.slug
+    (model,) = models_for(h100)
+    assert (model.hardware, model.likeness) == (h100, 1.0)
+    assert loaded(model).hardware == h100
+    assert model_in_use(h100).efficiency == 0.97

@@ -188,7 +188,8 @@ def test_promoting_and_rolling_back(
     ran = run("models", "promote", "tripled", "--dataset", timings, "--json")
     verdict = json.loads(ran.out)
     assert {c["name"]: c["passed"] for c in verdict["checks"]} == {
-        "loads": True, "software": True, "problems": True, "efficiency": True,
+        "loads": True, "software": True, "problems": True, "efficiency": True, "slower": True,
+        "M over 64": True,
     }  # fmt: skip
     assert (ran.code, verdict["promoted"], verdict["against"]) == (0, True, "ATen")
     assert run("models", "promote", "tripled", "--dataset", timings).code == 3

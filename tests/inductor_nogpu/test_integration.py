@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,14 +17,15 @@ from torch._inductor.choices import InductorChoices
 
 import diode_engine
 from diode_engine import registry as registry_of_models
-from diode_engine.core.hardware import H200
+from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.errors import DiodeError, IntegrationError, ModelError, RegistryError
-from diode_engine.inductor.hook import matmul
+from diode_engine.inductor.hook import choices, matmul
 from diode_engine.inductor.hook.integration import (
     BaseIntegration,
     IntegrationRegistry,
     ModelPointer,
 )
+from diode_engine.models.manifest import GpuRecord
 
 
 class Noted(BaseIntegration):
@@ -147,6 +149,25 @@ def test_a_name_that_models_of_several_gpus_have_is_the_one_of_the_gpu_at_hand()
     for name in ("default", "gemm"):
         pointer = ModelPointer(reference=name)
         assert [pointer.load(gpu).hardware.name for gpu in (H200, h100)] == [H200.name, h100.name]
+
+
+def test_a_model_of_several_gpus_predicts_for_the_gpu_at_hand(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shipped model of the H200, with a record of the H100 added."""
+    h100 = KNOWN["NVIDIA H100 80GB HBM3"]
+    shutil.copytree(registry_of_models.resolve_for("gemm", H200.slug).folder, tmp_path / "both")
+    path = tmp_path / "both" / "manifest.json"
+    records = [GpuRecord(each).to_dict() for each in (H200, h100)]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "gpus": records}))
+    reference = str(tmp_path / "both")
+    assert ModelPointer(reference=reference).load(h100).hardware == h100
+    for here in (h100, replace(h100, clock_mhz=1755)):  # an H100 with another clock, too
+        monkeypatch.setattr(choices, "detect", lambda device, here=here: here)
+        with caplog.at_level(logging.WARNING, "diode_engine"):
+            diode_engine.install_diode_choices(model_path=reference)
+        assert diode_engine.get_stats()["trained_on"] == h100.name
+    assert "There is no model" not in caplog.text
 
 
 def test_status_tells_the_whole_story(predictor: Any) -> None:

@@ -6,20 +6,11 @@ from dataclasses import replace
 
 from diode_engine import registry
 from diode_engine.core.hardware import H200, KNOWN
-from diode_engine.registry.known import MEASURED
-
-
-def test_what_was_measured_is_of_a_shipped_model_and_a_known_gpu() -> None:
-    shipped = {model.manifest.identity for model in registry.list_models()}
-    slugs = {hardware.slug for hardware in KNOWN.values()}
-    for identity, slug in MEASURED:
-        assert identity in shipped
-        assert slug in slugs
 
 
 def test_data_transfer_or_nothing() -> None:
     own = registry.known_for(H200)
-    assert (own.basis, own.measured) == (registry.Basis.DATA, None)
+    assert own.basis is registry.Basis.DATA
     assert "timings of this GPU" in str(own)
     unlike = replace(H200, name="NVIDIA GH200 made up", memory_gb_s=4000)
     transferred = registry.known_for(unlike)

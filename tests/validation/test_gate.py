@@ -12,14 +12,14 @@ import pytest
 
 from diode_engine import features, paths, registry
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.hardware import H200, KNOWN, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.artifact import save_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import Coverage
-from diode_engine.models.manifest import Data, Manifest
+from diode_engine.models.manifest import Data, GpuRecord, Manifest
 from diode_engine.models.neighbours import COORDINATES
 from diode_engine.models.network import Network
 from diode_engine.problems.splits import held_out
@@ -35,7 +35,10 @@ CANDIDATES = (
         for m in (16, 64, 128)
     ),
 )
+Times = tuple[float, float, float, float]
 SLUG = H200.slug
+H100 = KNOWN["NVIDIA H100 80GB HBM3"]
+BOTH = (GpuRecord(H200, 12, 48), GpuRecord(H100, 6, 24))
 
 
 @pytest.fixture(autouse=True)
@@ -46,10 +49,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "triton_version", lambda: "3.7.1")
 
 
-def timings(problems: int = 240, **environment: Any) -> TimingTable:
-    """ATen takes twice as long as the largest tile, the smallest four times."""
+def timings(
+    problems: int = 240,
+    of: Callable[[int], tuple[str, Times]] = lambda i: ("bfloat16", (20.0, 40.0, 15.0, 10.0)),
+    **environment: Any,
+) -> TimingTable:
+    """ATen takes twice as long as the largest tile, the smallest four times. `of` gives the type of
+    problem i, and the microseconds of the CANDIDATES."""
     asked = tuple(
-        Problem.make("mm", 64 + 8 * i, 256 + 64 * (i % 7), 512, "bfloat16") for i in range(problems)
+        Problem.make("mm", 64 + 8 * i, 256 + 64 * (i % 7), 512, of(i)[0]) for i in range(problems)
     )
     k, n = len(CANDIDATES), problems * len(CANDIDATES)
     unknown = np.full(n, np.nan)
@@ -58,9 +66,13 @@ def timings(problems: int = 240, **environment: Any) -> TimingTable:
     return TimingTable(
         asked, CANDIDATES, (there,), np.repeat(np.arange(problems, dtype=np.int32), k),
         np.tile(np.arange(k, dtype=np.int32), problems), np.zeros(n, np.int32),
-        np.tile([20.0, 40.0, 15.0, 10.0], problems), unknown, unknown, np.zeros(n, np.int32),
-        np.zeros(n, np.uint8),
+        np.concatenate([of(i)[1] for i in range(problems)]), unknown, unknown,
+        np.zeros(n, np.int32), np.zeros(n, np.uint8),
     )  # fmt: skip
+
+
+def _both_types(i: int) -> tuple[str, Times]:
+    return ("bfloat16", "float32")[i], (20.0, 40.0, 15.0, 10.0)
 
 
 BEST = {"log2_block_m": -1.0, "aten": 99.0}  # takes the largest tile
@@ -85,7 +97,8 @@ def register(tmp_path: Path) -> Callable[..., ModelVersion]:
             ((weight, np.zeros(1, np.float32)),), residual=False,
         )  # fmt: skip
         given = {
-            "name": "mine", "family": "", "hardware": H200, "coverage": Coverage.of(timings(2)),
+            "name": "mine", "family": "", "hardware": H200,
+            "coverage": Coverage.of(timings(2, _both_types)),
             "data": Data(("d" * 32,), (), 12, 48), "torch": ("2.13.0",), "triton": ("3.7.1",),
             "everything": False, **changes,
         }  # fmt: skip
@@ -103,7 +116,13 @@ def found(verdict: gate.GateVerdict) -> dict[str, bool]:
     return {check.name: check.passed for check in verdict.checks}
 
 
-ALL_PASSED = {"loads": True, "software": True, "problems": True, "efficiency": True}
+def sentence(verdict: gate.GateVerdict, name: str) -> str:
+    return next(check.found for check in verdict.checks if check.name == name)
+
+
+ALL_PASSED = {
+    "loads": True, "software": True, "problems": True, "efficiency": True, "slower": True,
+}  # fmt: skip
 
 
 def test_a_better_model_takes_the_place_of_the_default(register: Register) -> None:
@@ -115,8 +134,8 @@ def test_a_better_model_takes_the_place_of_the_default(register: Register) -> No
     best = register(BEST)
     verdict = gate.promote(best, table, reason="a test")
     assert (verdict.against, found(verdict)) == ("mine@1", ALL_PASSED)
-    assert "Its efficiency is 1.000" in verdict.checks[-1].found
-    assert "that of mine@1 0.500" in verdict.checks[-1].found
+    assert "Its efficiency is 1.000" in sentence(verdict, "efficiency")
+    assert "that of mine@1 0.500" in sentence(verdict, "efficiency")
     assert registry.default_for(SLUG) == best
     assert registry.status_of(best) is ModelStatus.VALIDATED
     assert registry.facts_of(best).gate == verdict.to_dict()
@@ -131,7 +150,7 @@ def test_a_better_model_takes_the_place_of_the_default(register: Register) -> No
 def test_a_worse_model_is_refused(register: Register) -> None:
     table = timings()
     best, worst = register(BEST), register(WORST)
-    assert not gate.promote(worst, table).passed  # than ATen
+    assert not gate.promote(worst, table).passed
     registry.set_default(best)
     verdict = gate.promote(register(ATEN), table)
     assert found(verdict) == {**ALL_PASSED, "efficiency": False}
@@ -140,6 +159,8 @@ def test_a_worse_model_is_refused(register: Register) -> None:
     assert verdict.reasons == (
         "Its efficiency is 0.250 (10th percentile 0.250), that of mine@1 1.000 (10th percentile "
         "1.000).",
+        "On 100.0 % of the problems the kernel that it takes is over 5 % slower than the "
+        "library's; with mine@1 on 0.0 %.",
     )
     assert registry.default_for(SLUG) == best
     assert registry.status_of(worst) is ModelStatus.REJECTED
@@ -167,11 +188,139 @@ def test_only_held_out_problems_of_its_hardware_and_software_count(register: Reg
     assert registry.status_of(model) is ModelStatus.DRAFT  # it was not judged
 
 
-def test_a_model_of_other_software_is_refused(register: Register) -> None:
+def test_other_software_is_a_warning(register: Register) -> None:
+    """What was measured with the installed software decides; a torch that is newer than the shipped
+    timings is no reason to refuse every model that learned from them."""
     model = register(BEST, triton=("3.6.0",))
     verdict = gate.promote(model, timings())
-    assert found(verdict) == {**ALL_PASSED, "software": False}
-    assert "Triton 3.6.0, here 3.7.1" in verdict.reasons[0]
+    assert found(verdict) == ALL_PASSED
+    assert sentence(verdict, "software").startswith("Warning: it was made with other software")
+    assert "Triton 3.6.0, here 3.7.1" in sentence(verdict, "software")
+    assert registry.default_for(SLUG) == model
+
+
+def test_a_kind_that_becomes_worse_is_shown_and_refused(register: Register) -> None:
+    """The candidate is better by far over all problems, and twice as slow in float32."""
+
+    def of(i: int) -> tuple[str, Times]:
+        return ("bfloat16", (80.0, 40.0, 20.0, 10.0)) if i % 2 else ("float32", (10, 40, 30, 20))
+
+    table = timings(480, of)
+    registry.set_default(register(ATEN))
+    best = register(BEST)
+    verdict = gate.promote(best, table)
+    assert found(verdict)["efficiency"]
+    assert found(verdict)["half"]
+    assert not found(verdict)["float32"]
+    assert sentence(verdict, "float32").startswith("0.500 on ")
+    assert " problems; mine@1: 1.000" in sentence(verdict, "float32")
+    assert registry.default_for(SLUG) != best
+    assert registry.status_of(best) is ModelStatus.REJECTED
+    assert gate.promote(best, table, force=True, reason="no float32 here").reasons
+    assert registry.default_for(SLUG) == best
+    # What is better everywhere has its kinds shown too.
+    assert found(gate.judge(register(ATEN), table, None))["float32"]
+
+
+def test_few_problems_of_a_kind_decide_nothing(register: Register) -> None:
+    def of(i: int) -> tuple[str, Times]:
+        return ("float32", (10, 40, 30, 20)) if i % 8 == 0 else ("bfloat16", (80, 40, 20, 10))
+
+    registry.set_default(register(ATEN))
+    verdict = gate.promote(register(BEST), timings(240, of))
+    assert "float32" not in found(verdict)  # 6 of them are held out
+    assert found(verdict)["efficiency"]
+
+
+def test_a_kind_may_differ_by_what_chance_makes(register: Register) -> None:
+    """The differences of the problems are large, and their mean is within two standard errors."""
+
+    def of(i: int) -> tuple[str, Times]:
+        if i % 2:
+            return "bfloat16", (80.0, 40.0, 20.0, 10.0)
+        return "float32", (10, 40, 30, 14.5 if i % 4 else 7.5)
+
+    registry.set_default(register(ATEN))
+    verdict = gate.judge(register(BEST), timings(480, of), registry.default_for(SLUG))
+    assert found(verdict)["float32"]
+    assert sentence(verdict, "float32").startswith("0.8")
+
+
+def test_more_problems_slower_than_the_library_are_refused(register: Register) -> None:
+    """Every tenth choice is 1.3 times as slow as the library's kernel; the mean is better."""
+
+    def of(i: int) -> tuple[str, Times]:
+        return "bfloat16", (20.0, 40.0, 15.0, 26.0 if i % 10 == 0 else 10.0)
+
+    table = timings(480, of)
+    registry.set_default(register(ATEN))
+    verdict = gate.promote(register(BEST), table)
+    assert found(verdict) == {**ALL_PASSED, "slower": False, **of_kinds(verdict)}
+    assert "with mine@1 on 0.0 %" in sentence(verdict, "slower")
+    # Without another model it is shown: the library is never slower than itself.
+    assert found(gate.judge(register(BEST), table, None))["slower"]
+
+
+def of_kinds(verdict: gate.GateVerdict) -> dict[str, bool]:
+    return {name: ok for name, ok in found(verdict).items() if name not in ALL_PASSED}
+
+
+def test_a_model_of_several_gpus_is_judged_on_each(register: Register) -> None:
+    """On the H100 the largest tile is the slowest kernel."""
+    there = {"hardware": H100}
+    on_h200, on_h100 = timings(), timings(of=lambda i: ("bfloat16", (9.0, 8.0, 9.0, 40.0)), **there)
+    table = TimingTable.joined([on_h200, on_h100])
+    registry.set_default(register(ATEN, gpus=BOTH))
+    best = register(BEST, gpus=BOTH)
+    refused = gate.promote(best, table, H100.slug)
+    assert not found(refused)["efficiency"]
+    assert refused.hardware == H100.slug
+    assert gate.promote(best, table).passed  # on the hardware of its folder
+    assert registry.default_for(SLUG) == best
+    assert registry.default_for(H100.slug) != best
+    assert registry.status_of(best) is ModelStatus.VALIDATED
+    assert registry.status_of(best, H100.slug) is ModelStatus.REJECTED
+    assert registry.facts_of(best, H100.slug).gate == refused.to_dict()
+    with pytest.raises(RegistryError, match="has no record of nvidia-a100"):
+        gate.promote(best, table, "nvidia-a100")
+
+
+def test_both_gpus_hold_the_same_problems_out(register: Register) -> None:
+    """What was learned on one GPU tells the times on another."""
+    model = register(BEST, gpus=BOTH)
+    held = []
+    for hardware in (H200, H100):
+        rows = gate.gate_problems(timings(hardware=hardware), model.manifest, hardware.slug)
+        held.append({rows.problems[i] for i in rows.problem.tolist()})
+    assert held[0] == held[1] != set()
+    # One that has learned the timings of all problems is not judged on any GPU's.
+    everything = register(BEST, gpus=BOTH, everything=True)
+    verdict = gate.judge(everything, timings(hardware=H100), None, H100.slug)
+    assert not found(verdict)["efficiency"]
+    assert "It has seen the problems" in sentence(verdict, "efficiency")
+
+
+def test_figures_of_the_gpus_own_record_count(register: Register) -> None:
+    metrics = {"efficiency": 0.9, "efficiency_p10": 0.8}
+    gpus = (BOTH[0], GpuRecord(H100, 6, 24, metrics))
+    model = register(BEST, gpus=gpus, everything=True, metrics={})
+    verdict = gate.judge(model, timings(hardware=H100), None, H100.slug)
+    assert "0.900 (10th percentile 0.800, by its manifest)" in sentence(verdict, "efficiency")
+
+
+def test_it_is_compared_with_what_the_gpu_takes_otherwise(register: Register) -> None:
+    """Whatever that was made on: here another GPU's, which the H200 would borrow."""
+    borrowed = register(BEST, hardware=H100, name="other")
+    verdict = gate.promote(register(ATEN), timings())
+    assert (verdict.against, verdict.passed) == (borrowed.reference, False)
+
+
+def test_an_earlier_verdict_can_be_read() -> None:
+    given = {"model": "mine@1", "against": "ATen", "at": "2026-11-21T04:36:18+00:00",
+             "passed": False,
+             "checks": [{"name": "software", "passed": False, "found": "Other."}]}  # fmt: skip
+    verdict = gate.GateVerdict.from_dict(given)
+    assert (verdict.hardware, verdict.passed, verdict.reasons) == ("", False, ("Other.",))
 
 
 def test_a_model_that_saw_the_problems_is_taken_at_its_word(register: Register) -> None:
@@ -184,7 +333,7 @@ def test_a_model_that_saw_the_problems_is_taken_at_its_word(register: Register) 
     registry.set_default(told)
     verdict = gate.promote(register(ATEN), table)
     assert verdict.passed
-    assert "0.400 (10th percentile 0.300, by its manifest)" in verdict.checks[-1].found
+    assert "0.400 (10th percentile 0.300, by its manifest)" in sentence(verdict, "efficiency")
 
 
 def test_a_model_that_is_surer_than_it_may_be_is_refused(register: Register) -> None:

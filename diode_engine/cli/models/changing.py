@@ -63,16 +63,17 @@ def alias(
     The alias default is changed by `models promote` and `models rollback`.
     """
     from diode_engine import registry
+    from diode_engine.core.hardware import slug_of
 
     if remove and model is not None:
         raise click.UsageError("--remove removes an alias: give no model with it.")
     if model is None and not remove:
         found = registry.resolve(alias, hardware)
-        _say_alias(alias, found, as_json)
+        _say_alias(alias, found, found.slug if hardware is None else slug_of(hardware), as_json)
         return ExitCode.OK
     if remove:
         found = registry.resolve(alias, hardware)
-        registry.remove_alias(alias, found.slug)
+        registry.remove_alias(alias, found.slug if hardware is None else slug_of(hardware))
         diagnostics.note(f"{alias} no longer points to {found.reference}.")
         return ExitCode.OK
     assert model is not None
@@ -82,16 +83,17 @@ def alias(
             "--force overrules it."
         )
     found = registry.resolve(model, hardware)
-    new = registry.set_alias(alias, found, reason=reason)
-    _say_alias(alias, found, as_json)
+    slug = found.slug if hardware is None else slug_of(hardware)
+    new = registry.set_alias(alias, found, slug, reason=reason)
+    _say_alias(alias, found, slug, as_json)
     if not new:
         diagnostics.note("It pointed to this model already.")
     return ExitCode.OK if new else ExitCode.NOTHING
 
 
-def _say_alias(alias: str, model: ModelVersion, as_json: bool) -> None:
-    line = {"alias": alias, "hardware": model.slug, "model": model.reference}
-    click.echo(json.dumps(line) if as_json else f"{alias}: {model.reference} ({model.slug})")
+def _say_alias(alias: str, model: ModelVersion, slug: str, as_json: bool) -> None:
+    line = {"alias": alias, "hardware": slug, "model": model.reference}
+    click.echo(json.dumps(line) if as_json else f"{alias}: {model.reference} ({slug})")
 
 
 @click.command()

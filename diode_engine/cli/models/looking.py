@@ -16,6 +16,7 @@ from diode_engine.cli.options import as_json_option
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
+    from diode_engine.models.manifest import GpuRecord
     from diode_engine.registry import Event, ModelEntry, ModelVersion
 
 _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Diode chooses for
@@ -33,7 +34,8 @@ _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Di
 def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
     """List the registered models: yours, those that Diode ships, and those of installed packages.
 
-    The column `taken` shows which model is taken for a GPU, as its default or as the newest one.
+    The column `taken` shows which model is taken for a GPU, as its default or as the newest one;
+    for a model of several GPUs, for how many of them.
     """
     from diode_engine import registry
     from diode_engine.core.hardware import slug_of
@@ -43,8 +45,9 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
         _list_index(index, hardware, as_json)
         return
     seen = registry.overview()
-    entries = [e for e in seen.entries if hardware is None or e.model.slug == slug_of(hardware)]
-    here = taken_here()
+    entries = [e for e in seen.entries if hardware is None or slug_of(hardware) in e.model.slugs]
+    taken = taken_here()
+    here = None if taken is None else taken[0]
     if as_json:
         lines = [{**e.to_dict(), "taken_here": e.model == here} for e in entries]
         click.echo(json.dumps(lines, allow_nan=False))
@@ -87,14 +90,13 @@ def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
 
 def _row(e: ModelEntry) -> list[str]:
     d = e.to_dict()
-    taken = "" if e.taken is None else "default" if e.taken.default_of else "newest"
     return [
         d["model"],
-        d["hardware"],
+        ", ".join(d["gpus"]),
         d["family"],
         d["status"],
         ", ".join(d["aliases"]),
-        taken,
+        _describe_taken(e),
         f"{d['timings']:,}",
         "" if d["efficiency"] is None else f"{d['efficiency']:.3f}",
         d["created"][:10],
@@ -102,8 +104,15 @@ def _row(e: ModelEntry) -> list[str]:
     ]
 
 
-def taken_here() -> ModelVersion | None:
-    """The model that is taken on this machine's GPU, or None. torch, which takes seconds to import,
+def _describe_taken(e: ModelEntry) -> str:
+    how = dict.fromkeys("default" if m.default_of else "newest" for m in e.taken.values())
+    share = f" ({len(e.taken)} of {len(e.manifest.gpus)})" if e.manifest and e.manifest.gpus else ""
+    return ", ".join(how) + share if how else ""
+
+
+def taken_here() -> tuple[ModelVersion, Hardware] | None:
+    """The model that is taken on this machine's GPU, and the most alike of the model's GPUs; None
+    where there is none. torch, which takes seconds to import,
     is imported only where there is an NVIDIA GPU."""
     if not _NVIDIA.exists():
         return None
@@ -111,7 +120,9 @@ def taken_here() -> ModelVersion | None:
     from diode_engine.core.hardware import detect
 
     match = registry.best_for(detect())
-    return None if match is None else match.model
+    if match is None:
+        return None
+    return match.model, match.model.manifest.record_for(detect()).hardware
 
 
 @click.command()
@@ -121,23 +132,26 @@ def taken_here() -> ModelVersion | None:
 @click.option("--card", "as_card", is_flag=True, help="Write its model card, as Markdown.")
 def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None:
     """Show what MODEL is: what it was trained on, its metrics, its files, and what was done with
-    it."""
+    it. With --hardware, its status, aliases and history are those for this GPU."""
     from diode_engine import registry
+    from diode_engine.core.hardware import slug_of
 
     found = registry.resolve(model, hardware)
-    known = registry.facts_of(found)
+    slug = found.slug if hardware is None or found.source is None else slug_of(hardware)
+    known = registry.facts_of(found, slug)
     if as_card:
         click.echo(registry.card(found, known), nl=False)
         return
     manifest = found.manifest
-    aliases = [a for a, r in registry.aliases_for(found.slug).items() if r == found.reference]
-    history = [e for e in registry.history(found.slug) if found.reference in (e.model, e.before)]
+    reference = found.reference_on(slug)
+    aliases = [a for a, r in registry.aliases_for(slug).items() if r == reference]
+    history = [e for e in registry.history(slug) if reference in (e.model, e.before)]
     if as_json:
         described = {
             "model": found.reference,
             "folder": str(found.folder),
             "source": None if found.source is None else str(found.source.kind),
-            "status": str(registry.status_of(found, known)),
+            "status": str(registry.status_of(found, known=known)),
             "aliases": aliases,
             "tags": list(known.tags),
             "note": known.note,
@@ -153,7 +167,7 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
     m = manifest
     lines = {
         "model": found.reference,
-        "status": str(registry.status_of(found, known)),
+        "status": str(registry.status_of(found, known=known)),
         "aliases": ", ".join(aliases),
         "tags": ", ".join(known.tags),
         "note": known.note,
@@ -161,7 +175,9 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
         "identity": m.identity,
         "family": m.family,
         "purpose": m.purpose,
-        "hardware": f"{m.hardware.name} ({m.hardware.backend} {m.hardware.arch})",
+        "hardware": ", ".join(
+            f"{r.hardware.name} ({r.hardware.backend} {r.hardware.arch})" for r in m.records
+        ),
         "torch": ", ".join(m.torch),
         "triton": ", ".join(m.triton),
         "here": ", ".join(f"other {text}" for text in registry.differences(m)),
@@ -175,11 +191,18 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
         "created": f"{m.created} by Diode {m.diode}",
         "notes": m.notes,
         **{f"metric {key}": _value(value) for key, value in m.metrics.items()},
+        **{f"on {r.hardware.name}": _describe_record(r) for r in m.gpus},
         **{f"file {e['file']}": f"{e['bytes']} bytes, sha256 {e['sha256']}" for e in m.files},
     }
     told = [*lines.items(), *((f"{e.at[:10]} {e.at[11:16]}", _said(e)) for e in history)]
     width = max(len(key) for key, _ in told)
     click.echo("\n".join(f"{key:<{width}}  {value}" for key, value in told if value))
+
+
+def _describe_record(r: GpuRecord) -> str:
+    """What a model of several GPUs has of one of them."""
+    learned = f"{r.timings} timings of {r.problems} problems"
+    return "; ".join([learned, *(f"{key} {_value(value)}" for key, value in r.metrics.items())])
 
 
 def _said(e: Event) -> str:
@@ -252,6 +275,19 @@ def verify(models: tuple[str, ...], hardware: str | None, as_json: bool) -> int:
     return ExitCode.FAILURE if broken else ExitCode.OK
 
 
+def warn_unlike(model: ModelVersion, device: Hardware) -> None:
+    """Warns where none of the model's GPUs is much like the device."""
+    from diode_engine import registry
+
+    likeness = model.manifest.likeness(device)
+    if likeness < registry.MIN_LIKENESS:
+        trained_on = model.manifest.record_for(device).hardware.name
+        diagnostics.warn(
+            f"{model.reference} was trained on {trained_on}, which says little about "
+            f"{device.name} (likeness {likeness:.2f})."
+        )
+
+
 def model_for(hardware: Hardware) -> ModelVersion | None:
     """The registry's model for this hardware, or None. Warns where it is another GPU's model."""
     from diode_engine import registry
@@ -259,7 +295,7 @@ def model_for(hardware: Hardware) -> ModelVersion | None:
     match = registry.best_for(hardware)
     if match is None:
         return None
-    trained_on = match.model.manifest.hardware.name
+    trained_on = match.model.manifest.record_for(hardware).hardware.name
     if trained_on != hardware.name:  # devices of one name may differ in a clock
         diagnostics.warn(
             f"There is no model for {hardware.name}: {match.model.reference}, trained on "

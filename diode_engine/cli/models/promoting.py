@@ -22,6 +22,7 @@ from diode_engine.cli.recording import as_run
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
+    from diode_engine.registry import ModelVersion
     from diode_engine.store import Store
     from diode_engine.validation.gate import GateVerdict
 
@@ -56,62 +57,93 @@ def promote(
     hardware: str | None,
     as_json: bool,
 ) -> int:
-    """Make MODEL the one that is taken for its hardware, if it passes the gate.
+    """Make MODEL the one that is taken for its GPU, if it passes the gate.
 
-    It must load, fit the installed torch and Triton, and choose no worse on the held-out problems
-    than the present default, or than ATen where there is none. The verdict goes to stdout; where
+    It must load, and choose no worse on the GPU's held-out problems than the model that is taken
+    otherwise, or than ATen where there is none: over all of them, on each kind of problem, and in
+    the share on which the library's kernel is faster by over 5 %. The verdict goes to stdout; where
     the timings are the store's, a run of kind promote in the store keeps it too. `models rollback`
     undoes it.
+
+    A model of several GPUs is judged for each of them, or for the one that --hardware names, and
+    taken on those where it passes; --json writes one line for each.
     """
     from diode_engine import registry
-    from diode_engine.store import read_dataset
-    from diode_engine.validation.gate import overrule, present_default
-    from diode_engine.validation.gate import promote as judge
+    from diode_engine.core.hardware import slug_of
 
     if force and not reason.strip():
         raise click.UsageError("--force needs a --reason, which the registry keeps.")
     if judged is not None and (not force or dataset is not None):
         raise click.UsageError("--verdict-of belongs to --force, without --dataset.")
     found = registry.resolve(model, hardware)
-    if present_default(found) == found:
-        diagnostics.note(f"{found.reference} is the default of {found.slug} already.")
-        return ExitCode.NOTHING
+    slugs = found.slugs if hardware is None else (slug_of(hardware),)
+    if judged is not None and len(slugs) > 1:
+        raise click.UsageError(f"--verdict-of is for one GPU; name it: {', '.join(slugs)}.")
+    codes = []
+    for slug in slugs:
+        verdict = _promote_for(found, slug, store, dataset, judged, force=force, reason=reason)
+        codes.append(ExitCode.NOTHING if verdict is None else _tell(verdict, force, as_json))
+    return next((code for code in (ExitCode.FAILURE, ExitCode.OK) if code in codes), codes[0])
+
+
+def _promote_for(
+    model: ModelVersion,
+    slug: str,
+    store: Location,
+    dataset: Path | None,
+    judged: int | None,
+    *,
+    force: bool,
+    reason: str,
+) -> GateVerdict | None:
+    """The verdict on the model for the GPU of this slug, after which it may be the default there;
+    None where it is already. `judged` is a run whose verdict is overruled."""
+    from diode_engine.store import read_dataset
+    from diode_engine.validation.gate import overrule, present_default
+    from diode_engine.validation.gate import promote as judge
+
+    if present_default(model, slug) == model:
+        diagnostics.note(f"{model.reference} is the default of {slug} already.")
+        return None
     if judged is None:
-        diagnostics.note(f"Judging {found.reference} ...")
+        diagnostics.note(f"Judging {model.reference} for {slug} ...")
     if dataset is not None:
-        verdict = judge(found, read_dataset(dataset), force=force, reason=reason)
-    else:
-        with existing(store) as opened:
+        return judge(model, read_dataset(dataset), slug, force=force, reason=reason)
+    with existing(store) as opened:
 
-            def work(check: Callable[[], None], _tell: object) -> GateVerdict:
-                if judged is not None:
-                    return overrule(found, _verdict(opened, judged), reason=reason)
-                return judge(found, opened.read(), force=force, reason=reason, check=check)
+        def work(check: Callable[[], None], _tell: object) -> GateVerdict:
+            if judged is not None:
+                return overrule(model, _verdict(opened, judged), slug, reason=reason)
+            return judge(model, opened.read(), slug, force=force, reason=reason, check=check)
 
-            verdict = as_run(
-                opened,
-                "promote",
-                {
-                    "model": found.reference, "force": force, "reason": reason,
-                    "verdict_of": judged,
-                },
-                work,
-                lambda verdict: _summary(verdict, reason if force else None),
-            )  # fmt: skip
+        return as_run(
+            opened,
+            "promote",
+            {
+                "model": model.reference, "hardware": slug, "force": force, "reason": reason,
+                "verdict_of": judged,
+            },
+            work,
+            lambda verdict: _summary(verdict, reason if force else None),
+        )  # fmt: skip
+
+
+def _tell(verdict: GateVerdict, force: bool, as_json: bool) -> ExitCode:
+    """Prints the verdict, and whether the model is the default now."""
     promoted = verdict.passed or force
     if as_json:
         click.echo(json.dumps({**verdict.to_dict(), "promoted": promoted, "forced": force}))
     else:
-        click.echo(_text(verdict))
+        click.echo(format_verdict(verdict))
     if promoted:
         diagnostics.note(
-            f"{verdict.model} is now the default of {found.slug}"
+            f"{verdict.model} is now the default of {verdict.hardware}"
             + (", against the gate." if not verdict.passed else ".")
         )
         return ExitCode.OK
     diagnostics.error(
-        f"{verdict.model} is not promoted: {' '.join(verdict.reasons)} (--force --reason TEXT "
-        "overrules this.)"
+        f"{verdict.model} is not promoted for {verdict.hardware}: {' '.join(verdict.reasons)} "
+        "(--force --reason TEXT overrules this.)"
     )
     return ExitCode.FAILURE
 
@@ -145,7 +177,8 @@ def _summary(verdict: GateVerdict, forced: str | None) -> tuple[dict[str, str], 
     return {"judged": verdict.model}, f"{verdict.model} {said}"
 
 
-def _text(verdict: GateVerdict) -> str:
+def format_verdict(verdict: GateVerdict) -> str:
+    """The checks, a line for each."""
     marks = {True: "passed ", False: "REFUSED"}
     width = max(len(check.name) for check in verdict.checks)
     return "\n".join(
@@ -181,7 +214,7 @@ def _changed() -> str:
     from diode_engine import registry
     from diode_engine.errors import NoSuchModelError
 
-    slugs = dict.fromkeys(m.slug for m in registry.list_models())
+    slugs = dict.fromkeys(slug for m in registry.list_models() for slug in m.slugs)
     changed = [s for s in slugs if any(e.alias == registry.DEFAULT for e in registry.history(s))]
     if not changed:
         raise NoSuchModelError("No default has been changed here; there is nothing to go back to.")

@@ -241,7 +241,7 @@ def _chooser(options: ChoiceOptions) -> Chooser:
     reference = None if model is None else os.fspath(model)
     predictor = options.predictor or ModelPointer(reference=reference).load(hardware)
     chooser = Chooser(predictor, hardware, options)
-    if chooser.likeness < 1:
+    if chooser.trained_on != hardware.name:
         log.warning(
             "There is no model for %s; the model of %s chooses, and its confidence is multiplied "
             "by %.2f, the likeness of the two.",

@@ -45,7 +45,7 @@ class ModelPointer:
 
         if self.reference is not None:
             found = registry.resolve_for(self.reference, hardware.slug)
-            return predictor.Predictor.load(found.folder)
+            return predictor.Predictor.load(found.folder, hardware)
         best = registry.load_predictor(hardware, self.purpose)
         if best is None:
             raise IntegrationError(

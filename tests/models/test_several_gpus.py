@@ -1,0 +1,216 @@
+"""A model that has a record of several GPUs counts for each of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diode_engine import registry
+from diode_engine.core.hardware import H200, KNOWN
+from diode_engine.errors import NoSuchModelError, RegistryError
+from diode_engine.models.artifact import Artifact
+from diode_engine.models.manifest import GpuRecord
+from diode_engine.registry import Basis, ModelStatus
+
+pytestmark = pytest.mark.usefixtures("shipped")
+
+Save = Callable[..., Artifact]
+Ship = Callable[..., Path]
+H100 = KNOWN["NVIDIA H100 80GB HBM3"]
+BOTH = (
+    GpuRecord(H200, 300, 9000, {"efficiency": 0.98, "problems": 50}),
+    GpuRecord(H100, 100, 2000, {"efficiency": 0.97, "problems": 20, "efficiency_p10": 0.93}),
+)
+
+
+def taken_on(hardware: object) -> str:
+    match = registry.best_for(hardware)  # type: ignore[arg-type]
+    assert match is not None
+    return match.model.reference
+
+
+@pytest.fixture
+def shared(ship: Ship, shipped: Path) -> registry.ModelVersion:
+    """shared@3 of both GPUs is shipped in the folder of the H200 and is the default of both; own@1
+    is shipped in the H100's."""
+    ship("own", hardware=H100)
+    ship("shared", 3, gpus=BOTH)
+    (shipped / H200.slug / "aliases.json").write_text(json.dumps({"default": "shared@3"}))
+    (shipped / H100.slug / "aliases.json").write_text(
+        json.dumps({"default": f"{H200.slug}/shared@3"})
+    )
+    return registry.resolve("shared@3")
+
+
+@pytest.fixture
+def mine(save: Save, tmp_path: Path) -> Callable[..., registry.ModelVersion]:
+    """Registers a model of the user's."""
+
+    def _mine(**changes: object) -> registry.ModelVersion:
+        folder = tmp_path / f"model-{len(list(tmp_path.iterdir()))}"
+        save(folder, **{"name": "mine", **changes})
+        return registry.register(folder)
+
+    return _mine
+
+
+def test_it_is_the_default_of_each_of_its_gpus(
+    shared: registry.ModelVersion, caplog: pytest.LogCaptureFixture
+) -> None:
+    for hardware in (H200, H100):
+        match = registry.best_for(hardware)
+        assert match is not None
+        assert (match.model, match.likeness) == (shared, 1.0)
+        assert match.default_of is not None
+        with caplog.at_level(logging.INFO, logger="diode_engine.registry"):
+            predictor = registry.load_predictor(hardware)
+        assert predictor is not None
+        assert predictor.hardware == hardware  # features are made with its facts
+    assert "There is no model for" not in caplog.text
+    # A GPU that is like the H100 borrows what the H100 takes.
+    match = registry.best_for(KNOWN["NVIDIA H100"])
+    assert match is not None
+    assert (match.model, match.likeness) == (shared, H100.likeness(KNOWN["NVIDIA H100"]))
+
+
+def test_without_a_default_the_newest_of_all_folders_is_taken(ship: Ship, shipped: Path) -> None:
+    ship("own", hardware=H100, created="2026-01-01")
+    ship("shared", gpus=BOTH, created="2026-02-02")
+    ship("own", 2, hardware=H100, created="2026-01-03")
+    assert taken_on(H100) in ("shared@1", "own@2")  # `created` is when it was saved
+    (shipped / H100.slug / "aliases.json").write_text('{"default": "own@1"}')
+    assert taken_on(H100) == "own@1"
+    assert taken_on(H200) == "shared@1"
+
+
+def test_each_gpu_has_a_default_of_its_own(
+    shared: registry.ModelVersion, mine: Callable[..., registry.ModelVersion]
+) -> None:
+    both, tuned = mine(gpus=BOTH), mine(hardware=H100, name="tuned")
+    assert taken_on(H100) == "shared@3"  # nothing changes until one is promoted
+    registry.set_default(both, H100.slug)
+    assert (taken_on(H200), taken_on(H100)) == ("shared@3", "mine@1")
+    registry.set_default(tuned)
+    assert (taken_on(H200), taken_on(H100)) == ("shared@3", "tuned@1")
+    assert [e.model for e in registry.history(H100.slug)] == ["nvidia-h200/mine@1", "tuned@1"]
+    assert registry.rollback(H100.slug) == both
+    assert registry.status_of(tuned) is ModelStatus.RETIRED
+    assert registry.rollback(H100.slug) is None
+    assert registry.status_of(both, H100.slug) is ModelStatus.RETIRED
+    assert registry.status_of(both) is ModelStatus.DRAFT  # as far as the H200 is concerned
+    assert taken_on(H100) == "shared@3"
+    with pytest.raises(NoSuchModelError):
+        registry.rollback(H200.slug)
+
+
+def test_a_default_must_have_a_record_of_the_gpu(
+    mine: Callable[..., registry.ModelVersion],
+) -> None:
+    with pytest.raises(RegistryError, match="mine@1 has no record of nvidia-h100-80gb-hbm3"):
+        registry.set_default(mine(), H100.slug)
+
+
+def test_what_was_refused_on_one_gpu_is_taken_on_the_other(
+    ship: Ship, mine: Callable[..., registry.ModelVersion]
+) -> None:
+    ship("own", hardware=H100)
+    both = mine(gpus=BOTH)
+    registry.set_verdict(both, ModelStatus.REJECTED, {"model": "mine@1"}, H100.slug)
+    registry.tag(both, ["night"])  # of the model, whatever the GPU
+    here, there = registry.facts_of(both), registry.facts_of(both, H100.slug)
+    assert here.tags == there.tags == ("night",)
+    assert (here.gate, there.gate) == (None, {"model": "mine@1"})
+    assert (taken_on(H200), taken_on(H100)) == ("mine@1", "own@1")
+
+
+def test_it_is_found_by_name_for_each_of_its_gpus(
+    shared: registry.ModelVersion, ship: Ship
+) -> None:
+    for name in ("default", "shared", "shared@3"):
+        assert registry.resolve(name) == shared  # the default of both
+        for hardware in (H200.name, H100.slug):
+            assert registry.resolve(name, hardware) == shared
+    assert registry.resolve("nvidia-h200/shared") == shared
+    assert registry.resolve(f"{H100.slug}/default") == shared
+    ship("shared", 3, hardware=H100)  # a model of the GPU's own folder goes first
+    assert registry.resolve("shared@3", H100.slug).slug == H100.slug
+    assert registry.resolve("shared@3", H200.slug) == shared
+    assert taken_on(H100) == "shared@3"
+    assert registry.best_for(H100).model == shared  # type: ignore[union-attr]
+    for unknown in ("nvidia-h200/own", "elsewhere/default", "/default", "../nvidia-h200/default"):
+        with pytest.raises(NoSuchModelError):
+            registry.resolve(unknown)
+    with pytest.raises(NoSuchModelError):
+        registry.resolve("shared", "NVIDIA A100-SXM4-80GB")
+
+
+def test_a_listing_says_on_which_gpus_it_is_taken(shared: registry.ModelVersion) -> None:
+    seen = registry.overview()
+    assert seen.problems == ()
+    found = {entry.model.reference: entry for entry in seen.entries}
+    assert set(found["shared@3"].taken) == {H200.name, H100.name}
+    assert found["shared@3"].aliases == ("default", f"{H100.slug}/default")
+    assert found["own@1"].taken == {}
+    line = found["shared@3"].to_dict()
+    assert line["taken_on"] == [H200.name, H100.name]
+    assert line["gpus"] == [H200.name, H100.name]
+
+
+def test_what_is_known_of_a_gpu_is_of_its_own_record(shared: registry.ModelVersion) -> None:
+    known = registry.known_for(H100)
+    assert known.basis is Basis.DATA
+    assert str(known) == "from 2,000 timings of this GPU, 0.970 on held-out problems"
+    assert {k.hardware.name for k in registry.known_for_all()} >= {H200.name, H100.name}
+    assert "by transfer from NVIDIA H100 80GB" in str(registry.known_for(KNOWN["NVIDIA H100"]))
+
+
+def test_figures_alone_make_a_gpu_its_own(ship: Ship) -> None:
+    """The model was judged on the GPU's held-out problems, and has learned none of its timings."""
+    ship("judged", gpus=(BOTH[0], GpuRecord(H100, 0, 0, {"efficiency": 0.975})))
+    known = registry.known_for(H100)
+    assert known.basis is Basis.DATA
+    assert known.match is not None
+    assert known.match.likeness == 1
+    assert str(known) == "from other GPUs' timings, 0.975 on held-out problems of this GPU"
+
+
+def test_other_facts_of_the_same_gpu_do_not_outdo_a_default(
+    shared: registry.ModelVersion, mine: Callable[..., registry.ModelVersion]
+) -> None:
+    """The clock of this H100 is another one than the shipped record's."""
+    here = replace(H100, clock_mhz=1755)
+    assert taken_on(here) == "shared@3"
+    match = registry.best_for(here)
+    assert match is not None
+    assert match.likeness == 0.995
+    tuned = mine(hardware=here, name="tuned")
+    assert taken_on(here) == "shared@3"  # a draft
+    registry.set_default(tuned)
+    assert taken_on(here) == "tuned@1"
+
+
+def test_a_model_that_another_gpu_takes_is_not_removed(
+    shared: registry.ModelVersion, mine: Callable[..., registry.ModelVersion]
+) -> None:
+    both = mine(gpus=BOTH)
+    registry.set_default(both, H100.slug)
+    with pytest.raises(RegistryError, match=f"{H100.slug}/default"):
+        registry.remove(both)
+    registry.remove(both, aliases=True)
+    assert taken_on(H100) == "shared@3"
+    assert registry.overview().problems == ()
+
+
+def test_its_card_has_the_figures_of_each_gpu(shared: registry.ModelVersion) -> None:
+    text = registry.card(shared, registry.facts_of(shared))
+    assert text.startswith("# shared@3, for NVIDIA H200 and NVIDIA H100 80GB HBM3\n")
+    assert "| NVIDIA H200 | 9,000 | 300 | 50 | 0.98 |  |  |" in text
+    assert "| NVIDIA H100 80GB HBM3 | 2,000 | 100 | 20 | 0.97 | 0.93 |  |" in text
+    side = registry.side_by_side(shared)
+    assert side["hardware"] == "NVIDIA H200, NVIDIA H100 80GB HBM3"
+    assert side["NVIDIA H100 80GB HBM3: efficiency"] == 0.97
