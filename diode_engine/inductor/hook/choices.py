@@ -34,7 +34,7 @@ from diode_engine.inductor.hook import fast
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
-from diode_engine.inductor.torch_internals.versions import uuid_of
+from diode_engine.inductor.torch_internals.versions import part, uuid_of
 from diode_engine.inductor.torch_internals.wrapped_functions import FIXES_LAYOUT, hook_of
 from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
 
@@ -168,13 +168,13 @@ class DiodeInductorChoices(InductorChoices):
 
     def _need_to_fix_layout(self, adjusted_choices: list[Any], op_name: str) -> bool:
         """Whether Inductor fixes the layout of the output before it is known what reads it: as in
-        plain torch.compile where Diode takes the library's kernel. There a product may write wide
-        rows at aligned distances, or straight into a part of a larger tensor."""
-        fixes: Callable[[list[Any], str], bool] = getattr(super(), FIXES_LAYOUT)
-        if not takes_library(adjusted_choices):
-            return fixes(adjusted_choices, op_name)
-        with config.patch(max_autotune=False, max_autotune_gemm=False):
-            return fixes(adjusted_choices, op_name)
+        plain torch.compile where Diode takes the library's kernel. There the output of mm and addmm
+        may get wide rows at aligned distances, or be a part of a larger tensor."""
+        if takes_library(adjusted_choices):  # Inductor's own rule where it does not autotune
+            flexible = op_name in ("mm", "addmm")
+            return not (flexible or part(config, "max_autotune_allow_flexible_layouts"))
+        fixes: bool = getattr(super(), FIXES_LAYOUT)(adjusted_choices, op_name)
+        return fixes
 
     def _finalize_template_configs(
         self,
