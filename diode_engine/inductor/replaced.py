@@ -26,27 +26,29 @@ def replaced(owner: Any, name: str, by: Any) -> Iterator[None]:
 
 
 class WrappedFunctions:
-    """Functions of torch's modules that Diode has wrapped, until it gives them back."""
+    """Functions of torch's modules and objects that Diode has wrapped, until it gives them back."""
 
     def __init__(self) -> None:
-        # By module and name: ours, theirs.
-        self._functions: dict[tuple[Any, str], tuple[Callable[..., Any], Callable[..., Any]]] = {}
+        # By the owner's id and the name: owner, ours, theirs. (An owner may not be hashable.)
+        self._functions: dict[
+            tuple[int, str], tuple[Any, Callable[..., Any], Callable[..., Any]]
+        ] = {}
 
     def wrap(
-        self, module: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]
+        self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]
     ) -> None:
-        """Replaces the module's function by what `wrapper` makes of it, once. Raises AttributeError
-        where the module has no such function."""
-        if (module, name) in self._functions:
+        """Replaces the owner's function by what `wrapper` makes of it, once. Raises AttributeError
+        where the owner has no such function."""
+        if (id(owner), name) in self._functions:
             return
-        theirs = getattr(module, name)
+        theirs = getattr(owner, name)
         ours = functools.wraps(theirs)(wrapper(theirs))
-        self._functions[module, name] = ours, theirs
-        setattr(module, name, ours)
+        self._functions[id(owner), name] = owner, ours, theirs
+        setattr(owner, name, ours)
 
     def give_back(self) -> None:
         """Restores what was there, except what somebody has replaced since."""
-        for (module, name), (ours, theirs) in self._functions.items():
-            if getattr(module, name) is ours:
-                setattr(module, name, theirs)
+        for (_, name), (owner, ours, theirs) in self._functions.items():
+            if getattr(owner, name) is ours:
+                setattr(owner, name, theirs)
         self._functions.clear()

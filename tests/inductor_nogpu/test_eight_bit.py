@@ -123,15 +123,17 @@ def test_a_program_has_the_predicted_kernel(name: str, make_predictor: Any) -> N
     predictor = make_predictor(best=best)
     assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
     [seen] = lower(build).seen  # raises where something is to be benchmarked
-    [(asked, offered)] = predictor.asked
+    # Whether two products become one op is asked before that is lowered.
+    [(asked, offered)] = set(predictor.asked)
     assert asked == problem
     assert offered <= len(exhaustive_space(problem, torch.__version__))
     [chosen] = seen.candidates
     assert {name: chosen.config[name] for name in best} == best
     assert not chosen.is_extern
+    before = len(predictor.asked)
     again = lower(build).seen
     assert [one.candidates for one in again] == [seen.candidates]
-    assert (len(predictor.asked), diode_engine.get_stats()["fallbacks"]) == (1, 0)
+    assert (len(predictor.asked), diode_engine.get_stats()["fallbacks"]) == (before, 0)
 
 
 BLOCKS = "triton::scaled_mm_device_tma_main_loop_scaling"

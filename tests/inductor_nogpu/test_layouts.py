@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._inductor import ir
@@ -73,6 +74,38 @@ def test_an_operand_that_descriptors_are_made_for_stays_as_it_is(make_predictor:
     finally:
         get_algorithm_selector_cache().preprocessing_fns.remove(look)
     assert fixed == [FIXED_WHEN_RENDERED, True]
+
+
+def product_of_product() -> tuple[Any, Sequence[torch.Tensor]]:
+    """Inductor gives the first one's rows of 1,032 elements a distance of 1,088."""
+    return lambda x, y, w: x @ y @ w, (empty(512, 256), empty(256, 1032), empty(1032, 768))
+
+
+@pytest.mark.skipif(FIXED_WHEN_RENDERED, reason="torch 2.10 fixes a template's operands")
+def test_descriptors_read_the_rows_where_they_are(make_predictor: Any) -> None:
+    class Tma(make_predictor):  # type: ignore[misc]
+        def predict_us(self, problem: Any, candidates: Sequence[Candidate]) -> Any:
+            times = super().predict_us(problem, candidates)
+            tma = ["tma" in c.template and problem.K > 1000 for c in candidates]
+            extern = [c.is_extern for c in candidates]
+            return np.where(tma, 0.01, np.where(extern, 1.0, times + 100))
+
+    distances: list[Any] = []
+
+    def look(choices: list[Any]) -> list[Any]:
+        distances.append(choices[0].input_nodes[0].get_stride())
+        return choices
+
+    diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
+    lower(plain_sum)  # puts Diode's own function in its place
+    add_preprocessing_fn(look)
+    try:
+        options = {"triton.enable_persistent_tma_matmul": True}
+        lowered = lower(product_of_product, options=options)
+    finally:
+        get_algorithm_selector_cache().preprocessing_fns.remove(look)
+    assert [seen.candidates[0].is_extern for seen in lowered.seen] == [True, False]
+    assert distances == [[256, 1], [1032, 1]]
 
 
 PROLOGUES: dict[str, Any] = {

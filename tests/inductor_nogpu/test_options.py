@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -283,36 +283,82 @@ def test_padding_is_the_models_answer(
     assert diode_engine.get_stats()["padding_decided"] == 1
 
 
-@ASKS_BEFORE_PADDING
-@pytest.mark.parametrize(("padded", "pads"), [(890.0, False), (800.0, True)])
-def test_padding_is_decided_by_what_would_be_taken(
-    padded: float, pads: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A kernel that is not worth its risk is no reason to pad either."""
+class TimesOfPadding:
+    """Predicts the times of the library's and of Triton's kernels, as the product is and padded."""
+
+    identity = "times of padding"
+
+    def __init__(self, *, library: tuple[float, float], triton: tuple[float, float]) -> None:
+        self.library, self.triton = library, triton
+        self.asked: list[Problem] = []
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+        self.asked.append(problem)
+        padded = problem.K % 4 == problem.N % 4 == 0
+        times = self.library[padded], self.triton[padded]
+        return np.array([times[0 if c.is_extern else 1] for c in candidates])
+
+
+def pads(
+    predictor: TimesOfPadding, build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> bool:
+    """Whether the one product of the program is padded."""
     from torch._inductor.fx_passes import pad_mm
-
-    class FastWherePadded:
-        identity = "fast where padded"
-
-        def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-            triton = padded if problem.K % 4 == 0 else 2000.0
-            return np.array([1000.0 if c.is_extern else triton for c in candidates])
-
-    def float32_gemm() -> tuple[Any, Sequence[torch.Tensor]]:
-        sizes = (2048, 2049), (2049, 2048)
-        return torch.mm, [empty(*size, dtype=torch.float32) for size in sizes]
 
     answers: list[bool] = []
     should_pad = pad_mm.should_pad
 
     def note(*args: Any) -> bool:
         answers.append(should_pad(*args))
-        return False
+        return False  # a torch without CUDA cannot trace the padded product
 
     monkeypatch.setattr(pad_mm, "should_pad", note)
-    diode_engine.install_diode_choices(predictor=FastWherePadded(), top_k_configs=1)
-    lower(float32_gemm, options={"shape_padding": True})
-    assert answers == [pads]
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    lower(build, options={"shape_padding": True})
+    return answers[0]
+
+
+def float32_gemm() -> tuple[Any, Sequence[torch.Tensor]]:
+    sizes = (2048, 2049), (2049, 2048)
+    return torch.mm, [empty(*size, dtype=torch.float32) for size in sizes]
+
+
+def float32_linear() -> tuple[Any, Sequence[torch.Tensor]]:
+    sizes = (2048, 2048), (2049, 2048)
+    return torch.nn.functional.linear, [empty(*size, dtype=torch.float32) for size in sizes]
+
+
+@ASKS_BEFORE_PADDING
+@pytest.mark.parametrize(
+    ("library", "triton", "expected"),
+    [
+        ((1000.0, 1000.0), (2000.0, 890.0), False),  # not worth its risk, so no reason to pad
+        ((1000.0, 1000.0), (2000.0, 800.0), True),
+        ((1000.0, 990.0), (2000.0, 860.0), False),  # worth it if padded, but not by MARGIN here
+        ((1000.0, 900.0), (2000.0, 2000.0), True),  # both are the library's
+        ((1000.0, 940.0), (2000.0, 2000.0), False),
+    ],
+)
+def test_padding_is_decided_by_what_would_be_taken(
+    library: tuple[float, float],
+    triton: tuple[float, float],
+    expected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    predictor = TimesOfPadding(library=library, triton=triton)
+    assert pads(predictor, float32_gemm, monkeypatch) == expected
+
+
+@ASKS_BEFORE_PADDING
+@pytest.mark.parametrize(("padded", "expected"), [(900.0, True), (980.0, False)])
+def test_a_padded_operand_keeps_its_order_and_gets_the_librarys_kernel(
+    padded: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The product with a Linear's weight: what pads the weight writes it column by column, and a
+    template does not read what has moved since it was chosen."""
+    predictor = TimesOfPadding(library=(1000.0, padded), triton=(2000.0, 500.0))
+    assert pads(predictor, float32_linear, monkeypatch) == expected
+    assert {p.b.layout for p in predictor.asked} == {"col"}
 
 
 def test_the_default_mode_pads_as_ever(predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:

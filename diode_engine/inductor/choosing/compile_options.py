@@ -36,8 +36,13 @@ class CompileOptions:
             bool(options.diode_cache_predictions),
             bool(options.diode_fusion_aware and options.epilogue_fusion),
             bool(options.deterministic),
-            bool(options.external_matmul or _other_backends(options.max_autotune_gemm_backends)),
+            other_backends(),
         )
+
+
+def other_backends() -> bool:
+    """Whether backends that Diode does not choose among may add kernels now."""
+    return bool(config.external_matmul or _other_backends(config.max_autotune_gemm_backends))
 
 
 @cache

@@ -20,7 +20,15 @@ from diode_engine.inductor.choosing.stats import Fallback
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion.epilogue import charged_us
 from diode_engine.inductor.lowering.space import OfferedSpace
-from diode_engine.models.preference import MARGIN, Policy, Why, best_of_library, chosen, taken
+from diode_engine.models.preference import (
+    MARGIN,
+    Policy,
+    Why,
+    best_of_library,
+    chosen,
+    plain_library_call,
+    taken,
+)
 
 
 class Taken(NamedTuple):
@@ -28,6 +36,7 @@ class Taken(NamedTuple):
 
     candidate: Candidate
     us: float
+    library: Taken | None = None  # the library's kernel, where it is another one and its time known
 
 
 class Decider:
@@ -122,4 +131,11 @@ class Decider:
         if not len(ranking.order):
             return None
         place, _ = taken(problem, candidates, ranking)
-        return Taken(candidates[place], float(ranking.predicted_us[place]))
+        us, library = ranking.predicted_us, plain_library_call(candidates)
+
+        def taken_at(i: int) -> Taken:
+            return Taken(candidates[i], float(us[i]))
+
+        usual_one = best_of_library(us, library) if library.any() else place
+        known_one = usual_one != place and us[usual_one] > 0
+        return taken_at(place)._replace(library=taken_at(usual_one) if known_one else None)

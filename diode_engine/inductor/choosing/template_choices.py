@@ -8,7 +8,8 @@ from typing import Any
 
 from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
-from diode_engine.inductor.choosing.decision import ANNOTATION, Pick, Prediction
+from diode_engine.inductor.choosing.compile_options import other_backends
+from diode_engine.inductor.choosing.decision import ANNOTATION, Pick, Prediction, prediction_of
 from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.lowering import layouts
 from diode_engine.inductor.torch_internals.templates import parts_of_choices
@@ -26,6 +27,17 @@ def made(predictions: Sequence[Prediction], request: Request) -> list[Any]:
             predictions = [only, replace(only, pick=library)]
     return annotated(
         [_rebuilt(p.pick, found[p.pick.uid], request) for p in predictions], predictions
+    )
+
+
+def takes_library(choices: Sequence[Any]) -> bool:
+    """Whether Diode takes a library's kernel for the product, and no other may be taken: of these
+    choices by a benchmark, or of another backend."""
+    seen = [prediction_of(choice) for choice in choices]
+    return (
+        bool(seen)
+        and all(p is not None and p.pick.candidate.is_extern and p.decision.keep == 1 for p in seen)
+        and not other_backends()
     )
 
 

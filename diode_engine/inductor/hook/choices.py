@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch._inductor import choices as inductor_choices
+from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 
 from diode_engine.core.hardware import detect
@@ -27,13 +28,14 @@ from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.choosing.request import Request
+from diode_engine.inductor.choosing.template_choices import takes_library
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.hook import fast
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
-from diode_engine.inductor.torch_internals.versions import uuid_of
-from diode_engine.inductor.torch_internals.wrapped_functions import hook_of
+from diode_engine.inductor.torch_internals.versions import part, uuid_of
+from diode_engine.inductor.torch_internals.wrapped_functions import FIXES_LAYOUT, hook_of
 from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
 
 log = logging.getLogger(__name__)
@@ -163,6 +165,16 @@ class DiodeInductorChoices(InductorChoices):
         return registers.may_fuse(node1, node2) and super().can_fuse_vertical(
             scheduler, node1, node2, shared_data_score
         )
+
+    def _need_to_fix_layout(self, adjusted_choices: list[Any], op_name: str) -> bool:
+        """Whether Inductor fixes the layout of the output before it is known what reads it: as in
+        plain torch.compile where Diode takes the library's kernel. There the output of mm and addmm
+        may get wide rows at aligned distances, or be a part of a larger tensor."""
+        if takes_library(adjusted_choices):  # Inductor's own rule where it does not autotune
+            flexible = op_name in ("mm", "addmm")
+            return not (flexible or part(config, "max_autotune_allow_flexible_layouts"))
+        fixes: bool = getattr(super(), FIXES_LAYOUT)(adjusted_choices, op_name)
+        return fixes
 
     def _finalize_template_configs(
         self,

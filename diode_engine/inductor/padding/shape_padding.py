@@ -5,29 +5,32 @@ before it lowers anything. Where Diode chooses kernels, it predicts both instead
 
     pad, where  taken(problem) > margin · (taken(padded problem) + copies)
 
-`taken` is the predicted time of the kernel that would be taken; a copy reads an operand and writes
-the padded one at memory bandwidth, and is a launch. An operand that can be made padded from the
-start is not copied. The margin is that of a choice of which the model is not sure (MARGIN of
-`models/preference.py`), since two predictions take part.
+`taken` is the predicted time of the kernel that would be taken. The margin is that of a choice of
+which the model is not sure (MARGIN of `models/preference.py`), since two predictions take part; and
+_LIBRARY_MARGIN where both kernels are the library's, of which neither is a risk.
+
+A padded operand keeps the order of its dimensions, as Inductor lays it out. Where that is not
+row-major, the library's kernel is taken (`lowering/layouts.py`). A copy reads the operand and
+writes the padded one at memory bandwidth, and is a launch. An operand that can be made padded from
+the start is a launch, which fills what is added.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
-from math import nan, prod
+from collections.abc import Callable, Mapping, Sequence
+from math import inf, prod
 from typing import Any
 
-import torch
 from torch._inductor import config
 
 from diode_engine.core.operators import named
 from diode_engine.core.operators.specification import Matrix
-from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.choosing.decider import Taken
 from diode_engine.inductor.choosing.outside_graph import taken_for
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US
 from diode_engine.inductor.lowering.candidates import problem_from
@@ -36,6 +39,9 @@ from diode_engine.inductor.torch_internals.versions import part
 from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
 from diode_engine.models.preference import MARGIN
 
+# By how much a padded product must be faster if both kernels are the library's. It loses the least
+# against what timing would decide (docs/integration.md#padding).
+_LIBRARY_MARGIN = 1.05
 _MODULE = "torch._inductor.fx_passes.pad_mm"
 
 _wrapped = WrappedFunctions()
@@ -109,36 +115,48 @@ def _predicted(
         "K": module.get_padded_length(mat1.shape[-1], align),
         "N": module.get_padded_length(mat2.shape[-1], module.get_alignment_size(mat2)),
     }
-    padded_shapes, padded_strides, copies_us = [], [], 0.0
     operator = named(op.__name__)
+    padded_shapes, padded_strides, copies_us = [], [], 0.0
     for given, t, shape, stride in zip(operator.inputs, tensors, shapes, strides, strict=True):
-        multiplied = isinstance(given, Matrix)
-        dims = given.dims if isinstance(given, Matrix) else operator.output
-        added = [more.get(dim, 0) for dim in dims][-len(shape) :]
-        if not multiplied:  # dimensions along which a bias is broadcast are not padded
-            added = [a if size != 1 else 0 for a, size in zip(added, shape, strict=True)]
-        grown = tuple(size + a for size, a in zip(shape, added, strict=True))
+        grown = _padded_shape(given, shape, operator.output, more)
         padded_shapes.append(grown)
-        padded_strides.append(stride if grown == shape else _contiguous(grown))
-        theirs = {"a": "mat1", "b": "mat2"}.get(given.name)
-        free = theirs is not None and module.should_exclude_padding_time(match, theirs)
-        if grown != shape and not free:
-            moved = (prod(shape) + prod(grown)) * t.dtype.itemsize
+        padded_strides.append(stride if grown == shape else _dense(grown, stride))
+        if grown != shape:
+            theirs = {"a": "mat1", "b": "mat2"}.get(given.name)
+            free = theirs is not None and module.should_exclude_padding_time(match, theirs)
+            moved = 0 if free else (prod(shape) + prod(grown)) * t.dtype.itemsize
             copies_us += moved / max(chooser.hardware.memory_gb_s * 1e3, 1.0) + LAUNCH_US
+    moves = any(
+        grown != shape and stride != _dense(grown)
+        for shape, grown, stride in zip(shapes, padded_shapes, padded_strides, strict=True)
+    )
     dtypes = [t.dtype for t in tensors]
     before = problem_from(operator, shapes, strides, dtypes, mat1.dtype)
     after = problem_from(operator, padded_shapes, padded_strides, dtypes, mat1.dtype)
     if before is None or after is None:
         return None
-    plain, padded = (_taken_us(chooser, problem, mat1.device) for problem in (before, after))
-    if not (plain > 0 and padded > 0):  # NaN
+    plain, padded = (taken_for(chooser, problem, mat1.device) for problem in (before, after))
+    if plain is None or padded is None:
         return None
-    return plain > MARGIN * (padded + copies_us)
+    return is_faster_padded(plain, padded.library or padded if moves else padded, copies_us)
 
 
-def _taken_us(chooser: Chooser, problem: Problem, device: torch.device) -> float:
-    taken = taken_for(chooser, problem, device)
-    return nan if taken is None else taken.us
+def is_faster_padded(plain: Taken, padded: Taken, copies_us: float) -> bool:
+    """Whether a product is to be padded, by the kernels that are taken without and with that."""
+    by_library = plain.candidate.is_extern and padded.candidate.is_extern
+    margin = _LIBRARY_MARGIN if by_library else MARGIN
+    return plain.us > margin * (padded.us + copies_us)
+
+
+def _padded_shape(
+    given: Any, shape: tuple[int, ...], output: Sequence[str], more: Mapping[str, int]
+) -> tuple[int, ...]:
+    """The shape of an operand of which the dimensions get `more` elements."""
+    dims = given.dims if isinstance(given, Matrix) else output
+    added = [more.get(dim, 0) for dim in dims][-len(shape) :]
+    if not isinstance(given, Matrix):  # dimensions along which a bias is broadcast are not padded
+        added = [a if size != 1 else 0 for a, size in zip(added, shape, strict=True)]
+    return tuple(size + a for size, a in zip(shape, added, strict=True))
 
 
 def _hint(size: Any) -> Any:
@@ -146,5 +164,10 @@ def _hint(size: Any) -> Any:
     return size if isinstance(size, int) else size.node.hint
 
 
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
+def _dense(shape: Sequence[int], like: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The strides without gaps: row-major, or in the order of the strides `like`, of which those of
+    0 come last."""
+    order = sorted(range(len(shape)), key=lambda dim: (like[dim] or inf if like else 0, -dim))
+    return tuple(
+        prod(shape[inner] for inner in order[: order.index(dim)]) for dim in range(len(shape))
+    )

@@ -1,0 +1,78 @@
+"""Keeps a sum of two products from becoming another program than that of plain torch.compile.
+
+Under max-autotune Inductor makes one op of `a @ b + c @ d`, mm_plus_mm, before it lowers anything.
+It has a kernel for it only where both products have the same sizes; else it computes two products
+and a sum. Plain torch.compile calls the library's addmm with the first product as its addend, or
+leaves the sum to the pointwise ops behind it. Where Diode chooses, it becomes one op only where
+Diode would take one of Triton's kernels for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch._inductor.fx_passes import post_grad
+
+from diode_engine.core.operators import named
+from diode_engine.inductor.choosing import search
+from diode_engine.inductor.choosing.chooser import Chooser
+from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.choosing.outside_graph import taken_for
+from diode_engine.inductor.lowering.candidates import problem_from
+from diode_engine.inductor.replaced import WrappedFunctions
+from diode_engine.inductor.torch_internals.versions import part
+
+_OPERANDS = ("mat1", "mat2", "mat3", "mat4")
+_wrapped = WrappedFunctions()
+
+
+def attach() -> None:
+    """Wraps the condition under which Inductor makes one op of a sum, once."""
+    condition = part(post_grad, "is_valid_mm_plus_mm")
+    for patterns in part(post_grad, "pass_patterns") or ():
+        for entry in [e for entries in patterns.patterns.values() for e in entries]:
+            if condition is not None and entry.extra_check is condition:
+                _wrapped.wrap(entry, "extra_check", _before)
+
+
+def detach() -> None:
+    """Restores what was there, unless somebody has replaced it since."""
+    _wrapped.give_back()
+
+
+def _before(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def becomes_one_op(match: Any) -> bool:
+        if not theirs(match):
+            return False
+        chooser = current_chooser()
+        return chooser is None or _becomes_one_op(chooser, match)
+
+    return becomes_one_op
+
+
+def _becomes_one_op(chooser: Chooser, match: Any) -> bool:
+    try:
+        return _takes_one_kernel(chooser, [match.kwargs[name].meta["val"] for name in _OPERANDS])
+    except Exception as error:  # noqa: BLE001
+        chooser.outcomes.failed("a sum of products was not decided", error)
+        return True
+
+
+def _takes_one_kernel(chooser: Chooser, operands: list[Any]) -> bool:
+    """Whether a kernel that is not the library's would be taken for the sum; True also where Diode
+    does not choose for it, and Inductor does. `operands` are the four matrices, without data."""
+    a, b, c, d = operands
+    if a.device.type != "cuda" or search.altered() is not None:
+        return True
+    shapes, strides = [x.shape for x in operands], [x.stride() for x in operands]
+    if not all(isinstance(n, int) for each in (*shapes, *strides) for n in each):
+        return False  # for many sizes the library's is taken nearly always
+    if a.shape != c.shape or b.shape != d.shape:
+        return False
+    operator = named("mm_plus_mm")
+    if not chooser.knows(operator):
+        return True
+    problem = problem_from(operator, shapes, strides, [x.dtype for x in operands], a.dtype)
+    taken = None if problem is None else taken_for(chooser, problem, a.device)
+    return taken is not None and not taken.candidate.is_extern

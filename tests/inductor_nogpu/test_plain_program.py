@@ -1,0 +1,155 @@
+"""Where Diode takes the library's kernels, the program is that of plain torch.compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch._inductor import config
+
+import diode_engine
+from diode_engine.inductor.hook import sums
+from diode_engine.inductor.without_gpu import lower
+from tests.inductor_nogpu.conftest import FixedPredictor
+
+LIBRARY, TRITON = 0.5, 1000.0  # what ATen takes so that it, or Triton's kernel, is taken
+MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
+Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="cuda")
+
+
+def of(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Build:
+    return lambda: (function, [empty(*shape) for shape in shapes])
+
+
+def kan() -> tuple[Any, Sequence[torch.Tensor]]:
+    """Two layers of a Kolmogorov-Arnold network with 10 inputs: silu(x) @ base + splines(x) @ w."""
+    layers = [
+        (empty(wide, inputs), empty(inputs, 12), empty(wide, inputs * 8))
+        for inputs, wide in ((10, 512), (512, 10))
+    ]
+
+    def network(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        for base, grid, spline in (weights[:3], weights[3:]):
+            x = torch.nn.functional.linear(torch.nn.functional.silu(x), base) + (
+                torch.nn.functional.linear(splines(x, grid).flatten(1), spline)
+            )
+        return x
+
+    return network, [empty(2000, 10), *layers[0], *layers[1]]
+
+
+def splines(x: torch.Tensor, grid: torch.Tensor, order: int = 3) -> torch.Tensor:
+    """[rows, inputs, 8] the B-splines on the grid [inputs, 12] at x [rows, inputs]."""
+
+    def cut(t: torch.Tensor, first: int, last: int) -> torch.Tensor:  # a slice asks for a device
+        return t.narrow(-1, first, t.shape[-1] - first - last)
+
+    x = x.unsqueeze(-1)
+    bases = ((x >= cut(grid, 0, 1)) & (x < cut(grid, 1, 0))).to(x.dtype)
+    for k in range(1, order + 1):
+        left, right = cut(grid, 0, k + 1), cut(grid, k + 1, 0)
+        rising = (x - left) / (cut(grid, k, 1) - left) * cut(bases, 0, 1)
+        falling = (right - x) / (right - cut(grid, 1, k)) * cut(bases, 1, 0)
+        bases = rising + falling
+    return bases
+
+
+SAME, OTHER = ((2000, 512), (512, 256)) * 2, ((2000, 512), (512, 256), (2000, 80), (80, 256))
+PROGRAMS: dict[str, Build] = {
+    "a KAN": kan,
+    "a sum of products": of(lambda a, b, c, d: a @ b + c @ d, *SAME),
+    "a sum of products of other sizes": of(lambda a, b, c, d: a @ b + c @ d, *OTHER),
+    "a sum with an activation": of(lambda a, b, c, d: (a @ b + c @ d).relu(), *SAME),
+    "a product of a product": of(lambda a, b, c: a @ b @ c, (2000, 512), (512, 2049), (2049, 512)),
+    "a layer before a layer": of(
+        lambda x, w, bias, v: torch.addmm(bias, x, w) @ v,
+        (2000, 512), (512, 2049), (2049,), (2049, 512),
+    ),
+    "products side by side": of(lambda a, b, c, d: torch.cat([a @ b, c @ d]), *SAME),
+    "a batch": of(lambda a, b, c: a @ b @ c, (4, 99, 512), (4, 512, 2049), (4, 2049, 64)),
+    "a scaled addend": of(
+        lambda a, b, c: torch.addmm(c, a, b, beta=0.5), (2000, 512), (512, 256), (2000, 256)
+    ),
+}  # fmt: skip
+
+
+def program(build: Build, mode: str, **options: Any) -> list[str]:
+    """The lines of the generated program that allocate tensors and call kernels, in its order."""
+    (source,) = lower(build, mode=mode, options=options).sources
+    lines = [line.strip() for line in source[source.index("def call(") :].splitlines()]
+    return [x for x in lines if "extern_kernels." in x or ".run(" in x or "empty_strided" in x]
+
+
+def install(aten: float, **options: Any) -> FixedPredictor:
+    predictor = FixedPredictor(best={"BLOCK_M": 0}, aten=aten)
+    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1, **options)
+    return predictor
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_program_is_that_of_plain_compile(name: str) -> None:
+    plain = program(PROGRAMS[name], "default")
+    install(LIBRARY)
+    assert program(PROGRAMS[name], MAX_AUTOTUNE) == plain
+    assert program(PROGRAMS[name], "default", fast_autotune=True) == plain
+    assert diode_engine.get_stats()["fallbacks"] == 0
+
+
+def test_a_kernel_for_the_sum_is_taken_where_it_is_faster() -> None:
+    predictor = install(TRITON)
+    (kernel,) = program(PROGRAMS["a sum of products"], MAX_AUTOTUNE)[1:]
+    assert "mm_plus_mm" in kernel or "triton_tem" in kernel
+    assert {str(problem.op) for problem, _ in predictor.asked} == {"mm_plus_mm"}
+
+
+def test_the_program_is_plains_where_the_model_does_not_know_what_is_taken() -> None:
+    plain = program(PROGRAMS["a sum of products of other sizes"], "default")
+    predictor = install(LIBRARY)
+    predictor.ops = frozenset({"mm", "addmm"})  # type: ignore[attr-defined]
+    assert program(PROGRAMS["a sum of products of other sizes"], MAX_AUTOTUNE) == plain
+
+
+def test_a_program_that_changes_the_search_gets_inductors_sum() -> None:
+    install(LIBRARY)
+    options = {"test_configs.max_mm_configs": 4}
+    lowered = lower(
+        PROGRAMS["a sum of products"], mode=MAX_AUTOTUNE, options=options, benchmark=lambda _: 1.0
+    )
+    assert lowered.seen[0].candidates[0].template == "aten::_mm_plus_mm"
+
+
+def test_a_question_that_fails_leaves_the_sum_to_inductor(caplog: Any) -> None:
+    install(LIBRARY)
+    with mock.patch.object(sums, "taken_for", side_effect=ValueError("no answer")):
+        (call,) = program(PROGRAMS["a sum of products"], MAX_AUTOTUNE)[1:]
+    assert "_mm_plus_mm" in call
+    assert diode_engine.get_stats()["fallback_error"] == 1
+    assert "a sum of products was not decided" in caplog.text
+
+
+def test_without_diode_the_sum_is_inductors() -> None:
+    install(LIBRARY)
+    diode_engine.uninstall_diode_choices()
+    lowered = lower(PROGRAMS["a sum of products"], benchmark=lambda _: 1.0)
+    assert lowered.seen[0].candidates[0].template == "aten::_mm_plus_mm"
+
+
+@pytest.mark.parametrize("options", [{"top_k_configs": 3}, {"backends": "ATEN,TRITON,CUTLASS"}])
+def test_a_layout_is_fixed_where_other_kernels_may_be_taken(options: dict[str, Any]) -> None:
+    predictor = FixedPredictor(best={"BLOCK_M": 0}, aten=LIBRARY)
+    top_k = options.get("top_k_configs", 1)
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=top_k)
+    backends = options.get("backends", config.max_autotune_gemm_backends)
+    (source,) = lower(
+        PROGRAMS["a product of a product"],
+        options={"max_autotune_gemm_backends": backends},
+        benchmark=lambda c: 1.0 if c.is_extern else 2.0,
+    ).sources
+    assert "empty_strided_cuda((2000, 2049), (2049, 1)" in source
