@@ -131,6 +131,52 @@ def test_times_are_compared_round_by_round(monkeypatch: Any) -> None:
     assert asked == [0, zoo_measuring.ROUNDS]  # 1.01 is not
 
 
+@pytest.mark.parametrize(
+    ("times", "compiles", "counts"),
+    [
+        # over plain's first compile, but not over its second one
+        ({"plain": 10.0, "again": 11.0, "import": 11.1}, 1, 11.1 / 11.0),
+        # over both; Diode's second compile is not
+        ({"plain": 10.0, "again": 11.0, "import": 12.0, "import again": 11.1}, 2, 11.1 / 11.0),
+        ({"plain": 11.0, "again": 10.0, "import": 12.0, "import again": 13.2}, 2, 12.0 / 11.0),
+    ],
+)
+def test_slower_is_over_both_plain_compiles_by_both_of_diodes(
+    times: dict[str, float], compiles: int, counts: float, tmp_path: Path, monkeypatch: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    import torch
+    import zoo_measuring
+    import zoo_report
+    from zoo_measuring import Bench, Compiled
+    from zoo_models import ZOO
+    from zoo_ways import WAYS
+
+    asked: list[Any] = []
+
+    def compiled(bench: Any, way: Any) -> Compiled:
+        asked.append(way)
+        figures = {"compile_s": 1.0, "output_error": None, "step_bytes": 1, "compile_bytes": 1}
+        return Compiled(figures, lambda: None, 1, graph=True)
+
+    model = ZOO["odd-mlp"]
+    monkeypatch.delenv("ZOO_LOCK", raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "no GPU")
+    monkeypatch.setattr(zoo_measuring, "made", lambda model: Bench(model, torch.nn.Identity(), []))
+    monkeypatch.setattr(zoo_measuring, "warm_up", lambda ways: None)
+    monkeypatch.setattr(zoo_measuring, "compiled", compiled)
+    monkeypatch.setattr(zoo_measuring, "in_turn", lambda ways, *_: {n: [times[n]] for n in ways})
+    rows: list[dict[str, Any]] = []
+    zoo_measuring.measure(model, ["plain", "import"], rows.append)
+    assert sum(way == WAYS["import"] for way in asked) == compiles
+    assert len(asked) == 2 + compiles  # plain's two
+    assert [r["way"] for r in rows] == ["plain", "again", "import"]
+    assert rows[2]["ratio"] == pytest.approx(times["import"] / times["plain"])
+    assert zoo_report.over_plain(rows[2]) == pytest.approx(counts)
+    zoo_report.print_tables([{"model": "odd-mlp", **r} for r in rows])
+    assert ("Slower than plain" in capsys.readouterr().out) == (counts > zoo_report.MIN_SHARE)
+
+
 def test_an_error_is_of_what_matters() -> None:
     import torch
     from zoo_measuring import _error
