@@ -192,12 +192,12 @@ def test_a_row_is_resumed_and_a_process_that_ended_is_tried_again(tmp_path: Path
     import zoo_report
 
     file = tmp_path / "zoo.jsonl"
-    rows = zoo._Rows(file)
+    rows = zoo.Rows(file)
     rows.add(row("dlrm", "plain"))
     rows.add(row("dlrm", "import", error="RuntimeError: no"))
     rows.add({"model": "odd-mlp", "error": "The process ended with -9: "})
     file.write_text(file.read_text() + '{"model": "two-to')  # cut off
-    again = zoo._Rows(file)
+    again = zoo.Rows(file)
     assert len(again.rows) == 3
     done = zoo_report.finished(again.rows)
     tasks = zoo._tasks(
@@ -208,7 +208,7 @@ def test_a_row_is_resumed_and_a_process_that_ended_is_tried_again(tmp_path: Path
         ("odd-mlp", "plain,import,fast"),
     ]
     again.add(row("two-tower", "plain"))  # behind the line that was cut off
-    assert zoo._Rows(file).rows[-1]["model"] == "two-tower"
+    assert zoo.Rows(file).rows[-1]["model"] == "two-tower"
 
 
 @pytest.mark.parametrize("markdown", [False, True])

@@ -207,7 +207,7 @@ def test_the_products_of_the_zoo_are_a_shapeset(tmp_path: Path, monkeypatch: Any
 
     rows = lowered("recommender-towers", ("plain",))
     file, products = tmp_path / "rows.jsonl", tmp_path / "products.json"
-    kept = zoo._Rows(file)
+    kept = zoo.Rows(file)
     kept.add(rows["plain"])
     command = ["zoo.py", "--lower", "--models", "^recommender-towers$", "--ways", "plain",
                "--json", str(file), "--products", str(products)]  # fmt: skip
