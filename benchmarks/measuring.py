@@ -35,7 +35,7 @@ GRAPH_US = 5000.0
 MAX_AUTOTUNE = {"max_autotune_gemm": True}
 
 
-class _Late(BaseException):
+class Late(BaseException):
     """The time limit has passed. It is no Exception, because autotuning ignores those."""
 
 
@@ -105,9 +105,9 @@ def measure(
         before = torch.cuda.memory_allocated()
         start = time.perf_counter()
         try:
-            with _alarm(limit_s):
+            with alarm(limit_s):
                 run()
-        except _Late:
+        except Late:
             return None
         torch.cuda.synchronize()
         seconds = time.perf_counter() - start
@@ -151,13 +151,13 @@ def leave() -> None:
 
 
 @contextlib.contextmanager
-def _alarm(seconds: float | None) -> Iterator[None]:
+def alarm(seconds: float | None) -> Iterator[None]:
     if seconds is None:
         yield
         return
 
     def late(*_: Any) -> None:
-        raise _Late
+        raise Late
 
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -6,6 +6,7 @@ before PyTorch looks for what a fake tensor does instead.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ import torch
 aten = torch.ops.aten
 
 
+@functools.cache
 def replace_methods() -> None:
-    """Until the process ends."""
+    """Replace them, once, until the process ends."""
     methods: Any = torch.Tensor
     contiguous, copy_, invert = methods.contiguous, methods.copy_, methods.__invert__
     getitem = methods.__getitem__

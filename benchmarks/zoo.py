@@ -118,7 +118,7 @@ def _one(args: argparse.Namespace, models: list[Model]) -> None:
     measuring.leave()
 
 
-class _Rows:
+class Rows:
     """The rows of a file: those of earlier runs and new ones."""
 
     def __init__(self, path: Path | None) -> None:
@@ -164,7 +164,7 @@ def _lower(args: argparse.Namespace, models: list[Model]) -> int:
     import torch
     from zoo_ways import each_in_a_process
 
-    rows = _Rows(args.json)
+    rows = Rows(args.json)
     here = str(torch.__version__)
     done = {(r["model"], r["way"]) for r in rows.rows if r.get("torch") == here and not wrong(r)}
     fresh: list[dict[str, Any]] = []
@@ -229,7 +229,7 @@ def _measure(args: argparse.Namespace, models: list[Model]) -> None:
 
     measuring.need_gpu()
     gpus = min(args.gpus or torch.cuda.device_count(), torch.cuda.device_count())
-    rows = _Rows(args.json)
+    rows = Rows(args.json)
     done = zoo_report.finished(rows.rows)
     cores = len(os.sched_getaffinity(0))
     threads = max(1, cores // (gpus * args.compilers))

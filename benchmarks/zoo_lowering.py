@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
+import without_cuda
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import detect_fake_mode
@@ -70,6 +71,8 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
     """Writes a row for each way: its choices, warnings and errors. The first way has to be "plain";
     the other ways may have the same warnings. Raises IntegrationError where there is a GPU."""
     without_gpu.pretend(H200)
+    if not torch.backends.cuda.is_built():
+        without_cuda.replace_methods()
     torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
     allowed: set[str] = set()
     graphs: list[_Graph] = []

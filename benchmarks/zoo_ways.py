@@ -39,7 +39,7 @@ WAYS = {
         torch._inductor.list_mode_options("max-autotune-no-cudagraphs"), diode(top_k_configs=1)
     ),
     "DEFAULT": Way(_TUNED, stock),
-    "again": Way(_SAME, stock),  # how far two compiles of the same program differ
+    "again": Way(_SAME, stock),  # plain compiled twice: always measured with the others
 }
 DIODE = ("import", "fast", "install", "threshold", "mode")
 

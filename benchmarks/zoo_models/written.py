@@ -35,7 +35,7 @@ class Dlrm(nn.Module):
         super().__init__()
         self.bottom = mlp(13, 512, 256, size)
         self.tables = nn.Embedding(26 * rows, size)
-        self.top = mlp(479, 1024, 1024, 512, 256, 1, last=False)
+        self.top = mlp(size + 27 * 26 // 2, 1024, 1024, 512, 256, 1, last=False)
         self.register_buffer("starts", torch.arange(26) * rows)
         self.register_buffer("pairs", torch.tril_indices(27, 27, -1))
 
@@ -85,6 +85,52 @@ class Crosses(nn.Module):
         for down, up in zip(self.down, self.up, strict=True):
             x = first * up(down(x)) + x
         return self.head(torch.cat((x, self.deep(first)), -1))
+
+
+class FullCrosses(nn.Module):
+    """DCN-v2 as first published: cross layers of the whole width behind embeddings of 26 fields."""
+
+    def __init__(self, rows: int = 10_000, size: int = 16) -> None:
+        super().__init__()
+        width = 13 + 26 * size
+        self.tables = nn.Embedding(26 * rows, size)
+        self.crosses = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
+        self.deep = mlp(width, 768, 385, 129)
+        self.head = nn.Linear(width + 129, 1)
+        self.register_buffer("starts", torch.arange(26) * rows)
+
+    def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
+        first = torch.cat((dense, self.tables(sparse + self.starts).flatten(1)), 1)
+        x = first
+        for cross in self.crosses:
+            x = first * cross(x) + x
+        return self.head(torch.cat((x, self.deep(first)), -1))
+
+
+class DeepFm(nn.Module):
+    """DeepFM: embeddings of 39 fields, their products in pairs by sums, and a tower beside."""
+
+    def __init__(self, rows: int = 10_000, size: int = 10) -> None:
+        super().__init__()
+        self.tables, self.linear = nn.Embedding(39 * rows, size), nn.Embedding(39 * rows, 1)
+        self.tower = mlp(39 * size, 400, 400, 400, 1, last=False)
+        self.register_buffer("starts", torch.arange(39) * rows)
+
+    def forward(self, sparse: torch.Tensor) -> torch.Tensor:
+        each = self.tables(sparse + self.starts)
+        pairs = (each.sum(1).square() - each.square().sum(1)).sum(-1, keepdim=True) / 2
+        return self.linear(sparse + self.starts).sum(1) + pairs + self.tower(each.flatten(1))
+
+
+class Patches(nn.Module):
+    """Overlapping patches of an image as SegFormer's and CvT's, by one product: 7·7·3 to 96."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out, self.norm = nn.Linear(147, 96), nn.LayerNorm(96)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.out(F.unfold(x, 7, padding=3, stride=4).transpose(1, 2)))
 
 
 class GatedExperts(nn.Module):
@@ -421,10 +467,12 @@ def below(top: int, *shape: int) -> Callable[[], torch.Tensor]:
     return lambda: torch.randint(0, top, shape)
 
 
-def _model(
+def make_record(
     name: str, group: str, make: Callable[[], nn.Module],
     given: Sequence[Callable[[], torch.Tensor]], **more: Any,
 ) -> Model:  # fmt: skip
+    """Return the record of a module in plain torch; `given` makes its inputs."""
+
     def build() -> Built:
         return make(), tuple(each() for each in given)
 
@@ -434,17 +482,20 @@ def _model(
 _half: Any = {"dtype": torch.float16}
 _single: Any = {"dtype": torch.float32}
 _tf32: Any = {**_single, "tf32": True}
-_towers = _model(
+_towers = make_record(
     "recommender-towers", "recommender", Towers, [numbers(6144, 13), numbers(6144, 479)], **_single
 )
-_dlrm = _model("dlrm", "recommender", Dlrm, [numbers(6144, 13), below(10_000, 6144, 26)], **_single)
-_two = _model("two-tower", "recommender", TwoTower, [numbers(4096, 300), numbers(4096, 450)])
-_pinn = _model("physics-informed", "scientific", Physics, [numbers(20_000, 2)], **_single)
-_mesh = _model("mesh-graph-net", "scientific", MeshGraph, [
+_dlrm = make_record(
+    "dlrm", "recommender", Dlrm, [numbers(6144, 13), below(10_000, 6144, 26)], **_single
+)
+_deep_fm = make_record("deep-fm", "recommender", DeepFm, [below(10_000, 4096, 39)], **_single)
+_two = make_record("two-tower", "recommender", TwoTower, [numbers(4096, 300), numbers(4096, 450)])
+_pinn = make_record("physics-informed", "scientific", Physics, [numbers(20_000, 2)], **_single)
+_mesh = make_record("mesh-graph-net", "scientific", MeshGraph, [
     numbers(10_000, 128), numbers(60_000, 128), below(10_000, 60_000), below(10_000, 60_000),
 ], **_single)  # fmt: skip
-_odd = _model("odd-mlp", "mlp", lambda: mlp(1000, 3333, 777, 2049, 499), [numbers(333, 1000)])
-_dit = _model("dit-xl-2", "diffusion", DitBlock, [numbers(8, 256, 1152), numbers(8, 1152)])
+_odd = make_record("odd-mlp", "mlp", lambda: mlp(1000, 3333, 777, 2049, 499), [numbers(333, 1000)])
+_dit = make_record("dit-xl-2", "diffusion", DitBlock, [numbers(8, 256, 1152), numbers(8, 1152)])
 
 MODELS = (
     _towers,
@@ -456,42 +507,54 @@ MODELS = (
     also(_dlrm, "training-tf32", train=True, tf32=True),
     _two,
     also(_two, "training", train=True),
-    _model("dcn-v2-float16", "recommender", Crosses, [numbers(4096, 845)], **_half),
-    _model("mmoe-tf32", "recommender", GatedExperts, [numbers(2048, 512)], **_tf32),
-    _model("sasrec-training", "recommender", Sequential4Rec, [below(50_000, 128, 200)],
-           train=True),
+    make_record("dlrm-odd", "recommender", lambda: Dlrm(size=33), [
+        numbers(6144, 13), below(10_000, 6144, 26)], **_single),
+    make_record("dlrm-odd-float16", "recommender", lambda: Dlrm(size=50), [
+        numbers(6144, 13), below(10_000, 6144, 26)], **_half),
+    make_record("dcn-v2-full", "recommender", FullCrosses, [
+        numbers(4096, 13), below(10_000, 4096, 26)], **_single),
+    make_record("dcn-v2-full-odd-training", "recommender", lambda: FullCrosses(size=11), [
+        numbers(4096, 13), below(10_000, 4096, 26)], train=True),
+    _deep_fm,
+    also(_deep_fm, "training-tf32", train=True, tf32=True),
+    make_record("patches-float16", "vision", Patches, [numbers(1, 3, 592, 592)], **_half),
+    make_record("dcn-v2-float16", "recommender", Crosses, [numbers(4096, 845)], **_half),
+    make_record("mmoe-tf32", "recommender", GatedExperts, [numbers(2048, 512)], **_tf32),
+    make_record("sasrec-training", "recommender", Sequential4Rec, [below(50_000, 128, 200)],
+                train=True),
     _dit,
     also(_dit, "training", train=True),
     also(_dit, "dynamic", dynamic=True),
-    _model("flux-double-block", "diffusion", JointBlock, [
+    make_record("flux-double-block", "diffusion", JointBlock, [
         numbers(1, 1024, 3072), numbers(1, 512, 3072), numbers(1, 3072)]),
-    _model("sd15-unet-block-float16", "diffusion", lambda: UnetBlock(320, 8, 768), [
+    make_record("sd15-unet-block-float16", "diffusion", lambda: UnetBlock(320, 8, 768), [
         numbers(2, 320, 64, 64), numbers(2, 1280), numbers(2, 77, 768)], **_half),
-    _model("sdxl-unet-block", "diffusion", lambda: UnetBlock(1280, 20, 2048), [
+    make_record("sdxl-unet-block", "diffusion", lambda: UnetBlock(1280, 20, 2048), [
         numbers(2, 1280, 32, 32), numbers(2, 1280), numbers(2, 77, 2048)]),
-    _model("mixer-written-training-float16", "mlp", lambda: Mixer(196, 512), [
+    make_record("mixer-written-training-float16", "mlp", lambda: Mixer(196, 512), [
         numbers(32, 196, 512)], train=True, **_half),
     _odd,
     also(_odd, "training", train=True),
     also(_odd, "float32", **_single),
     also(_odd, "dynamic", dynamic=True),
-    _model("autoencoder-tf32", "mlp", lambda: mlp(784, 512, 256, 32, 256, 512, 784, last=False), [
-        numbers(512, 784)], **_tf32),
+    make_record("autoencoder-tf32", "mlp",
+                lambda: mlp(784, 512, 256, 32, 256, 512, 784, last=False), [numbers(512, 784)],
+                **_tf32),
     _pinn,
     also(_pinn, "training", train=True),
-    _model("fourier-operator", "scientific", Fourier, [numbers(8, 64, 64, 3)], **_single),
-    _model("deep-operator-training", "scientific", DeepOperator, [
+    make_record("fourier-operator", "scientific", Fourier, [numbers(8, 64, 64, 3)], **_single),
+    make_record("deep-operator-training", "scientific", DeepOperator, [
         numbers(1000, 100), numbers(5000, 2)], train=True, **_single),
     _mesh,
     also(_mesh, "training-tf32", train=True, tf32=True),
-    _model("graph-convolution", "scientific", GraphConvolution, [
+    make_record("graph-convolution", "scientific", GraphConvolution, [
         numbers(256, 50, 75), numbers(256, 50, 50)], **_single),
-    _model("radiance-field-float16", "scientific", Radiance, [
+    make_record("radiance-field-float16", "scientific", Radiance, [
         numbers(65_536, 63), numbers(65_536, 27)], **_half),
-    _model("triangle-multiplication", "scientific", Triangles, [numbers(256, 256, 128)]),
-    _model("capacity-experts", "experts", CapacityExperts, [numbers(4096, 1024)]),
-    _model("low-rank-adapter-training", "decoder", LowRank, [numbers(2048, 4096)], train=True),
-    _model("linear-attention", "encoder", LinearAttention, [numbers(8, 1024, 1024)]),
-    _model("plain-attention-float16", "encoder", PlainAttention, [
+    make_record("triangle-multiplication", "scientific", Triangles, [numbers(256, 256, 128)]),
+    make_record("capacity-experts", "experts", CapacityExperts, [numbers(4096, 1024)]),
+    make_record("low-rank-adapter-training", "decoder", LowRank, [numbers(2048, 4096)], train=True),
+    make_record("linear-attention", "encoder", LinearAttention, [numbers(8, 1024, 1024)]),
+    make_record("plain-attention-float16", "encoder", PlainAttention, [
         numbers(16, 197, 768), numbers(12, 197, 197)], **_half),
 )  # fmt: skip

@@ -131,6 +131,52 @@ def test_times_are_compared_round_by_round(monkeypatch: Any) -> None:
     assert asked == [0, zoo_measuring.ROUNDS]  # 1.01 is not
 
 
+@pytest.mark.parametrize(
+    ("times", "compiles", "counts"),
+    [
+        # over plain's first compile, but not over its second one
+        ({"plain": 10.0, "again": 11.0, "import": 11.1}, 1, 11.1 / 11.0),
+        # over both; Diode's second compile is not
+        ({"plain": 10.0, "again": 11.0, "import": 12.0, "import again": 11.1}, 2, 11.1 / 11.0),
+        ({"plain": 11.0, "again": 10.0, "import": 12.0, "import again": 13.2}, 2, 12.0 / 11.0),
+    ],
+)
+def test_slower_is_over_both_plain_compiles_by_both_of_diodes(
+    times: dict[str, float], compiles: int, counts: float, tmp_path: Path, monkeypatch: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    import torch
+    import zoo_measuring
+    import zoo_report
+    from zoo_measuring import Bench, Compiled
+    from zoo_models import ZOO
+    from zoo_ways import WAYS
+
+    asked: list[Any] = []
+
+    def compiled(bench: Any, way: Any) -> Compiled:
+        asked.append(way)
+        figures = {"compile_s": 1.0, "output_error": None, "step_bytes": 1, "compile_bytes": 1}
+        return Compiled(figures, lambda: None, 1, graph=True)
+
+    model = ZOO["odd-mlp"]
+    monkeypatch.delenv("ZOO_LOCK", raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "no GPU")
+    monkeypatch.setattr(zoo_measuring, "made", lambda model: Bench(model, torch.nn.Identity(), []))
+    monkeypatch.setattr(zoo_measuring, "warm_up", lambda ways: None)
+    monkeypatch.setattr(zoo_measuring, "compiled", compiled)
+    monkeypatch.setattr(zoo_measuring, "in_turn", lambda ways, *_: {n: [times[n]] for n in ways})
+    rows: list[dict[str, Any]] = []
+    zoo_measuring.measure(model, ["plain", "import"], rows.append)
+    assert sum(way == WAYS["import"] for way in asked) == compiles
+    assert len(asked) == 2 + compiles  # plain's two
+    assert [r["way"] for r in rows] == ["plain", "again", "import"]
+    assert rows[2]["ratio"] == pytest.approx(times["import"] / times["plain"])
+    assert zoo_report.over_plain(rows[2]) == pytest.approx(counts)
+    zoo_report.print_tables([{"model": "odd-mlp", **r} for r in rows])
+    assert ("Slower than plain" in capsys.readouterr().out) == (counts > zoo_report.MIN_SHARE)
+
+
 def test_an_error_is_of_what_matters() -> None:
     import torch
     from zoo_measuring import _error
@@ -146,12 +192,12 @@ def test_a_row_is_resumed_and_a_process_that_ended_is_tried_again(tmp_path: Path
     import zoo_report
 
     file = tmp_path / "zoo.jsonl"
-    rows = zoo._Rows(file)
+    rows = zoo.Rows(file)
     rows.add(row("dlrm", "plain"))
     rows.add(row("dlrm", "import", error="RuntimeError: no"))
     rows.add({"model": "odd-mlp", "error": "The process ended with -9: "})
     file.write_text(file.read_text() + '{"model": "two-to')  # cut off
-    again = zoo._Rows(file)
+    again = zoo.Rows(file)
     assert len(again.rows) == 3
     done = zoo_report.finished(again.rows)
     tasks = zoo._tasks(
@@ -162,7 +208,7 @@ def test_a_row_is_resumed_and_a_process_that_ended_is_tried_again(tmp_path: Path
         ("odd-mlp", "plain,import,fast"),
     ]
     again.add(row("two-tower", "plain"))  # behind the line that was cut off
-    assert zoo._Rows(file).rows[-1]["model"] == "two-tower"
+    assert zoo.Rows(file).rows[-1]["model"] == "two-tower"
 
 
 @pytest.mark.parametrize("markdown", [False, True])
@@ -243,6 +289,75 @@ def test_blocks_of_8_bits_and_of_experts_compute_what_their_reference_does(name:
     for ours, exact in zip(*found, strict=True):
         assert (ours.double() - exact).norm() < 0.1 * exact.norm()
     assert len(found[0]) == (2 if name == "training" else 1)
+
+
+def test_the_splines_of_an_input_sum_to_one() -> None:
+    import torch
+    from zoo_models.science import SplineLayer
+
+    layer = SplineLayer(3, 2)
+    bases = layer.bases(torch.rand(50, 3) * 1.98 - 0.99)
+    assert bases.shape == (50, 3, 8)
+    torch.testing.assert_close(bases.sum(-1), torch.ones(50, 3))
+
+
+def test_messages_rotate_with_their_directions() -> None:
+    import torch
+    from zoo_models.science import TensorProduct
+
+    torch.manual_seed(0)
+    net = TensorProduct(3).double()
+    turn = torch.linalg.qr(torch.randn(3, 3).double()).Q
+    turn = turn * torch.linalg.det(turn)  # no mirror
+    scalars, length = torch.randn(5, 3).double(), torch.randn(5, 8).double()
+    vectors, direction = torch.randn(5, 3, 3).double(), torch.randn(5, 3).double()
+    same, turned = net(scalars, vectors, direction, length)
+    both = net(scalars, vectors @ turn.t(), direction @ turn.t(), length)
+    torch.testing.assert_close(both[0], same)
+    torch.testing.assert_close(both[1], turned @ turn.t())
+
+
+def test_the_residual_of_burgers_has_second_derivatives() -> None:
+    import torch
+    from zoo_models.science import Burgers
+
+    torch.manual_seed(0)
+    net = Burgers(4, 2).double()
+    points = torch.rand(6, 2).double()
+
+    def at(x: float, t: float) -> torch.Tensor:
+        return net.net(points + torch.tensor([x, t]).double())[:, 0]
+
+    u, residual = net(points)
+    d = 1e-4
+    x, t = (at(d, 0) - at(-d, 0)) / (2 * d), (at(0, d) - at(0, -d)) / (2 * d)
+    xx = (at(d, 0) - 2 * u + at(-d, 0)) / d**2
+    torch.testing.assert_close(residual, t + u * x - 0.01 / torch.pi * xx, atol=1e-6, rtol=1e-5)
+
+
+def test_modes_are_mixed_by_a_complex_product() -> None:
+    import torch
+    from zoo_models.science import Fourier1d
+
+    torch.manual_seed(0)
+    net = Fourier1d(3, modes=4)
+    x = torch.randn(2, 3, 32)
+    p, q = net.weights[1]
+    expected = torch.einsum("bim,iom->bom", torch.fft.rfft(x)[..., :4], torch.complex(p, q))
+    torch.testing.assert_close(torch.view_as_complex(net.mixed(x, 1)), expected)
+    assert net(torch.randn(2, 32, 2)).shape == (2, 32, 1)
+
+
+def test_conjugate_gradients_solve_a_gaussian_process() -> None:
+    import torch
+    from zoo_models.science import GaussianProcess
+
+    torch.manual_seed(0)
+    net = GaussianProcess(steps=30).double()
+    x, right = torch.randn(2, 12, 3).double(), torch.randn(2, 12, 4).double()
+    matrix = net.kernel(x, x) + 0.1 * torch.eye(12)
+    mean, _ = net(x, right, x)
+    torch.testing.assert_close(mean, net.kernel(x, x) @ torch.linalg.solve(matrix, right))
 
 
 @pytest.mark.parametrize(
