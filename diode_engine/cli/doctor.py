@@ -157,8 +157,6 @@ def _choices(hardware: Hardware | None) -> Check:
     stats = diode_engine.get_stats()
     if stats["active"]:
         return Check("choices", Health.WORKS, "torch.compile takes the model's kernels")
-    if hardware is not None and hardware.backend != "cuda":
-        return Check("choices", Health.OFF, "no GPU to choose for")
     return Check("choices", Health.OFF, str(stats["reason"]))
 
 

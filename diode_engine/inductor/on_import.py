@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from diode_engine.inductor.guard import do_nothing, guard
+
 if TYPE_CHECKING:
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
@@ -17,14 +19,18 @@ if TYPE_CHECKING:
 
 def when_imported(name: str, action: Callable[[], None]) -> None:
     """Calls `action` right after the module `name` was imported: now, where it was imported
-    already, else at its first import; once for each different action. `action` must not raise, else
-    the import would fail."""
+    already, else at its first import; once for each different action. An Exception in `action` is
+    logged, and the import goes on."""
     finder = _Finder(name, action)
     if name in sys.modules:
         importlib.import_module(name)  # waits for another thread that is still importing it
-        action()
+        _run(name, action)
     elif finder not in sys.meta_path:
         sys.meta_path.insert(0, finder)
+
+
+def _run(name: str, action: Callable[[], None]) -> None:
+    guard(f"it has no place in {name} of this version", stock=do_nothing)(action)()
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class _Finder:
     def _imported(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-            self._action()
+            _run(self._name, self._action)
 
 
 class _Loader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -89,3 +90,31 @@ def test_without_torch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = checks(ran)
     assert found["torch"][0] == "broken"
     assert found["GPU"] == ("off", "not known without torch")
+
+
+WITHOUT_TORCH = """
+import json, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'")
+
+sys.meta_path.insert(0, Missing())
+import diode_engine
+from diode_engine.cli import doctor
+found = diode_engine.get_integration_status()["integrations"]["matmul"]
+choices = doctor._choices(None)
+print(json.dumps([found["state"], found["reason"], choices.state, choices.why]))
+"""
+
+
+def test_the_status_says_that_torch_is_missing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=True
+    )
+    state, reason, health, why = json.loads(done.stdout)
+    assert (state, health) == ("inactive", "off")
+    assert reason == why
+    assert "needs torch 2.10 or newer" in reason
+    assert "No module named 'torch'" in reason

@@ -79,7 +79,9 @@ def forget() -> None:
 
 
 def said_once(caplog: pytest.LogCaptureFixture, what: str) -> None:
-    (line,) = [r.getMessage() for r in caplog.records if r.name.startswith("diode_engine")]
+    """What fails for a product may fail for the cache key too, which is said by itself."""
+    said = [r.getMessage() for r in caplog.records if r.name.startswith("diode_engine")]
+    (line,) = [line for line in said if "the cache key could not be computed" not in line]
     assert what in line
 
 

@@ -25,6 +25,7 @@ from diode_engine.core.hardware import H200, Hardware
 from diode_engine.errors import IntegrationError, ModelError, RegistryError
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.choosing.final_choice import final_choice
+from diode_engine.inductor.hook import slot
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.without_gpu import lower
 
@@ -145,6 +146,51 @@ def test_choices_set_on_top_of_diodes_stay(predictor: Any) -> None:
         diode_engine.uninstall_diode_choices()
         assert V.choices.get_ktc.__self__ is mine
     V.set_choices_handler(InductorChoices())
+
+
+def status() -> tuple[str, str]:
+    found = diode_engine.get_integration_status()["integrations"]["matmul"]
+    return found["state"], found["reason"]
+
+
+def test_the_status_tells_that_another_handler_serves_this_thread(make_predictor: Any) -> None:
+    predictor = make_predictor(best={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64})
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    assert status() == ("active", "")
+    with V.set_choices_handler(Theirs()):
+        state, reason = status()
+        stats = diode_engine.get_stats()
+        assert state == "inactive"
+        assert f"{Theirs.__module__}.Theirs" in reason
+        assert "install_diode_choices()" in reason
+        assert (stats["active"], stats["reason"]) == (False, reason)
+        assert in_thread(status) == ("active", "")  # in another one Diode chooses
+        # What the reason says helps, and Theirs is still asked.
+        assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+        assert status() == ("active", "")
+        (seen,) = lower(gemm).seen
+        assert seen.predicted_us == (1.0,)
+        assert seen.candidates[0].config["num_warps"] != 8  # they allow no 8
+    diode_engine.uninstall_diode_choices()
+    V.set_choices_handler(InductorChoices())
+
+
+def test_the_status_tells_what_the_first_compile_would_find(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def again() -> None:
+        with slot._here.lock:
+            slot._here.settled, slot._here.choices = False, None
+            slot._here.reason = slot._NOT_YET
+            slot._take_slot()
+
+    again()
+    assert diode_engine.get_stats()["reason"] == slot._NOT_YET
+    assert status() == ("active", "")
+    again()
+    monkeypatch.setattr(registry, "load_predictor", lambda *_: None)
+    state, reason = status()
+    assert (state, reason[:31]) == ("inactive", "there is no model for NVIDIA H2")
 
 
 def test_a_default_that_was_replaced_later_is_not_taken_away(

@@ -36,6 +36,7 @@ from diode_engine.inductor.choosing.stats import Fallback
 from diode_engine.inductor.choosing.template_choices import annotated, made
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion import epilogue as fusion
+from diode_engine.inductor.guard import Report, do_nothing, guard
 from diode_engine.inductor.lowering.candidates import attributes_from, is_broadcast, problem_of
 from diode_engine.inductor.lowering.space import (
     NotOffered,
@@ -56,6 +57,10 @@ _GRAPH_ATTRIBUTE = "_diode"  # an attribute of Inductor's graph
 OfferingOptions = tuple[Any, ...]
 _Remembered = list[Prediction]
 _GraphChoices = tuple["Chooser", CompileOptions, dict[Any, _Remembered]]
+
+
+def _report(chooser: Chooser, *_: Any, **__: Any) -> Report:
+    return chooser.outcomes.failed
 
 
 class Chooser:
@@ -107,22 +112,6 @@ class Chooser:
             return False
         return True
 
-    def choose(
-        self, request: Request, offered: Callable[[str | None], Iterable[Any]], *, rebuild: bool
-    ) -> list[Any] | None:
-        """The KernelTemplateChoices to render, or None to leave the product to stock Inductor.
-
-        `offered` gives Inductor's generator for a template, or with None what all of them make.
-        With `rebuild`, choices may be made from what is remembered instead.
-        """
-        try:
-            return self._choose(request, offered, rebuild)
-        except LeftToStock as left:
-            self.outcomes.fall_back(left.reason, str(left))
-        except Exception as error:  # noqa: BLE001
-            self.outcomes.failed("the choice failed", error)
-        return None
-
     def again(self, request: Request) -> list[Any] | None:
         """What `choose` returns with `rebuild`, if the choice is remembered and the product is not
         the first one of its graph; else None. This is the case of most products of a program, so it
@@ -142,9 +131,15 @@ class Chooser:
                 raise
             return None
 
-    def _choose(
-        self, request: Request, offered: Callable[[str | None], Iterable[Any]], rebuild: bool
-    ) -> list[Any]:
+    @guard("the choice failed", stock=do_nothing, report=_report)
+    def choose(
+        self, request: Request, offered: Callable[[str | None], Iterable[Any]], *, rebuild: bool
+    ) -> list[Any] | None:
+        """The KernelTemplateChoices to render, or None to leave the product to stock Inductor.
+
+        `offered` gives Inductor's generator for a template, or with None what all of them make.
+        With `rebuild`, choices may be made from what is remembered instead.
+        """
         op_name, kernel_inputs = request.op_name, request.kernel_inputs
         self._check_device(kernel_inputs)
         options, memory = self._of_graph()

@@ -6,7 +6,6 @@ sees the complete list of one op.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Hashable, Sequence
 from functools import partial
@@ -21,14 +20,12 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.choosing.decision import Decision, Prediction, prediction_of
-from diode_engine.inductor.choosing.outcomes import Outcomes
 from diode_engine.inductor.choosing.stats import Fallback, Selection
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.fusion.epilogue import charged_us
+from diode_engine.inductor.guard import Report, guard
 from diode_engine.inductor.lowering import layouts
 from diode_engine.models.preference import Policy, Why, best_of_library, chosen, plain_library_call
-
-log = logging.getLogger(__name__)
 
 
 def _keep_as_predicted(choice: Any, uid: str) -> None:
@@ -43,23 +40,22 @@ def _keep_as_predicted(choice: Any, uid: str) -> None:
         layouts.freeze(choice.input_nodes)
 
 
+def _as_offered(choices: list[Any]) -> list[Any]:
+    return choices
+
+
+def _report(choices: list[Any]) -> Report | None:
+    """Reports to the outcomes of the first prediction; None where no choice has one."""
+    seen = next((p for p in map(prediction_of, choices) if p is not None), None)
+    return None if seen is None else seen.outcomes.failed
+
+
+@guard("the last choice failed", stock=_as_offered, report=_report)
 def final_choice(choices: list[Any]) -> list[Any]:
     """A preprocessing function for Inductor, which calls it with the complete list of one op's
     choices. It returns those to take (see `_best_of`). Where that fails, it returns the list as it
     is, and Inductor benchmarks the choices."""
-    outcomes: Outcomes | None = None
-    try:
-        seen = [p for p in map(prediction_of, choices) if p is not None]
-        outcomes = seen[0].outcomes if seen else None
-        return _best_of(choices)
-    except Exception as error:
-        if (
-            outcomes is None
-        ):  # no choice has an annotation of Diode's, so there is no place to count
-            log.debug("A list of choices could not be read.", exc_info=True)
-        else:
-            outcomes.failed("the last choice failed", error)
-        return choices
+    return _best_of(choices)
 
 
 def _best_of(choices: list[Any]) -> list[Any]:

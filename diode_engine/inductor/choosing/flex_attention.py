@@ -17,6 +17,7 @@ from diode_engine.core.hardware import Hardware, detect
 from diode_engine.errors import ModelError
 from diode_engine.inductor.choosing import search, trace
 from diode_engine.inductor.choosing.outcomes import FLEX_CALLS, Outcomes
+from diode_engine.inductor.guard import STOCK
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
 from diode_engine.models.flex_attention import FIELDS, FlexTable, table_for
 
@@ -44,19 +45,17 @@ class FlexChooser:
         """A key of everything that the choices depend on."""
         return "none" if self.table is None else self.table.identity
 
-    def configs(self, kind: str, offered: OfferedConfigs) -> list[Any]:
-        """The configs to render for the call that is being lowered: the chosen one, or Inductor's
-        own where no similar call was measured."""
+    def configs(self, kind: str, offered: OfferedConfigs) -> Any:
+        """The list of the one config to render for the call that is being lowered, or STOCK where
+        no similar call was measured."""
         if not (config.max_autotune or config.max_autotune_gemm or _fast()):
-            return offered()
+            return STOCK
         try:
             return [self._chosen(kind, offered)]
         except Unmeasured as unlike:
             log.debug("A %s call of FlexAttention is left to Inductor: %s.", kind, unlike)
             self._outcomes.stats.passed("flex_attention")
-        except Exception as error:  # noqa: BLE001
-            self._outcomes.failed("the config could not be chosen", error, FLEX_CALLS)
-        return offered()
+            return STOCK
 
     def _chosen(self, kind: str, offered: OfferedConfigs) -> Any:
         if self.table is None:

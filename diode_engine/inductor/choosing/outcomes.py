@@ -35,7 +35,10 @@ class Outcomes:
 
     def failed(self, what: str, error: Exception, left: str = PRODUCTS) -> None:
         """Notes that a part of Diode has raised and stock Inductor takes over for what is `left` to
-        it; raises it again without fallback."""
+        it; raises it again without fallback. LeftToStock is no failure: its reason is counted."""
+        if isinstance(error, LeftToStock):
+            self.fall_back(error.reason, str(error), left)
+            return
         if not self.enable_fallback:
             raise error
         log.debug("%s", what, exc_info=error)

@@ -8,6 +8,8 @@ import functools
 import sys
 from typing import Any
 
+from diode_engine.inductor.choosing.current import report_failure
+from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.torch_internals.versions import part
 from diode_engine.inductor.torch_internals.wrapped_functions import USES_BACKEND
 
@@ -28,9 +30,10 @@ def attach() -> None:
     if original is None or hasattr(original, "_diode"):
         return
 
+    @guard("a GEMM backend was not looked up", stock=original, report=report_failure)
     @functools.wraps(original)
     def use(backend: str) -> bool:
-        return bool(original(backend) or (backend.upper() in _STANDS_FOR and original(TOKEN)))
+        return True if backend.upper() in _STANDS_FOR and original(TOKEN) else STOCK
 
     use._diode = True  # type: ignore[attr-defined]
     # Also in modules that have imported the function by its name before.

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch._inductor import choices as inductor_choices
@@ -26,11 +26,14 @@ from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.final_choice import final_choice
+from diode_engine.inductor.choosing.outcomes import FLEX_CALLS, PRODUCTS
 from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.choosing.template_choices import takes_library
 from diode_engine.inductor.fusion import registers
+from diode_engine.inductor.guard import STOCK, Report, guard
 from diode_engine.inductor.hook import fast
+from diode_engine.inductor.hook.config_keys import make_unrepeatable_key
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
@@ -44,6 +47,29 @@ log = logging.getLogger(__name__)
 # below are asked without Diode.
 _chosen = ContextVar("diode_chosen", default=False)
 _below = ContextVar("diode_below", default=False)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _guard(
+    what: str, *, stock: Callable[..., Any] | None = None, left: str = PRODUCTS
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Guards a method of DiodeInductorChoices; its `stock` is the method of the choices below."""
+
+    def decorate(method: Callable[P, R]) -> Callable[P, R]:
+        def below(self: DiodeInductorChoices, *args: Any, **kwargs: Any) -> Any:
+            return getattr(super(DiodeInductorChoices, self), method.__name__)(*args, **kwargs)
+
+        def report(self: DiodeInductorChoices, *_: Any, **__: Any) -> Report:
+            return functools.partial(self.diode_chooser.outcomes.failed, left=left)
+
+        return guard(what, stock=stock or below, report=report)(method)
+
+    return decorate
+
+
+_guard_flex = _guard("the config could not be chosen", left=FLEX_CALLS)
 
 
 class DiodeInductorChoices(InductorChoices):
@@ -96,11 +122,23 @@ class DiodeInductorChoices(InductorChoices):
         """What these choices did; see diode_engine.get_stats."""
         return self.diode_chooser.outcomes.stats.snapshot()
 
+    @guard("a cache key of its choices could not be made", stock=make_unrepeatable_key)
     def uuid(self) -> str:
-        """Everything that these choices depend on, for Inductor's cache keys."""
+        """Everything that these choices depend on, for Inductor's cache keys; where that cannot be
+        told, a key under which nothing is found."""
         own, below = self.diode_chooser.identity, uuid_of(super())
         return own if below is None else f"{own}, over {below}"
 
+    def _get_template_configs_below(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """The rendered choices of the choices below Diode's."""
+        fast.leave_to_default()
+        below = _below.set(True)
+        try:
+            return super().get_template_configs(*args, **kwargs)
+        finally:
+            _below.reset(below)
+
+    @_guard("a choice could not be rendered", stock=_get_template_configs_below)
     def get_template_configs(
         self,
         kernel_inputs: Any,
@@ -110,61 +148,44 @@ class DiodeInductorChoices(InductorChoices):
     ) -> list[Any]:
         """The rendered choices. Where a part of Diode fails, or its choice cannot be rendered, they
         are those of the choices below Diode's."""
-        ask = functools.partial(
-            super().get_template_configs, kernel_inputs, templates, op_name, kwarg_overrides
-        )
-        if not self.diode_chooser.outcomes.enable_fallback:
-            return ask()
         chosen = _chosen.set(False)
         try:
-            rendered = ask()
-            if rendered or not _chosen.get():
-                return rendered
-            error: Exception = IntegrationError("Inductor renders none of the chosen kernels.")
-        except fast.LeftToDefault:
-            raise
-        except Exception as raised:  # noqa: BLE001
-            error = raised
+            rendered = super().get_template_configs(
+                kernel_inputs, templates, op_name, kwarg_overrides
+            )
+            if _chosen.get() and not rendered:
+                raise IntegrationError("Inductor renders none of the chosen kernels.")
+            return rendered
         finally:
             _chosen.reset(chosen)
-        self._note(error)
-        fast.leave_to_default()
-        below = _below.set(True)
-        try:
-            return ask()
-        finally:
-            _below.reset(below)
 
-    def _note(self, error: Exception) -> None:
-        """Counts a failure; what fails may be the counting itself."""
-        try:
-            self.diode_chooser.outcomes.failed("a choice could not be rendered", error)
-        except Exception:
-            log.debug("A failure was not counted.", exc_info=True)
-
+    @_guard_flex
     def get_flex_attention_fwd_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
         return self._flex(FORWARD, super().get_flex_attention_fwd_configs, args, kwargs)
 
+    @_guard_flex
     def get_flex_attention_bwd_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
         return self._flex(BACKWARD, super().get_flex_attention_bwd_configs, args, kwargs)
 
+    @_guard_flex
     def get_flex_decode_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
         return self._flex(DECODING, super().get_flex_decode_configs, args, kwargs)
 
     def _flex(
         self, kind: str, below: Callable[..., list[Any]], args: Any, kwargs: Any
     ) -> list[Any]:
-        return self.diode_chooser.flex.configs(kind, functools.partial(below, *args, **kwargs))
+        offered = functools.partial(below, *args, **kwargs)
+        configs: list[Any] = self.diode_chooser.flex.configs(kind, offered)
+        return configs
 
     # Inductor's own is a static method, which could not ask the class below (see `over`).
+    @_guard("whether to fuse could not be decided")
     def can_fuse_vertical(  # type: ignore[override]
         self, scheduler: Any, node1: Any, node2: Any, shared_data_score: int
     ) -> bool:
         """Whether Inductor may fuse `node2` behind `node1`: not where a kernel that Diode has taken
         would spill registers for it."""
-        return registers.may_fuse(node1, node2) and super().can_fuse_vertical(
-            scheduler, node1, node2, shared_data_score
-        )
+        return STOCK if registers.may_fuse(node1, node2) else False
 
     def _need_to_fix_layout(self, adjusted_choices: list[Any], op_name: str) -> bool:
         """Whether Inductor fixes the layout of the output before it is known what reads it: as in

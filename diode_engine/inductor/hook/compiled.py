@@ -9,9 +9,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from diode_engine.inductor.guard import do_nothing, guard
+
 log = logging.getLogger(__name__)
 
 
+@guard("what was compiled before could not be dropped", stock=do_nothing)
 def forget_compiled() -> None:
     """Makes torch compile everything again, since graphs that were compiled with other choices must
     not stay. Where another thread is in one of them, they stay, and a warning says so."""

@@ -93,6 +93,11 @@ def _from_environment(option: Option, environment: Mapping[str, str]) -> Value:
         return option.default
 
 
+def make_unrepeatable_key(*_: Any) -> str:
+    """A cache key that never occurs again, so that nothing is found under it."""
+    return f"unsettled {os.urandom(16).hex()}"
+
+
 def invalidate() -> None:
     """Makes every thread read the state again: torch keeps copies and hashes of its config."""
     config_entries.forget_config_copies(_config())

@@ -23,8 +23,9 @@ from torch._inductor.utils import use_aten_gemm_kernels
 from diode_engine.core.operators import named
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.chooser import Chooser
-from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.outside_graph import taken_for
+from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from, tf32_in_convolutions_only
 from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.versions import part
@@ -45,18 +46,20 @@ def detach() -> None:
 
 
 def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @guard("a convolution was not decided", stock=theirs, report=report_failure)
     def ours(x: Any, weight: Any, bias: Any) -> Any:
         chooser = current_chooser()
         if chooser is None or not _stays(chooser, x, weight, bias):
-            return theirs(x, weight, bias)
-        chooser.outcomes.stats.count("convolutions_kept")
+            return STOCK
         dims = len(weight.get_size()) - 2
         with config.patch(max_autotune=False, max_autotune_gemm=False):
-            return conv.convolution(
+            kept = conv.convolution(
                 x, weight, bias,
                 stride=[1] * dims, padding=[0] * dims, dilation=[1] * dims,
                 transposed=False, output_padding=[0] * dims, groups=1,
             )  # fmt: skip
+        chooser.outcomes.stats.count("convolutions_kept")
+        return kept
 
     return ours
 
@@ -67,11 +70,7 @@ def _stays(chooser: Chooser, x: Any, weight: Any, bias: Any) -> bool:
         return False
     if x.get_dtype() == torch.float32 and tf32_in_convolutions_only():
         return True
-    try:
-        return _library_is_taken(chooser, x, weight, bias)
-    except Exception as error:  # noqa: BLE001
-        chooser.outcomes.failed("a convolution was not decided", error)
-        return False
+    return _library_is_taken(chooser, x, weight, bias)
 
 
 def _library_is_taken(chooser: Chooser, x: Any, weight: Any, bias: Any) -> bool:

@@ -16,7 +16,8 @@ import torch
 from torch._inductor import config, ir, lowering
 
 from diode_engine.core.operators import OPERATORS, Operator
-from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.choosing.current import current_chooser, report_failure
+from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.hook import backends
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ _lowering = ContextVar("diode_fast_lowering", default=False)
 _replaced: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by op: ours, theirs
 
 
-class LeftToDefault(Exception):
+class LeftToDefault(BaseException):
     """Ends the present lowering, before it has changed anything. The product is then lowered again
-    as in the default mode."""
+    as in the default mode. It is no Exception, so that no guard on the way takes it for a
+    failure."""
 
 
 def attach() -> None:
@@ -58,24 +60,21 @@ def leave_to_default() -> None:
 
 
 def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
+    # Some products can be lowered in the default mode only.
+    @guard("lowering for a choice failed", stock=lower, report=report_failure)
     @functools.wraps(lower)
     def lowered(*args: Any, **kwargs: Any) -> Any:
         chooser = _chooses(args)
         if chooser is None or not chooser.knows(operator):
-            return lower(*args, **kwargs)
+            return STOCK
         token = _lowering.set(True)
         try:
             with config.patch(max_autotune_gemm=True):
                 return lower(*args, **kwargs)
         except LeftToDefault:
-            pass
-        except Exception as error:  # noqa: BLE001
-            # Some products can be lowered in the default mode only. If that fails too, its error
-            # is raised below.
-            chooser.outcomes.failed("lowering for a choice failed", error)
+            return STOCK
         finally:
             _lowering.reset(token)
-        return lower(*args, **kwargs)
 
     return lowered
 

@@ -22,10 +22,10 @@ from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing.chooser import Chooser
-from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.decision import ANNOTATION, Prediction
 from diode_engine.inductor.choosing.final_choice import final_choice
-from diode_engine.inductor.choosing.outcomes import LeftToStock
+from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.hook import fast
 from diode_engine.inductor.lowering import grouped, layouts, preprocessing
 from diode_engine.inductor.replaced import WrappedFunctions
@@ -44,19 +44,13 @@ class _Product:
         self._inputs = asked.kernel_inputs
         self._predictions: list[Prediction] = []
 
-    def kept(self, configs: Sequence[Any]) -> list[Any]:
-        """Inductor's configs that are to be rendered; all of them, where Diode cannot choose."""
-        outcomes = self.chooser.outcomes
-        try:
-            return self._kept(configs)
-        except LeftToStock as left:
-            outcomes.fall_back(left.reason, str(left))
-        except Exception as error:  # noqa: BLE001
-            outcomes.failed("the choice failed", error)
+    def _all(self, configs: Sequence[Any]) -> list[Any]:
         fast.leave_to_default()
         return list(configs)
 
-    def _kept(self, configs: Sequence[Any]) -> list[Any]:
+    @guard("the choice failed", stock=_all, report=report_failure)
+    def kept(self, configs: Sequence[Any]) -> list[Any]:
+        """Inductor's configs that are to be rendered; all of them, where Diode cannot choose."""
         op = self._asked.op
         params = [grouped.params_of(op, each) for each in configs]
         offers = [grouped.OfferedKernel(grouped.triton_of(op), each) for each in params]
@@ -111,21 +105,20 @@ def detach() -> None:
 def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(theirs)
 
+    def stock(*args: Any, **kwargs: Any) -> Any:
+        fast.leave_to_default()
+        return theirs(*args, **kwargs)
+
+    @guard("a product of groups could not be lowered", stock=stock, report=report_failure)
     def ours(*args: Any, **kwargs: Any) -> Any:
         product = _product(signature, args, kwargs)
         if product is None:
-            return theirs(*args, **kwargs)
+            return STOCK
         token = _lowered.set(product)
         try:
             return theirs(*args, **kwargs)
-        except fast.LeftToDefault:
-            raise
-        except Exception as error:  # noqa: BLE001
-            product.chooser.outcomes.failed("a choice could not be lowered", error)
         finally:
             _lowered.reset(token)
-        fast.leave_to_default()
-        return theirs(*args, **kwargs)
 
     return ours
 
@@ -135,17 +128,13 @@ def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product |
     chooser = current_chooser()
     if chooser is None or not (config.max_autotune or config.max_autotune_gemm):
         return None
-    try:
-        asked = grouped.asked_of(signature, args, kwargs)
-        if asked is None:
-            return None
-        if not chooser.knows(asked.op):
-            chooser.outcomes.stats.passed(asked.op.aten.removeprefix("_"))
-            return None
-        return _Product(chooser, asked)
-    except Exception as error:  # noqa: BLE001
-        chooser.outcomes.failed("a product of groups could not be read", error)
+    asked = grouped.asked_of(signature, args, kwargs)
+    if asked is None:
         return None
+    if not chooser.knows(asked.op):
+        chooser.outcomes.stats.passed(asked.op.aten.removeprefix("_"))
+        return None
+    return _Product(chooser, asked)
 
 
 def _behind_cut(theirs: Callable[..., Any]) -> Callable[..., Any]:

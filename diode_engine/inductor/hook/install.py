@@ -10,6 +10,7 @@ from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions, taking
 from diode_engine.inductor.hook import slot
 from diode_engine.inductor.hook.create import choices_by
+from diode_engine.inductor.hook.state import State
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +67,9 @@ def uninstall_diode_choices() -> None:
 def get_stats() -> dict[str, int | float | str | bool]:
     """What Diode's choices have done in this process since they were installed.
 
-    active, reason (why not active, else ""), model (its hash, "" if none), hardware (the GPU's
-    name), trained_on (that of the model's); total_calls (of Inductor's hook for GEMMs),
-    model_selections (GEMMs decided), benchmarked (of these, with several kernels left to
+    active (in this thread), reason (why not active, else ""), model (its hash, "" if none),
+    hardware (the GPU's name), trained_on (that of the model's); total_calls (of Inductor's hook for
+    GEMMs), model_selections (GEMMs decided), benchmarked (of these, with several kernels left to
     Inductor to time), configs_considered, configs_filtered (could not have been launched),
     cache_hits (repeated problems), fusion_decided (another kernel was taken for what fusing
     saves), padding_decided (without shape_padding's benchmark), flex_decided (FlexAttention's calls
@@ -77,11 +78,11 @@ def get_stats() -> dict[str, int | float | str | bool]:
     (GEMMs of ops that there is no model for, and calls of FlexAttention unlike those that were
     measured), seconds (spent choosing).
     """
-    now = slot.in_place()
+    now, (state, reason) = slot.in_place(), slot.state()
     chooser = now.choices.diode_chooser if now.choices is not None else None
     return {
-        "active": chooser is not None,
-        "reason": now.reason,
+        "active": state is State.ACTIVE,
+        "reason": reason,
         "model": chooser.predictor.identity if chooser else "",
         "hardware": chooser.hardware.name if chooser else "",
         "trained_on": chooser.trained_on if chooser else "",

@@ -128,8 +128,10 @@ def integrate_all() -> dict[str, bool]:
 
 def get_integration_status() -> dict[str, Any]:
     """The versions of diode, python, torch and triton (None where not installed), the hardware
-    (None without torch), and for each integration its state, the reason why it is not active, its
-    order and its models. Imports torch where it is installed."""
+    (None without torch), and for each integration its state in this thread, the reason why it is
+    not active, its order and its models. Imports torch where it is installed and, as the first
+    compile would, loads the model for the GPU."""
+    slot.settle()
     return {
         "diode": __version__,
         "python": sys.version.split()[0],

@@ -6,8 +6,8 @@ threads keep their copies is changed, so that threads with a copy ask again. Dio
 what was in the slot, and puts it back at the end.
 
 `import diode_engine` only arranges this. The slot is taken when torch._inductor is imported, and
-the model is loaded when something is compiled or a cache key is made. Earlier, it would initialise
-CUDA in a process that may be about to fork.
+the model is loaded when something is compiled, a cache key is made or the status is asked for.
+Earlier, it would initialise CUDA in a process that may be about to fork.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from diode_engine.errors import DiodeError
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.current import chooser_of
 from diode_engine.inductor.choosing.stats import Stats
+from diode_engine.inductor.guard import STOCK, Report, do_nothing, guard
 from diode_engine.inductor.hook import backends, config_keys, parts
 from diode_engine.inductor.hook.compiled import forget_compiled
 from diode_engine.inductor.hook.create import choices_by
@@ -67,7 +68,7 @@ def arrange() -> None:
     """Installs Diode's choices when torch._inductor is imported; costs nothing before."""
     # A program that sets the options runs with Diode switched off as well.
     when_imported("torch._inductor.config", _register_options)
-    when_imported("torch._inductor.utils", _register_backend)
+    when_imported("torch._inductor.utils", backends.attach)
     if disabled():
         _settle_as(None, "DIODE_DISABLE is set")
         return
@@ -126,12 +127,20 @@ def explain(reason: str) -> None:
 
 
 def state() -> tuple[State, str]:
-    """The state of the choices, and the reason for it."""
+    """The state of this thread's choices, and the reason for it."""
     with _here.lock:
-        if _here.choices is not None:
-            return State.ACTIVE, ""
-        waiting = _here.reason == _NOT_YET
-        return State.WAITING if waiting else State.INACTIVE, _here.reason
+        choices, reason = _here.choices, _here.reason
+    if choices is None:
+        return State.WAITING if reason == _NOT_YET else State.INACTIVE, reason
+    serving = choices_slot.present()
+    if chooser_of(serving) is choices.diode_chooser:
+        return State.ACTIVE, ""
+    kind = type(serving)
+    return State.INACTIVE, (
+        f"another handler, {kind.__module__}.{kind.__qualname__}, serves this thread in place of "
+        "the installed choices; call diode_engine.install_diode_choices() again, and Diode chooses "
+        "among what that handler offers"
+    )
 
 
 def take_out() -> None:
@@ -151,23 +160,11 @@ def take_out() -> None:
 
 
 def _register_options() -> None:
-    """Runs in the import of torch._inductor.config, so it must not raise."""
-    try:
-        config_keys.register(_key)
-    except Exception as error:  # noqa: BLE001  # a future torch may raise anything
-        log.warning("Diode's options are not in this torch's Inductor: %r", error)
-
-
-def _register_backend() -> None:
-    """Runs in the import of torch._inductor.utils, so it must not raise."""
-    try:
-        backends.attach()
-    except Exception as error:  # noqa: BLE001
-        log.warning('This torch does not take "DIODE" as a GEMM backend: %r', error)
+    config_keys.register(_key)
 
 
 def _attach() -> None:
-    """Takes the slot. Runs in the import of torch._inductor.virtualized, so it must not raise."""
+    """Takes the slot."""
     with _here.lock:
         if _here.settled:  # uninstalled, or installed with other options, in the meantime
             return
@@ -175,8 +172,7 @@ def _attach() -> None:
             _take_slot()
         except Exception as error:
             _settle_as(None, f"this torch has no place for Diode's choices ({error!r})")
-            log.warning("Diode is inactive, compiles are stock: this torch has no place for it.",
-                        exc_info=True)  # fmt: skip
+            raise
 
 
 def _take_slot() -> None:
@@ -184,78 +180,73 @@ def _take_slot() -> None:
     if now.default is not _default:
         _here.below = now
     assert _here.below is not None
+    _move_foreign(now.key, _here.below.key)
     _here.changes += 1
     choices_slot.occupy(Occupant(_default, f"{_here.below.key}_diode{_here.changes}"))
     # The last module that a compile imports: then everything that the parts change is imported.
     when_imported("torch._inductor.compile_fx", _attach_parts)
 
 
+@guard(
+    "fast_autotune, grouped products, convolutions and padding are not Diode's", stock=do_nothing
+)
 def _attach_parts() -> None:
-    """Installs the other parts, once. Runs in an import, so it must not raise."""
+    """Installs the other parts, once."""
     if _here.below is None or _here.attached:  # uninstalled in the meantime
         return
     try:
         parts.attach()
-        _here.attached = True
     except ImportError:  # in the middle of Inductor's own imports: the first compile tries again
         log.debug("The parts of Diode are not in Inductor yet.", exc_info=True)
-    except Exception:
-        _here.attached = True
-        log.warning(
-            "This torch has no place for fast_autotune or for padding by the model.", exc_info=True
-        )
+        return
+    _here.attached = True
 
 
-def _default() -> Any:
-    """The choices of a thread that has none yet."""
+def _choices_below() -> Any:
+    """This thread's choices without Diode's."""
+    below = _here.below or choices_slot.occupant()
+    choices = choices_slot.of_thread(below.key)
+    if choices is None:
+        choices = below.default()
+        choices_slot.set_of_thread(below.key, choices)
+    return choices
+
+
+def _keep_below() -> Any:
+    """Makes the choices below Diode's those of this thread."""
     with _here.lock:
-        below = _here.below
-        if below is None:  # uninstalled by another thread since this one found it in the slot
-            return choices_slot.occupant().default()
-        choices = choices_slot.of_thread(below.key)
-        if choices is None:
-            choices = below.default()
-            choices_slot.set_of_thread(below.key, choices)
-        _settle()
-        if _here.choices is not None:
-            choices = _over(_here.choices, choices)
+        choices = _choices_below()
         choices_slot.set_of_thread(choices_slot.occupant().key, choices)
         return choices
 
 
-def _over(ours: DiodeInductorChoices, others: Any) -> Any:
-    """Diode's choices on top of the others, or the others alone where that is not possible."""
-    try:
-        return ours.over(others)
-    except Exception as error:  # noqa: BLE001
-        ours.diode_chooser.outcomes.failed(
-            f"{type(others).__name__} cannot be composed with", error
-        )
-        return others
+def _report() -> Report | None:
+    return None if _here.choices is None else _here.choices.diode_chooser.outcomes.failed
 
 
+@guard("a thread could not get Diode's choices", stock=_keep_below, report=_report)
+def _default() -> Any:
+    """The choices of a thread that has none yet."""
+    with _here.lock:
+        if _here.below is None:  # uninstalled by another thread since this one found it in the slot
+            return STOCK
+        choices = _choices_below()
+        settle()
+        if _here.choices is not None:
+            choices = _here.choices.over(choices)
+        choices_slot.set_of_thread(choices_slot.occupant().key, choices)
+        return choices
+
+
+@guard("the cache key could not be computed", stock=config_keys.make_unrepeatable_key)
 def _key() -> str:
-    """What Diode adds to Inductor's cache keys: "" while it is inactive. It is a read of Inductor's
-    config, so it must not raise. Where it cannot be computed, nothing is cached under it."""
-    try:
-        return _told_key()
-    except Exception:
-        log.debug("What Diode chooses by could not be told.", exc_info=True)
-        return _never_again()
-
-
-def _never_again() -> str:
-    return f"unsettled {os.urandom(16).hex()}"
-
-
-def _told_key() -> str:
-    """As `_key`. Before it is known whether Diode is active, this is a value that never occurs
-    again, so that nothing is cached under it. (Making a cache key initialises CUDA anyway, before
-    it reads this.)"""
+    """What Diode adds to Inductor's cache keys: "" while it is inactive. Before it is known whether
+    Diode is active, this is a value that never occurs again, so that nothing is cached under it.
+    (Making a cache key initialises CUDA anyway, before it reads this.)"""
     if not _here.settled and _may_settle():
-        _settle()
+        settle()
     if not _here.settled:
-        return _never_again()
+        return config_keys.make_unrepeatable_key()
     if _here.choices is None:
         return ""
     # These import much of Inductor.
@@ -276,8 +267,9 @@ def _may_settle() -> bool:
     return torch.cuda.is_initialized() or not torch.cuda.is_available()
 
 
-def _settle() -> None:
-    """Decides what `import diode_engine` has left open: loads the model, or notes why it cannot."""
+def settle() -> None:
+    """Decides what `import diode_engine` has left open: loads the model, or notes why it cannot.
+    This is done when something is compiled, a cache key is made or the status is asked for."""
     with _here.lock:
         if _here.settled or _here.settling:
             return

@@ -17,8 +17,9 @@ from torch._inductor.fx_passes import post_grad
 from diode_engine.core.operators import named
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.chooser import Chooser
-from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.outside_graph import taken_for
+from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.versions import part
@@ -42,26 +43,19 @@ def detach() -> None:
 
 
 def _before(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    def becomes_one_op(match: Any) -> bool:
-        if not theirs(match):
-            return False
+    @guard("a sum of products was not decided", stock=theirs, report=report_failure)
+    def becomes_one_op(match: Any) -> Any:
         chooser = current_chooser()
-        return chooser is None or _becomes_one_op(chooser, match)
+        if chooser is None or not theirs(match):
+            return STOCK
+        return _takes_one_kernel(chooser, [match.kwargs[name].meta["val"] for name in _OPERANDS])
 
     return becomes_one_op
 
 
-def _becomes_one_op(chooser: Chooser, match: Any) -> bool:
-    try:
-        return _takes_one_kernel(chooser, [match.kwargs[name].meta["val"] for name in _OPERANDS])
-    except Exception as error:  # noqa: BLE001
-        chooser.outcomes.failed("a sum of products was not decided", error)
-        return True
-
-
 def _takes_one_kernel(chooser: Chooser, operands: list[Any]) -> bool:
-    """Whether a kernel that is not the library's would be taken for the sum; True also where Diode
-    does not choose for it, and Inductor does. `operands` are the four matrices, without data."""
+    """Whether a kernel that is not the library's would be taken for the sum; True also where the
+    program has changed Inductor's search. `operands` are the four matrices, without data."""
     a, b, c, d = operands
     if a.device.type != "cuda" or search.altered() is not None:
         return True
@@ -71,8 +65,6 @@ def _takes_one_kernel(chooser: Chooser, operands: list[Any]) -> bool:
     if a.shape != c.shape or b.shape != d.shape:
         return False
     operator = named("mm_plus_mm")
-    if not chooser.knows(operator):
-        return True
     problem = problem_from(operator, shapes, strides, [x.dtype for x in operands], a.dtype)
     taken = None if problem is None else taken_for(chooser, problem, a.device)
     return taken is not None and not taken.candidate.is_extern

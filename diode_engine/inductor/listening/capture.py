@@ -24,9 +24,13 @@ from typing import Any
 
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.templates import template_of
+from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.on_import import when_imported
 from diode_engine.inductor.torch_internals.versions import part
 from diode_engine.inductor.torch_internals.wrapped_functions import HOOK, LOWERS_GROUPS, hook_of
+
+_NOT_RECORDED = "a product was not recorded"
+_ALL_RENDERED = "more kernels than the library's are rendered"
 
 FOLDER = "DIODE_CAPTURE"  # the environment variable that names the folder
 
@@ -57,21 +61,18 @@ def _attach(note: Any) -> None:
         return
     note(inductor=version)
 
+    def stock(*args: Any, **kwargs: Any) -> Any:
+        return _libraries(original(*args, **kwargs))
+
+    @guard(_NOT_RECORDED, stock=stock)
     @functools.wraps(original)
     def hook(
         self: Any, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
-        *args: Any, **kwargs: Any,
+        kwarg_overrides: Any = None,
     ) -> Any:  # fmt: skip
-        # An error here must not reach the program.
-        with contextlib.suppress(Exception):
-            overrides = args[0] if args else kwargs.get("kwarg_overrides")
-            _record(note, kernel_inputs, op_name, overrides)
-            _add_prefer_aten()
-        choices = original(
-            self, template_choices, kernel_inputs, templates, op_name, *args, **kwargs
-        )
-        # The other choices need not be rendered, which would take most of the time.
-        return [c for c in choices if template_of(c.template.uid).extern] or choices
+        _record(note, kernel_inputs, op_name, kwarg_overrides)
+        _add_prefer_aten()
+        return STOCK
 
     setattr(kind, HOOK, hook)
     when_imported("torch._inductor.kernel.mm_grouped", functools.partial(_attach_grouped, note))
@@ -87,19 +88,20 @@ def _attach_grouped(note: Any) -> None:
         return
     signature = inspect.signature(lower)
 
+    @guard(_NOT_RECORDED, stock=lower)
     @functools.wraps(lower)
     def lowered(*args: Any, **kwargs: Any) -> Any:
-        with contextlib.suppress(Exception):
-            _record_grouped(note, signature, args, kwargs)
-            _add_prefer_aten()
-        return lower(*args, **kwargs)
+        _record_grouped(note, signature, args, kwargs)
+        _add_prefer_aten()
+        return STOCK
 
+    @guard(_ALL_RENDERED, stock=cut)
     @functools.wraps(cut)
     def kept(*args: Any, **kwargs: Any) -> Any:
         from torch._inductor.utils import use_aten_gemm_kernels
 
         # The library's kernel is in the list already; the others need not be rendered.
-        return [] if use_aten_gemm_kernels() else cut(*args, **kwargs)
+        return [] if use_aten_gemm_kernels() else STOCK
 
     setattr(module, LOWERS_GROUPS, lowered)
     module.early_config_prune = kept
@@ -136,6 +138,18 @@ def _add_prefer_aten() -> None:
     preprocessing.add(prefer_aten)
 
 
+def _as_offered(choices: list[Any]) -> list[Any]:
+    return choices
+
+
+@guard(_ALL_RENDERED, stock=_as_offered)
+def _libraries(choices: list[Any]) -> list[Any]:
+    """The libraries' kernels where there are any: the other choices need not be rendered, which
+    would take most of the time."""
+    return [c for c in choices if template_of(c.template.uid).extern] or choices
+
+
+@guard("a library's kernel was not taken", stock=_as_offered)
 def prefer_aten(choices: list[Any]) -> list[Any]:
     """A preprocessing function for Inductor: a library's kernel where there is one, so that nothing
     is benchmarked."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,10 +10,9 @@ from typing import Any
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
+from diode_engine.inductor.guard import do_nothing, guard
 from diode_engine.inductor.lowering.annotations import template_choice_of
 from diode_engine.inductor.on_import import when_imported
-
-log = logging.getLogger(__name__)
 
 # Called with a problem, and with each candidate and the shortest time, in microseconds, that
 # Inductor has measured for it.
@@ -32,29 +30,20 @@ def listen(listener: Listener) -> None:
 
 
 def _attach() -> None:
-    """Runs in an import, so it must not raise."""
-    try:
-        from torch._inductor.select_algorithm import (
-            add_feedback_saver,
-            get_algorithm_selector_cache,
-        )
+    from torch._inductor.select_algorithm import add_feedback_saver, get_algorithm_selector_cache
 
-        if save not in get_algorithm_selector_cache().feedback_saver_fns:
-            add_feedback_saver(save)
-    except Exception:
-        log.warning("This torch does not tell what it benchmarks.", exc_info=True)
+    if save not in get_algorithm_selector_cache().feedback_saver_fns:
+        add_feedback_saver(save)
 
 
+@guard("a benchmark was not recorded", stock=do_nothing)
 def save(timings: dict[Any, float], name: str, *_: Any) -> None:
     """A feedback saver for Inductor, which calls it with five arguments up to torch 2.10 and with
     six from then on. `timings` are milliseconds by choice."""
-    try:
-        found = _records(timings, name)
-        if found is not None:
-            for listener in _listeners:
-                listener(*found)
-    except Exception:  # a benchmark that is lost is no reason to fail a compile
-        log.debug("A benchmark was not taken note of.", exc_info=True)
+    found = _records(timings, name)
+    if found is not None:
+        for listener in _listeners:
+            listener(*found)
 
 
 def _records(

@@ -29,10 +29,11 @@ from diode_engine.core.operators import named
 from diode_engine.core.operators.specification import Matrix
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.chooser import Chooser
-from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.decider import Taken
 from diode_engine.inductor.choosing.outside_graph import taken_for
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US
+from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.versions import part
@@ -60,27 +61,18 @@ def detach() -> None:
 
 
 def _before(theirs: Callable[..., bool]) -> Callable[..., bool]:
-    def should_pad(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any = None) -> bool:
-        answer = _answer_or_none(match, mat1, mat2, op, bias)
-        return bool(theirs(match, mat1, mat2, op, bias)) if answer is None else answer
+    @guard("padding was not decided", stock=theirs, report=report_failure)
+    def should_pad(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any = None) -> Any:
+        chooser = current_chooser()
+        answer = None if chooser is None else _answer(chooser, match, mat1, mat2, op, bias)
+        return STOCK if answer is None else answer
 
     return should_pad
 
 
-def _answer_or_none(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None:
+def _answer(chooser: Chooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None:
     """Whether to pad; None where Inductor decides: Diode does not or cannot choose here, or
     Inductor needs no benchmark for its answer."""
-    chooser = current_chooser()
-    if chooser is None:
-        return None
-    try:
-        return _answer(chooser, match, mat1, mat2, op, bias)
-    except Exception as error:  # noqa: BLE001
-        chooser.outcomes.failed("padding was not decided", error)
-        return None
-
-
-def _answer(chooser: Chooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None:
     tuning = bool(config.max_autotune or config.max_autotune_gemm)
     if not (tuning or config.fast_autotune):  # type: ignore[attr-defined]
         return None

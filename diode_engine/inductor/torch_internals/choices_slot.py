@@ -44,10 +44,7 @@ def set_of_thread(key: str, choices: Any) -> None:
 
 def present() -> Any:
     """The choices that this thread uses now."""
-    from torch._inductor.virtualized import V
-
-    # `V.choices` is a proxy. The choices behind it are the object that a method is bound to.
-    return getattr(getattr(V.choices, "get_ktc", None), "__self__", None)
+    return _slot()._get_handler()
 
 
 def _slot() -> Any:

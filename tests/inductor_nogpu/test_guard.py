@@ -1,0 +1,344 @@
+"""Every function of Diode that torch calls is guarded: what Diode cannot answer, torch answers."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import config, lowering, virtualized
+from torch._inductor.choices import InductorChoices
+from torch._inductor.fx_passes import pad_mm
+from torch._inductor.select_algorithm import get_algorithm_selector_cache
+
+import diode_engine
+from diode_engine.inductor import guard as guard_module
+from diode_engine.inductor import on_import
+from diode_engine.inductor.choosing import final_choice
+from diode_engine.inductor.choosing.chooser import Chooser
+from diode_engine.inductor.choosing.flex_attention import FlexChooser
+from diode_engine.inductor.fusion import registers
+from diode_engine.inductor.guard import STOCK, guard
+from diode_engine.inductor.hook import backends, convolutions, fast, grouped, slot
+from diode_engine.inductor.hook.choices import DiodeInductorChoices
+from diode_engine.inductor.listening import capture, feedback
+from diode_engine.inductor.lowering import preprocessing
+from diode_engine.inductor.padding import shape_padding
+from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING, FixedPredictor
+from tests.inductor_nogpu.test_convolutions import convolution
+from tests.inductor_nogpu.test_faults import mm, program
+from tests.inductor_nogpu.test_flex_attention import DECODING, config_of
+from tests.inductor_nogpu.test_flex_attention import left as flex_choices
+from tests.inductor_nogpu.test_grouped import experts
+
+PACKAGE = Path(diode_engine.__file__).parent
+FAST = {"mode": "default", "options": {"fast_autotune": True}}
+
+
+def flex(**call: Any) -> list[tuple[int, ...]]:
+    configs = [config_of(choice) for choice in flex_choices(**call)]
+    assert configs, "the lowering has raised"  # which flex_choices does not pass on
+    return configs
+
+
+def groups() -> int:
+    """How many choices Inductor is left with for a product of groups."""
+    counts: list[int] = []
+
+    def count(choices: list[Any]) -> list[Any]:
+        counts.append(len(choices))
+        return choices[:1]
+
+    preprocessing.add(final_choice.final_choice)
+    preprocessing.add(count)
+    try:
+        program(experts())
+    finally:
+        preprocessing.remove(count)
+        preprocessing.remove(final_choice.final_choice)
+    return counts[-1]
+
+
+def convolved() -> bool:
+    """Whether a convolution has become a product, as max-autotune has it."""
+    return "extern_kernels.convolution(" not in program(convolution(torch.bfloat16))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard_module, "_logged", set())
+
+
+def padding() -> bool:
+    with config.patch(max_autotune=True):
+        return bool(pad_mm._should_pad(None, None, None, torch.ops.aten.mm))
+
+
+def fresh_thread() -> str:
+    with slot._here.lock:
+        if slot._here.below is not None:
+            slot._take_slot()  # threads ask again
+    return program(mm)
+
+
+class Faults:
+    """Raises the error, when it is called or searched, and counts how often."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.count = 0
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        self.count += 1
+        raise self.error
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self  # as a method
+
+    def __contains__(self, _: object) -> bool:
+        return bool(self())
+
+
+@dataclass(frozen=True)
+class Case:
+    """What of Diode's runs in a function that torch calls, and a program in which torch does."""
+
+    owner: Any
+    name: str
+    run: Callable[[], Any]
+
+
+# By the name of the function that torch calls, and what else is said of the case.
+CASES = {
+    "get_template_configs": Case(preprocessing, "add", lambda: program(mm)),
+    "get_template_configs, of a graph": Case(Chooser, "_of_graph", lambda: program(mm)),
+    "get_flex_attention_fwd_configs": Case(FlexChooser, "_chosen", flex),
+    "get_flex_attention_bwd_configs": Case(
+        FlexChooser, "configs", lambda: flex(kind="backward", mask="causal")
+    ),
+    "get_flex_decode_configs": Case(FlexChooser, "_chosen", lambda: flex(**DECODING)),
+    "final_choice": Case(final_choice, "_best_of", lambda: bool(groups())),
+    "convert_1x1_conv_to_mm": Case(convolutions, "_stays", convolved),
+    "convert_1x1_conv_to_mm, predicted": Case(convolutions, "taken_for", convolved),
+    "lowerings": Case(fast, "_chooses", lambda: program(mm, **FAST)),
+    "_tuned_grouped_mm_common": Case(grouped, "_product", groups),
+    "early_config_prune": Case(Chooser, "kept_of", groups),
+    "autotune_select_algorithm": Case(grouped._Product, "marked", groups),
+    "_should_pad": Case(shape_padding, "_answer", padding),
+    "_default": Case(DiodeInductorChoices, "over", fresh_thread),
+    "_use_autotune_backend": Case(
+        backends,
+        "_STANDS_FOR",
+        lambda: program(mm, options={"max_autotune_gemm_backends": "ATEN"}),
+    ),
+}
+# These have tests of their own.
+BESIDE = {
+    "can_fuse_vertical", "uuid", "diode_state", "save", "prefer_aten", "_finalize_template_configs",
+}  # fmt: skip
+# These run inside the guard of another function, which asks for the product again: of
+# `get_template_configs`, and of `_tuned_grouped_mm_common`.
+GUARDED_OUTSIDE = {
+    "_finalize_template_configs", "early_config_prune", "autotune_select_algorithm",
+}  # fmt: skip
+
+
+@pytest.fixture
+def stock_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor's own answer on padding needs no device."""
+    if hasattr(pad_mm, "_should_pad"):
+        monkeypatch.setattr(pad_mm, "_should_pad", lambda *_: True)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [r.getMessage() for r in caplog.records if r.name.startswith("diode_engine")]
+    return [line for line in found if "INFO" not in line]
+
+
+CASES_HERE = [
+    pytest.param(name, marks=ASKS_BEFORE_PADDING) if name == "_should_pad" else name
+    for name in CASES
+]
+
+
+@pytest.mark.usefixtures("stock_padding")
+@pytest.mark.parametrize("name", CASES_HERE)
+def test_where_diode_fails_torch_answers(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    case, fault = CASES[name], Faults(MemoryError("full"))
+    expected = case.run()
+    diode_engine.install_diode_choices(predictor=FixedPredictor(), top_k_configs=1)
+    monkeypatch.setattr(case.owner, case.name, fault)
+    assert case.run() == expected
+    assert case.run() == expected
+    assert diode_engine.get_stats()["fallback_error"] == fault.count > 0
+    (line,) = lines(caplog)
+    assert "MemoryError: full" in line
+
+
+@pytest.mark.usefixtures("stock_padding")
+@pytest.mark.parametrize("name", CASES_HERE)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
+def test_what_ends_the_program_passes(
+    name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    diode_engine.install_diode_choices(predictor=FixedPredictor(), top_k_configs=1)
+    monkeypatch.setattr(case.owner, case.name, Faults(error))
+    with pytest.raises(type(error)):
+        case.run()
+
+
+@pytest.mark.usefixtures("stock_padding")
+@pytest.mark.parametrize("name", CASES_HERE)
+def test_without_fallback_a_failure_is_raised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    diode_engine.install_diode_choices(
+        predictor=FixedPredictor(), top_k_configs=1, enable_fallback=False
+    )
+    monkeypatch.setattr(case.owner, case.name, Faults(ArithmeticError("made up")))
+    with pytest.raises(Exception, match=r"made up|has raised"):
+        case.run()
+    assert slot.in_place().stats.snapshot()["fallbacks"] == 0
+
+
+def test_a_failure_of_the_rule_of_fusion_is_counted_and_fuses_as_inductor_does(
+    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = program(mm)
+    fault = Faults(MemoryError("full"))
+    monkeypatch.setattr(registers, "may_fuse", fault)
+    assert program(mm) == expected
+    assert diode_engine.get_stats()["fallback_error"] == fault.count > 0
+    assert len(lines(caplog)) == 1
+
+
+def test_a_benchmark_that_cannot_be_recorded_is_logged_once(
+    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(feedback, "_records", Faults(MemoryError("full")))
+    for _ in range(2):
+        feedback.save({}, "mm")
+    assert lines(caplog) == [
+        "Diode leaves this to torch: a benchmark was not recorded, MemoryError: full (logged once)."
+    ]
+
+
+def test_keys_that_cannot_be_made_never_occur_again(
+    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    choices = slot.in_place().choices
+    assert choices is not None
+    monkeypatch.setattr(Chooser, "identity", property(Faults(MemoryError("full"))), raising=False)
+    monkeypatch.delitem(vars(choices.diode_chooser), "identity")
+    assert choices.uuid() != choices.uuid()
+    assert config.diode_state != config.diode_state
+    assert len(lines(caplog)) == 1
+
+
+@pytest.mark.parametrize("part", ["_record", "_add_prefer_aten"])
+def test_a_capture_that_fails_does_not_disturb(
+    part: str, notes: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = [program(build, mode="default") for build in (mm, experts())]
+    monkeypatch.setattr(capture, part, Faults(MemoryError("full")))
+    assert [program(build, mode="default") for build in (mm, experts())] == expected
+    (line,) = lines(caplog)
+    assert "a product was not recorded, MemoryError: full" in line
+
+
+def test_code_that_fails_behind_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "diode_guarded_later.py").write_text("x = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    fault = Faults(MemoryError("full"))
+    on_import.when_imported("diode_guarded_later", fault)
+    assert importlib.import_module("diode_guarded_later").x == 1
+    on_import.when_imported("diode_guarded_later", fault)  # now
+    assert fault.count == 2
+    (line,) = lines(caplog)
+    assert "no place in diode_guarded_later" in line
+    del sys.modules["diode_guarded_later"]
+
+
+def test_an_error_of_torchs_own_function_is_raised_and_not_counted(
+    predictor: FixedPredictor,
+) -> None:
+    calls: list[int] = []
+
+    def stock(x: int) -> int:
+        calls.append(x)
+        raise ArithmeticError("torch's own")
+
+    reported: list[Any] = []
+    report = guard("it failed", stock=stock, report=lambda x: lambda *told: reported.append(told))
+    with pytest.raises(ArithmeticError):
+        report(lambda x: STOCK)(1)
+    assert (calls, reported) == ([1], [])
+    with pytest.raises(ArithmeticError):
+        report(Faults(KeyError("ours")))(2)
+    assert calls == [1, 2]
+    assert [what for what, _ in reported] == ["it failed"]
+
+
+def test_a_report_that_fails_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    for report in (Faults(MemoryError("full")), lambda: Faults(MemoryError("full"))):
+        run = guard("it failed", stock=lambda: 7, report=report)(Faults(KeyError("ours")))
+        assert run() == 7
+    assert len(lines(caplog)) == 1
+
+
+def code_of(function: Any) -> str:
+    return str(function.__code__.co_filename) if isinstance(function, FunctionType) else ""
+
+
+def functions_in_torch() -> Iterator[tuple[str, Any]]:
+    """(name, function) of the functions that torch's modules, classes and lists have."""
+    for module in [m for name, m in list(sys.modules.items()) if name.split(".")[0] == "torch"]:
+        for name, found in list(vars(module).items()):
+            yield name, found
+            if isinstance(found, type):
+                yield from ((n, getattr(f, "__func__", f)) for n, f in list(vars(found).items()))
+    cache = get_algorithm_selector_cache()
+    for function in (*cache.preprocessing_fns, *cache.feedback_saver_fns):
+        yield function.__name__, function
+    yield from (("lowerings", function) for function in lowering.lowerings.values())
+    yield "_default", virtualized._choices._default
+    yield "diode_state", slot._key
+    for name, method in vars(DiodeInductorChoices).items():
+        if hasattr(InductorChoices, name) or name == "uuid":  # from torch 2.15 on
+            yield name, method
+
+
+def attached() -> list[tuple[str, Any]]:
+    """Those of Diode's, except what pretends a device."""
+    return [
+        (name, function)
+        for name, function in functions_in_torch()
+        if code_of(function).startswith(str(PACKAGE))
+        and not code_of(function).startswith(str(PACKAGE / "inductor" / "without_gpu"))
+        and not name.startswith("__")
+    ]
+
+
+def test_every_function_that_torch_calls_is_guarded_and_tested(
+    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr(feedback, "_listeners", [])
+    feedback.listen(lambda *_: None)
+    program(mm)
+    found = attached()
+    request.getfixturevalue("notes")
+    program(mm)
+    found += attached()
+    assert {name for name, _ in found} == {name.split(",")[0] for name in CASES} | BESIDE
+    unguarded = {name for name, function in found if code_of(function) != guard_module.__file__}
+    assert unguarded == GUARDED_OUTSIDE
