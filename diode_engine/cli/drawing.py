@@ -77,7 +77,8 @@ _OPTIONS = (
         "--dtypes",
         metavar="TYPE,...",
         default="",
-        help="Only problems of these types: bf16, fp16, fp32, tf32, e4m3, e5m2, int8.",
+        help="Only problems of these types: bf16, fp16, fp32, tf32, e4m3, e5m2, int8 (or bfloat16 "
+        "and the like).",
     ),
     click.option(
         "--layouts",
