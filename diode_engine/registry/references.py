@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diode_engine.core.hardware import slug_of
+from diode_engine.core.hardware import detect, find_name
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError, SeveralModelsError
 from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST
@@ -26,16 +26,17 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
         return ModelVersion(manifest.name, 0, folder, None, manifest.hardware.slug)
     models = list_models()
     if hardware is not None:
-        models = [m for m in models if m.slug == slug_of(hardware)]
+        meant = find_name(hardware, {m.slug for m in models})
+        models = [m for m in models if m.slug == meant]
     name, _, version = reference.partition("@")
     if not version and (found := _aliased(name, models)):
         return _one(found, reference, models)
     named = [m for m in models if m.name == name]
     if version:
         named = [m for m in named if str(m.version) == version]
-    elif named:
-        newest = max(m.version for m in named)
-        named = [m for m in named if m.version == newest]
+    else:  # the newest one for each GPU
+        newest = {m.slug: m.version for m in sorted(named, key=lambda m: m.version)}
+        named = [m for m in named if m.version == newest[m.slug]]
     return _one(named, reference, models)
 
 
@@ -48,6 +49,19 @@ def resolve_for(reference: str, hardware: str | None) -> ModelVersion:
         return resolve(reference, hardware)
     except NoSuchModelError:
         return resolve(reference)
+
+
+def resolve_here(reference: str, hardware: str | None = None) -> ModelVersion:
+    """As `resolve`; where models for several GPUs have the name and `hardware` is not given, the
+    one for the GPU of this machine. Raises SeveralModelsError where there is none for it."""
+    try:
+        return resolve(reference, hardware)
+    except SeveralModelsError as several:
+        try:
+            here = detect()
+        except ImportError:  # there is no torch
+            raise several from None
+        return resolve_for(reference, here.slug)
 
 
 def _folder(reference: str) -> Path | None:

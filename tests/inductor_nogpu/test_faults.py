@@ -349,7 +349,7 @@ def test_choices_whose_annotations_somebody_clears_are_benchmarked(predictor: An
 
 
 def test_the_model_s_files_may_go_once_it_is_installed(tmp_path: Path, stock: Any) -> None:
-    found = registry.resolve("gemm")
+    found = registry.resolve("gemm", "NVIDIA H200")
     folder = tmp_path / "model"
     shutil.copytree(found.folder, folder)
     assert diode_engine.install_diode_choices(folder, top_k_configs=1)

@@ -18,7 +18,7 @@ from diode_engine import registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, RegistryError, SeveralModelsError
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.registry import public
+from diode_engine.registry import references
 
 PUBLIC = {
     "BaseIntegration", "Candidate", "DiodeError", "DiodeInductorChoices", "Environment",
@@ -160,7 +160,7 @@ def test_a_name_that_two_gpus_models_have_means_the_one_for_the_gpu_here(
         m for m in diode_engine.list_available_models() if m["taken"] and m["name"] == "two"
     ]
     assert [m["hardware"] for m in defaults] == ["NVIDIA H200"]
-    monkeypatch.setattr(public, "detect", lambda: replace(H200, name="NVIDIA A100"))
+    monkeypatch.setattr(references, "detect", lambda: replace(H200, name="NVIDIA A100"))
     with pytest.raises(SeveralModelsError, match=r"nvidia-h100-80gb-hbm3, nvidia-h200.*folder"):
         diode_engine.register_model("two@1")
 

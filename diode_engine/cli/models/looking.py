@@ -36,14 +36,15 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
     The column `taken` shows which model is taken for a GPU, as its default or as the newest one.
     """
     from diode_engine import registry
-    from diode_engine.core.hardware import slug_of
+    from diode_engine.core.hardware import find_name
     from diode_engine.validation.text import aligned
 
     if index is not None:
         _list_index(index, hardware, as_json)
         return
     seen = registry.overview()
-    entries = [e for e in seen.entries if hardware is None or e.model.slug == slug_of(hardware)]
+    meant = None if hardware is None else find_name(hardware, {e.model.slug for e in seen.entries})
+    entries = [e for e in seen.entries if hardware is None or e.model.slug == meant]
     here = taken_here()
     if as_json:
         lines = [{**e.to_dict(), "taken_here": e.model == here} for e in entries]
@@ -71,11 +72,14 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
 
 
 def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
-    from diode_engine.core.hardware import slug_of
+    from diode_engine.core.hardware import find_name
     from diode_engine.registry.index import read_index
     from diode_engine.validation.text import aligned
 
-    offers = [o for o in read_index(index) if hardware is None or o.hardware == slug_of(hardware)]
+    offers = list(read_index(index))
+    if hardware is not None:
+        meant = find_name(hardware, {o.hardware for o in offers})
+        offers = [o for o in offers if o.hardware == meant]
     if as_json:
         click.echo(json.dumps([asdict(offer) for offer in offers]))
     elif offers:
@@ -124,7 +128,7 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
     it."""
     from diode_engine import registry
 
-    found = registry.resolve(model, hardware)
+    found = registry.resolve_here(model, hardware)
     known = registry.facts_of(found)
     if as_card:
         click.echo(registry.card(found, known), nl=False)
@@ -205,7 +209,7 @@ def compare(models: tuple[str, ...], hardware: str | None, as_json: bool) -> Non
 
     if len(models) < 2:
         raise click.UsageError("Name two models or more to compare.")
-    found = [registry.resolve(model, hardware) for model in models]
+    found = [registry.resolve_here(model, hardware) for model in models]
     columns = [registry.side_by_side(model) for model in found]
     names = list(dict.fromkeys(name for column in columns for name in column))
     if as_json:
@@ -231,7 +235,7 @@ def verify(models: tuple[str, ...], hardware: str | None, as_json: bool) -> int:
     from diode_engine import registry
     from diode_engine.errors import ModelError
 
-    found = [registry.resolve(model, hardware) for model in models] or registry.list_models()
+    found = [registry.resolve_here(model, hardware) for model in models] or registry.list_models()
     problems = () if models else registry.overview().problems
     lines = []
     for model in found:

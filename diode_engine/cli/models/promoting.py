@@ -72,7 +72,7 @@ def promote(
         raise click.UsageError("--force needs a --reason, which the registry keeps.")
     if judged is not None and (not force or dataset is not None):
         raise click.UsageError("--verdict-of belongs to --force, without --dataset.")
-    found = registry.resolve(model, hardware)
+    found = registry.resolve_here(model, hardware)
     if present_default(found) == found:
         diagnostics.note(f"{found.reference} is the default of {found.slug} already.")
         return ExitCode.NOTHING
@@ -160,9 +160,10 @@ def _text(verdict: GateVerdict) -> str:
 def rollback(hardware: str | None, reason: str, as_json: bool) -> None:
     """Take again the model that was taken before the last promotion. The history keeps both."""
     from diode_engine import registry
-    from diode_engine.core.hardware import slug_of
+    from diode_engine.core.hardware import find_name, slug_of
 
     slug = _changed() if hardware is None else slug_of(hardware)
+    slug = find_name(slug, {m.slug for m in registry.list_models()}) or slug
     now = registry.rollback(slug, reason=reason)
     before = registry.history(slug)[-1].before
     if now is None:
