@@ -22,6 +22,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.choosing.decision import Decision, Prediction, prediction_of
+from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.outcomes import Outcomes
 from diode_engine.inductor.choosing.stats import Fallback, Selection
 from diode_engine.inductor.fusion import registers
@@ -46,8 +47,9 @@ def _keep_as_predicted(choice: Any, uid: str) -> None:
 
 def final_choice(choices: list[Any]) -> list[Any]:
     """A preprocessing function for Inductor, which calls it with the complete list of one op's
-    choices. It returns those to take (see `_best_of`). Where that fails, it returns the list as it
-    is, and Inductor benchmarks the choices."""
+    choices. It returns those to take (see `_best_of`). Where that fails, the product is lowered as
+    in the default mode; where the program asks for a search, the list stays as it is, and Inductor
+    benchmarks the choices."""
     outcomes: Outcomes | None = None
     try:
         seen = [p for p in map(prediction_of, choices) if p is not None]
@@ -60,6 +62,7 @@ def final_choice(choices: list[Any]) -> list[Any]:
             log.debug("A list of choices could not be read.", exc_info=True)
         else:
             outcomes.failed("the last choice failed", error)
+            leave_to_default()
         return choices
 
 

@@ -22,13 +22,13 @@ from torch._inductor.choices import InductorChoices
 
 from diode_engine.core.hardware import detect
 from diode_engine.errors import IntegrationError
+from diode_engine.inductor.choosing import default_mode
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.fusion import registers
-from diode_engine.inductor.hook import fast
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
@@ -52,8 +52,9 @@ class DiodeInductorChoices(InductorChoices):
     GPU to choose for (None: the current one). Of the kernels that are predicted to take up to
     `performance_threshold` times the shortest time, the `top_k_configs` best are kept. If one is
     kept, it is taken without a benchmark; if several are, Inductor benchmarks them. With
-    `enable_fallback`, an error in the choice leaves that GEMM to stock Inductor and is counted;
-    without, the error is raised. `predictor` is used instead of a model from a file.
+    `enable_fallback`, an error in the choice is counted, and that GEMM gets the library's kernel as
+    in plain torch.compile; without, the error is raised. `predictor` is used instead of a model
+    from a file.
 
     Raises IntegrationError where there is no GPU, no model for it or no hook in this torch,
     ModelError or RegistryError where `model_path` cannot be loaded, and ValueError for an invalid
@@ -106,8 +107,9 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
-        """The rendered choices. Where a part of Diode fails, or its choice cannot be rendered, they
-        are those of the choices below Diode's."""
+        """The rendered choices. Where a part of Diode fails, or its choice cannot be rendered, the
+        product is lowered as in the default mode; where the program asks for a search, they are
+        those of the choices below Diode's."""
         ask = functools.partial(
             super().get_template_configs, kernel_inputs, templates, op_name, kwarg_overrides
         )
@@ -119,14 +121,14 @@ class DiodeInductorChoices(InductorChoices):
             if rendered or not _chosen.get():
                 return rendered
             error: Exception = IntegrationError("Inductor renders none of the chosen kernels.")
-        except fast.LeftToDefault:
+        except default_mode.LeftToDefault:
             raise
         except Exception as raised:  # noqa: BLE001
             error = raised
         finally:
             _chosen.reset(chosen)
         self._note(error)
-        fast.leave_to_default()
+        default_mode.leave_to_default()
         below = _below.set(True)
         try:
             return ask()
@@ -172,7 +174,7 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
-        if _below.get():
+        if _below.get() or default_mode.is_default():
             rendered: list[Any] = hook_of(super())(
                 template_choices, kernel_inputs, templates, op_name, kwarg_overrides
             )
@@ -200,6 +202,10 @@ class DiodeInductorChoices(InductorChoices):
         )
         if not chooser.asked(request):
             return stock(template_choices)
+        if not chooser.knows(op_name):
+            stats.passed(op_name)
+            default_mode.leave_to_default()
+            return stock(template_choices)
 
         def offered(uid: str | None) -> Iterable[Any]:
             return stock(usable) if uid is None else usable[uid]
@@ -212,7 +218,7 @@ class DiodeInductorChoices(InductorChoices):
             _chosen.set(bool(chosen))
             preprocessing.add(final_choice)
             return chosen
-        fast.leave_to_default()
+        default_mode.leave_to_default()
         overrides = kwarg_overrides or {}
         return stock(  # from new generators: the others are consumed
             {

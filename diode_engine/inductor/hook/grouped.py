@@ -4,7 +4,7 @@ Inductor makes the list of their choices itself (kernel/mm_grouped.py) and has n
 Diode wraps three functions of that module: the one that lowers such a product, to learn what is
 asked for; the one that cuts the list of configs, so that only the chosen ones are rendered; and the
 one that benchmarks the choices, so that each choice gets its prediction as an annotation, for
-`final_choice`. Products that the model does not know are left as they are.
+`final_choice`. Products that the model does not know are lowered as in the default mode.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.choosing.decision import ANNOTATION, Prediction
+from diode_engine.inductor.choosing.default_mode import LeftToDefault, leave_to_default
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.choosing.outcomes import LeftToStock
-from diode_engine.inductor.hook import fast
 from diode_engine.inductor.lowering import grouped, layouts, preprocessing
 from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_GROUPS
@@ -53,7 +53,7 @@ class _Product:
             outcomes.fall_back(left.reason, str(left))
         except Exception as error:  # noqa: BLE001
             outcomes.failed("the choice failed", error)
-        fast.leave_to_default()
+        leave_to_default()
         return list(configs)
 
     def _kept(self, configs: Sequence[Any]) -> list[Any]:
@@ -118,13 +118,13 @@ def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
         token = _lowered.set(product)
         try:
             return theirs(*args, **kwargs)
-        except fast.LeftToDefault:
+        except LeftToDefault:
             raise
         except Exception as error:  # noqa: BLE001
             product.chooser.outcomes.failed("a choice could not be lowered", error)
         finally:
             _lowered.reset(token)
-        fast.leave_to_default()
+        leave_to_default()
         return theirs(*args, **kwargs)
 
     return ours
@@ -141,11 +141,12 @@ def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product |
             return None
         if not chooser.knows(asked.op):
             chooser.outcomes.stats.passed(asked.op.aten.removeprefix("_"))
-            return None
-        return _Product(chooser, asked)
+        else:
+            return _Product(chooser, asked)
     except Exception as error:  # noqa: BLE001
         chooser.outcomes.failed("a product of groups could not be read", error)
-        return None
+    leave_to_default()
+    return None
 
 
 def _behind_cut(theirs: Callable[..., Any]) -> Callable[..., Any]:
