@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from diode_engine.problems.sources import Wanted
 
 SOURCES = (
-    "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid", "powers",
-    "harvest", "eight-bit", "experts",
+    "transformers", "zoo", "log-normal", "attention", "inner-batch", "skinny", "widths", "odd",
+    "grid", "powers", "harvest", "eight-bit", "experts",
 )  # fmt: skip
 
 

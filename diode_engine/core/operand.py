@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from diode_engine.core.checks import is_int, member
 from diode_engine.errors import RecordError
 
 ALIGNMENTS = (1, 2, 4, 8, 16)
+# Where the batch of a batched operand lies: its matrices one after another, or their elements at
+# the same place side by side, so that neither rows nor columns are contiguous.
+OUTER, INNER = "outer", "inner"
 
 
 class DType(StrEnum):
@@ -161,6 +165,11 @@ class Operand:
         """Strides in elements of a rows×cols matrix that lies like this."""
         lead = self.leading_stride(rows, cols)
         return (lead, 1) if self.layout is Layout.ROW else (1, lead)
+
+    def inner_strides(self, batch: Any, rows: Any, cols: Any) -> tuple[Any, Any, Any]:
+        """Strides in elements (of the batch, the rows, the columns) of so many rows×cols matrices
+        without gaps whose elements at the same place lie side by side. The sizes may be symbols."""
+        return (1, cols * batch, batch) if self.layout is Layout.ROW else (1, batch, rows * batch)
 
 
 def _rows(stride: int) -> Operand:
