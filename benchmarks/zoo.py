@@ -29,7 +29,7 @@ from zoo_models import ZOO, Model, missing, named
 # Said of products that the model has not learned or that Diode cannot describe
 # (docs/troubleshooting.md); any other reason for leaving a product to Inductor is wrong.
 _DOCUMENTED = re.compile(
-    r"Diode leaves GEMMs to stock Inductor: .* \((no_prediction|unsupported); logged once"
+    r"Diode makes no choice for GEMMs: .* \((no_prediction|unsupported); logged once"
 )
 QUICK = ("plain", "import", "fast", "install", "threshold")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -243,3 +245,20 @@ def test_groups_are_as_a_router_makes_them() -> None:
     assert 64 * 22 < 2 ** row(4096, BLOCK_M=64)["log2_tiles"] < 2 * 64 * 22
     few, many = row(8, BLOCK_M=16), row(4096, BLOCK_M=16)
     assert few["log2_dram_us"] < many["log2_dram_us"] - 2
+
+
+@pytest.mark.parametrize("version", features.SETS)
+def test_an_innermost_batch_is_told_from_odd_strides(version: int) -> None:
+    sizes = ("bmm", 250, 250, 250, "bfloat16")
+    kinds = [
+        Problem.make(*sizes, B=64),
+        Problem.make(*sizes, B=64, a_align=1),
+        Problem.make(*sizes, B=64, a_batch="inner"),
+        Problem.make(*sizes, B=64, a_batch="inner", b_batch="inner"),
+    ]
+    n = len(CANDIDATES)
+    matrix = features.SETS[version].matrix
+    found = [matrix((p,), CANDIDATES, np.zeros(n, np.intp), np.arange(n), H200) for p in kinds]
+    assert np.isfinite(found).all()
+    for one, other in itertools.combinations(found, 2):
+        assert (one != other).any(axis=1).all()

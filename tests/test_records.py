@@ -30,12 +30,23 @@ from diode_engine.errors import RecordError
         ({"op": "addmm", "N": 1, "bias": "column"}, {"op": "addmm", "N": 1, "bias": "matrix"}),
         ({"op": "addmm", "N": 1, "bias": "vector"}, {"op": "addmm", "N": 1, "bias": "scalar"}),
         ({"op": "baddbmm", "B": 1, "M": 1, "bias": "vector"}, {"op": "baddbmm", "B": 1, "M": 1}),
+        ({"op": "bmm", "B": 4, "a_batch": "outer"}, {"op": "bmm", "B": 4}),
+        ({"op": "bmm", "B": 1, "a_batch": "inner", "a_align": 1}, {"op": "bmm"}),
+        (
+            {"op": "bmm", "B": 4, "M": 1, "a_batch": "inner"},
+            {"op": "bmm", "B": 4, "M": 1, "a_layout": "col", "a_align": 4},
+        ),
+        (
+            {"op": "bmm", "B": 4, "a_batch": "inner", "a_align": 8},
+            {"op": "bmm", "B": 4, "a_batch": "inner"},
+        ),
     ],
 )
 def test_a_dimension_of_one_leaves_one_name(one: dict[str, Any], other: dict[str, Any]) -> None:
     usual = {"op": "mm", "M": 48, "N": 80, "K": 96, "dtype": "float16"}
     problem = Problem.make(**(usual | one))
     assert problem == Problem.make(**(usual | other))
+    assert problem.to_dict() == Problem.make(**(usual | other)).to_dict()
     assert problem.key == Problem.from_dict(problem.to_dict()).key
 
 
@@ -75,6 +86,25 @@ def test_operands_by_their_strides(
 def test_impossible_hardware_is_refused(name: str, value: object) -> None:
     with pytest.raises(RecordError, match=f"hardware's {name} is .*; it must be a whole number"):
         replace(H200, **{name: value})
+
+
+@pytest.mark.parametrize(("layout", "strides"), [("row", (1, 96 * 5, 5)), ("col", (1, 5, 48 * 5))])
+def test_the_batch_of_an_operand_may_be_innermost(layout: str, strides: tuple[int, ...]) -> None:
+    usual = Problem.make("bmm", 48, 80, 96, "float16", B=5, a_layout=layout)
+    problem = Problem.make("bmm", 48, 80, 96, "float16", B=5, a_layout=layout, a_batch="inner")
+    shapes, others = problem.input_shapes(), usual.input_shapes()
+    assert shapes["a"].stride == strides
+    assert shapes["b"] == others["b"]
+    assert problem.inner_batches == ("a",)
+    assert problem.key != usual.key
+    assert Problem.from_dict(problem.to_dict()) == problem
+    assert "a_batch=inner" in str(problem)
+
+
+@pytest.mark.parametrize("given", [{"op": "mm"}, {"op": "bmm", "B": 4, "a_batch": "middle"}])
+def test_a_batch_that_lies_nowhere_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(RecordError, match="a_batch"):
+        Problem.make(**{"M": 48, "N": 80, "K": 96, "dtype": "float16", "a_batch": "inner", **given})
 
 
 def test_a_huge_size_is_refused() -> None:

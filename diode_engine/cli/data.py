@@ -88,19 +88,18 @@ def export(file: str, store: Location, hardware: str | None) -> None:
     The suffix says how: .json or .msgpack, and .zst after either to compress it. The counts
     go to stdout as JSON.
     """
+    from diode_engine.core.hardware import find_name
     from diode_engine.store import export_dataset
 
     with existing(store) as opened:
-        there = {e.hardware for e, _ in opened.stats().by_environment}
-        named = {h.name for h in there if hardware is not None and h.is_called(hardware)}
-        if hardware is not None and not named:
-            names = sorted({h.name for h in there})
+        names = sorted({e.hardware.name for e, _ in opened.stats().by_environment})
+        meant = None if hardware is None else find_name(hardware, names)
+        if hardware is not None and meant is None:
             raise StoreError(
                 f"{store} has no timings of a GPU named {hardware!r}; it has some of: "
                 f"{', '.join(names) or 'none'}."
             )
-        hardware = next(iter(named), None)
-        timings = export_dataset(opened, file, hardware=hardware)
+        timings = export_dataset(opened, file, hardware=meant)
     diagnostics.note(f"{file}: {timings} timings exported.")
     click.echo(json.dumps({"file": file, "timings": timings}))
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from diode_engine.problems.sources import Wanted
 
 SOURCES = (
-    "transformers", "zoo", "log-normal", "attention", "skinny", "widths", "odd", "grid", "powers",
-    "harvest", "eight-bit", "experts",
+    "transformers", "zoo", "log-normal", "attention", "inner-batch", "skinny", "widths", "odd",
+    "grid", "powers", "harvest", "eight-bit", "experts",
 )  # fmt: skip
 
 
@@ -77,7 +77,8 @@ _OPTIONS = (
         "--dtypes",
         metavar="TYPE,...",
         default="",
-        help="Only problems of these types: bf16, fp16, fp32, tf32, e4m3, e5m2, int8.",
+        help="Only problems of these types: bf16, fp16, fp32, tf32, e4m3, e5m2, int8 (or bfloat16 "
+        "and the like).",
     ),
     click.option(
         "--layouts",

@@ -13,8 +13,9 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.models import model_for, warn_unlike
 from diode_engine.cli.models.looking import taken_here
-from diode_engine.cli.options import as_json_option, model_option
+from diode_engine.cli.options import TypeChoice, as_json_option, model_option
 from diode_engine.cli.predict import named_hardware
+from diode_engine.core.operand import TYPES
 from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import ModelError, NoSuchModelError, NothingError
 
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
     from diode_engine.registry import ModelVersion
 
-TYPES = {
-    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32",
-    "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "int8": "int8",
-}  # fmt: skip
 LAYOUTS = ("row/row", "row/col", "col/row", "col/col")
 METHOD = (
     "Exact Shapley values over all orders in which the groups of features can change from one "
@@ -47,7 +44,7 @@ _SURE = 0.9
 )
 @click.option(
     "--dtype",
-    type=click.Choice(tuple(TYPES)),
+    type=TypeChoice(TYPES),
     default="bf16",
     show_default=True,
     help="The type of the operands and, where it has 16 bits or more, of the result; tf32 is "
@@ -105,8 +102,8 @@ def explain(
     model, device = model_and_hardware(reference, hardware)
     a, b = layouts.split("/") if layouts else (None, None)
     problem = Problem.make(
-        op, m, n, k, TYPES[dtype], B=batch, a_layout=a, b_layout=b, bias=bias,
-        allow_tf32=dtype == "tf32", **_attributes(op, attributes),
+        op, m, n, k, "fp32" if dtype == "tf32" else dtype, B=batch, a_layout=a, b_layout=b,
+        bias=bias, allow_tf32=dtype == "tf32", **_attributes(op, attributes),
     )  # fmt: skip
     found = _explained(problem, model, device, torch, top)
     click.echo(json.dumps(found, allow_nan=False) if as_json else _text(found))

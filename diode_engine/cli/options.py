@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from diode_engine import paths
+from diode_engine.core.operand import short_name
 from diode_engine.errors import StoreError
 from diode_engine.location import FORM, Location, child_environment, is_url
 
@@ -47,6 +48,13 @@ class StoreType(click.Path):
             )  # fmt: skip
         os.environ.update(given)
         return found
+
+
+class TypeChoice(click.Choice[str]):
+    """The short name of an element type, which may be given in any spelling."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(short_name(str(value)), param, ctx)
 
 
 def store_option(command: F) -> F:

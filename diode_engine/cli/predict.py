@@ -94,7 +94,7 @@ def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
     """The hardware of this name (or slug): one in the file, one that a model was trained on, or one
     that Diode knows."""
     from diode_engine import registry
-    from diode_engine.core.hardware import KNOWN
+    from diode_engine.core.hardware import KNOWN, find_name
     from diode_engine.errors import ModelError
 
     known = [*there, *KNOWN.values()]
@@ -103,10 +103,10 @@ def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
             known += [record.hardware for record in model.manifest.records]
         except ModelError as error:
             diagnostics.warn(f"{model.folder} cannot be used: {error}")
-    for hardware in known:
-        if hardware.is_called(name):
-            return hardware
-    names = ", ".join(sorted({hardware.name for hardware in known}))
+    by_name = {hardware.name: hardware for hardware in reversed(known)}
+    if (meant := find_name(name, by_name)) is not None:
+        return by_name[meant]
+    names = ", ".join(sorted(by_name))
     raise NoSuchModelError(f"Diode knows no hardware named {name!r}; it knows: {names}.")
 
 

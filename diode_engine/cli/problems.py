@@ -35,7 +35,6 @@ SORTS = (
     "timings", "best", "aten", "efficiency",
 )  # fmt: skip
 AXES = ("b", "m", "n", "k")
-_SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 
 rows_option = click.option(
     "--rows", type=click.IntRange(1, 500), default=20, show_default=True, help="Rows on a page."
@@ -301,7 +300,7 @@ def _of_kernels(rows: list[CandidateRow]) -> list[TextColumn]:
 def short(problem: Problem) -> str:
     """A problem in a few characters: its sizes, type and layouts."""
     batch = f"{problem.B}×" if problem.op.batched else ""
-    dtype = "tf32" if problem.allow_tf32 else _SHORT.get(problem.dtype, str(problem.dtype))
+    dtype = "tf32" if problem.allow_tf32 else problem.dtype.short
     sizes = f"{batch}{problem.M}×{problem.N}×{problem.K}"
     return f"{problem.op} {sizes} {dtype} {problem.a.layout}/{problem.b.layout}"
 

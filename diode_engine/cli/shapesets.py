@@ -120,4 +120,5 @@ def _unknown(
 def _sizes(p: Problem) -> tuple[Any, ...]:
     """The fields of a problem that matter for kernels. Problems that are equal in these count as
     the same."""
-    return (p.op, p.B, p.M, p.N, p.K, p.dtype, p.allow_tf32, p.a.layout, p.b.layout)
+    layouts = p.a.layout, p.b.layout, p.inner_batches
+    return (p.op, p.B, p.M, p.N, p.K, p.dtype, p.allow_tf32, *layouts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -148,6 +148,21 @@ _NO_SLUG = re.compile(r"[^a-z0-9]+")
 def slug_of(name: str) -> str:
     """A hardware's name, or its slug, as a folder has it: "NVIDIA H200" is nvidia-h200."""
     return _NO_SLUG.sub("-", name.lower()).strip("-")
+
+
+def find_name(name: str, names: Iterable[str]) -> str | None:
+    """The one of the hardware's `names` (or slugs) that a person means by `name`: the one of the
+    same slug, else the one that has these words, in this order: "H100", "h100-80gb" and "NVIDIA
+    H100" mean "NVIDIA H100 80GB HBM3". Of several the longest, where the others are its beginnings;
+    else it is not known which is meant, and the answer is None, as where there is none."""
+    by_slug = {slug_of(each): each for each in names}
+    wanted = slug_of(name)
+    if wanted in by_slug:
+        return by_slug[wanted]
+    found = sorted((slug for slug in by_slug if f"-{wanted}-" in f"-{slug}-"), key=len)
+    if wanted and found and all(f"{found[-1]}-".startswith(f"{slug}-") for slug in found):
+        return by_slug[found[-1]]
+    return None
 
 
 @dataclass(frozen=True)

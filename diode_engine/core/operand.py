@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from diode_engine.core.checks import is_int, member
 from diode_engine.errors import RecordError
 
 ALIGNMENTS = (1, 2, 4, 8, 16)
+# Where the batch of a batched operand lies: its matrices one after another, or their elements at
+# the same place side by side, so that neither rows nor columns are contiguous.
+OUTER, INNER = "outer", "inner"
 
 
 class DType(StrEnum):
@@ -29,6 +33,16 @@ class DType(StrEnum):
         """Bytes of one element."""
         return _ITEMSIZE[self]
 
+    @property
+    def short(self) -> str:
+        """The short name, as commands show it: "bf16"."""
+        return _SHORT[self]
+
+    @classmethod
+    def _missing_(cls, value: object) -> DType | None:
+        """The type of another spelling, such as "fp16", "half" or "torch.float16"."""
+        return _find_dtype(str(value))
+
 
 _ITEMSIZE = {
     DType.FLOAT16: 2,
@@ -40,6 +54,42 @@ _ITEMSIZE = {
     DType.FLOAT8_E4M3FN: 1,
     DType.FLOAT8_E5M2: 1,
 }
+
+
+_SHORT = {
+    DType.FLOAT16: "fp16",
+    DType.BFLOAT16: "bf16",
+    DType.FLOAT32: "fp32",
+    DType.FLOAT64: "fp64",
+    DType.INT8: "int8",
+    DType.INT32: "int32",
+    DType.FLOAT8_E4M3FN: "e4m3",
+    DType.FLOAT8_E5M2: "e5m2",
+}
+# Every spelling of a type that is read, in lower case.
+SPELLINGS = {
+    **{str(dtype): dtype for dtype in DType},
+    **{short: dtype for dtype, short in _SHORT.items()},
+    "half": DType.FLOAT16,
+    "f16": DType.FLOAT16,
+    "f32": DType.FLOAT32,
+    "f64": DType.FLOAT64,
+}
+
+
+# The types that problems are drawn in and models explained for, by their short names. float32 is
+# "fp32" without TF32 and "tf32" with it: the kernels differ.
+TYPES = ("bf16", "fp16", "fp32", "tf32", "e4m3", "e5m2", "int8")
+
+
+def _find_dtype(spelling: str) -> DType | None:
+    return SPELLINGS.get(spelling.lower().removeprefix("torch."))
+
+
+def short_name(dtype: str) -> str:
+    """The short name of a type in any spelling; another text, such as "tf32", as it is."""
+    known = _find_dtype(dtype)
+    return dtype if known is None else known.short
 
 
 class Layout(StrEnum):
@@ -115,6 +165,11 @@ class Operand:
         """Strides in elements of a rows×cols matrix that lies like this."""
         lead = self.leading_stride(rows, cols)
         return (lead, 1) if self.layout is Layout.ROW else (1, lead)
+
+    def inner_strides(self, batch: Any, rows: Any, cols: Any) -> tuple[Any, Any, Any]:
+        """Strides in elements (of the batch, the rows, the columns) of so many rows×cols matrices
+        without gaps whose elements at the same place lie side by side. The sizes may be symbols."""
+        return (1, cols * batch, batch) if self.layout is Layout.ROW else (1, batch, rows * batch)
 
 
 def _rows(stride: int) -> Operand:

@@ -11,7 +11,7 @@ from typing import Any
 
 from diode_engine.core.checks import is_int, member, require, shown
 from diode_engine.core.content_key import content_key
-from diode_engine.core.operand import Bias, DType, Layout, Operand, canonical_bias
+from diode_engine.core.operand import INNER, Bias, DType, Layout, Operand, canonical_bias
 from diode_engine.core.operators import OPERATORS, Operator, named
 from diode_engine.core.operators.specification import Attribute, Scalar, TensorShape
 from diode_engine.errors import RecordError
@@ -25,11 +25,12 @@ class Problem:
     """out[B, M, N] = a[B, M, K] @ b[B, K, N] (+ bias), or the result of another op on such
     operands, as a program asks Inductor for it.
 
-    The output is row-major and has no gaps. `allow_tf32` says whether a float32 product may
-    be computed in TF32; it is False for all other types, where it has no meaning. Where a
-    dimension of length 1 makes two layouts or two forms of the bias the same, the record has always
-    the same one of them. `attributes` are (name, value)s of the op's own fields, without those that
-    have their usual value.
+    The output is row-major and has no gaps. The matrices of a batch lie one after another, unless
+    an attribute says that the batch is innermost (docs/dataset-format.md). `allow_tf32` says
+    whether a float32 product may be computed in TF32; it is False for all other types, where it has
+    no meaning. Where a dimension of length 1 makes two layouts or two forms of the bias the same,
+    the record has always the same one of them. `attributes` are (name, value)s of the op's own
+    fields, without those that have their usual value.
 
     Raises RecordError where a field is impossible (a batch for mm, a bias for bmm, …).
     """
@@ -88,13 +89,31 @@ class Problem:
                 f"A problem of op {op} has the layouts {self.a.layout}/{self.b.layout}; they must "
                 f"be {known}."
             )
+        if self.attributes:
+            put(self, "attributes", _unusual(op, self.attributes))
+            self._settle_inner_batches()
         put(self, "a", self.a.canonical(self.M, self.K))
         put(self, "b", self.b.canonical(self.K, self.N))
         bias = canonical_bias(self.bias, self.B, self.M, self.N)
         if bias in op.biases:
             put(self, "bias", bias)
-        if self.attributes:
-            put(self, "attributes", _unusual(op, self.attributes))
+
+    def _settle_inner_batches(self) -> None:
+        """Gives each operand whose batch is innermost its one form: with the alignment 1, since no
+        vectors can be loaded; or without the attribute, where the batch, the rows or the columns
+        have the length 1."""
+        put = object.__setattr__
+        for name, rows, cols in (("a", self.M, self.K), ("b", self.K, self.N)):
+            if name not in self.inner_batches:
+                continue
+            operand: Operand = getattr(self, name)
+            if min(self.B, rows, cols) > 1:
+                put(self, name, Operand(operand.layout, 1))
+                continue
+            _, row, col = operand.inner_strides(self.B, rows, cols)
+            put(self, name, Operand.from_strides(rows, cols, (row, col)))
+            others = tuple(each for each in self.attributes if each[0] != f"{name}_batch")
+            put(self, "attributes", others)
 
     @classmethod
     def make(
@@ -180,6 +199,14 @@ class Problem:
     def sizes(self) -> dict[str, int]:
         """B, M, N and K by their names."""
         return {"B": self.B, "M": self.M, "N": self.N, "K": self.K}
+
+    @property
+    def inner_batches(self) -> tuple[str, ...]:
+        """The names of the operands ("a", "b") whose batch is the innermost dimension."""
+        if not self.attributes:
+            return ()
+        given = dict(self.attributes)
+        return tuple(name for name in ("a", "b") if given.get(f"{name}_batch") == INNER)
 
     @property
     def one_group(self) -> tuple[int, int, int]:

@@ -43,6 +43,7 @@ MAX_LOADS_AT_ONCE = 4
 # Multiplications of a thread for a tile, see `spills_erratically`.
 MAX_IN_A_ROW = 512
 MAX_IN_TWO_PASSES = 4096
+SECTOR_BYTES = 32  # that are read at least from a device's L2
 MAX_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
 
 Array = npt.NDArray[Any]

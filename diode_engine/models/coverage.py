@@ -14,6 +14,7 @@ from diode_engine.core.table import TimingTable
 # of timings, a few on each of a hundred problems teach a model nothing.
 MIN_PROBLEMS = 300
 _MANY = ", many loads"
+_INNER = ", inner batch"
 
 
 @dataclass(frozen=True)
@@ -87,5 +88,6 @@ def type_of(problem: Problem) -> str:
 
 def op_type(problem: Problem) -> str:
     """How the coverage names an op with its kind of arithmetic. An op that was timed in bfloat16
-    only is not covered in float32, even where other ops were timed in float32."""
-    return f"{problem.op} {type_of(problem)}"
+    only is not covered in float32, even where other ops were timed in float32. Nor are operands
+    whose batch is innermost covered by timings of others."""
+    return f"{problem.op} {type_of(problem)}{_INNER if problem.inner_batches else ''}"

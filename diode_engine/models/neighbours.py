@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.operand import Layout
+from diode_engine.core.operand import Layout, Operand
 from diode_engine.core.problem import Problem
+from diode_engine.core.resources import SECTOR_BYTES
 
 COORDINATES = 12  # of a problem
 _COPY_BYTES = 16  # the widest copy; a better alignment changes nothing
@@ -64,6 +65,14 @@ def _place(p: Problem) -> tuple[float, ...]:
         math.log2(p.B), math.log2(p.M), math.log2(p.N), math.log2(p.K),
         size / 2, p.allow_tf32, p.op.batched, p.op.biased,
         p.a.layout is Layout.COL, p.b.layout is Layout.COL,
-        math.log2(min(_COPY_BYTES, size * p.a.align)),
-        math.log2(min(_COPY_BYTES, size * p.b.align)),
+        _log2_copied(p, "a", p.a), _log2_copied(p, "b", p.b),
     )  # fmt: skip
+
+
+def _log2_copied(p: Problem, name: str, operand: Operand) -> float:
+    """Log2 of the bytes that a load instruction copies. Of an operand whose batch is innermost that
+    is one element, and counts by its share of the sector that is read for it."""
+    size = p.dtype.itemsize
+    if name in p.inner_batches:
+        return math.log2(size * size / SECTOR_BYTES)
+    return math.log2(min(_COPY_BYTES, size * operand.align))

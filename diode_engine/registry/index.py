@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from diode_engine import paths
 from diode_engine.atomic import whole_file
-from diode_engine.core.hardware import slug_of
+from diode_engine.core.hardware import find_name, slug_of
 from diode_engine.documents import Limits, Malformed, read_json, shortened, show
 from diode_engine.errors import DiodeError, ModelError, NoSuchModelError, RegistryError
 from diode_engine.models.manifest import check_name
@@ -125,7 +125,8 @@ def offered(
     name, _, version = reference.partition("@")
     found = [o for o in offers if o.name == name and (not version or str(o.version) == version)]
     if hardware is not None:
-        found = [o for o in found if o.hardware == slug_of(hardware)]
+        meant = find_name(hardware, {o.hardware for o in found})
+        found = [o for o in found if o.hardware == meant]
     if not version and found:
         newest = max(o.version for o in found)
         found = [o for o in found if o.version == newest]

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from diode_engine.core.hardware import detect
-from diode_engine.errors import SeveralModelsError
 from diode_engine.registry.aliases import set_default
 from diode_engine.registry.overview import overview
-from diode_engine.registry.references import resolve, resolve_for
-from diode_engine.registry.sources import ModelVersion
+from diode_engine.registry.references import resolve_here
 from diode_engine.registry.versions import register, verify
 
 
@@ -32,20 +29,9 @@ def register_model(name: str | os.PathLike[str]) -> str:
     Raises ModelError where it cannot be loaded, and RegistryError where there is no such model or
     the registry cannot be written.
     """
-    model = _named(os.fspath(name))
+    model = resolve_here(os.fspath(name))
     if model.source is None:
         return register(model.folder, default=True).reference
     verify(model)
     set_default(model, reason="register_model")
     return model.reference
-
-
-def _named(reference: str) -> ModelVersion:
-    try:
-        return resolve(reference)
-    except SeveralModelsError as several:
-        try:
-            here = detect()
-        except ImportError:  # there is no torch
-            raise several from None
-        return resolve_for(reference, here.slug)

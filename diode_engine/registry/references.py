@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diode_engine.core.hardware import slug_of
+from diode_engine.core.hardware import detect, find_name, slug_of
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError, SeveralModelsError
 from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST
@@ -28,7 +28,9 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
     models = list_models()
     within, slash, wanted = reference.rpartition("/")
     name, _, version = wanted.partition("@")
-    slug = None if hardware is None else slug_of(hardware)
+    slug = None
+    if hardware is not None:
+        slug = find_name(hardware, list_gpus(models)) or slug_of(hardware)
     if slash:
         slugs = [within] if within and slug_of(within) == within else []
     else:
@@ -41,9 +43,18 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
     if version:
         named = [m for m in named if str(m.version) == version]
     elif named:
-        newest = max(m.version for m in named)
-        named = [m for m in named if m.version == newest]
+        named = _newest(named, list_gpus(named) if slug is None else [slug])
     return _one([m for m in named if m.slug == slug] or named, reference, models)
+
+
+def _newest(models: list[ModelVersion], slugs: list[str]) -> list[ModelVersion]:
+    """The newest of the models for each of these GPUs, each once."""
+    found: dict[ModelVersion, None] = {}
+    for slug in slugs:
+        there = [m for m in models if slug in m.slugs]
+        newest = max(m.version for m in there)
+        found |= dict.fromkeys(m for m in there if m.version == newest)
+    return list(found)
 
 
 def resolve_for(reference: str, hardware: str | None) -> ModelVersion:
@@ -55,6 +66,19 @@ def resolve_for(reference: str, hardware: str | None) -> ModelVersion:
         return resolve(reference, hardware)
     except NoSuchModelError:
         return resolve(reference)
+
+
+def resolve_here(reference: str, hardware: str | None = None) -> ModelVersion:
+    """As `resolve`; where models for several GPUs have the name and `hardware` is not given, the
+    one for the GPU of this machine. Raises SeveralModelsError where there is none for it."""
+    try:
+        return resolve(reference, hardware)
+    except SeveralModelsError as several:
+        try:
+            here = detect()
+        except ImportError:  # there is no torch
+            raise several from None
+        return resolve_for(reference, here.slug)
 
 
 def _folder(reference: str) -> Path | None:

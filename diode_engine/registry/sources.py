@@ -27,6 +27,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from diode_engine import paths
+from diode_engine.core.hardware import find_name, slug_of
 from diode_engine.errors import ModelError
 from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST, Manifest
@@ -89,6 +90,13 @@ class ModelVersion:
         """What an alias of this hardware calls it: its reference, with the folder's hardware before
         it where that is another one."""
         return self.reference if slug == self.slug else f"{self.slug}/{self.reference}"
+
+    def slug_named(self, hardware: str | None) -> str:
+        """The slug of the model's GPU that a person means by this name; without one, the slug of
+        the model's folder."""
+        if hardware is None:
+            return self.slug
+        return find_name(hardware, self.slugs) or slug_of(hardware)
 
     @property
     def own(self) -> bool:

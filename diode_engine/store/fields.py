@@ -11,8 +11,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from diode_engine.core.hardware import slug_of
 from diode_engine.core.named_layers import NAMES, weights_of
-from diode_engine.core.operand import Bias, DType, Layout
+from diode_engine.core.operand import SPELLINGS, Bias, DType, Layout
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.operators.specification import Attribute, Scalar, gemm_flops
 from diode_engine.store import bulk, schema
@@ -190,23 +191,10 @@ SUMMARIES = schema.summaries.outerjoin(schema.problems, _S.problem == _P.id).out
     schema.environments, _S.environment == _E.id
 )
 
-_SHORT = {
-    "bf16": (DType.BFLOAT16,),
-    "fp16": (DType.FLOAT16,),
-    "f16": (DType.FLOAT16,),
-    "half": (DType.FLOAT16,),
-    "fp32": (DType.FLOAT32,),
-    "f32": (DType.FLOAT32,),
-    "fp64": (DType.FLOAT64,),
-    "f64": (DType.FLOAT64,),
-    "e4m3": (DType.FLOAT8_E4M3FN,),
-    "e5m2": (DType.FLOAT8_E5M2,),
-    "fp8": (DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2),
-}
-
 
 def _dtypes(help_line: str, column: sa.Column[str]) -> _ChoiceField:
-    names = {str(dtype): (dtype,) for dtype in DType} | _SHORT
+    names: dict[str, tuple[DType, ...]] = {name: (each,) for name, each in SPELLINGS.items()}
+    names["fp8"] = (DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2)
     conditions = {name: column.in_(map(str, dtypes)) for name, dtypes in names.items()}
     return _choice(help_line, conditions, shown=len(DType))
 
@@ -243,6 +231,15 @@ def _layers(names: Sequence[str]) -> Condition:
 
 def _contains(column: sa.Column[Any]) -> Callable[[str], Condition]:
     return lambda value: column.icontains(value, autoescape=True)
+
+
+def _names_gpu(column: sa.Column[Any]) -> Callable[[str], Condition]:
+    """The condition that a text is a part of a GPU's name, or of its slug."""
+    slug = sa.func.replace(sa.func.lower(column), " ", "-")
+    return lambda value: sa.or_(
+        column.icontains(value, autoescape=True),
+        slug.contains(slug_of(value) or value, autoescape=True),
+    )
 
 
 def _begins(column: sa.Column[Any]) -> Callable[[str], Condition]:
@@ -319,7 +316,7 @@ PROBLEMS = Language(
             names=NAMES,
             of=_layers,
         ),
-        "gpu": _Text("a part of the GPU's name, as in gpu:h200", match=_contains(_E.name)),
+        "gpu": _Text("a part of the GPU's name, as in gpu:h200", match=_names_gpu(_E.name)),
         "torch": _Text("how the version begins, as in torch:2.13", match=_begins(_E.torch)),
         "triton": _Text("how the version begins, as in triton:3.7", match=_begins(_E.triton)),
         "driver": _Text("how the version begins, as in driver:570", match=_begins(_E.driver)),

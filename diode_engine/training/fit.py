@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
-from diode_engine.core.hardware import Environment, Hardware
+from diode_engine.core.hardware import Environment, Hardware, find_name
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.coverage import Coverage
@@ -50,7 +50,9 @@ def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTa
         if not names:
             raise TrainingError("There are no timings to learn from; collect or import some.")
         hardware = names[0]
-    elif not any(table.environments[i].hardware.is_called(hardware) for i in counts):
+    elif (meant := find_name(hardware, names)) is not None:
+        hardware = meant
+    else:
         raise TrainingError(
             f"There are no timings of a GPU named {hardware!r}; there are some of: "
             f"{', '.join(names) or 'none'}."

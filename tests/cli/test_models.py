@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+import diode_engine
 from diode_engine import registry
-from diode_engine.registry import choice
+from diode_engine.core.hardware import H200, KNOWN
+from diode_engine.registry import choice, references
 from diode_engine.runs import Heartbeat
 from diode_engine.store import Store, write_dataset
 
@@ -254,3 +256,38 @@ def test_a_promotion_is_a_run_of_the_store_that_its_timings_are_of(
     assert registry.default_for("nvidia-h200") is None
     with Store.open(path) as store:
         assert store.runs()[-1].state == "cancelled"
+
+
+def test_a_name_of_several_gpus_models_means_the_one_of_the_gpu_at_hand(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The H200 has two versions, so that its model has the highest number."""
+    h100 = KNOWN["NVIDIA H100 80GB HBM3"]
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    manifest = json.loads((other / "manifest.json").read_text())
+    manifest["hardware"] = h100.to_dict()
+    (other / "manifest.json").write_text(json.dumps(manifest))
+    for folder in (model, model, other):
+        assert run("models", "register", folder, "--name", "both").code == 0
+
+    def shown() -> tuple[int, str]:
+        ran = run("models", "show", "both", "--json")
+        return ran.code, ran.err if ran.code else json.loads(ran.out)["hardware"]["name"]
+
+    for gpu, reference in ((h100, "both@1"), (H200, "both@2")):
+        monkeypatch.setattr(references, "detect", lambda gpu=gpu: gpu)
+        assert shown() == (0, gpu.name)
+        verified = json.loads(run("models", "verify", "both", "--json").out)["models"]
+        assert [v["model"] for v in verified] == [reference]
+        assert diode_engine.register_model("both") == reference
+        assert registry.default_for(gpu.slug) == registry.resolve(reference, gpu.slug)
+    monkeypatch.setattr(references, "detect", lambda: replace(H200, name="a processor"))
+    for command in ("show", "promote"):
+        ran = run("models", command, "both")
+        assert ran.code != 0
+        assert "nvidia-h100-80gb-hbm3, nvidia-h200" in ran.err
+        assert "--hardware" in ran.err
+    assert run("models", "show", "both", "--hardware", "H100").code == 0
+    listed = json.loads(run("models", "list", "--json", "--hardware", "h100").out)
+    assert [m["model"] for m in listed] == ["both@1"]

@@ -118,6 +118,16 @@ def test_odd_strides_are_compiled_for_each_problem_and_short_loops_for_each_k():
     assert shared_class(mm(512, 513, 4096), config()).fixed == ALL_FIXED
 
 
+def test_an_innermost_batch_is_compiled_for_each_problem():
+    problem = Problem.make("bmm", 512, 512, 4096, "bfloat16", B=16, b_batch="inner")
+    own = shared_class(problem, config(template="triton::bmm"))
+    assert own == class_of(problem, config(template="triton::bmm"))
+    assert own.fixed == ALL_FIXED
+    assert serves(own, problem)
+    assert KernelClass.from_dict(json.loads(json.dumps(own.to_dict()))) == own
+    assert not serves(own, Problem.make("bmm", 512, 512, 4096, "bfloat16", B=16, b_align=1))
+
+
 @pytest.mark.parametrize(
     ("problem", "candidate", "loads", "own"),
     [

@@ -52,6 +52,13 @@ def drawn(source: str, count: int = 300, seed: int = 0) -> list[Problem]:
     return list(islice(parse_source(source).problems(seed), count))
 
 
+def test_inner_batches_are_drawn_by_their_source_only() -> None:
+    assert all(problem.inner_batches or problem.M == 1 for problem in drawn("inner-batch"))
+    assert {p.inner_batches for p in drawn("inner-batch")} >= {("a",), ("b",), ("a", "b")}
+    for name in set(SOURCES) - {"inner-batch"}:
+        assert not any(problem.inner_batches for problem in drawn(name))
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_draws_the_same_by_the_same_seed_only(name: str) -> None:
     assert drawn(name) == drawn(name)

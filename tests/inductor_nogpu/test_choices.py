@@ -189,7 +189,9 @@ def test_several_kernels_have_a_librarys_among_them(
         predictor=make_predictor(best=tiles, aten=aten), top_k_configs=3
     )
     kept = only_seen(lower(OPS[op], benchmark=lambda _: 1.0))
-    assert [c.is_extern for c in kept].count(False) == 3
+    # From torch 2.13 on addmm asks for the library's kernels first, and then for Triton's.
+    unknown = op == "addmm" and np.isnan(aten)
+    assert [c.is_extern for c in kept].count(False) == 3 or unknown
     assert any(c.is_extern for c in kept)
 
 
@@ -311,7 +313,7 @@ def test_forward_and_backward(predictor: Any) -> None:
     assert x.grad is not None
 
 
-def test_a_size_without_a_hint_is_left_to_stock(predictor: Any) -> None:
+def test_a_size_without_a_hint_gets_the_library_s_kernel(predictor: Any) -> None:
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         def of_some_rows(rows: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return empty(rows.item(), 1024) @ b
@@ -319,8 +321,8 @@ def test_a_size_without_a_hint_is_left_to_stock(predictor: Any) -> None:
         return of_some_rows, (torch.empty((), dtype=torch.int64), empty(1024, 768))
 
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
-        lowered = lower(build, benchmark=lambda _: 1.0)
-    assert len(only_seen(lowered)) > 10
+        lowered = lower(build)
+    assert [c.template for c in only_seen(lowered)] == ["aten::mm"]
     assert predictor.asked == []
     assert diode_engine.get_stats()["fallback_no_hint"] == 1
 
@@ -380,18 +382,16 @@ class Broken:
         raise RuntimeError("the model is broken")
 
 
-def stock(op: str) -> tuple[Candidate, ...]:
+def stock(op: str, **options: Any) -> tuple[Candidate, ...]:
     diode_engine.uninstall_diode_choices()
-    return only_seen(lower(OPS[op], benchmark=lambda _: 1.0))
+    return only_seen(lower(OPS[op], options=options, benchmark=lambda _: 1.0))
 
 
-def test_a_failing_model_falls_back_to_stock(caplog: pytest.LogCaptureFixture) -> None:
-    expected = stock("mm")
-    assert len(expected) > 10
+def test_a_failing_model_gets_the_library_s_kernel(caplog: pytest.LogCaptureFixture) -> None:
     diode_engine.install_diode_choices(predictor=Broken(), top_k_configs=1)
     with caplog.at_level(logging.WARNING, "diode_engine"):
         for _ in range(3):
-            assert only_seen(lower(OPS["mm"], benchmark=lambda _: 1.0)) == expected
+            assert [c.template for c in only_seen(lower(OPS["mm"]))] == ["aten::mm"]
     assert diode_engine.get_stats()["fallback_error"] == 3
     (said,) = [r for r in caplog.records if r.name.startswith("diode_engine")]
     assert "the model is broken" in said.getMessage()
@@ -430,13 +430,16 @@ class OnlyLibraries:
         return np.array([5.0 if c.template.startswith("aten::") else np.nan for c in candidates])
 
 
-def test_what_is_left_to_the_default_mode_is_not_chosen_from_memory() -> None:
+@pytest.mark.parametrize(
+    "how", [{"mode": "default", "options": {"fast_autotune": True}}, {}], ids=["fast", "searched"]
+)
+def test_what_is_left_to_the_default_mode_is_not_chosen_from_memory(how: Any) -> None:
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         args = empty(512), empty(512, 512), empty(512, 512)
         return lambda b, x, w: torch.addmm(b, torch.addmm(b, x, w), w), args
 
     diode_engine.install_diode_choices(predictor=OnlyLibraries(), top_k_configs=1)
-    lower(build, mode="default", options={"fast_autotune": True})
+    lower(build, **how)
     stats = diode_engine.get_stats()
     left = stats["fallback_no_prediction"]  # addmm asks three times from torch 2.13 on
     assert stats["model_selections"] == 2 - left
@@ -453,7 +456,7 @@ def test_what_is_remembered_is_of_one_device() -> None:
     assert key(0) == key(0) != key(1)
 
 
-def test_a_fault_in_what_is_remembered_leaves_the_rest_to_stock(
+def test_a_fault_in_what_is_remembered_leaves_the_rest_to_the_library(
     predictor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -465,8 +468,9 @@ def test_a_fault_in_what_is_remembered_leaves_the_rest_to_stock(
         return memory.key_of(*args)
 
     monkeypatch.setattr(chooser, "key_of", key_of)
-    lowered = lower(chain, benchmark=lambda _: 1.0)
-    assert [len(seen.candidates) == 1 for seen in lowered.seen] == [True, False, False]
+    lowered = lower(chain)
+    templates = [[c.template for c in seen.candidates] for seen in lowered.seen]
+    assert templates == [["triton::mm"], ["aten::mm"], ["aten::mm"]]
     assert diode_engine.get_stats()["fallback_error"] == 2
 
 
@@ -485,15 +489,44 @@ class Speechless:
         return np.full(len(candidates), np.nan)
 
 
-def test_no_prediction_is_left_to_stock() -> None:
-    expected = stock("addmm")
+@pytest.mark.parametrize("op", OPS)
+def test_without_a_prediction_the_library_s_kernel_is_taken(op: str) -> None:
+    plain = stock(op, max_autotune_gemm_backends="ATEN")
     diode_engine.install_diode_choices(predictor=Speechless())
-    assert only_seen(lower(OPS["addmm"], benchmark=lambda _: 1.0)) == expected
+    assert only_seen(lower(OPS[op])) == plain
     stats = diode_engine.get_stats()
-    assert stats["fallback_no_prediction"] == stats["fallbacks"] > 0
+    assert stats["fallback_no_prediction"] == stats["fallbacks"] == 1
 
 
-def test_a_problem_unknown_to_diode_is_left_to_stock(predictor: Any) -> None:
+@pytest.mark.parametrize("op", OPS)
+def test_without_a_prediction_inductor_searches_where_that_is_asked_for(op: str) -> None:
+    expected = stock(op)
+    assert len(expected) > 10
+    diode_engine.install_diode_choices(predictor=Speechless())
+    asked = {"diode_fallback_to_autotune": True}
+    assert only_seen(lower(OPS[op], options=asked, benchmark=lambda _: 1.0)) == expected
+
+
+@pytest.mark.parametrize("backends", ["TRITON", "ATEN,TRITON,NO_SUCH_BACKEND"])
+def test_the_backends_that_a_program_names_are_searched(backends: str) -> None:
+    """Without a library's kernel, or with kernels that nothing predicts."""
+    named = {"max_autotune_gemm_backends": backends}
+    expected = stock("mm", **named)
+    assert len(expected) > 10
+    diode_engine.install_diode_choices(predictor=Speechless())
+    assert only_seen(lower(OPS["mm"], options=named, benchmark=lambda _: 1.0)) == expected
+
+
+def test_a_sum_of_products_without_a_prediction_gets_the_library_s_kernels() -> None:
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        return lambda a, b: a @ b + b @ a, (empty(256, 256), empty(256, 256))
+
+    diode_engine.install_diode_choices(predictor=Speechless())
+    assert [c.template for c in only_seen(lower(build))] == ["aten::_mm_plus_mm"]
+    assert diode_engine.get_stats()["fallback_no_prediction"] == 1
+
+
+def test_a_problem_unknown_to_diode_gets_the_library_s_kernel(predictor: Any) -> None:
     integers = torch.int64
     lowered = lower(
         lambda: (torch.mm, (empty(512, 1024, dtype=integers), empty(1024, 768, dtype=integers)))
@@ -612,7 +645,8 @@ def test_what_is_left_to_inductor_is_split_as_without_diode() -> None:
         return torch.mm, (empty(32, 20160), empty(20160, 96))
 
     def splits() -> list[Candidate]:
-        seen = lower(build, benchmark=lambda candidate: 1.0).seen[0].candidates
+        asked = {"diode_fallback_to_autotune": True}
+        seen = lower(build, options=asked, benchmark=lambda _: 1.0).seen[0].candidates
         return [c for c in seen if c.template == "decompose_k"]
 
     stock = splits()

@@ -325,7 +325,7 @@ def test_a_broken_chooser_leaves_inductors(
     assert WANTED["forward"] not in configs
     assert stats() == (0, 0, 1)
     (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert line.startswith("Diode leaves calls of FlexAttention to stock Inductor: ")
+    assert line.startswith("Diode makes no choice for calls of FlexAttention: ")
 
 
 def test_that_a_call_failed_does_not_hide_that_a_product_did(

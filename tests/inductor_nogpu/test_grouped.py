@@ -135,32 +135,38 @@ def test_several_that_are_kept_are_left_to_inductor(make_predictor: Any, left: l
 
 
 @pytest.mark.parametrize("op", ["grouped_mm_rows", "scaled_grouped_mm_rows"])
-def test_what_the_model_does_not_know_is_as_without_diode(
+def test_what_the_model_does_not_know_gets_the_library_s_kernel(
     op: str, make_predictor: Any, left: list[int]
 ) -> None:
     predictor = make_predictor(best=BEST)
     predictor.ops = frozenset({"mm"})
     diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
-    without_gpu.lower(experts(op))
-    assert left == [len(default_space(sizes(op)))]
+    lowered = without_gpu.lower(experts(op))
+    assert left == [1]
+    assert any(call in lowered.sources[0] for call in CALLS)
     assert not predictor.asked
     stats = diode_engine.get_stats()
     passed = f"passed_{OPERATORS[op].aten.removeprefix('_')}"
     assert (stats[passed], stats["fallbacks"]) == (1, 0)
+    without_gpu.lower(experts(op), options={"diode_fallback_to_autotune": True})
+    assert left == [1, len(default_space(sizes(op)))]
 
 
-def test_a_failure_leaves_the_product_to_inductor(make_predictor: Any, left: list[int]) -> None:
+def test_after_a_failure_the_library_s_kernel_is_taken(
+    make_predictor: Any, left: list[int]
+) -> None:
     class Failing(make_predictor):  # type: ignore[misc]
         def predict_us(self, problem: Problem, candidates: Any) -> np.ndarray:
             raise ArithmeticError("made up")
 
     diode_engine.install_diode_choices(predictor=Failing(), top_k_configs=1)
-    without_gpu.lower(experts())
-    assert left == [len(default_space(sizes("grouped_mm_rows")))]
+    lowered = without_gpu.lower(experts())
+    assert left == [1]
+    assert CALL in lowered.sources[0]
     assert diode_engine.get_stats()["fallbacks"] == 1
 
 
-def test_a_choice_that_cannot_be_rendered_leaves_the_product_to_inductor(
+def test_where_a_choice_cannot_be_rendered_the_library_s_kernel_is_taken(
     make_predictor: Any, monkeypatch: pytest.MonkeyPatch, left: list[int]
 ) -> None:
     from torch._inductor.kernel import mm_grouped
@@ -177,8 +183,9 @@ def test_a_choice_that_cannot_be_rendered_leaves_the_product_to_inductor(
 
     monkeypatch.setattr(template, "maybe_append_choice", failing)
     diode_engine.install_diode_choices(predictor=make_predictor(best=BEST), top_k_configs=1)
-    without_gpu.lower(experts())
-    assert left == [len(default_space(sizes("grouped_mm_rows")))]
+    lowered = without_gpu.lower(experts())
+    assert left == [1]
+    assert CALL in lowered.sources[0]
     assert diode_engine.get_stats()["fallbacks"] == 1
 
 

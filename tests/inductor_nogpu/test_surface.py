@@ -18,7 +18,7 @@ from diode_engine import registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, RegistryError, SeveralModelsError
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.registry import public
+from diode_engine.registry import references
 
 PUBLIC = {
     "BaseIntegration", "Candidate", "DiodeError", "DiodeInductorChoices", "Environment",
@@ -113,7 +113,7 @@ def test_a_profile_has_every_choice_in_its_order(predictor: Any) -> None:
     assert stats["avg_ms"] is not None
 
 
-def test_ops_without_a_model_pass_through_and_are_counted(predictor: Any) -> None:
+def test_ops_without_a_model_get_the_library_s_kernel_and_are_counted(predictor: Any) -> None:
     def build() -> Any:
         def ints(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return torch._int_mm(a, b)
@@ -129,8 +129,11 @@ def test_ops_without_a_model_pass_through_and_are_counted(predictor: Any) -> Non
         return sums, (a, a)
 
     predictor.ops = frozenset({"mm", "addmm", "bmm", "baddbmm"})
-    lower(build, benchmark=lambda _: 1.0)
-    lower(double, benchmark=lambda _: 1.0)
+    seen = [*lower(build).seen, *lower(double).seen]
+    assert [c.template for s in seen for c in s.candidates] == [
+        "aten::_int_mm",
+        "aten::_mm_plus_mm",
+    ]
     stats = diode_engine.get_stats()
     assert stats["passed_int_mm"] == 1
     assert stats["passed_mm_plus_mm"] == 1
@@ -160,7 +163,7 @@ def test_a_name_that_two_gpus_models_have_means_the_one_for_the_gpu_here(
         m for m in diode_engine.list_available_models() if m["taken"] and m["name"] == "two"
     ]
     assert [m["hardware"] for m in defaults] == ["NVIDIA H200"]
-    monkeypatch.setattr(public, "detect", lambda: replace(H200, name="NVIDIA A100"))
+    monkeypatch.setattr(references, "detect", lambda: replace(H200, name="NVIDIA A100"))
     with pytest.raises(SeveralModelsError, match=r"nvidia-h100-80gb-hbm3, nvidia-h200.*folder"):
         diode_engine.register_model("two@1")
 

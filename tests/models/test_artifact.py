@@ -545,6 +545,22 @@ def tile(m: int, n: int, k: int, stages: int, warps: int) -> Candidate:
 
 FEW, MANY = tile(16, 128, 128, 4, 4), tile(16, 128, 128, 4, 2)
 TIMED, FAILED = Timing(median_us=9.0), Timing(failure=Failure.WRONG_RESULT)
+
+
+def test_an_innermost_batch_is_known_where_it_was_timed(save: Save) -> None:
+    aten, usual, inner = Candidate.make("aten::bmm"), "bmm float16", "bmm float16, inner batch"
+    problems = [
+        Problem.make("bmm", 64, 64, 64, "float16", B=4, a_batch=where)
+        for where in ("outer", "inner")
+    ]
+    saved = save()
+    for op_types, known in (((usual,), [0]), ((inner,), [1]), ((inner, usual), [0, 1]), ((), [0])):
+        coverage = Coverage(("bmm aten::bmm",), ("float16",), op_types)
+        predictor = Predictor(replace(saved, manifest=replace(saved.manifest, coverage=coverage)))
+        us = [predictor.predict_us(problem, (aten,))[0] for problem in problems]
+        assert np.flatnonzero(np.isfinite(us)).tolist() == known
+
+
 LARGE = tile(128, 128, 128, 4, 4)  # many loads, but wgmma in 16 bits
 ALIGNED = Problem.make("mm", 8, 4096, 4096, "float16", b_layout="col")
 ODD = Problem.make("mm", 8, 4096, 4097, "float16", b_layout="col")

@@ -304,7 +304,7 @@ MALFORMED = [
     (change("problems", 0, "M", ...), r"problems\[0\]: A problem lacks the fields M"),
     (change("problems", 0, "M", 0), r"problems\[0\]: A problem's M is 0"),
     (change("problems", 0, "M", 64.0), r"problems\[0\]: A problem's M is 64.0"),
-    (change("problems", 0, "dtype", "f16"), r"problems\[0\]: A problem's dtype is 'f16'"),
+    (change("problems", 0, "dtype", "f17"), r"problems\[0\]: A problem's dtype is 'f17'"),
     (change("problems", 0, "Q", 1), r"problems\[0\]: A problem has unknown fields: Q"),
     (change("candidates", 1, "template", ""), r"candidates\[1\]: A candidate's template"),
     (change("candidates", 0, "kwargs", "a", [1]), r"candidates\[0\]: A candidate's kwarg a"),

@@ -63,17 +63,16 @@ def alias(
     The alias default is changed by `models promote` and `models rollback`.
     """
     from diode_engine import registry
-    from diode_engine.core.hardware import slug_of
 
     if remove and model is not None:
         raise click.UsageError("--remove removes an alias: give no model with it.")
     if model is None and not remove:
-        found = registry.resolve(alias, hardware)
-        _say_alias(alias, found, found.slug if hardware is None else slug_of(hardware), as_json)
+        found = registry.resolve_here(alias, hardware)
+        _say_alias(alias, found, found.slug_named(hardware), as_json)
         return ExitCode.OK
     if remove:
-        found = registry.resolve(alias, hardware)
-        registry.remove_alias(alias, found.slug if hardware is None else slug_of(hardware))
+        found = registry.resolve_here(alias, hardware)
+        registry.remove_alias(alias, found.slug_named(hardware))
         diagnostics.note(f"{alias} no longer points to {found.reference}.")
         return ExitCode.OK
     assert model is not None
@@ -82,8 +81,8 @@ def alias(
             "The default is moved by `diode-engine models promote`, which judges the model first; "
             "--force overrules it."
         )
-    found = registry.resolve(model, hardware)
-    slug = found.slug if hardware is None else slug_of(hardware)
+    found = registry.resolve_here(model, hardware)
+    slug = found.slug_named(hardware)
     new = registry.set_alias(alias, found, slug, reason=reason)
     _say_alias(alias, found, slug, as_json)
     if not new:
@@ -108,7 +107,7 @@ def tag(
     """Add tags to MODEL, or remove some; without any, show its tags."""
     from diode_engine import registry
 
-    found = registry.resolve(model, hardware)
+    found = registry.resolve_here(model, hardware)
     changed = tags or remove
     _say(found, registry.tag(found, tags, remove) if changed else registry.facts_of(found), as_json)
 
@@ -122,7 +121,7 @@ def note(model: str, text: str, hardware: str | None, as_json: bool) -> None:
     """Write a note on MODEL, in place of the earlier one."""
     from diode_engine import registry
 
-    found = registry.resolve(model, hardware)
+    found = registry.resolve_here(model, hardware)
     _say(found, registry.set_note(found, text), as_json)
 
 
@@ -146,7 +145,7 @@ def remove(
     """Delete MODEL from your registry. Its number is not used again."""
     from diode_engine import registry
 
-    found = registry.resolve(model, hardware)
+    found = registry.resolve_here(model, hardware)
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("There is no terminal to ask on; give --yes to remove it.")

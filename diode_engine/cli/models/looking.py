@@ -38,14 +38,16 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
     for a model of several GPUs, for how many of them.
     """
     from diode_engine import registry
-    from diode_engine.core.hardware import slug_of
+    from diode_engine.core.hardware import find_name
     from diode_engine.validation.text import aligned
 
     if index is not None:
         _list_index(index, hardware, as_json)
         return
     seen = registry.overview()
-    entries = [e for e in seen.entries if hardware is None or slug_of(hardware) in e.model.slugs]
+    gpus = {slug for entry in seen.entries for slug in entry.model.slugs}
+    meant = None if hardware is None else find_name(hardware, gpus)
+    entries = [e for e in seen.entries if hardware is None or meant in e.model.slugs]
     taken = taken_here()
     here = None if taken is None else taken[0]
     if as_json:
@@ -74,11 +76,14 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
 
 
 def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
-    from diode_engine.core.hardware import slug_of
+    from diode_engine.core.hardware import find_name
     from diode_engine.registry.index import read_index
     from diode_engine.validation.text import aligned
 
-    offers = [o for o in read_index(index) if hardware is None or o.hardware == slug_of(hardware)]
+    offers = list(read_index(index))
+    if hardware is not None:
+        meant = find_name(hardware, {o.hardware for o in offers})
+        offers = [o for o in offers if o.hardware == meant]
     if as_json:
         click.echo(json.dumps([asdict(offer) for offer in offers]))
     elif offers:
@@ -134,10 +139,9 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
     """Show what MODEL is: what it was trained on, its metrics, its files, and what was done with
     it. With --hardware, its status, aliases and history are those for this GPU."""
     from diode_engine import registry
-    from diode_engine.core.hardware import slug_of
 
-    found = registry.resolve(model, hardware)
-    slug = found.slug if hardware is None or found.source is None else slug_of(hardware)
+    found = registry.resolve_here(model, hardware)
+    slug = found.slug if found.source is None else found.slug_named(hardware)
     known = registry.facts_of(found, slug)
     if as_card:
         click.echo(registry.card(found, known), nl=False)
@@ -228,7 +232,7 @@ def compare(models: tuple[str, ...], hardware: str | None, as_json: bool) -> Non
 
     if len(models) < 2:
         raise click.UsageError("Name two models or more to compare.")
-    found = [registry.resolve(model, hardware) for model in models]
+    found = [registry.resolve_here(model, hardware) for model in models]
     columns = [registry.side_by_side(model) for model in found]
     names = list(dict.fromkeys(name for column in columns for name in column))
     if as_json:
@@ -254,7 +258,7 @@ def verify(models: tuple[str, ...], hardware: str | None, as_json: bool) -> int:
     from diode_engine import registry
     from diode_engine.errors import ModelError
 
-    found = [registry.resolve(model, hardware) for model in models] or registry.list_models()
+    found = [registry.resolve_here(model, hardware) for model in models] or registry.list_models()
     problems = () if models else registry.overview().problems
     lines = []
     for model in found:

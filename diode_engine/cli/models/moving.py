@@ -26,7 +26,7 @@ def export(model: str, file: Path, replace: bool, hardware: str | None, as_json:
     """
     from diode_engine import registry
 
-    found = registry.resolve(model, hardware)
+    found = registry.resolve_here(model, hardware)
     digest = registry.export_model(found, file, replace=replace)
     size = file.stat().st_size
     diagnostics.note(f"{found.reference} exported to {file} ({size:,} bytes).")

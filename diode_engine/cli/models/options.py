@@ -8,7 +8,7 @@ model_argument = click.argument("model", metavar="MODEL")
 hardware_option = click.option(
     "--hardware",
     metavar="NAME",
-    help='The GPU, where models for several GPUs have the name; such as "NVIDIA H200" or '
-    "nvidia-h200.",
+    help="The GPU, where models for several GPUs have the name; such as H200 or nvidia-h200. "
+    "[default: this machine's]",
 )
 reason_option = click.option("--reason", default="", help="Why; kept in the registry's history.")

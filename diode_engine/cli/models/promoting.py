@@ -69,14 +69,13 @@ def promote(
     taken on those where it passes; --json writes one line for each.
     """
     from diode_engine import registry
-    from diode_engine.core.hardware import slug_of
 
     if force and not reason.strip():
         raise click.UsageError("--force needs a --reason, which the registry keeps.")
     if judged is not None and (not force or dataset is not None):
         raise click.UsageError("--verdict-of belongs to --force, without --dataset.")
-    found = registry.resolve(model, hardware)
-    slugs = found.slugs if hardware is None else (slug_of(hardware),)
+    found = registry.resolve_here(model, hardware)
+    slugs = found.slugs if hardware is None else (found.slug_named(hardware),)
     if judged is not None and len(slugs) > 1:
         raise click.UsageError(f"--verdict-of is for one GPU; name it: {', '.join(slugs)}.")
     codes = []
@@ -193,9 +192,10 @@ def format_verdict(verdict: GateVerdict) -> str:
 def rollback(hardware: str | None, reason: str, as_json: bool) -> None:
     """Take again the model that was taken before the last promotion. The history keeps both."""
     from diode_engine import registry
-    from diode_engine.core.hardware import slug_of
+    from diode_engine.core.hardware import find_name, slug_of
 
     slug = _changed() if hardware is None else slug_of(hardware)
+    slug = find_name(slug, {m.slug for m in registry.list_models()}) or slug
     now = registry.rollback(slug, reason=reason)
     before = registry.history(slug)[-1].before
     if now is None:

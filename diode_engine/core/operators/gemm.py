@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from diode_engine.core.operand import Bias
+from diode_engine.core.operand import INNER, OUTER, Bias
 from diode_engine.core.operators.specification import (
+    Attribute,
     Fields,
     Matrix,
     Operator,
@@ -42,6 +44,19 @@ def _one_element(torch: Any, shape: TensorShape, problem: Any, generator: Any) -
     return written_out.as_strided(shape.size, shape.stride)
 
 
+_BATCHES = tuple(Attribute(f"{name}_batch", (OUTER, INNER)) for name in ("a", "b"))
+
+
+def _read_batches(given: Mapping[str, TensorShape]) -> Fields:
+    """The batch counts as innermost where neither rows nor columns are contiguous, whatever lies
+    between the elements."""
+    return {
+        f"{name}_batch": INNER
+        for name in ("a", "b")
+        if 1 not in given[name].stride[-2:] and min(given[name].size) > 1
+    }
+
+
 MM = Operator(
     "mm",
     inputs=(_A, _B),
@@ -60,6 +75,8 @@ BMM = Operator(
     "bmm",
     inputs=(_A_BATCH, _B_BATCH),
     output=("B", "M", "N"),
+    attributes=_BATCHES,
+    read=_read_batches,
     drawn=1,
 )
 BADDBMM = Operator(
@@ -67,5 +84,7 @@ BADDBMM = Operator(
     inputs=(_bias("B", "M", "N"), _A_BATCH, _B_BATCH),
     output=("B", "M", "N"),
     biases=(Bias.MATRIX, Bias.SCALAR, Bias.VECTOR, Bias.COLUMN),
+    attributes=_BATCHES,
+    read=_read_batches,
     drawn=1,
 )

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from diode_engine.core.checks import is_int, shown
-from diode_engine.core.operand import Bias, DType, Layout, Operand
+from diode_engine.core.operand import INNER, Bias, DType, Layout, Operand
 from diode_engine.errors import RecordError
 
 Scalar = bool | int | float | str | None
@@ -39,7 +39,8 @@ class Matrix:
 
     The layout and alignment of "a" and "b" are fields of the problem. Any other matrix has no gaps;
     it is row-major, unless the op has an attribute NAME_layout that says otherwise. All have the
-    problem's type, unless the op has an attribute NAME_dtype.
+    problem's type, unless the op has an attribute NAME_dtype. The matrices of a batch lie one after
+    another, unless the op has an attribute NAME_batch that says otherwise.
     """
 
     name: str
@@ -219,9 +220,11 @@ class Operator(str):
                 lead = inner
                 if operand and isinstance(inner, int):
                     lead = operand.leading_stride(inner, inner)
-                stride = (lead, 1) if layout == Layout.ROW else (1, lead)
+                stride: tuple[Any, ...] = (lead, 1) if layout == Layout.ROW else (1, lead)
                 if batch:
                     stride = (lead * outer, *stride)
+                    if operand and fields.get(f"{each.name}_batch") == INNER:
+                        stride = operand.inner_strides(*size)
                 own_type = DType(fields.get(f"{each.name}_dtype", dtype))
                 shapes[each.name] = TensorShape(size, stride, own_type)
             else:

@@ -12,7 +12,7 @@ from diode_engine.core.operand import Bias, DType, Layout
 from diode_engine.core.operators import GROUPED, SCALED_GROUPED
 from diode_engine.core.operators.grouped import ROUTED, group_sizes
 from diode_engine.core.problem import Problem
-from diode_engine.core.resources import WIDEST_LOAD, Array, wgmma_type
+from diode_engine.core.resources import SECTOR_BYTES, WIDEST_LOAD, Array, wgmma_type
 
 # The order is that of the columns.
 NAMES = (
@@ -95,7 +95,8 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
     stand for the output's type, `mm` for a product without scales, `tf32` for fast accumulation,
     and `bias_other` for a scale for each row and column. mm_plus_mm has none of the four ops'
     columns set, and a product of groups has two of them set; in 8 bits it has a scale for each row
-    and column.
+    and column. An operand whose batch is innermost has an alignment of less than one element: an
+    element's share of the sector that is read for it.
     """
     B, M, N, K = problem.B, problem.M, problem.N, problem.K
     divided, busy, blocks = 0, float(B), _NO_BLOCKS
@@ -113,6 +114,11 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
     bandwidth = max(hardware.memory_gb_s * 1e3, 1.0)
     compute_us, dram_us = flops / peak, unique / bandwidth
     a, b = problem.a, problem.b
+    inner = problem.inner_batches
+    align_a, align_b = (
+        size / SECTOR_BYTES if name in inner else operand.align
+        for name, operand in (("a", a), ("b", b))
+    )
     copy_a, copy_b = min(WIDEST_LOAD, size * a.align), min(WIDEST_LOAD, size * b.align)
     sms = max(hardware.multiprocessors, 1)
 
@@ -152,8 +158,8 @@ def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[f
         "baddbmm": op in ("baddbmm", "grouped_mm_depth", "grouped_mm_batch"),
         "a_col": a.layout is Layout.COL,
         "b_col": b.layout is Layout.COL,
-        "log2_align_a": math.log2(a.align),
-        "log2_align_b": math.log2(b.align),
+        "log2_align_a": math.log2(align_a),
+        "log2_align_b": math.log2(align_b),
         "log2_align_out": math.log2(math.gcd(problem.N, 16)),
         "log2_copy_a": math.log2(copy_a),
         "log2_copy_b": math.log2(copy_b),

@@ -100,17 +100,11 @@ class Chooser:
         return op_name in OPERATORS and op_name in ops
 
     def asked(self, request: Request) -> bool:
-        """Whether Diode is to choose here: under max-autotune, for a product on a GPU with
-        templates to choose from, of an op that the model knows. Ops that it does not know are
-        counted."""
+        """Whether Inductor asks for a choice: under max-autotune, for a product on a GPU with
+        templates to choose from."""
         if request.kernel_inputs.device_type != "cuda" or not request.templates:
             return False
-        if not (config.max_autotune or config.max_autotune_gemm):
-            return False
-        if not self.knows(request.op_name):
-            self.outcomes.stats.passed(request.op_name)
-            return False
-        return True
+        return bool(config.max_autotune or config.max_autotune_gemm)
 
     def again(self, request: Request) -> list[Any] | None:
         """What `choose` returns with `rebuild`, if the choice is remembered and the product is not
@@ -135,7 +129,7 @@ class Chooser:
     def choose(
         self, request: Request, offered: Callable[[str | None], Iterable[Any]], *, rebuild: bool
     ) -> list[Any] | None:
-        """The KernelTemplateChoices to render, or None to leave the product to stock Inductor.
+        """The KernelTemplateChoices to render, or None where Diode makes no choice.
 
         `offered` gives Inductor's generator for a template, or with None what all of them make.
         With `rebuild`, choices may be made from what is remembered instead.

@@ -20,6 +20,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.choosing.decision import Decision, Prediction, prediction_of
+from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.stats import Fallback, Selection
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.fusion.epilogue import charged_us
@@ -40,7 +41,8 @@ def _keep_as_predicted(choice: Any, uid: str) -> None:
         layouts.freeze(choice.input_nodes)
 
 
-def _as_offered(choices: list[Any]) -> list[Any]:
+def _leave_to_default(choices: list[Any]) -> list[Any]:
+    leave_to_default()
     return choices
 
 
@@ -50,12 +52,14 @@ def _report(choices: list[Any]) -> Report | None:
     return None if seen is None else seen.outcomes.failed
 
 
-@guard("the last choice failed", stock=_as_offered, report=_report)
+@guard("the last choice failed", stock=_leave_to_default, report=_report)
 def final_choice(choices: list[Any]) -> list[Any]:
     """A preprocessing function for Inductor, which calls it with the complete list of one op's
-    choices. It returns those to take (see `_best_of`). Where that fails, it returns the list as it
-    is, and Inductor benchmarks the choices."""
-    return _best_of(choices)
+    choices. It returns those to take (see `_best_of`). Where that fails, the product is lowered as
+    in the default mode; where the program asks for a search, the list stays as it is, and Inductor
+    benchmarks the choices."""
+    predicted = any(prediction_of(choice) is not None for choice in choices)
+    return _best_of(choices) if predicted else choices
 
 
 def _best_of(choices: list[Any]) -> list[Any]:
@@ -63,8 +67,6 @@ def _best_of(choices: list[Any]) -> list[Any]:
     …) has added a kernel, the list stays as it is and Inductor benchmarks it: the user who turned
     that backend on wants it considered, and no prediction compares it with the others."""
     seen = [p for p in map(prediction_of, choices) if p is not None]
-    if not seen:
-        return choices
     outcomes = seen[0].outcomes
     if len(seen) < len(choices):
         outcomes.fall_back(

@@ -1,4 +1,4 @@
-"""The results of Diode's choices: counted, and logged once where a product is left to Inductor."""
+"""The results of Diode's choices: counted, and logged once where Diode makes no choice."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from diode_engine.inductor.choosing.stats import Fallback, Stats
 
 log = logging.getLogger(__name__)
 
-# What can be left to Inductor.
+# What Diode may make no choice for.
 PRODUCTS = "GEMMs"
 FLEX_CALLS = "calls of FlexAttention"
 
 
 class LeftToStock(Exception):
-    """Raised for a product that Diode does not choose for; stock Inductor does."""
+    """Raised for a product that Diode makes no choice for. It is lowered as in the default mode,
+    unless the program asks for Inductor's search."""
 
     def __init__(self, reason: Fallback, why: str) -> None:
         super().__init__(why)
@@ -24,8 +25,8 @@ class LeftToStock(Exception):
 
 class Outcomes:
     """Where all parts of one installation of Diode's choices report their results. With
-    `enable_fallback` stock Inductor takes over where a part of Diode has raised; else the program
-    gets the exception."""
+    `enable_fallback` a product is lowered without Diode where a part of Diode has raised; else the
+    program gets the exception."""
 
     def __init__(self, *, enable_fallback: bool) -> None:
         self.enable_fallback = enable_fallback
@@ -34,8 +35,8 @@ class Outcomes:
         self._said: set[tuple[str, Fallback]] = set()
 
     def failed(self, what: str, error: Exception, left: str = PRODUCTS) -> None:
-        """Notes that a part of Diode has raised and stock Inductor takes over for what is `left` to
-        it; raises it again without fallback. LeftToStock is no failure: its reason is counted."""
+        """Notes that a part of Diode has raised and makes no choice for what is `left`; raises the
+        error again without fallback. LeftToStock is no failure: its reason is counted."""
         if isinstance(error, LeftToStock):
             self.fall_back(error.reason, str(error), left)
             return
@@ -45,14 +46,14 @@ class Outcomes:
         self.fall_back(Fallback.ERROR, f"{what}, {type(error).__name__}: {error}", left)
 
     def fall_back(self, reason: Fallback, why: str, left: str = PRODUCTS) -> None:
-        """Notes that a product, or what else is `left`, is left to stock Inductor."""
+        """Notes that Diode makes no choice for a product, or for what else is `left`."""
         self.stats.fallback(reason)
         with self._lock:
             first = (left, reason) not in self._said
             self._said.add((left, reason))
         if first:
             log.warning(
-                "Diode leaves %s to stock Inductor: %s (%s; logged once, counted in "
+                "Diode makes no choice for %s: %s (%s; logged once, counted in "
                 "diode_engine.get_stats()).",
                 left,
                 why,

@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 
 
 class Fallback(StrEnum):
-    """Why a GEMM was left to stock Inductor."""
+    """Why Diode made no choice for a GEMM. It gets the library's kernel as in plain torch.compile,
+    except for the last three reasons, for which the program itself asks for Inductor's search."""
 
     ERROR = "error"  # Diode or its model raised
     UNSUPPORTED = "unsupported"  # no such problem in Diode: a dtype, an operand's strides
     NO_HINT = "no_hint"  # a dynamic size that nothing is known about
     NO_PREDICTION = "no_prediction"  # the model knows none of the candidates that fit
-    LOW_CONFIDENCE = "low_confidence"  # diode_fallback_to_autotune, under the threshold
     OTHER_DEVICE = "other_device"  # a GPU of another kind than the model was loaded for
+    LOW_CONFIDENCE = "low_confidence"  # diode_fallback_to_autotune, under the threshold
     FOREIGN_CHOICE = "foreign_choice"  # another backend's kernel, which nothing predicts
     ALTERED_SEARCH = "altered_search"  # somebody narrowed, replaced or watches Inductor's search
 
 
-# What is left to Inductor because there is no model for it, by Inductor's name of the op (any other
-# is "other"): products that not all models were trained on, and calls of FlexAttention.
+# What Diode makes no choice for because there is no model for it, by Inductor's name of the op (any
+# other is "other"): products that not all models were trained on, and calls of FlexAttention.
 OTHER_OPS = (
     "mm_plus_mm", "int_mm", "scaled_mm", "grouped_mm", "scaled_grouped_mm", "flex_attention",
 )  # fmt: skip

@@ -23,6 +23,7 @@ from torch._inductor.choices import InductorChoices
 
 from diode_engine.core.hardware import detect
 from diode_engine.errors import IntegrationError
+from diode_engine.inductor.choosing import default_mode
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.final_choice import final_choice
@@ -32,7 +33,6 @@ from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.choosing.template_choices import takes_library
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.guard import STOCK, Report, guard
-from diode_engine.inductor.hook import fast
 from diode_engine.inductor.hook.config_keys import make_unrepeatable_key
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
@@ -80,8 +80,9 @@ class DiodeInductorChoices(InductorChoices):
     GPU to choose for (None: the current one). Of the kernels that are predicted to take up to
     `performance_threshold` times the shortest time, the `top_k_configs` best are kept. If one is
     kept, it is taken without a benchmark; if several are, Inductor benchmarks them. With
-    `enable_fallback`, an error in the choice leaves that GEMM to stock Inductor and is counted;
-    without, the error is raised. `predictor` is used instead of a model from a file.
+    `enable_fallback`, an error in the choice is counted, and that GEMM gets the library's kernel as
+    in plain torch.compile; without, the error is raised. `predictor` is used instead of a model
+    from a file.
 
     Raises IntegrationError where there is no GPU, no model for it or no hook in this torch,
     ModelError or RegistryError where `model_path` cannot be loaded, and ValueError for an invalid
@@ -131,7 +132,7 @@ class DiodeInductorChoices(InductorChoices):
 
     def _get_template_configs_below(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The rendered choices of the choices below Diode's."""
-        fast.leave_to_default()
+        default_mode.leave_to_default()
         below = _below.set(True)
         try:
             return super().get_template_configs(*args, **kwargs)
@@ -146,8 +147,9 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
-        """The rendered choices. Where a part of Diode fails, or its choice cannot be rendered, they
-        are those of the choices below Diode's."""
+        """The rendered choices. Where a part of Diode fails, or its choice cannot be rendered, the
+        product is lowered as in the default mode; where the program asks for a search, they are
+        those of the choices below Diode's."""
         chosen = _chosen.set(False)
         try:
             rendered = super().get_template_configs(
@@ -205,7 +207,7 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
-        if _below.get():
+        if _below.get() or default_mode.is_default():
             rendered: list[Any] = hook_of(super())(
                 template_choices, kernel_inputs, templates, op_name, kwarg_overrides
             )
@@ -233,6 +235,10 @@ class DiodeInductorChoices(InductorChoices):
         )
         if not chooser.asked(request):
             return stock(template_choices)
+        if not chooser.knows(op_name):
+            stats.passed(op_name)
+            default_mode.leave_to_default()
+            return stock(template_choices)
 
         def offered(uid: str | None) -> Iterable[Any]:
             return stock(usable) if uid is None else usable[uid]
@@ -245,7 +251,7 @@ class DiodeInductorChoices(InductorChoices):
             _chosen.set(bool(chosen))
             preprocessing.add(final_choice)
             return chosen
-        fast.leave_to_default()
+        default_mode.leave_to_default()
         overrides = kwarg_overrides or {}
         return stock(  # from new generators: the others are consumed
             {

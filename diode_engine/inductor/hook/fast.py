@@ -1,47 +1,54 @@
-"""The option fast_autotune: Diode's choices without max-autotune.
+"""Wraps the lowerings of Diode's ops: for the option fast_autotune, and for the products that Diode
+makes no choice for.
 
-The lowerings of the ops that the model knows run as under max_autotune_gemm, and nothing else does:
-other ops, pointwise kernels and convolutions are compiled as in the default mode. What Diode does
-not choose is lowered again as in the default mode, with a library's kernel and no benchmark.
+With fast_autotune the lowerings of the ops that the model knows run as under max_autotune_gemm, and
+nothing else does: other ops, pointwise kernels and convolutions are compiled as in the default
+mode. What Diode does not choose is lowered again as in the default mode, here and under
+max-autotune (see default_mode.py).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor import config, ir, lowering
+from torch._inductor.kernel import mm_plus_mm
 
-from diode_engine.core.operators import OPERATORS, Operator
+from diode_engine.core.operators import OPERATORS, Operator, named
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
+from diode_engine.inductor.choosing.default_mode import LeftToDefault, Mode, lowering_in
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.hook import backends
+from diode_engine.inductor.replaced import WrappedFunctions
+from diode_engine.inductor.torch_internals.versions import part
 
 if TYPE_CHECKING:
     from diode_engine.inductor.choosing.chooser import Chooser
 
-_lowering = ContextVar("diode_fast_lowering", default=False)
+_SUM_OF_PRODUCTS = "tuned_mm_plus_mm"  # lowers mm_plus_mm, which is no op of torch's
 _replaced: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by op: ours, theirs
-
-
-class LeftToDefault(BaseException):
-    """Ends the present lowering, before it has changed anything. The product is then lowered again
-    as in the default mode. It is no Exception, so that no guard on the way takes it for a
-    failure."""
+_wrapped = WrappedFunctions()
 
 
 def attach() -> None:
     """Wraps the lowerings of Diode's ops, once."""
-    named = {getattr(torch.ops.aten, op.aten, None): op for op in OPERATORS.values()}
+    known = {
+        getattr(torch.ops.aten, name, None): op
+        for op in OPERATORS.values()
+        for name in (op.aten, f"{op.aten}_v2")
+    }
     for op, lower in list(lowering.lowerings.items()):
-        operator = named.get(getattr(op, "overloadpacket", op))
+        operator = known.get(getattr(op, "overloadpacket", op))
         if op not in _replaced and operator is not None:
             ours = _before(operator, lower)
             _replaced[op] = ours, lower
             lowering.lowerings[op] = ours
+    if part(mm_plus_mm, _SUM_OF_PRODUCTS) is not None:
+        operator = named("mm_plus_mm")
+        _wrapped.wrap(mm_plus_mm, _SUM_OF_PRODUCTS, functools.partial(_before, operator))
 
 
 def detach() -> None:
@@ -50,13 +57,7 @@ def detach() -> None:
         if lowering.lowerings.get(op) is ours:
             lowering.lowerings[op] = lower
     _replaced.clear()
-
-
-def leave_to_default() -> None:
-    """Has the present GEMM lowered as in the default mode, where it came to Diode only by
-    fast_autotune and no fallback to autotuning is asked for."""
-    if _lowering.get() and not config.diode_fallback_to_autotune:  # type: ignore[attr-defined]
-        raise LeftToDefault
+    _wrapped.give_back()
 
 
 def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,29 +65,34 @@ def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]
     @guard("lowering for a choice failed", stock=lower, report=report_failure)
     @functools.wraps(lower)
     def lowered(*args: Any, **kwargs: Any) -> Any:
-        chooser = _chooses(args)
-        if chooser is None or not chooser.knows(operator):
+        chooser = _chooser_for(args)
+        mode = None if chooser is None else _mode_for(chooser, operator)
+        if mode is None:
             return STOCK
-        token = _lowering.set(True)
         try:
-            with config.patch(max_autotune_gemm=True):
+            with lowering_in(mode):
                 return lower(*args, **kwargs)
         except LeftToDefault:
-            return STOCK
-        finally:
-            _lowering.reset(token)
+            pass
+        with lowering_in(Mode.DEFAULT):
+            return lower(*args, **kwargs)
 
     return lowered
 
 
-def _chooses(args: tuple[Any, ...]) -> Chooser | None:
-    """The chooser, where fast_autotune makes Diode choose although Inductor would not ask for a
-    choice; else None."""
-    if not config.fast_autotune:  # type: ignore[attr-defined]
-        return None
-    if config.max_autotune or config.max_autotune_gemm:
-        return None
+def _chooser_for(args: tuple[Any, ...]) -> Chooser | None:
+    """The chooser, where Diode may choose among Triton's kernels for a product of these operands;
+    else None."""
     device = args[0].get_device() if args and isinstance(args[0], ir.IRNode) else None
     if device is None or device.type != "cuda" or not backends.in_use("TRITON"):
         return None
     return current_chooser()
+
+
+def _mode_for(chooser: Chooser, operator: Operator) -> Mode | None:
+    """How a product of this operator is lowered; None where nothing may choose for it."""
+    if config.max_autotune or config.max_autotune_gemm:
+        return Mode.SEARCH
+    if config.fast_autotune and chooser.knows(operator):  # type: ignore[attr-defined]
+        return Mode.FAST
+    return None

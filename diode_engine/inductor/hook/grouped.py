@@ -4,7 +4,7 @@ Inductor makes the list of their choices itself (kernel/mm_grouped.py) and has n
 Diode wraps three functions of that module: the one that lowers such a product, to learn what is
 asked for; the one that cuts the list of configs, so that only the chosen ones are rendered; and the
 one that benchmarks the choices, so that each choice gets its prediction as an annotation, for
-`final_choice`. Products that the model does not know are left as they are.
+`final_choice`. Products that the model does not know are lowered as in the default mode.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.decision import ANNOTATION, Prediction
+from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.guard import STOCK, guard
-from diode_engine.inductor.hook import fast
 from diode_engine.inductor.lowering import grouped, layouts, preprocessing
 from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_GROUPS
@@ -45,7 +45,7 @@ class _Product:
         self._predictions: list[Prediction] = []
 
     def _all(self, configs: Sequence[Any]) -> list[Any]:
-        fast.leave_to_default()
+        leave_to_default()
         return list(configs)
 
     @guard("the choice failed", stock=_all, report=report_failure)
@@ -106,7 +106,7 @@ def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(theirs)
 
     def stock(*args: Any, **kwargs: Any) -> Any:
-        fast.leave_to_default()
+        leave_to_default()
         return theirs(*args, **kwargs)
 
     @guard("a product of groups could not be lowered", stock=stock, report=report_failure)
@@ -129,12 +129,11 @@ def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product |
     if chooser is None or not (config.max_autotune or config.max_autotune_gemm):
         return None
     asked = grouped.asked_of(signature, args, kwargs)
-    if asked is None:
-        return None
-    if not chooser.knows(asked.op):
+    if asked is not None and chooser.knows(asked.op):
+        return _Product(chooser, asked)
+    if asked is not None:
         chooser.outcomes.stats.passed(asked.op.aten.removeprefix("_"))
-        return None
-    return _Product(chooser, asked)
+    return None
 
 
 def _behind_cut(theirs: Callable[..., Any]) -> Callable[..., Any]:

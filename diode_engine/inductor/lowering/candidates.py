@@ -15,7 +15,7 @@ import torch
 from torch._inductor.kernel_inputs import MMKernelInputs
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.operand import Bias, DType, Operand
+from diode_engine.core.operand import INNER, Bias, DType, Layout, Operand
 from diode_engine.core.operators import OPERATORS, Operator
 from diode_engine.core.operators.specification import Matrix, Scalar, TensorShape, dense
 from diode_engine.core.problem import Problem
@@ -53,7 +53,7 @@ def problem_of(
 ) -> Problem | None:
     """The problem for which Inductor asks under `op_name`; dynamic shapes count by their hints.
     `overrides` are the kwargs that it sets, by template. None where Diode has no such problem:
-    another op or dtype, or an operand whose strides are both larger than one."""
+    another op or dtype, or a matrix without a batch whose strides are both larger than one."""
     if op_name not in OPERATORS or not isinstance(kernel_inputs, MMKernelInputs):
         return None
     return problem_from(
@@ -149,9 +149,11 @@ def problem_from(
         if side.dims and side.name in given:
             for dim, length in zip(side.dims, given[side.name].size, strict=True):
                 sizes.setdefault(dim, length)
-    a, b = _operand(given["a"]), _operand(given["b"])
     read = op.read(given)
-    if a is None or b is None or read is None:
+    if read is None:
+        return None
+    a, b = (_operand(given[name], read.get(f"{name}_batch")) for name in ("a", "b"))
+    if a is None or b is None:
         return None
     bias = given.get("bias")
     try:
@@ -173,8 +175,10 @@ def problem_from(
         return None
 
 
-def _operand(matrix: TensorShape) -> Operand | None:
+def _operand(matrix: TensorShape, batch: Scalar) -> Operand | None:
     (rows, cols), (row, col) = matrix.size[-2:], matrix.stride[-2:]
+    if batch == INNER:
+        return Operand(Layout.ROW if row >= col else Layout.COL, 1)
     return Operand.from_strides(rows, cols, (row, col))
 
 

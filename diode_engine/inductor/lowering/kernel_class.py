@@ -168,7 +168,7 @@ def class_of(
 
     The template's own constants are always constants. So are sizes of 1, since Inductor simplifies
     around them; the contiguous size of a padded operand; and everything where 32-bit indices do not
-    suffice.
+    suffice, or a batch is innermost.
     """
     template, tile = template_of(candidate.template), _tile_of(candidate)
     if template.constants is None or "block_k" not in tile:
@@ -182,7 +182,7 @@ def class_of(
         lead = operand.leading_stride(getattr(p, rows), getattr(p, cols))
         if lead != getattr(p, inner):
             constants.add(inner)
-    if _most_elements(p) > MAX_ELEMENTS:
+    if p.inner_batches or _most_elements(p) > MAX_ELEMENTS:
         constants = set(DIMS)
     block_m, block_n, block_k = (tile[column] for column in TILE)
     leads_k = p.a.layout is Layout.ROW or p.b.layout is Layout.COL

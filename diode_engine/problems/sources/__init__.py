@@ -1,5 +1,6 @@
 """Sources of problems: layers of models, drawn sizes, grids, files."""
 
+from diode_engine.core.operand import TYPES
 from diode_engine.problems.sources.mix import (
     DEFAULT_SHARES,
     SOURCES,
@@ -9,7 +10,7 @@ from diode_engine.problems.sources.mix import (
     problems_in,
 )
 from diode_engine.problems.sources.shapeset import read_shapeset, write_shapeset
-from diode_engine.problems.sources.wanted import LAYOUTS, OPS, TYPES, Wanted
+from diode_engine.problems.sources.wanted import LAYOUTS, OPS, Wanted
 
 __all__ = [
     "DEFAULT_SHARES",

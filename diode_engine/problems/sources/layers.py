@@ -11,13 +11,18 @@ from diode_engine.core.named_layers import TRANSFORMERS
 from diode_engine.core.operand import DType, Layout
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
-from diode_engine.problems.sources.drawing import drawn_layouts, typed
+from diode_engine.problems.sources.drawing import LAYOUTS, drawn_layouts, drawn_type, typed
 from diode_engine.problems.sources.shapeset import parse_shapeset
 
 HALF = (DType.BFLOAT16, DType.FLOAT16)
 TOKENS = (1, 1, 2, 3, 4, 7, 8, 13, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
           1536, 2048, 3072, 4096, 8192)  # fmt: skip
 HEADS = (32, 40, 64, 64, 80, 96, 128, 128, 256)
+CHANNELS = (8, 16, 32, 64, 128, 128, 256)
+RESIDUES = (64, 96, 128, 197, 256, 256, 333, 384, 384, 512)
+MODES = (12, 16, 20, 24, 32)
+SAMPLES = (1, 4, 8, 16, 20, 32)
+WIDTHS = (20, 32, 64, 128)
 LENGTHS = (16, 49, 64, 77, 128, 196, 197, 256, 384, 448, 512, 577, 1024, 2048)
 
 
@@ -75,6 +80,35 @@ class Attention:
                 yield typed(rng, op, b, query, length, head, "row", "col", (4, 4, 1, 1))
             else:
                 yield typed(rng, op, b, query, head, length, "row", "row", (4, 4, 1, 1))
+
+
+@dataclass(frozen=True)
+class InnerBatch:
+    """Batched products whose batch is the innermost dimension of one operand or of both, as einsum
+    makes them: triangle updates of AlphaFold and their gradients, outer products of the Evoformer,
+    layers of Fourier modes."""
+
+    def problems(self, seed: int) -> Iterator[Problem]:
+        rng = random.Random(f"inner-batch/{seed}")
+        while True:
+            kind = rng.random()
+            if kind < 0.6:
+                channels = rng.choice(CHANNELS)
+                b, m, n, k = channels, *(rng.choice(RESIDUES),) * 3
+            elif kind < 0.8:
+                b = rng.choice(CHANNELS)
+                m, n, k = (rng.choice(RESIDUES) for _ in range(3))
+            else:
+                b = rng.choice(MODES) ** rng.choice((1, 2))
+                m, n, k = rng.choice(SAMPLES), rng.choice(WIDTHS), rng.choice(WIDTHS)
+            inner = rng.choices((("inner", "inner"), ("inner", "outer"), ("outer", "inner")),
+                                (4, 1, 1))[0]  # fmt: skip
+            a_layout, b_layout = rng.choices(LAYOUTS, (2, 4, 4, 1))[0]
+            dtype, tf32 = drawn_type(rng, "bmm", (5, 1, 3, 3))
+            yield Problem.make(
+                "bmm", m, n, k, dtype, B=b, allow_tf32=tf32, a_layout=a_layout, b_layout=b_layout,
+                a_batch=inner[0], b_batch=inner[1],
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from diode_engine.errors import CollectionError
 from diode_engine.problems.sources.eight_bit import EightBit
 from diode_engine.problems.sources.experts import GroupedExperts
 from diode_engine.problems.sources.harvest import Harvested
-from diode_engine.problems.sources.layers import Attention, Transformers, Zoo
+from diode_engine.problems.sources.layers import Attention, InnerBatch, Transformers, Zoo
 from diode_engine.problems.sources.shapeset import is_shapeset, read_shapeset
 from diode_engine.problems.sources.sizes import LogNormal, Odd, Powers, SizeGrid, Skinny, Widths
 from diode_engine.problems.sources.wanted import Wanted
@@ -41,6 +41,7 @@ SOURCES: Mapping[str, type[Any]] = {
     "zoo": Zoo,
     "log-normal": LogNormal,
     "attention": Attention,
+    "inner-batch": InnerBatch,
     "skinny": Skinny,
     "widths": Widths,
     "odd": Odd,

@@ -5,26 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diode_engine.core.operand import DType, Layout
+from diode_engine.core.operand import TYPES, Layout, short_name
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 
 OPS = tuple(OPERATORS)
-# float32 is "fp32" without TF32 and "tf32" with it: the kernels differ.
-TYPES = ("bf16", "fp16", "fp32", "tf32", "e4m3", "e5m2", "int8")
 LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)
-_SHORT = {
-    DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32",
-    DType.FLOAT8_E4M3FN: "e4m3", DType.FLOAT8_E5M2: "e5m2", DType.INT8: "int8",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Problems of these ops (of OPS), types (of TYPES) and layouts of the operands (of LAYOUTS),
-    with M, N and K from `least` to `most`; where nothing is named, all are taken. Raises
-    CollectionError for an unknown name, and where no size is possible."""
+    """Problems of these ops (of OPS), types (of TYPES, in any spelling) and layouts of the operands
+    (of LAYOUTS), with M, N and K from `least` to `most`; where nothing is named, all are taken.
+    Raises CollectionError for an unknown name, and where no size is possible."""
 
     ops: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -33,6 +27,7 @@ class Wanted:
     most: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "types", tuple(map(short_name, self.types)))
         _check("op", self.ops, OPS)
         _check("type", self.types, TYPES)
         _check("layout", self.layouts, LAYOUTS)
@@ -53,8 +48,8 @@ class Wanted:
         )
 
 
-def _type(problem: Problem) -> str | None:
-    return "tf32" if problem.allow_tf32 else _SHORT.get(problem.dtype)
+def _type(problem: Problem) -> str:
+    return "tf32" if problem.allow_tf32 else problem.dtype.short
 
 
 def _check(what: str, given: Sequence[str], known: Sequence[str]) -> None:

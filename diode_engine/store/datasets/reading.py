@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import KNOWN, Environment, Hardware
+from diode_engine.core.hardware import KNOWN, Environment, Hardware, find_name
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import DatasetError, RecordError
@@ -216,10 +216,11 @@ def _environment(given: Mapping[str, Any]) -> Environment:
     name = hardware.get("name")
     missing = [field for field in _HARDWARE_FIELDS if field not in hardware]
     if missing and isinstance(name, str):
-        if name not in KNOWN:
+        meant = find_name(name, KNOWN)
+        if meant is None:
             raise RecordError(
                 f"The hardware {show(name)} is not one that Diode knows by name "
                 f"({', '.join(KNOWN)}); give its {', '.join(missing)} as well."
             )
-        hardware = {**KNOWN[name].to_dict(), **hardware}
+        hardware = {**KNOWN[meant].to_dict(), **hardware, "name": meant}
     return Environment.from_dict({**software, **given, "hardware": hardware})

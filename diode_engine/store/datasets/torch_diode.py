@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import KNOWN, Environment, Hardware
+from diode_engine.core.hardware import KNOWN, Environment, Hardware, find_name
 from diode_engine.core.operand import Bias, DType
 from diode_engine.core.operators import OPERATORS, named
 from diode_engine.core.problem import Problem
@@ -177,13 +177,14 @@ def _microseconds(ms: Any, place: str) -> float | None:
 
 
 def _hardware(name: str) -> Hardware:
-    if name not in KNOWN:
+    meant = find_name(name, KNOWN)
+    if meant is None:
         raise Malformed(
             f"The hardware {show(name)} is not one that Diode knows by name ({', '.join(KNOWN)}), "
             "and the file does not say what a model must know of it; write the timings in Diode's "
             "own format, which does."
         )
-    return KNOWN[name]
+    return KNOWN[meant]
 
 
 def _entries(value: Any, place: str, name: str) -> Iterator[tuple[str, Any]]:
