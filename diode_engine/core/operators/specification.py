@@ -220,7 +220,7 @@ class Operator(str):
                 lead = inner
                 if operand and isinstance(inner, int):
                     lead = operand.leading_stride(inner, inner)
-                stride = (lead, 1) if layout == Layout.ROW else (1, lead)
+                stride: tuple[Any, ...] = (lead, 1) if layout == Layout.ROW else (1, lead)
                 if batch:
                     stride = (lead * outer, *stride)
                     if operand and fields.get(f"{each.name}_batch") == INNER:
