@@ -43,7 +43,7 @@ def _pick(number: int, pick: ModelChoice) -> Content:
         return Content.assemble(
             (f"{number} ", "bold $primary"),
             f"{pick.model.reference} cannot say: it was not trained on this op or type. "
-            "Inductor chooses as if Diode were not there.",
+            "A compile takes the library's kernel.",
         )
     sure = ""
     if pick.confidence is not None:

@@ -197,7 +197,7 @@ def _explained(
     if not len(ranking.order):
         raise NothingError(
             f"{model.reference} can say nothing about {problem}: it was not trained on this op or "
-            "type, and Inductor chooses as if Diode were not there."
+            "type, and a compile takes the library's kernel."
         )
     order = ranking.order.tolist()
     best = float(ranking.predicted_us[order[0]])

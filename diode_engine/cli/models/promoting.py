@@ -195,7 +195,8 @@ def rollback(hardware: str | None, reason: str, as_json: bool) -> None:
     from diode_engine.core.hardware import find_name, slug_of
 
     slug = _changed() if hardware is None else slug_of(hardware)
-    slug = find_name(slug, {m.slug for m in registry.list_models()}) or slug
+    known = [gpu for model in registry.list_models() for gpu in model.slugs]
+    slug = find_name(slug, known) or slug
     now = registry.rollback(slug, reason=reason)
     before = registry.history(slug)[-1].before
     if now is None:
