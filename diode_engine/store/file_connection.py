@@ -33,7 +33,8 @@ def sentences(path: Path) -> Iterator[None]:
         if "not a database" in text or "malformed" in text:
             sentence = (
                 f"{path} is not a Diode store, or it is damaged ({text}); give another path, or "
-                "put a backup in its place."
+                f"put a backup in its place (`diode-engine db backup --store BACKUP {path} "
+                "--replace`)."
             )
         elif "locked" in text or "busy" in text:
             kind = StoreLockedError
@@ -63,7 +64,8 @@ def sentences(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:  # SQLite's own message may quote what is damaged
         raise StoreError(
             f"{path} is not a Diode store, or it is damaged (a text in it is not valid UTF-8); "
-            "give another path, or put a backup in its place."
+            "give another path, or put a backup in its place (`diode-engine db backup --store "
+            f"BACKUP {path} --replace`)."
         ) from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise StoreError(f"A value does not fit in the store {path}: {error}.") from error
