@@ -42,7 +42,7 @@ _BEGINNINGS = tuple(
         (FileKind.FIGURE, rb"\x89PNG|%PDF|\s*(<\?xml.*)?<svg"),
         (FileKind.DATASET, rb'\s*\{\s*"format"\s*:\s*"diode-dataset"'),
         (FileKind.DATASET, rb".{1,5}\xa6format\xaddiode-dataset"),
-        (FileKind.DATASET, rb'\s*\{\s*"hardware"\s*:\s*\{(\s*"[^"]*"\s*:\s*\{\s*"operation"|\s*\})'),
+        (FileKind.DATASET, rb'\s*\{\s*"hardware"\s*:\s*\{\s*("[^"]*"\s*:\s*\{\s*"operation"|\})'),
         (FileKind.DATASET, rb"[\x80-\x8f\xde\xdf].{0,4}\xa8hardware"),
         (FileKind.SHAPESET, rb'\s*\{\s*"source"\s*:\s*"'),
         (FileKind.SHAPESET, rb'\s*\{\s*"(columns|shapes)"\s*:\s*\[|\s*\{\s*"operations"\s*:\s*\{'),

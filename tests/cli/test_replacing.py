@@ -10,7 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ from typing import Any
 import click
 import pytest
 
+from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import StoreType
 from diode_engine.store import Store, soundness
-
-from .test_every_command import EVERY
 
 Run = Callable[..., Any]
 
@@ -55,6 +54,14 @@ READ = {
 each = pytest.mark.parametrize("words", list(WRITERS))
 
 
+def _parameters(command: click.Command, words: str) -> Iterator[tuple[str, click.Parameter]]:
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from _parameters(below, f"{words} {name}")
+    else:
+        yield from ((words, param) for param in command.params)
+
+
 def _is_output(words: str, param: click.Parameter) -> bool:
     kind = param.type
     if not isinstance(kind, click.Path) or (isinstance(kind, StoreType) and param.name != "target"):
@@ -63,7 +70,12 @@ def _is_output(words: str, param: click.Parameter) -> bool:
 
 
 def test_each_command_that_writes_a_file_is_here() -> None:
-    found = {words for words in EVERY for param in EVERY[words].params if _is_output(words, param)}
+    found = {
+        words
+        for name, entry in COMMANDS.items()
+        for words, param in _parameters(entry.load(name), name)
+        if _is_output(words, param)
+    }
     assert found | {"workflow"} == set(WRITERS)
 
 
