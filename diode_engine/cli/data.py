@@ -23,10 +23,11 @@ from diode_engine.cli.queries import (
     table_text,
     write,
 )
-from diode_engine.errors import SchemaTooOldError, StoreError
+from diode_engine.errors import NothingError, SchemaTooOldError, StoreError
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
+    from diode_engine.core.table import TimingTable
     from diode_engine.store import Store, StoreStats
     from diode_engine.store.problem_counts import Statistic
 
@@ -144,7 +145,7 @@ def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> int:
         elif groups:
             click.echo(_groups_text(by, groups))
         else:
-            diagnostics.note("There are no such problems.")
+            diagnostics.note(none_found(store, query))
         return _say_damage(store)
     with _readable(store) as opened:
         counted = opened.stats()
@@ -167,6 +168,25 @@ def _say_damage(store: Location) -> int:
         diagnostics.error(str(error))
         return ExitCode.FAILURE
     return ExitCode.OK
+
+
+def none_found(store: Location, query: str) -> str:
+    """A sentence where a query finds no problem."""
+    if not query:
+        return f"The store {store} has no timings; collect or import some."
+    return (
+        f"The query {query!r} finds no problem in {store}; `diode-engine data stats` says what "
+        "there is."
+    )
+
+
+def read_found(store: Store, query: str) -> TimingTable:
+    """The timings that a query finds. Raises NothingError where there is a query, and it finds
+    none."""
+    table = store.read(query)
+    if query and not len(table):
+        raise NothingError(none_found(store.location, query))
+    return table
 
 
 def existing(store: Location) -> Store:

@@ -81,7 +81,8 @@ def list_(
         if len(found) == rows and (last := found[-1].run.id) > 1:
             diagnostics.note(f"--before {last} shows earlier ones.")
     else:
-        diagnostics.note("There are no such runs." if query.strip() else "There are no runs.")
+        asked = f" that {query.strip()!r} finds" if query.strip() else ""
+        diagnostics.note(f"There are no runs in {store}{asked}.")
 
 
 _CSV = (

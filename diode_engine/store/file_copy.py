@@ -35,10 +35,7 @@ def check_place(target: Path, *, source: Path | None, replace: bool) -> None:
         with _alone(target):
             return
     if target.exists():
-        raise StoreError(
-            f"{target} is there already; name a new file, or replace it with a backup "
-            f"(`diode-engine db backup {target} --replace`)."
-        )
+        raise StoreError(f"{target} is there already; name a new file.")
     if left := [path.name for path in _beside(target) if path.exists()]:
         raise StoreError(
             f"There is no {target}, but {' and '.join(left)} of an earlier store, which SQLite "

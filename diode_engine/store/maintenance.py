@@ -35,6 +35,8 @@ def back_up(store: Location, target: str | PathLike[str], *, replace: bool = Fal
     source = store if isinstance(store, Path) else None
     backend_of(store).revision()
     try:
+        if where.is_file() and not replace:
+            raise StoreError(f"{where} is there already; name a new file, or pass --replace.")
         check_place(where, source=source, replace=replace)
         require_sound(store, "no backup is made of it")
         with scratch_beside(where) as folder:

@@ -26,7 +26,7 @@ Run = Callable[..., Any]
 def test_without_a_gpu_it_is_a_sentence(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none() -> tuple[int, ...]:
+    def none(named: object) -> tuple[int, ...]:
         raise CollectionError("There is no GPU here.")
 
     monkeypatch.setattr(local, "devices", none)
