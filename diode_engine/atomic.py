@@ -107,6 +107,8 @@ def check_writable(path: Path, kind: FileKind | None, *, sources: Iterable[Path]
     """As `check_target`; raises OSError also where no file can be made beside `path`. For commands
     that work for long before they write."""
     check_target(path, kind, sources=sources)
+    if not path.absolute().parent.is_dir():
+        raise OSError(errno.ENOENT, f"there is no folder {path.parent}; make it first", str(path))
     made, handle = _open_beside(path)
     os.close(handle)
     made.unlink()

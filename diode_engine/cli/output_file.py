@@ -13,10 +13,7 @@ from diode_engine.atomic import FileKind, check_writable, write_whole
 
 def check_output(path: Path, kind: FileKind, *, sources: Iterable[Path] = ()) -> None:
     """Checks, before any work is done, that the command may write a file of this kind to `path`.
-    `sources` are the files that it reads. Raises ClickException where it may not, and UsageError
-    where there is no such folder."""
-    if not path.absolute().parent.is_dir():
-        raise click.UsageError(f"There is no folder {path.parent} for {path.name}; make it first.")
+    `sources` are the files that it reads. Raises ClickException where it may not."""
     with _sentence(path):
         check_writable(path, kind, sources=sources)
 

@@ -81,8 +81,10 @@ def list_(
         if len(found) == rows and (last := found[-1].run.id) > 1:
             diagnostics.note(f"--before {last} shows earlier ones.")
     else:
-        asked = f" that {query.strip()!r} finds" if query.strip() else ""
-        diagnostics.note(f"There are no runs in {store}{asked}.")
+        asked = query.strip()
+        diagnostics.note(
+            f"The query {asked!r} finds no run in {store}." if asked else f"{store} has no runs."
+        )
 
 
 _CSV = (

@@ -23,8 +23,6 @@ def check(path: Path) -> None:
     """Raises TrainingError where no figure could be drawn into this file."""
     if path.suffix.lower() not in FORMATS:
         raise TrainingError(f"{path} cannot hold a figure; end its name in {', '.join(FORMATS)}.")
-    if not path.parent.is_dir():
-        raise TrainingError(f"There is no folder {path.parent} for the figure {path.name}.")
     try:
         check_writable(path, FileKind.FIGURE)
     except OSError as error:

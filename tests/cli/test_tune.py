@@ -73,7 +73,7 @@ def test_what_is_asked_is_passed_on_and_the_page_is_written(
     assert json.loads(ran.out)["promoted"] is True
     assert page.read_text() == "# a page\n"
     assert asked["capture"] is None
-    assert run("tune", "--store", store, "-o", tmp_path / "none" / "p.md").code == 2
+    assert run("tune", "--store", store, "-o", tmp_path / "none" / "p.md").code == 1
 
 
 def test_a_cluster_needs_ray_and_says_which_extra_brings_it(
