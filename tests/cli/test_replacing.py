@@ -18,6 +18,7 @@ from typing import Any
 import click
 import pytest
 
+from diode_engine import atomic
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import StoreType
 from diode_engine.store import Store, soundness
@@ -159,6 +160,24 @@ def test_what_is_no_file_is_not_replaced(
     assert not (tmp_path / "it-ran").exists()
     assert what != "fifo" or stat.S_ISFIFO(target.stat().st_mode)
     assert not list(tmp_path.glob(".unfinished-*"))
+
+
+@each
+def test_where_no_file_can_be_made_nothing_is_begun(
+    write: Callable[[str, Path], Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / WRITERS[words][0]
+
+    def refused(_: Path, *__: Any, **___: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(atomic, "_open_beside", refused)
+    monkeypatch.setattr(Path, "mkdir", refused)
+    ran = write(words, target)
+    assert (ran.code, ran.out) == (1, ""), ran
+    assert f"{target} cannot be written: Permission denied" in ran.err
+    assert not target.exists()
+    assert not (tmp_path / "it-ran").exists()
 
 
 @pytest.mark.parametrize("words", sorted(set(WRITERS) - {"tune", "collect", "collect-shapeset"}))

@@ -109,7 +109,7 @@ def test_tags_and_a_note_are_written_found_and_taken_away(store: Store, run: Run
     assert json.loads(run("runs", "untag", 2, "paper").out)["tags"] == ["v2"]
     assert json.loads(run("runs", "note", 2, "").out)["note"] is None
     bad = run("runs", "tag", 2, "two words")
-    assert (bad.code, bad.out) == (ExitCode.USAGE, "")
+    assert (bad.code, bad.out) == (ExitCode.FAILURE, "")
     assert "is no tag" in bad.err
 
 
