@@ -11,13 +11,14 @@ import pytest
 
 from diode_app import settings
 from diode_engine import atomic
-from diode_engine.atomic import scratch_beside, whole_file, write_whole
+from diode_engine.atomic import FileKind, kind_of, scratch_beside, whole_file, write_whole
 from diode_engine.cli import lookup_table
 from diode_engine.cli.output_file import write_output
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.problems.sources.shapeset import write_shapeset
 from diode_engine.store import Store, maintenance, write_dataset
+from diode_engine.store.datasets.format import SUFFIXES
 
 
 def test_the_file_is_the_new_one_or_the_old_one(tmp_path: Path) -> None:
@@ -119,8 +120,6 @@ def test_where_the_disk_is_full_nothing_is_left(
     name, write = WRITERS[what]
     write(tmp_path / name)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    (tmp_path / name).write_bytes(b"old")
-    before[tmp_path / name] = b"old"
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -130,3 +129,37 @@ def test_where_the_disk_is_full_nothing_is_left(
         write(tmp_path / name)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert not isinstance(raised.value, OSError), "a sentence of Diode's"
+
+
+KINDS: dict[str, tuple[bytes, FileKind | None]] = {
+    "nothing": (b"", None),
+    "an empty object": (b" {}\n", None),
+    "another program's database": (b"SQLite format 3\0" + bytes(84), FileKind.OTHER),
+    "a zip": (b"PK\3\4" + bytes(26) + b"notes.txt", FileKind.OTHER),
+    "torch-diode's dataset": (b'{"hardware": {"NVIDIA H100": {"operation": {', FileKind.DATASET),
+    "a report": (b'{"hardware": "NVIDIA H100", "model": "gemm@1"}', FileKind.TEXT),
+    "torch-diode's shapeset": (b'{"operations": {"mm": {"shapes": [', FileKind.SHAPESET),
+    "a page": ("# Möglich\n".encode() * 500, FileKind.TEXT),
+    "Latin-1": ("Möglich".encode("latin-1"), FileKind.OTHER),
+    "a figure": (b'<?xml version="1.0"?>\n<!DOCTYPE svg>\n<svg width="1">', FileKind.FIGURE),
+}
+
+
+@pytest.mark.parametrize("what", list(KINDS))
+def test_the_kind_of_a_file_is_known_by_its_beginning(tmp_path: Path, what: str) -> None:
+    content, kind = KINDS[what]
+    (tmp_path / "a").write_bytes(content)
+    assert kind_of(tmp_path / "a") is kind
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_dataset_of_each_form_is_known(tmp_path: Path, suffix: str) -> None:
+    write_dataset(_EMPTY, tmp_path / f"a{suffix}")
+    assert kind_of(tmp_path / f"a{suffix}") is FileKind.DATASET
+
+
+def test_a_page_of_any_length_is_a_text(tmp_path: Path) -> None:
+    """A letter may be cut where the beginning ends."""
+    for spaces in range(4):
+        (tmp_path / "a").write_text(" " * spaces + "ü" * 5000 + "€" * 5000, encoding="utf-8")
+        assert kind_of(tmp_path / "a") is FileKind.TEXT

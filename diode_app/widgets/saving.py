@@ -13,7 +13,7 @@ from diode_app.data.threads import in_thread
 from diode_app.session import Session
 from diode_app.widgets.modals import Confirm, ErrorDialog, Prompt
 from diode_app.widgets.path_completion import complete_path
-from diode_engine.atomic import write_whole
+from diode_engine.atomic import FileKind, write_whole
 from diode_engine.errors import DiodeError
 
 
@@ -63,7 +63,8 @@ async def save_as(
         return None
     try:
         content = await made(target)
-        await in_thread(lambda: write_whole(target, content), "export")
+        kind = FileKind.FIGURE if target.suffix == ".svg" else FileKind.TEXT
+        await in_thread(lambda: write_whole(target, content, kind=kind), "export")
     except (DiodeError, OSError) as error:
         await app.push_screen_wait(ErrorDialog(f"{target} was not written: {error}"))
         return None

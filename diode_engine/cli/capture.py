@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.output_file import check_output
 
 
 @click.command(
@@ -37,8 +39,7 @@ def capture(output: Path, command: tuple[str, ...]) -> int:
     from diode_engine.collect.capture import run
     from diode_engine.problems.sources import write_shapeset
 
-    if not output.absolute().parent.is_dir():
-        raise click.BadParameter(f"There is no folder {output.parent}.", param_hint="--output")
+    check_output(output, FileKind.SHAPESET)
     captured = run(command)
     if captured.problems:
         write_shapeset(captured.problems, output, f"captured from: {shlex.join(command)}")

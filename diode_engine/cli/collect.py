@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
 from diode_engine.cli.options import (
@@ -20,6 +21,7 @@ from diode_engine.cli.options import (
     seed_option,
     store_option,
 )
+from diode_engine.cli.output_file import check_output
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -146,7 +148,13 @@ def collect(
         raise click.UsageError("--compiles goes with --direct and --budget.")
     if output is not None and not output.endswith(SUFFIXES):
         raise click.UsageError(f"--output must end in {', '.join(SUFFIXES)}.")
+    if output is not None:
+        check_output(Path(output), FileKind.DATASET, sources=files)
     check_cluster(ray, accelerator, gpus)
+    if gpus:
+        from diode_engine.collect.local import devices
+
+        gpus = devices(gpus)
     wanted = drawn.wanted()
     todo = [p for file in files for p in problems_in(file, seed) if wanted.holds(p)]
     if drawn.sources or not files:
@@ -178,7 +186,7 @@ def collect(
         cluster = RayExecutor(ray, kind=accelerator, workers_per_gpu=workers, direct=how)
         count, where, executor = cluster.count(), f"the Ray cluster at {ray}", cluster
     else:
-        used = gpus or devices()
+        used = devices(gpus)
         count, where = len(used), "this machine"
         executor = LocalExecutor(used, workers_per_gpu=workers, direct=how)
     diagnostics.note(_table(plan.summary(_expected_rate(store, count, direct))))

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
+from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import json_anyway_option, store_option
+from diode_engine.cli.output_file import check_output
 from diode_engine.cli.queries import (
     QueryCommand,
     TextColumn,
@@ -19,10 +23,11 @@ from diode_engine.cli.queries import (
     table_text,
     write,
 )
-from diode_engine.errors import SchemaTooOldError, StoreError
+from diode_engine.errors import NothingError, SchemaTooOldError, StoreError
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
+    from diode_engine.core.table import TimingTable
     from diode_engine.store import Store, StoreStats
     from diode_engine.store.problem_counts import Statistic
 
@@ -81,8 +86,11 @@ def import_(files: tuple[str, ...], store: Location) -> None:
 @click.argument("file", type=click.Path())
 @store_option
 @click.option("--hardware", metavar="NAME", help="Only the timings of the GPU of this name.")
+@click.option(
+    "--damaged", is_flag=True, help="Export what can be read of a damaged store, to a new FILE."
+)
 @json_anyway_option
-def export(file: str, store: Location, hardware: str | None) -> None:
+def export(file: str, store: Location, hardware: str | None, damaged: bool) -> None:
     """Export the store's timings to a dataset file, which is replaced if it exists.
 
     The suffix says how: .json or .msgpack, and .zst after either to compress it. The counts
@@ -91,6 +99,7 @@ def export(file: str, store: Location, hardware: str | None) -> None:
     from diode_engine.core.hardware import find_name
     from diode_engine.store import export_dataset
 
+    check_output(Path(file), FileKind.DATASET)
     with existing(store) as opened:
         names = sorted({e.hardware.name for e, _ in opened.stats().by_environment})
         meant = None if hardware is None else find_name(hardware, names)
@@ -99,7 +108,9 @@ def export(file: str, store: Location, hardware: str | None) -> None:
                 f"{store} has no timings of a GPU named {hardware!r}; it has some of: "
                 f"{', '.join(names) or 'none'}."
             )
-        timings = export_dataset(opened, file, hardware=meant)
+        timings = export_dataset(opened, file, hardware=meant, damaged=damaged)
+    if damaged:
+        diagnostics.warn(f"{file} holds what could be read of {store}, which is damaged.")
     diagnostics.note(f"{file}: {timings} timings exported.")
     click.echo(json.dumps({"file": file, "timings": timings}))
 
@@ -114,7 +125,7 @@ def export(file: str, store: Location, hardware: str | None) -> None:
     help="Count the problems in groups; may be repeated.",
 )
 @form_options
-def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> None:
+def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> int:
     """Count what the store holds.
 
     With --by or a QUERY, as in `data problems`, the problems are counted in groups (by default by
@@ -133,8 +144,8 @@ def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> None:
         elif groups:
             click.echo(_groups_text(by, groups))
         else:
-            diagnostics.note("There are no such problems.")
-        return
+            diagnostics.note(none_found(store, query))
+        return _say_damage(store)
     with _readable(store) as opened:
         counted = opened.stats()
         states = {status.run.id: str(status.state) for status in look_at_all(opened)}
@@ -142,15 +153,52 @@ def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> None:
         click.echo(json.dumps(_dict(counted, states)))
     else:
         click.echo(_text(store, counted, states))
+    return _say_damage(store)
+
+
+def _say_damage(store: Location) -> int:
+    """Says on stderr whether the store is so damaged that its counts may be wrong; returns the exit
+    code."""
+    from diode_engine.store.soundness import check_counts
+
+    try:
+        check_counts(store)
+    except StoreError as error:
+        diagnostics.error(str(error))
+        return ExitCode.FAILURE
+    return ExitCode.OK
+
+
+def none_found(store: Location, query: str) -> str:
+    """A sentence where a query finds no problem."""
+    if not query:
+        return f"The store {store} has no timings; collect or import some."
+    return (
+        f"The query {query!r} finds no problem in {store}; `diode-engine data stats` says what "
+        "there is."
+    )
+
+
+def read_found(store: Store, query: str) -> TimingTable:
+    """The timings that a query finds. Raises NothingError where there is a query, and it finds
+    none."""
+    table = store.read(query)
+    if query and not len(table):
+        raise NothingError(none_found(store.location, query))
+    return table
 
 
 def existing(store: Location) -> Store:
     """The store, migrated if needed; read-only where it cannot be written. Raises StoreError where
-    there is no store."""
+    there is no store, or an empty file."""
     from diode_engine.store import Store
     from diode_engine.store.backend import backend_of
+    from diode_engine.store.soundness import LOST
 
-    return Store.open(store, read_only=not backend_of(store).is_writable())
+    backend = backend_of(store)
+    if isinstance(store, Path) and backend.revision() is None:
+        raise StoreError(f"The store {store} is damaged. {LOST}")
+    return Store.open(store, read_only=not backend.is_writable())
 
 
 def _readable(store: Location) -> Store:

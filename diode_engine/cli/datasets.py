@@ -9,9 +9,11 @@ from typing import Any
 
 import click
 
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import as_json_option, json_anyway_option
+from diode_engine.cli.output_file import check_output
 from diode_engine.cli.problems import data
 from diode_engine.errors import DatasetError
 
@@ -36,6 +38,7 @@ def merge(files: tuple[str, ...], output: str) -> None:
     """
     from diode_engine.store import Store, export_dataset, import_dataset
 
+    check_output(Path(output), FileKind.DATASET, sources=map(Path, files))
     there = 0
     with (
         tempfile.TemporaryDirectory(prefix="diode-merge-") as folder,

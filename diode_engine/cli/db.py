@@ -42,13 +42,14 @@ def upgrade(store: Location, as_json: bool) -> None:
 @db.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @store_option
-@click.option("--replace", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--replace", is_flag=True, help="Replace FILE if it is a store.")
 @as_json_option
 def backup(file: Path, store: Location, replace: bool, as_json: bool) -> None:
     """Copy the store to FILE, whole or not at all, also while others write to it.
 
     FILE is itself a store: `--store FILE` reads it. A store on a server is copied as `db copy` does
-    it.
+    it. Before anything is written the store is checked, as `db check` does. With --replace, FILE
+    may be a store that nobody uses, sound or not; what SQLite keeps beside it goes with it.
     """
     from diode_engine.store import maintenance
 
@@ -104,8 +105,9 @@ def check(store: Location, as_json: bool) -> int:
         click.echo("\n".join(found.problems))
     if found.problems:
         diagnostics.note(
-            f"{store} is damaged: put a backup in its place, or export what can be read with "
-            "`diode-engine data export` and import it into a new store."
+            f"{store} is damaged: put a backup in its place with `diode-engine db backup --store "
+            f"BACKUP {store} --replace`, or export what can be read with `diode-engine data export "
+            f"--damaged --store {store} FILE` and import it into a new store."
         )
     elif found.revision != found.newest:
         diagnostics.note(

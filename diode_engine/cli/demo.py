@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +21,18 @@ if TYPE_CHECKING:
     from diode_engine.models.predictor import Predictor
     from diode_engine.registry import ModelVersion
     from diode_engine.store import Store
+    from diode_engine.validation import Report
 
 FOLDER = Path(".demo")
 HARDWARE = "NVIDIA H200"  # what the shipped timings were taken on
+# Commands to go on with, and what each is for.
+NEXT = {
+    "capture -o mine.json -- python PROGRAM.py": "which matrix products your program compiles",
+    "explain mm 64 4096 4096 --hardware nvidia-h200": "what the shipped model takes, and why",
+    "tune": "on a machine with an NVIDIA GPU: a model for it, in ten minutes",
+    "train --store {store} --hardware nvidia-h200": "a better model of these timings, in minutes",
+    "doctor": "what works on this machine, and what to do about the rest",
+}
 
 
 @click.command()
@@ -56,9 +67,10 @@ def demo(store: Path) -> None:
     with _home(FOLDER.resolve()), Store.open(store) as opened:
         _import(opened)
         model = _train(opened)
-        held_out, predictor = _validate(opened, model)
+        report, held_out, predictor = _validate(opened, model)
         problems = _choose(model, held_out, predictor)
         _measure(model, problems)
+        click.echo(_closing(report, store))
 
 
 @contextmanager
@@ -96,13 +108,15 @@ def _train(store: Store) -> ModelVersion:
     from diode_engine.training.run import TrainingRequest, train_from_store
     from diode_engine.training.settings import TrainingSettings
 
-    # Smaller than `train` makes them, so that the demonstration is quick.
+    # Smaller than `train` makes them, and no networks, so that the demonstration is quick.
     settings = TrainingSettings().but("trees", rounds=600, max_depth=8)
-    diagnostics.note(f"2. Training trees and networks for the {HARDWARE}, a minute or two ...")
+    diagnostics.note(f"2. Training trees for the {HARDWARE} ...")
     with diagnostics.progress() as display:
         trained = train_from_store(
             store,
-            TrainingRequest(hardware=HARDWARE, name="demo", default=True, settings=settings),
+            TrainingRequest(
+                family="trees", hardware=HARDWARE, name="demo", default=True, settings=settings
+            ),
             report=fit_report(display),
         )
     diagnostics.note(
@@ -112,7 +126,7 @@ def _train(store: Store) -> ModelVersion:
     return trained.model
 
 
-def _validate(store: Store, model: ModelVersion) -> tuple[TimingTable, Predictor]:
+def _validate(store: Store, model: ModelVersion) -> tuple[Report, TimingTable, Predictor]:
     from diode_engine.models.predictor import Predictor
     from diode_engine.problems.splits import split
     from diode_engine.training.fit import one_environment
@@ -121,9 +135,10 @@ def _validate(store: Store, model: ModelVersion) -> tuple[TimingTable, Predictor
     diagnostics.note("3. Validating it on the problems that were held out ...")
     predictor = Predictor.load(model.folder)
     held_out = split(one_environment(store.read(hardware=HARDWARE), HARDWARE))[1]
-    click.echo(render(evaluate(held_out, predictor, name=model.reference, unseen=True)))
+    report = evaluate(held_out, predictor, name=model.reference, unseen=True)
+    click.echo(render(report))
     click.echo()
-    return held_out, predictor
+    return report, held_out, predictor
 
 
 def _choose(model: ModelVersion, held_out: TimingTable, predictor: Predictor) -> list[Problem]:
@@ -181,3 +196,22 @@ def _measured(
             done.append(answer)
             display.advance(task)
     return gpu, done
+
+
+def _closing(report: Report, store: Path) -> str:
+    """What was found, in a sentence, and what to do next."""
+    from diode_engine.validation.choosers import ATEN, DEFAULT
+
+    others = [
+        f"{row.chooser}'s at {row.top[1].geomean:.3f}"
+        + (f", after timing {row.timed:.0f} kernels for each" if row.timed else "")
+        for row in (report.row(ATEN), report.row(DEFAULT))
+        if row is not None
+    ]
+    program = "diode-engine" if shutil.which("diode-engine") else sys.argv[0]
+    todo = [f"  {why}:\n    {program} {words.format(store=store)}" for words, why in NEXT.items()]
+    return (
+        f"\nOn {report.problems} problems that it has not seen, {report.model}'s choices are at "
+        f"{report.efficiency:.3f} of the best measured kernel; {'; '.join(others)}.\n\n"
+        "What to do next:\n" + "\n".join(todo)
+    )

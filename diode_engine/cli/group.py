@@ -15,7 +15,7 @@ import click
 
 from diode_engine.cli import diagnostics, interrupts, settings
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.errors import DiodeError, NothingError
+from diode_engine.errors import DiodeError, NothingError, QueryError
 
 
 @dataclass(frozen=True)
@@ -221,6 +221,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if state["debug"]:
             diagnostics.console().print_exception()
         diagnostics.error(str(exc))
+        if isinstance(exc, QueryError):
+            return ExitCode.USAGE
         return ExitCode.NOTHING if isinstance(exc, NothingError) else ExitCode.FAILURE
     except OSError as exc:
         if _is_of_stdout(exc):

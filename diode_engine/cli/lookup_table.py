@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine import paths
-from diode_engine.atomic import write_whole
+from diode_engine.atomic import FileKind, write_whole
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import existing
+from diode_engine.cli.data import existing, read_found
 from diode_engine.cli.explain import model_and_hardware
 from diode_engine.cli.options import as_json_option, model_option, store_option
+from diode_engine.cli.output_file import check_output
 from diode_engine.errors import IntegrationError, NothingError
 from diode_engine.location import Location
 
@@ -75,6 +76,7 @@ def export_lookup_table(
     """
     if not files and query is None:
         raise click.UsageError("Name the problems, with --file or --query.")
+    check_output(file, FileKind.LOOKUP_TABLE, sources=files)
     problems, timed_on = _problems(files, store, query)
     model, device = model_and_hardware(reference, hardware, timed_on)
     if not problems:
@@ -122,7 +124,7 @@ def _problems(
             tables.append(read_dataset(file, times_required=False))
     if query is not None:
         with existing(store) as opened:
-            tables.append(opened.read(query))
+            tables.append(read_found(opened, query))
     problems += (problem for table in tables for problem in table.problems)
     timed_on = {environment.hardware for table in tables for environment in table.environments}
     return list(dict.fromkeys(problems)), timed_on
@@ -162,6 +164,6 @@ def _table(answers: Iterable[Table]) -> tuple[Table, int, int]:
 
 def _write(table: Table, path: Path) -> None:
     try:
-        write_whole(path, json.dumps(table, indent=1) + "\n")
+        write_whole(path, json.dumps(table, indent=1) + "\n", kind=FileKind.LOOKUP_TABLE)
     except OSError as error:
         raise IntegrationError(f"{path} cannot be written: {error.strerror or error}.") from error

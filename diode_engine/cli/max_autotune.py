@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from diode_engine.cli.data import existing
+from diode_engine.cli.data import existing, read_found
 from diode_engine.cli.judging import first_gpu, judged_options, one_source, to_judge
 from diode_engine.cli.options import as_json_option
 from diode_engine.location import Location
@@ -57,7 +57,7 @@ def validate_max_autotune(
         table = read_dataset(dataset)
     else:
         with existing(store) as opened:
-            table = opened.read(query)
+            table = read_found(opened, query)
     model, judged, _ = to_judge(table, reference, only_held_out=only_held_out)
     found = against_solution(
         judged,

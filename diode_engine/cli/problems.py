@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import data, existing
+from diode_engine.cli.data import data, existing, none_found
 from diode_engine.cli.options import store_option
 from diode_engine.cli.queries import (
     QueryCommand,
@@ -79,7 +79,11 @@ def problems(
         write(form, (row.to_dict() for row in found), _COLUMNS)
         return
     if not found:
-        diagnostics.note(f"There are no such problems on page {page} (of {total} in all).")
+        diagnostics.note(
+            f"Page {page} is empty: there are {total:,} such problems."
+            if total
+            else none_found(store, query)
+        )
         return
     click.echo(table_text(_columns(found)))
     diagnostics.note(
@@ -194,7 +198,7 @@ def map_(query: str, store: Location, across: str, down: str, form: str) -> None
         ]
         write("csv", cells, names)
     elif not found.counts.size:
-        diagnostics.note("There are no such problems.")
+        diagnostics.note(none_found(store, query))
     else:
         click.echo(_map_text(found, x_from, y_from))
 

@@ -81,7 +81,10 @@ def list_(
         if len(found) == rows and (last := found[-1].run.id) > 1:
             diagnostics.note(f"--before {last} shows earlier ones.")
     else:
-        diagnostics.note("There are no such runs." if query.strip() else "There are no runs.")
+        asked = query.strip()
+        diagnostics.note(
+            f"The query {asked!r} finds no run in {store}." if asked else f"{store} has no runs."
+        )
 
 
 _CSV = (

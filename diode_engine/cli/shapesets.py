@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
 from diode_engine.cli.data import existing
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
 from diode_engine.cli.options import json_anyway_option, seed_option, store_option
+from diode_engine.cli.output_file import check_output
 from diode_engine.errors import CollectionError, StoreMissingError
 from diode_engine.location import Location
 
@@ -81,6 +83,7 @@ def create_validation(
     """
     from diode_engine.problems.sources import problems_in, read_shapeset, write_shapeset
 
+    check_output(file, FileKind.SHAPESET, sources=datasets)
     wanted = drawn.wanted()
     known = {_sizes(p) for each in datasets for p in problems_in(each, seed)}
     try:

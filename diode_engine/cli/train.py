@@ -188,6 +188,7 @@ def train(
     if model_type is not None:
         family, deeper = _TYPES[model_type]
     if op_name is not None:
+        _check_ops(op_name)
         query = f"op:{op_name} {query}".strip()
     if file_extensions and data_dir is None:
         raise click.UsageError("--file-extensions goes with --data-dir.")
@@ -220,11 +221,28 @@ def train(
         source = ", ".join(map(str, datasets[:3])) or f"the store {store}"
         source += f" and {len(datasets) - 3} more files" if len(datasets) > 3 else ""
         diagnostics.note(f"Training {what} on the timings in {source} ...")
-        trained = train_from_store(
-            opened, request, report=fit_report(display), told=_trial_report(display), fits=fits
-        )
+        try:
+            trained = train_from_store(
+                opened, request, report=fit_report(display), told=_trial_report(display), fits=fits
+            )
+        except KeyboardInterrupt:
+            diagnostics.note(
+                "What was fitted is kept: the same command continues the training, or "
+                "`diode-engine train --resume`."
+            )
+            raise
     _say(trained)
     click.echo(json.dumps(trained.to_dict()))
+
+
+def _check_ops(given: str) -> None:
+    from diode_engine.core.operators import OPERATORS
+
+    if unknown := [name for name in names(given) if name not in OPERATORS]:
+        raise click.BadParameter(
+            f"{unknown[0]} is not an operator that Diode knows; they are {', '.join(OPERATORS)}.",
+            param_hint="--op-name",
+        )
 
 
 def _files_in(folder: Path, extensions: Sequence[str]) -> tuple[Path, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import (
@@ -23,7 +24,7 @@ from diode_engine.cli.options import (
     seed_option,
     store_option,
 )
-from diode_engine.cli.output_file import write_output
+from diode_engine.cli.output_file import check_output, write_output
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ def tune(
     from diode_engine.tuning.request import TuneRequest
     from diode_engine.tuning.run import tune as run
 
-    if output is not None and not output.absolute().parent.is_dir():
-        raise click.BadParameter(f"There is no folder {output.parent}.", param_hint="--output")
+    if output is not None:
+        check_output(output, FileKind.TEXT, sources=shapes)
     check_cluster(ray, accelerator, gpus)
     own = tuple(dict.fromkeys(p for file in shapes for p in problems_in(file, seed)))
     asked: Mapping[str, Any] = {
@@ -138,8 +139,7 @@ def _here(gpus: tuple[int, ...]) -> _Where:
     from diode_engine.core.hardware import detect, environment
     from diode_engine.paths import binaries_dir
 
-    there = devices()
-    used = gpus or there[:1]
+    used = devices(gpus) if gpus else devices()[:1]
     executor = partial(LocalExecutor, used, direct=Direct(binaries_dir()))
     return used, replace(environment(), hardware=detect(used[0])), executor
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import existing
+from diode_engine.cli.data import existing, read_found
 from diode_engine.cli.judging import first_gpu, judged_options, one_source, to_judge
 from diode_engine.cli.options import as_json_option, fits_on, ray_option
 from diode_engine.cli.recording import as_run
@@ -121,7 +121,7 @@ def validate(
                 opened,
                 "validate",
                 spec,
-                lambda check, tell: judge(opened.read(query), check, tell),
+                lambda check, tell: judge(read_found(opened, query), check, tell),
                 _main_figures,
             )
     if as_json:

@@ -36,11 +36,12 @@ from typing import Any
 import click
 
 from diode_engine import paths
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import json_anyway_option
-from diode_engine.cli.output_file import write_output
+from diode_engine.cli.output_file import check_output, write_output
 from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
 from diode_engine.location import Location, child_environment, is_url, location_of
 
@@ -84,6 +85,9 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
     """
     folder = file.absolute().parent
     steps, store = _read(file, folder)
+    for step in steps:
+        if step.output is not None:
+            check_output(step.output, FileKind.TEXT, sources=(file, *step.inputs))
     memory = _DoneSteps(file.absolute().with_name(f".{file.name}.done"), store)
     environment = {**os.environ, **child_environment(store), "DIODE_STORE": str(store)}
     before = ""  # the key of the step before: with another key, all steps after it run

@@ -44,8 +44,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
-def devices() -> tuple[int, ...]:
-    """The GPUs that this process sees. Raises CollectionError where there is none."""
+def devices(named: Sequence[int] = ()) -> tuple[int, ...]:
+    """The GPUs that are `named`; if none is, all that this process sees. Raises CollectionError
+    where there is none, or not each that is named."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -53,7 +54,10 @@ def devices() -> tuple[int, ...]:
         raise CollectionError(
             "There is no GPU here; collect on a machine that has one, or import a dataset."
         )
-    return tuple(range(count))
+    if missing := [number for number in named if number >= count]:
+        there = "only GPU 0" if count == 1 else f"the GPUs 0 to {count - 1}"
+        raise CollectionError(f"There is no GPU {missing[0]} here: this machine has {there}.")
+    return tuple(dict.fromkeys(named)) or tuple(range(count))
 
 
 def workers_of(cores: int, gpus: int, *, direct: bool) -> int:

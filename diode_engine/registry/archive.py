@@ -16,7 +16,7 @@ import struct
 import zipfile
 from pathlib import Path
 
-from diode_engine.atomic import whole_file
+from diode_engine.atomic import FileKind, whole_file
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.artifact import check_member, load_files, read_folder
 from diode_engine.models.manifest import MANIFEST, MAX_MANIFEST, MAX_MODEL, Manifest, parse_manifest
@@ -43,9 +43,9 @@ def export_model(model: ModelVersion, file: Path, *, replace: bool = False) -> s
     load_files(manifest, contents)
     described = json.dumps(manifest.to_dict(), indent=1, ensure_ascii=False) + "\n"
     if file.exists() and not replace:
-        raise RegistryError(f"{file} exists already; choose another name, or have it replaced.")
+        raise RegistryError(f"{file} exists already; name another file, or pass --replace.")
     try:
-        with whole_file(file) as opened:
+        with whole_file(file, kind=FileKind.MODEL) as opened:
             with zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED) as archive:
                 for name, data in {MANIFEST: described.encode(), **contents}.items():
                     entry = zipfile.ZipInfo(name, _EPOCH)

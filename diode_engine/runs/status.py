@@ -4,7 +4,7 @@ dead."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -121,7 +121,7 @@ def find(
 
 def _judge(run: Run, at: datetime) -> Status:
     if run.state in ENDED:
-        return Status(run, run.state, None, at)
+        return Status(_without_rest(run), run.state, None, at)
     quiet = (at - run.heartbeat).total_seconds()
     alive = None if run.process is None else is_alive(run.process)
     if alive is False:
@@ -132,6 +132,16 @@ def _judge(run: Run, at: datetime) -> Status:
     if run.cancel_asked is not None:
         return Status(run, RunState.CANCELLING, "It was asked to stop.", at)
     return Status(run, run.state, None, at)
+
+
+def _without_rest(run: Run) -> Run:
+    """An ended run without what it last expected: a fit may end before its last step."""
+    if run.progress is None:
+        return run
+    progress = {name: value for name, value in run.progress.items() if name != "seconds_left"}
+    if run.state is RunState.DONE and "fraction" in progress:
+        progress["fraction"] = 1.0
+    return replace(run, progress=progress)
 
 
 def _lost(process: Process | None, quiet: float) -> str:

@@ -15,9 +15,10 @@ import sqlalchemy as sa
 from diode_engine.atomic import scratch_beside
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
-from diode_engine.store import bulk, checksums, schema
-from diode_engine.store.file_copy import move_without_replacing
+from diode_engine.store import bulk, schema
+from diode_engine.store.file_copy import check_place, put_in_place
 from diode_engine.store.session import OpenStore
+from diode_engine.store.soundness import require_sound
 
 _AT_ONCE = 5000  # rows of a table other than the timings
 _COUNTED = ("problems", "candidates", "environments", "runs", "timings")
@@ -40,25 +41,33 @@ def copy(source: Location, target: Location) -> Copied:
     database must hold no store or an empty one.
 
     Raises StoreMissingError where there is no source, SchemaTooOldError where it has to be upgraded
-    first, and StoreError where the target is not as required, or differs after the copy.
+    first, and StoreError where the source is damaged, the target is not as required, or differs
+    after the copy.
     """
     if not isinstance(target, Path):
-        return copy_into(source, target)
-    if target.exists():
-        raise StoreError(f"{target} is there already; name a new file.")
+        require_sound(source, "nothing was copied")
+        return copy_into(source, target, wanted=target)
     try:
+        check_place(target, source=source if isinstance(source, Path) else None, replace=False)
+        require_sound(source, "nothing was copied")
         with scratch_beside(target) as folder:
-            copied = copy_into(source, folder / "copy.db")
-            move_without_replacing(folder / "copy.db", target)
+            copied = copy_into(source, folder / "copy.db", wanted=target)
+            put_in_place(folder / "copy.db", target, replace=False)
             return copied
-    except FileExistsError:
-        raise StoreError(f"{target} is there already; name a new file.") from None
     except OSError as error:
         raise StoreError(f"{target} cannot be written: {error.strerror or error}.") from error
 
 
-def copy_into(source: Location, target: Location) -> Copied:
-    """As `copy`, into a new or empty store, in one transaction."""
+def copy_into(source: Location, target: Location, *, wanted: Location) -> Copied:
+    """As `copy`, into a new or empty store, in one transaction. `wanted` names the target in
+    errors: the file may be moved there later."""
+    try:
+        return _copy_into(source, target)
+    except StoreError as error:
+        raise type(error)(str(error).replace(str(target), str(wanted))) from error
+
+
+def _copy_into(source: Location, target: Location) -> Copied:
     with (
         OpenStore.open(source, read_only=True) as reader,
         OpenStore.open(target) as writer,
@@ -81,7 +90,6 @@ def copy_into(source: Location, target: Location) -> Copied:
                     "nothing was copied; please report this."
                 )
             counts[table.name] = copied
-        _check_timings(source, new)
         if bulk.is_postgresql(new):
             _number_on(new)
     return Copied(**{name: counts[name] for name in _COUNTED})
@@ -128,23 +136,6 @@ def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
         np.array_equal(a[column.name], b[column.name], equal_nan=column.name.endswith("_us"))
         for column in schema.timings.columns
     )
-
-
-def _check_timings(source: Location, new: sa.Connection) -> None:
-    """Raises StoreError where the timings do not have their checksums."""
-    t, s = schema.timings, schema.sweeps.c
-    columns = [sa.func.coalesce(c, 0) if c.name == "failure" else c for c in t.columns]
-    expected = dict(map(tuple, new.execute(sa.select(s.id, s.checksum))))
-    found: dict[int, int] = dict.fromkeys(expected, 0)
-    for some in bulk.pieces(new, sa.select(*columns).order_by(*t.primary_key), bulk.TIMING_ROW):
-        numbers = checksums.of_timings(some)
-        for sweep, part in zip(*checksums.of_sweeps(some["sweep"], numbers), strict=True):
-            found[int(sweep)] = found.get(int(sweep), 0) + int(part)
-    if wrong := sum(found.get(sweep) != expected.get(sweep) for sweep in found | expected):
-        raise StoreError(
-            f"The store {source} is damaged ({wrong} sweeps have another checksum than their "
-            "timings), so nothing was copied; `diode-engine db check` says what is wrong."
-        )
 
 
 def _number_on(new: sa.Connection) -> None:

@@ -53,7 +53,7 @@ class _ChoiceField(_Equal):
         try:
             return self.conditions[value.lower()]
         except KeyError:
-            raise BadValue("is not one of them") from None
+            raise BadValue from None
 
 
 def _choice(help_line: str, conditions: Mapping[str, Condition], *, shown: int = 0) -> _ChoiceField:

@@ -33,7 +33,8 @@ def sentences(path: Path) -> Iterator[None]:
         if "not a database" in text or "malformed" in text:
             sentence = (
                 f"{path} is not a Diode store, or it is damaged ({text}); give another path, or "
-                "put a backup in its place."
+                f"put a backup in its place (`diode-engine db backup --store BACKUP {path} "
+                "--replace`)."
             )
         elif "locked" in text or "busy" in text:
             kind = StoreLockedError
@@ -42,11 +43,7 @@ def sentences(path: Path) -> Iterator[None]:
                 "try again when that process is done."
             )
         elif "unable to open" in text:
-            sentence = (
-                f"The store {path} cannot be opened: it, its folder, or what SQLite keeps there "
-                f"({path.name}-wal, {path.name}-shm), may not be read here; get the right "
-                "to read them, or copy these files into a folder of your own."
-            )
+            sentence = f"The store {path} cannot be opened: {_why_not_opened(path)}."
         elif "readonly" in text and _journal(path).exists():
             sentence = (
                 f"The store {path} was left half written by a process that ended too soon; whoever "
@@ -63,10 +60,26 @@ def sentences(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:  # SQLite's own message may quote what is damaged
         raise StoreError(
             f"{path} is not a Diode store, or it is damaged (a text in it is not valid UTF-8); "
-            "give another path, or put a backup in its place."
+            "give another path, or put a backup in its place (`diode-engine db backup --store "
+            f"BACKUP {path} --replace`)."
         ) from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise StoreError(f"A value does not fit in the store {path}: {error}.") from error
+
+
+def _why_not_opened(path: Path) -> str:
+    beside = f"what SQLite keeps there ({path.name}-wal, {path.name}-shm)"
+    if not path.exists():
+        return f"there is none, and none can be made in {path.absolute().parent}; give another path"
+    if os.access(path, os.R_OK) and not os.access(path.parent, os.W_OK):
+        return (
+            f"its folder, or {beside}, may not be written to here; get the right to do so, or copy "
+            "it (`diode-engine db backup FILE`)"
+        )
+    return (
+        f"it, its folder, or {beside}, may not be read here; get the right to read them, or copy "
+        "these files into a folder of your own"
+    )
 
 
 class Connection(sqlite3.Connection):

@@ -179,7 +179,7 @@ class Language:
             raise term.error(f"{term.name} can be compared with : and != only")
         for at, value in term.values:
             if value.lower() not in known.choices:
-                raise term.bad(value, at, "is not one of them", known)
+                raise term.bad(value, at, f"is not a known {term.name}", known)
         chosen = frozenset(value.lower() for _, value in term.values)
         turned = term.negated != (term.sign == "!=")
         return frozenset(known.choices) - chosen if turned else chosen
@@ -239,7 +239,7 @@ def _condition(term: _Term, known: QueryField) -> Condition:
             else:
                 holds.append(known.condition(sign, value))
         except BadValue as error:
-            raise term.bad(value, at, str(error), known) from None
+            raise term.bad(value, at, str(error) or f"is not a known {term.name}", known) from None
     condition = sa.or_(*holds)
     return sa.not_(condition) if turned else condition
 

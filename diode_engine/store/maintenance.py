@@ -10,8 +10,9 @@ from diode_engine.errors import StoreError
 from diode_engine.location import Location
 from diode_engine.store.backend import backend_of
 from diode_engine.store.copying import copy_into
-from diode_engine.store.file_copy import copy_store
+from diode_engine.store.file_copy import check_place, copy_store, put_in_place
 from diode_engine.store.schema import HEAD
+from diode_engine.store.soundness import require_sound
 
 
 def upgrade(store: Location) -> tuple[str | None, str]:
@@ -28,19 +29,23 @@ def back_up(store: Location, target: str | PathLike[str], *, replace: bool = Fal
     """Copies the store as it is now into one file, also while others write to it. The file is
     complete or does not exist. A store in a file is copied by SQLite's backup, one on a server row
     by row. Returns the file's size in bytes. Raises StoreMissingError where there is no store, and
-    StoreError where the target exists (unless `replace`) or cannot be written."""
-    backend_of(store).revision()
+    StoreError where the store is damaged, and where the target exists (unless `replace`), is no
+    store, is in use or cannot be written."""
     where = Path(target)
-    itself = isinstance(store, Path) and where.exists() and where.samefile(store)
-    if where.exists() and (not replace or itself):
-        raise StoreError(f"{where} is there already; name a new file.")
+    source = store if isinstance(store, Path) else None
+    backend_of(store).revision()
     try:
+        if where.is_file() and not replace:
+            raise StoreError(f"{where} is there already; name a new file, or pass --replace.")
+        check_place(where, source=source, replace=replace)
+        require_sound(store, "no backup is made of it")
         with scratch_beside(where) as folder:
-            if isinstance(store, Path):
-                copy_store(store, folder / "copy.db", wanted=where)
+            copy = folder / "copy.db"
+            if source is not None:
+                copy_store(source, copy, wanted=where)
             else:
-                copy_into(store, folder / "copy.db")
-            (folder / "copy.db").replace(where)
+                copy_into(store, copy, wanted=where)
+            put_in_place(copy, where, replace=replace)
             return where.stat().st_size
     except OSError as error:
         raise StoreError(f"{where} cannot be written: {error.strerror or error}.") from error
@@ -48,5 +53,7 @@ def back_up(store: Location, target: str | PathLike[str], *, replace: bool = Fal
 
 def vacuum(store: Location) -> tuple[int, int]:
     """Frees the space of what was deleted; returns the size in bytes before and after. Raises
-    StoreMissingError where there is no store, and StoreLockedError where others use it."""
+    StoreMissingError where there is no store, StoreLockedError where others use it, and StoreError
+    where it is damaged."""
+    require_sound(store, "it is left as it is")
     return backend_of(store).vacuum()

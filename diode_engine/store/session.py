@@ -84,9 +84,14 @@ class OpenStore:
         """A transaction that may write. It is committed at the end of the block, and undone where
         the block raises. Transactions that are `in_turn` run one after the other, so that each sees
         what the earlier ones wrote. Raises StoreError."""
+        backend = self._backend
+        if self.read_only and not backend.is_writable():
+            raise StoreError(
+                f"The store {self.location} may not be written to from here; get the right to do "
+                "so, or work on a copy (`diode-engine db backup FILE`)."
+            )
         if self.read_only:
             raise StoreError(f"The store {self.location} was opened for reading only.")
-        backend = self._backend
         with backend.sentences(), doubts(self.location), self._engine.begin() as connection:
             if in_turn:
                 backend.take_turn(connection)

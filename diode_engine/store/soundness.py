@@ -8,7 +8,7 @@ tags, and the points of curves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ from diode_engine.store.summaries import extern_ids, summaries_of
 _Ids = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
 
+LOST = "It is empty, without even a table; if it was a store, all that it held is lost."
 _PROBLEMS = 1000  # the timings of so many problems are checked together
 _RECORDS: tuple[tuple[sa.Table, Callable[[Any], Any]], ...] = (
     (schema.problems, problem_of),
@@ -75,8 +76,7 @@ def check(where: Location) -> Soundness:
     """
     revision = backend_of(where).revision()
     if revision is None:
-        lost = "It is empty, without even a table; if it was a store, all that it held is lost."
-        return Soundness(None, schema.HEAD, (lost,))
+        return Soundness(None, schema.HEAD, (LOST,))
     refuse_newer(where, revision)
     problems = _pages_and_references(where) if isinstance(where, Path) else []
     if not problems and revision == schema.HEAD:
@@ -89,6 +89,40 @@ def check(where: Location) -> Soundness:
             problems += _runs(store, connection)
             problems += _timings(connection)
     return Soundness(revision, schema.HEAD, tuple(problems))
+
+
+def require_sound(where: Location, so: str) -> None:
+    """Raises StoreError where `check` finds damage; `so` says in its sentence what is not done.
+    Raises what `check` does."""
+    if problems := check(where).problems:
+        raise _damaged(where, so, problems)
+
+
+def check_counts(where: Location) -> None:
+    """Raises StoreError where the store's pages or references are damaged, or it has other timings
+    than the counts that `Store.stats` adds up. It takes a tenth of the time of `check`."""
+    revision = backend_of(where).revision()
+    problems = [LOST] if revision is None else []
+    if isinstance(where, Path) and not problems:
+        problems = _pages_and_references(where)
+    if not problems and revision == schema.HEAD:
+        with RunTable.open(where, read_only=True) as store, store.reads() as connection:
+            if bulk.is_postgresql(connection):
+                problems += _references(connection)
+            there = connection.scalar(sa.select(sa.func.count()).select_from(schema.timings))
+            told = connection.scalar(sa.select(sa.func.sum(schema.tallies.c.timings))) or 0
+        if there != told:
+            problems.append(f"It has {there} timings, and counts {told}.")
+    if problems:
+        raise _damaged(where, "these numbers may be wrong", problems)
+
+
+def _damaged(where: Location, so: str, problems: Sequence[str]) -> StoreError:
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return StoreError(
+        f"The store {where} is damaged, so {so}: {problems[0].rstrip('.')}{more}. `diode-engine db "
+        "check` says all that is wrong."
+    )
 
 
 def _pages_and_references(path: Path) -> list[str]:

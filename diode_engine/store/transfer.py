@@ -15,6 +15,7 @@ from diode_engine.store.datasets.format import VERSION, suffix_of
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.store.datasets.reading import read_file
 from diode_engine.store.datasets.writing import write_dataset
+from diode_engine.store.soundness import require_sound
 from diode_engine.store.store import Imported, Store
 
 
@@ -69,10 +70,16 @@ def export_dataset(
     hardware: str | None = None,
     run: int | None = None,
     ok_only: bool = False,
+    damaged: bool = False,
 ) -> int:
-    """Writes the timings that Store.read selects into a file, and returns their number. Raises
-    DatasetError as `write_dataset` does."""
+    """Writes the timings that Store.read selects into a file, and returns their number. With
+    `damaged`, what can be read of a damaged store is written, to a new file only. Raises
+    DatasetError as `write_dataset` does, and StoreError where the store is damaged."""
     suffix_of(Path(path))
+    if not damaged:
+        require_sound(store.location, "nothing was exported")
+    elif Path(path).exists():
+        raise DatasetError(f"{path} is there; name a new file for the timings of a damaged store.")
     table = store.read(hardware=hardware, run=run, ok_only=ok_only, kernels=True)
     write_dataset(table, path)
     return len(table)

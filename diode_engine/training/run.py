@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_engine import paths
 from diode_engine.core.table import TimingTable
+from diode_engine.errors import NothingError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fit_confidence import MIN_CASES
@@ -143,8 +144,12 @@ def _timings(store: Store, r: TrainingRequest) -> tuple[TimingTable, Origin]:
     if r.datasets:
         one_whole = len(r.datasets) == 1 and not r.query
         table = read_dataset(r.datasets[0]) if one_whole else read_datasets(r.datasets, r.query)
+        if r.query and not len(table):
+            raise NothingError(f"The query {r.query!r} finds no problem in these files.")
         return table, Origin((dataset_key(table),), tuple(path.name for path in r.datasets))
     table = store.read(r.query)
+    if r.query and not len(table):
+        raise NothingError(f"The query {r.query!r} finds no problem in the store {store.location}.")
     one = trainable_rows(table, r.hardware)
     environments = {one.environments[i] for i in set(one.environment.tolist())}
     runs = store.contributors(environments, r.query)

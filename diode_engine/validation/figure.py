@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_engine.atomic import whole_file
+from diode_engine.atomic import FileKind, check_writable, whole_file
 from diode_engine.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ def check(path: Path) -> None:
     """Raises TrainingError where no figure could be drawn into this file."""
     if path.suffix.lower() not in FORMATS:
         raise TrainingError(f"{path} cannot hold a figure; end its name in {', '.join(FORMATS)}.")
-    if not path.parent.is_dir():
-        raise TrainingError(f"There is no folder {path.parent} for the figure; make it first.")
+    try:
+        check_writable(path, FileKind.FIGURE)
+    except OSError as error:
+        raise TrainingError(f"{path} cannot be written: {error.strerror}.") from None
     try:
         import matplotlib as mpl  # noqa: F401
     except ImportError:
@@ -56,7 +58,7 @@ def draw(report: Report, path: Path) -> None:
         )
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
         try:
-            with whole_file(path) as file:
+            with whole_file(path, kind=FileKind.FIGURE) as file:
                 figure.savefig(file, format=path.suffix[1:].lower(), metadata=metadata)
         except OSError as error:
             raise TrainingError(f"{path} cannot be written: {error.strerror}.") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -81,6 +82,23 @@ def test_what_cannot_be_planned_is_a_sentence(
 def test_without_a_gpu_collecting_says_so(capsys) -> None:
     assert main(["collect", "--problems", "3"]) == 1
     assert "There is no GPU here" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("plan", [[], ["--plan"]])
+@pytest.mark.parametrize(("count", "says"), [(0, "no GPU here"), (2, "no GPU 3 here.*GPUs 0 to 1")])
+def test_a_gpu_that_is_not_there_is_named_before_anything_is_planned(
+    plan: list[str], count: int, says: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    assert main(["collect", "--store", str(tmp_path / "s.db"), "--gpu", "3", *plan]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.search(says, shown.err)
+    assert "kernels to compile" not in shown.err
+    assert not (tmp_path / "s.db").exists()
 
 
 def test_progress_is_shown_by_gpu_and_reason() -> None:

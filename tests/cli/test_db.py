@@ -89,7 +89,7 @@ def test_a_damaged_store_is_exported_in_no_way_but_a_sentence(
         connection.execute("DELETE FROM sweeps")
     ran = run("data", "export", tmp_path / "out.json", "--store", store)
     assert (ran.code, ran.out) == (1, "")
-    assert "does not tell the problem" in ran.err
+    assert "damaged, so nothing was exported" in ran.err
     assert "did not expect" not in ran.err
     assert not (tmp_path / "out.json").exists()
 

@@ -13,6 +13,8 @@ import pytest
 
 from diode_engine import features, paths, registry
 from diode_engine.cli import ExitCode, main
+from diode_engine.cli.demo import NEXT
+from diode_engine.cli.group import COMMANDS
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
@@ -112,6 +114,10 @@ def test_the_whole_of_it(
     assert "There is no GPU like the NVIDIA H200 here" in err
     assert "max-autotune DEFAULT" in out  # the table of choosers
     assert out.count("Diode's choice") == out.count("DEFAULT's best") == 5
+    closing = out[out.rindex("problems that it has not seen, demo@1's choices are at") :]
+    assert "ATen's at" in closing
+    assert "kernels for each" in closing
+    assert all(words.format(store=".demo/diode.db") in closing for words in NEXT)
 
     assert len(seen) == 5
     assert {str(problem.op) for problem, _, _ in seen} == set(OPS)
@@ -134,6 +140,14 @@ def test_the_whole_of_it(
     with Store.open(Path(".demo", "diode.db")) as store:
         assert [run.kind for run in store.runs()] == ["import", "train"]
         assert all(run.state is RunState.DONE for run in store.runs())
+
+
+@pytest.mark.parametrize("words", list(NEXT))
+def test_the_commands_that_it_names_are_there(words: str) -> None:
+    name, *rest = words.split()
+    options = {option for param in COMMANDS[name].load(name).params for option in param.opts}
+    named = rest[: rest.index("--")] if "--" in rest else rest
+    assert {word for word in named if word.startswith("-")} <= options
 
 
 def test_where_it_cannot_make_its_folder_it_says_so(

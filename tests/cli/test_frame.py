@@ -324,20 +324,29 @@ def test_a_reader_that_goes_away_is_met_in_silence(lines: int, unbuffered: str) 
 def test_progress_without_a_terminal_is_a_line_now_and_then(
     command: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter([0.0, 10.0, 31.0, 40.0, 62.0])
+    clock = iter([0.0, 10.0, 31.0, 60.0, 92.0, 120.0, 500.0])
     timer = types.SimpleNamespace(monotonic=lambda: next(clock))
     monkeypatch.setattr(plain_progress, "time", timer)
 
     def tried() -> None:
         with diagnostics.progress() as display:
             task = display.add_task("reading", total=8)
+            done = display.add_task("counting", total=3)
             for _ in range(3):
                 display.advance(task)
             display.update(task, completed=7, description="writing")
+            display.update(done, completed=3)
+            display.update(task, completed=8)
 
     command(tried)
     assert main(["tried"]) == ExitCode.OK
-    assert capsys.readouterr() == ("", "reading: 2 of 8\nwriting: 7 of 8\n")
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "reading: 2 of 8", "counting: 0 of 3",  # after 31 s
+        "writing: 7 of 8",  # a minute later, without what has not gone on
+        "writing: 8 of 8", "counting: 3 of 3",
+    ]  # fmt: skip
 
 
 def test_what_does_not_exist_exits_with_3(

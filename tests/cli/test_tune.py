@@ -26,7 +26,7 @@ Run = Callable[..., Any]
 def test_without_a_gpu_it_is_a_sentence(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none() -> tuple[int, ...]:
+    def none(named: object) -> tuple[int, ...]:
         raise CollectionError("There is no GPU here.")
 
     monkeypatch.setattr(local, "devices", none)
@@ -73,7 +73,7 @@ def test_what_is_asked_is_passed_on_and_the_page_is_written(
     assert json.loads(ran.out)["promoted"] is True
     assert page.read_text() == "# a page\n"
     assert asked["capture"] is None
-    assert run("tune", "--store", store, "-o", tmp_path / "none" / "p.md").code == 2
+    assert run("tune", "--store", store, "-o", tmp_path / "none" / "p.md").code == 1
 
 
 def test_a_cluster_needs_ray_and_says_which_extra_brings_it(

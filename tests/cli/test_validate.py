@@ -87,7 +87,7 @@ def test_on_the_problems_of_a_query(run: Run, dataset: Path, model: Path, tmp_pa
     sizes = sorted(case["problem"]["M"] for case in json.loads(run(*arguments).out)["cases"])
     some = json.loads(run(*arguments, "--query", f"m<={sizes[3]}").out)["cases"]
     assert sorted(case["problem"]["M"] for case in some) == [m for m in sizes if m <= sizes[3]]
-    assert run(*arguments, "--query", "wings:2").code == 1
+    assert run(*arguments, "--query", "wings:2").code == 2
 
 
 def test_timings_of_the_models_gpu_and_triton(

@@ -113,38 +113,6 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
     assert predictor.rank(problem, offered).order.tolist() == [len(TILES)]  # the library's alone
 
 
-@pytest.mark.parametrize("kind", ["cascade", "distilled", "network", "networks"])
-def test_a_cascades_ranking_has_its_members(
-    kind: str, x: np.ndarray, cascade: Cascade, save: Callable[..., Artifact], tmp_path: Path
-) -> None:
-    alone = made_up(x, 1)
-    members = {
-        "cascade": (cascade,), "distilled": (cascade.first,), "network": (alone,),
-        "networks": (alone, made_up(x, 2)),
-    }  # fmt: skip
-    predictor = Predictor(
-        save(
-            tmp_path / "model",
-            members[kind],
-            coverage=Coverage((kernel(MM, "triton::mm"),), ("float16",)),
-        )
-    )
-    problem, offered = Problem.make("mm", 512, 512, 1024, "float16"), [*TILES, LIBRARY]
-    ranking = predictor.rank(problem, offered)
-    if kind != "cascade":
-        assert ranking.members is None
-        return
-    assert ranking.members is not None
-    known = ranking.order
-    assert 0 < len(known) < len(offered)
-    np.testing.assert_allclose(
-        ranking.members[:, known] * ranking.predicted_us[known],
-        predictor.predict_members_us(problem, offered)[:, known],
-        rtol=1e-5,
-    )
-    assert np.isnan(np.delete(ranking.members, known, axis=1)).all()
-
-
 def test_the_sieve_alone_says_what_is_ranked(x: np.ndarray, cascade: Cascade) -> None:
     sieve = quantized(made_up(x, 7), x)
     sieved = replace(cascade, sieve=sieve)

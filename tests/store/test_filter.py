@@ -133,7 +133,7 @@ def test_a_query_finds_what_it_says(store, query, holds):
         ("op", "op lacks a comparison and a value", "op"),
         ("m<=64 op:", "op: lacks a value (character 10); op can be mm, addmm", "op:"),
         ("op:mm,,bmm", "lacks a value (character 7)", "op:mm,"),
-        ("op:mm,zz", "zz is not one of them (character 7); op can be mm, addmm, bmm", "zz"),
+        ("op:mm,zz", "zz is not a known op (character 7); op can be mm, addmm, bmm", "zz"),
         ("op<mm", "op can be compared with : and != only", "op<mm"),
         ("m<=many", "many is no whole number (character 4); m is a whole number as in", "many"),
         ("m<=1.5", "1.5 is no whole number", "1.5"),
@@ -147,7 +147,7 @@ def test_a_query_finds_what_it_says(store, query, holds):
         ("k%8<2", "k takes no %", "k%8<2"),
         ('op:mm gpu:"h', "A quotation is not closed (character 11)", '"h'),
         ("model:gpt-5", "gpt-5 is not a name that Diode knows", "gpt-5"),
-        ("layout:row", "row is not one of them (character 8); layout can be row/row", "row"),
+        ("layout:row", "row is not a known layout (character 8); layout can be row/row", "row"),
     ],
 )
 def test_a_mistake_is_told_with_its_place(query, sentence, marked):
@@ -267,7 +267,7 @@ def test_a_query_finds_runs(runs_there, query, found):
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("state:lost", "lost is not one of them (character 7); state can be queued, running"),
+        ("state:lost", "lost is not a known state (character 7); state can be queued, running"),
         ("state<done", "state can be compared with : and != only"),
         ("started>2026-13", "2026-13 is not a time (character 9); started is a time in UTC, as in"),
         ("started:9999", "9999 is not a time"),

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import click
 
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.options import hardware_option, model_argument
 from diode_engine.cli.options import as_json_option
+from diode_engine.cli.output_file import check_output
 
 
 @click.command()
 @model_argument
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--replace", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--replace", is_flag=True, help="Replace FILE if it is an archive of a model.")
 @hardware_option
 @as_json_option
 def export(model: str, file: Path, replace: bool, hardware: str | None, as_json: bool) -> None:
@@ -26,6 +28,7 @@ def export(model: str, file: Path, replace: bool, hardware: str | None, as_json:
     """
     from diode_engine import registry
 
+    check_output(file, FileKind.MODEL)
     found = registry.resolve_here(model, hardware)
     digest = registry.export_model(found, file, replace=replace)
     size = file.stat().st_size

@@ -26,7 +26,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from diode_engine.atomic import write_whole
+from diode_engine.atomic import FileKind, write_whole
 from diode_engine.core.problem import Problem
 from diode_engine.documents import (
     Limits,
@@ -117,7 +117,7 @@ def write_shapeset(problems: Iterable[Problem], path: str | PathLike[str], sourc
     head = json.dumps({"source": source, "columns": columns})
     text = f'{head[:-1]}, "shapes": [\n' + ",\n".join(rows) + "\n]}\n"
     try:
-        write_whole(where, text)
+        write_whole(where, text, kind=FileKind.SHAPESET)
     except OSError as error:
         raise DatasetError(f"{where} cannot be written: {error.strerror or error}.") from error
 

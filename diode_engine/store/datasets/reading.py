@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from diode_engine.atomic import FileKind, kind_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import KNOWN, Environment, Hardware, find_name
 from diode_engine.core.problem import Problem
@@ -116,7 +117,20 @@ def read_file(where: Path, times_required: bool) -> FileContent:
     except OSError as error:
         raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
     except Malformed as error:
-        raise DatasetError(f"{where}: {error}") from error
+        raise DatasetError(_not_a_dataset(where) or f"{where}: {error}") from error
+
+
+def _not_a_dataset(where: Path) -> str | None:
+    """A sentence where the file is another one of Diode's."""
+    kind = kind_of(where)
+    if kind is FileKind.SHAPESET:
+        return (
+            f"{where} is a shapeset, which has problems without timings; `diode-engine "
+            f"collect-shapeset {where}` times them."
+        )
+    if kind in (None, FileKind.DATASET, FileKind.TEXT, FileKind.OTHER):
+        return None
+    return f"{where} is {kind}, not a dataset; name a dataset."
 
 
 def _version(document: Any) -> int:

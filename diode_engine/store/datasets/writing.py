@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from diode_engine.atomic import write_whole
+from diode_engine.atomic import FileKind, write_whole
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import KERNEL_FACTS, Failure
 from diode_engine.documents import check_json_counts, check_ratio
@@ -136,6 +136,6 @@ def _check_readable(
 
 def _replace(path: Path, data: bytes) -> None:
     try:
-        write_whole(path, data)
+        write_whole(path, data, kind=FileKind.DATASET)
     except OSError as error:
         raise DatasetError(f"{path} cannot be written: {error.strerror or error}.") from error

@@ -1,0 +1,166 @@
+"""What is said of common mistakes: what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine.core.problem import Problem
+from diode_engine.problems.sources import write_shapeset
+from diode_engine.store import Store
+from diode_engine.store.file import FileBackend
+from diode_engine.training import run as training
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def store(tmp_path: Path, dataset: Path, run: Run) -> Path:
+    path = tmp_path / "store.db"
+    assert run("data", "import", dataset, "--store", path).code == 0
+    return path
+
+
+@pytest.fixture
+def solution(tmp_path: Path) -> Path:
+    path = tmp_path / "solution.json"
+    config = {"block_m": 64, "block_n": 64, "block_k": 64}
+    path.write_text(json.dumps({"name": "x", "configs": [config]}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["data import {}", "data verify {}", "validate --dataset {}", "predict {}",
+     "train --dataset {}", "data merge {} --output merged.json"],
+)  # fmt: skip
+def test_a_shapeset_given_as_a_dataset_is_called_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shapes = tmp_path / "shapes.json"
+    write_shapeset([Problem.make("mm", 64, 64, 64, "float16")], shapes, "test")
+    ran = run(*line.format(shapes).split())
+    assert ran.code == 1
+    said = ran.out + ran.err
+    assert "is a shapeset" in said
+    assert f"collect-shapeset {shapes}" in said
+    assert "lacks the fields" not in said
+
+
+def test_a_store_given_as_a_dataset_is_called_one(run: Run, tmp_path: Path, store: Path) -> None:
+    renamed = store.rename(tmp_path / "store.msgpack")
+    assert "is a store, not a dataset" in run("predict", renamed).err
+
+
+def test_an_operator_that_there_is_not_is_named_with_those_that_there_are(
+    run: Run, store: Path
+) -> None:
+    ran = run("train", "--op-name", "matmul", "--store", store)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--op-name: matmul is not an operator" in ran.err
+    assert "addmm" in ran.err
+    assert "character" not in ran.err
+    ran = run("data", "problems", "op:matmul", "--store", store)
+    assert "matmul is not a known op (character 4); op can be mm, addmm" in ran.err
+
+
+QUERIES = (
+    "data problems {}", "data stats {}", "data map {}", "runs list {}", "train --query {}",
+    "validate --query {}", "validate-model --query {}",
+    "validate --cross-validate folds --query {}",
+    "validate-max-autotune --max-autotune-solution {solution} --query {}",
+    "export-lookup-table {folder}/l.json --query {}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", QUERIES)
+def test_a_wrong_query_is_a_wrong_use_of_every_command(
+    run: Run, store: Path, solution: Path, tmp_path: Path, line: str
+) -> None:
+    words = line.format("zzz:7", solution=solution, folder=tmp_path).split()
+    ran = run(*words, "--store", store)
+    assert (ran.code, ran.out) == (2, ""), ran
+    assert "There is no field zzz" in ran.err
+
+
+@pytest.mark.parametrize("line", QUERIES)
+def test_a_query_that_finds_nothing_is_said_to(
+    run: Run, store: Path, solution: Path, tmp_path: Path, line: str
+) -> None:
+    query = "tag:none" if "runs" in line else "k:7"
+    words = line.format(query, solution=solution, folder=tmp_path).split()
+    ran = run(*words, "--store", store)
+    listed = line.startswith(("data", "runs"))
+    assert (ran.code, ran.out) == (0 if listed else 3, ""), ran
+    assert f"{query!r} finds" in ran.err
+    assert str(store) in ran.err
+    assert "collect or import some" not in ran.err
+
+
+def test_a_page_after_the_last_says_how_many_problems_there_are(run: Run, store: Path) -> None:
+    ran = run("data", "problems", "op:mm", "--page", "9", "--store", store)
+    assert "Page 9 is empty: there are 12 such problems." in ran.err
+
+
+def test_a_store_that_may_not_be_written_to_is_called_so(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(store) as opened:
+        noted = opened.start_run("collect", {})
+    monkeypatch.setattr(FileBackend, "is_writable", lambda _: False)
+    ran = run("runs", "note", noted, "x", "--store", store)
+    assert ran.code == 1
+    assert "may not be written to" in ran.err
+    assert "db backup" in ran.err
+    assert "opened for reading only" not in ran.err
+
+
+def test_a_store_that_cannot_be_made_is_called_so(run: Run, tmp_path: Path) -> None:
+    """Behind a link to a folder that there is not, nobody can make a file."""
+    link = tmp_path / "link.db"
+    link.symlink_to(tmp_path / "none" / "store.db")
+    ran = run("data", "import", tmp_path / "timings.json", "--store", link)
+    assert ran.code == 1
+    assert "none can be made" in ran.err
+    assert "may not be read" not in ran.err
+
+
+def test_a_file_that_exists_is_refused_with_the_option_that_replaces_it(
+    run: Run, store: Path, model: Path, tmp_path: Path
+) -> None:
+    run("models", "register", model)
+    archive, copy = tmp_path / "a.zip", tmp_path / "b.db"
+    for words in (["models", "export", "tripled", archive], ["db", "backup", copy]):
+        words += ["--store", store] if words[0] == "db" else []
+        assert run(*words).code == 0
+        assert "pass --replace" in run(*words).err
+
+
+def test_an_interrupted_training_says_how_it_continues(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "train_from_store", interrupted)
+    ran = run("train", "--store", store)
+    assert ran.code == 130
+    assert "train --resume" in ran.err
+
+
+@pytest.mark.parametrize(("state", "fraction"), [("done", 1.0), ("cancelled", 0.2)])
+def test_a_run_that_has_ended_has_nothing_left(
+    run: Run, store: Path, state: str, fraction: float
+) -> None:
+    with Store.open(store) as opened:
+        ended = opened.start_run("train", {})
+        opened.update_run(ended, progress={"fraction": 0.2, "seconds_left": 2.6, "problems": 7})
+        opened.finish_run(ended, state)
+    shown = json.loads(run("runs", "show", ended, "--store", store, "--json").out)
+    assert shown["progress"] == {"fraction": fraction, "problems": 7}
+    assert "seconds left" not in run("runs", "show", ended, "--store", store).out

@@ -1,0 +1,382 @@
+"""What a command may write over: a new file, or one of the kind that it writes, whole; never what
+it reads, a store in use, or what is no file."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from diode_engine import atomic
+from diode_engine.cli.group import COMMANDS
+from diode_engine.cli.options import StoreType
+from diode_engine.store import Store, soundness
+
+Run = Callable[..., Any]
+
+# The words of each command that writes a file where the user says, and the file's name. In the
+# words, {target} is that file, {store} a store, {dataset} and {shapeset} what can be read.
+WRITERS = {
+    "data export": ("a.json", "data export {target} --store {store}"),
+    "data merge": ("a.json", "data merge {dataset} --output {target}"),
+    "collect": ("a.json", "collect --problems 1 --store {store} --output {target}"),
+    "collect-shapeset": ("a.json", "collect-shapeset {shapeset} --store {store} --output {target}"),
+    "create-validation": ("a.json", "create-validation {target} --store {store} --problems 2"),
+    "capture": ("a.json", "capture -o {target} -- {python} -c 'open(\"it-ran\", \"w\")'"),
+    "tune": ("a.md", "tune -o {target} --store {store}"),
+    "validate": ("a.svg", "validate --figure {target} --store {store} --all"),
+    "validate-model": ("a.svg", "validate-model --figure {target} --store {store} --all"),
+    "export-lookup-table": ("a.json", "export-lookup-table {target} --file {dataset}"),
+    "models export": ("a.zip", "models export tripled {target} --replace"),
+    "db backup": ("a.db", "db backup {target} --store {store} --replace"),
+    "db copy": ("a.db", "db copy {store} {target}"),
+    "workflow": ("a.txt", "workflow {workflow}"),
+}  # fmt: skip
+# Files that a command reads, or a store that it adds to, though click does not ask that they exist.
+READ = {
+    ("data import", "files"), ("data merge", "files"), ("data verify", "files"),
+    ("demo", "store"), ("models import", "index"), ("models list", "index"),
+    ("models promote", "dataset"), ("models register", "path"), ("predict", "dataset"),
+    ("train", "datasets"), ("validate", "dataset"), ("validate-max-autotune", "dataset"),
+    ("validate-model", "dataset"),
+}  # fmt: skip
+
+each = pytest.mark.parametrize("words", list(WRITERS))
+
+
+def _parameters(command: click.Command, words: str) -> Iterator[tuple[str, click.Parameter]]:
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from _parameters(below, f"{words} {name}")
+    else:
+        yield from ((words, param) for param in command.params)
+
+
+def _is_output(words: str, param: click.Parameter) -> bool:
+    kind = param.type
+    if not isinstance(kind, click.Path) or (isinstance(kind, StoreType) and param.name != "target"):
+        return False
+    return not kind.exists and (words, param.name) not in READ
+
+
+def test_each_command_that_writes_a_file_is_here() -> None:
+    found = {
+        words
+        for name, entry in COMMANDS.items()
+        for words, param in _parameters(entry.load(name), name)
+        if _is_output(words, param)
+    }
+    assert found | {"workflow"} == set(WRITERS)
+
+
+@pytest.fixture
+def store(tmp_path: Path, dataset: Path, run: Run) -> Path:
+    path = tmp_path / "store.db"
+    assert run("data", "import", dataset, "--store", path).code == 0
+    return path
+
+
+@pytest.fixture
+def write(
+    run: Run, store: Path, dataset: Path, model: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[str, Path], Any]:  # fmt: skip
+    """Runs a command of WRITERS, so that it writes to this file."""
+    monkeypatch.chdir(tmp_path)
+    run("models", "register", model)
+    shapeset = tmp_path / "shapes.json"
+    assert run("create-validation", shapeset, "--store", store, "--problems", "2").code == 0
+
+    def _write(words: str, target: Path) -> Any:
+        workflow = tmp_path / "steps.toml"
+        workflow.write_text(
+            f'store = "{store}"\n[[step]]\nrun = "data stats"\noutput = "{target}"\n'
+        )
+        line = WRITERS[words][1].format(
+            target=target, store=store, dataset=dataset, shapeset=shapeset, workflow=workflow,
+            python=sys.executable,
+        )  # fmt: skip
+        return run(*shlex.split(line))
+
+    return _write
+
+
+def _content(folder: Path) -> dict[Path, bytes]:
+    names = (".db", ".json", ".svg", ".md", ".zip", ".txt")
+    return {p: p.read_bytes() for p in folder.iterdir() if p.is_file() and p.name.endswith(names)}
+
+
+def _other(words: str, path: Path, store: Path, dataset: Path) -> None:
+    """Makes a file of a kind that the command does not write."""
+    path.write_bytes((dataset if words.startswith("db ") else store).read_bytes())
+
+
+@each
+def test_a_file_of_another_kind_is_not_replaced(
+    write: Callable[[str, Path], Any], words: str, tmp_path: Path, store: Path, dataset: Path
+) -> None:
+    target = tmp_path / WRITERS[words][0]
+    _other(words, target, store, dataset)
+    before = _content(tmp_path)
+    ran = write(words, target)
+    assert ran.code in (1, 2), ran
+    assert ran.out == ""
+    assert str(target) in ran.err
+    assert "did not expect" not in ran.err
+    assert _content(tmp_path) == before
+    assert not (tmp_path / "it-ran").exists()
+
+
+@each
+@pytest.mark.parametrize("what", ["fifo", "folder missing", "folder"])
+def test_what_is_no_file_is_not_replaced(
+    write: Callable[[str, Path], Any], words: str, tmp_path: Path, what: str
+) -> None:
+    target = tmp_path / WRITERS[words][0]
+    if what == "fifo":
+        os.mkfifo(target)
+    elif what == "folder":
+        target.mkdir()
+    else:
+        target = tmp_path / "none" / target.name
+    before = _content(tmp_path)
+    ran = write(words, target)
+    assert ran.code in (1, 2), ran
+    assert ran.out == ""
+    assert target.name in ran.err
+    assert "did not expect" not in ran.err
+    assert _content(tmp_path) == before
+    assert not (tmp_path / "it-ran").exists()
+    assert what != "fifo" or stat.S_ISFIFO(target.stat().st_mode)
+    assert not list(tmp_path.glob(".unfinished-*"))
+
+
+@each
+def test_where_no_file_can_be_made_nothing_is_begun(
+    write: Callable[[str, Path], Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / WRITERS[words][0]
+
+    def refused(_: Path, *__: Any, **___: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(atomic, "_open_beside", refused)
+    monkeypatch.setattr(Path, "mkdir", refused)
+    ran = write(words, target)
+    assert (ran.code, ran.out) == (1, ""), ran
+    assert f"{target} cannot be written: Permission denied" in ran.err
+    assert not target.exists()
+    assert not (tmp_path / "it-ran").exists()
+
+
+@pytest.mark.parametrize("words", sorted(set(WRITERS) - {"tune", "collect", "collect-shapeset"}))
+def test_a_file_of_its_own_kind_is_replaced(
+    write: Callable[[str, Path], Any], words: str, tmp_path: Path
+) -> None:
+    """`tune` and `collect` would need a GPU."""
+    if words == "export-lookup-table":
+        pytest.importorskip("torch")
+    if words == "capture":
+        pytest.skip("what it captures needs Inductor: tests/inductor_nogpu")
+    target = tmp_path / WRITERS[words][0]
+    first = write(words, target)
+    assert first.code == 0, first.err
+    assert target.is_file()
+    again = write(words, target)
+    if words == "db copy":
+        assert again.code == 1
+        assert "name a new file" in again.err
+    else:
+        assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "data merge {dataset} --output {dataset}",
+        "create-validation {shapeset} --dataset {shapeset} --problems 2 --store {store}",
+        "collect --file {dataset} --output {dataset} --store {store}",
+        "db backup {store} --store {store} --replace",
+        "db copy {store} {store}",
+        "data export {link} --store {store}",
+        "workflow {workflow}",
+    ],
+)
+def test_what_is_read_is_not_replaced(
+    run: Run, store: Path, dataset: Path, tmp_path: Path, line: str
+) -> None:
+    shapeset, link, workflow = (tmp_path / name for name in ("s.json", "l.json", "w.toml"))
+    assert run("create-validation", shapeset, "--store", store, "--problems", "2").code == 0
+    link.symlink_to(store)
+    workflow.write_text(
+        f'store = "{store}"\n[[step]]\nrun = "data stats"\noutput = "{workflow.name}"\n'
+    )
+    before = _content(tmp_path), workflow.read_bytes()
+    ran = run(*line.format(
+        dataset=dataset, shapeset=shapeset, store=store, link=link, workflow=workflow
+    ).split())  # fmt: skip
+    assert ran.code in (1, 2), ran
+    assert (_content(tmp_path), workflow.read_bytes()) == before
+    assert "did not expect" not in ran.err
+
+
+# -- the files beside a store ----------------------------------------------------------------------
+
+_KILLED = """
+import os, signal, sys
+from diode_engine.store import Store, import_dataset
+store = Store.open(sys.argv[1])
+import_dataset(store, sys.argv[2])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def killed(tmp_path: Path, make_timings: Callable[..., Any]) -> Path:
+    """A store that a process was killed in after its commit: the timings are in the -wal."""
+    from diode_engine.store import write_dataset
+
+    path, other = tmp_path / "killed.db", tmp_path / "other.json"
+    write_dataset(make_timings(20, name="NVIDIA H100"), other)
+    done = subprocess.run([sys.executable, "-c", _KILLED, str(path), str(other)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.with_name("killed.db-wal").stat().st_size
+    return path
+
+
+def test_a_backup_replaces_a_store_with_what_is_beside_it(
+    run: Run, store: Path, killed: Path
+) -> None:
+    ran = run("db", "backup", killed, "--store", store, "--replace")
+    assert ran.code == 0, ran.err
+    assert soundness.check(killed).problems == ()
+    with Store.open(killed) as opened:
+        assert opened.stats().timings == 48
+
+
+@pytest.mark.parametrize("line", ["db copy {store} {killed}", "db backup {killed} --store {store}"])
+def test_what_is_left_beside_a_new_store_is_not_played_into_it(
+    run: Run, store: Path, killed: Path, line: str
+) -> None:
+    killed.unlink()
+    ran = run(*line.format(store=store, killed=killed).split())
+    assert ran.code == 1
+    assert "killed.db-wal" in ran.err
+    assert not killed.exists()
+    ran = run("db", "backup", killed, "--store", store, "--replace")
+    assert ran.code == 0, ran.err
+    assert soundness.check(killed).problems == ()
+    with Store.open(killed) as opened:
+        assert opened.stats().timings == 48
+
+
+def test_a_store_that_is_damaged_is_replaced_with_what_is_beside_it(
+    run: Run, store: Path, killed: Path
+) -> None:
+    damaged = bytearray(killed.read_bytes())
+    damaged[100:4096] = b"\xff" * (4096 - 100)
+    killed.write_bytes(damaged)
+    assert run("db", "backup", killed, "--store", store, "--replace").code == 0
+    assert soundness.check(killed).problems == ()
+
+
+def test_a_store_in_use_is_not_replaced(run: Run, store: Path, dataset: Path) -> None:
+    used = store.with_name("used.db")
+    assert run("data", "import", dataset, "--store", used).code == 0
+    with Store.open(used, read_only=True) as reader:
+        assert reader.stats().timings == 48
+        before = used.read_bytes()
+        ran = run("db", "backup", used, "--store", store, "--replace")
+        assert (ran.code, ran.out) == (1, "")
+        assert "in use" in ran.err
+        assert used.read_bytes() == before
+    assert run("db", "backup", used, "--store", store, "--replace").code == 0
+
+
+# -- damaged stores --------------------------------------------------------------------------------
+
+
+def _sql(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        for statement in statements:
+            connection.execute(statement)
+
+
+def _overwrite(path: Path, start: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(data)
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "timings deleted": lambda path: _sql(path, "DELETE FROM timings WHERE candidate % 2"),
+    "a time changed": lambda path: _sql(path, "UPDATE timings SET min_us = min_us / 3"),
+    "a problem changed": lambda path: _sql(path, 'UPDATE problems SET "M" = "M" + 1 WHERE id = 1'),
+    "a reference lost": lambda path: _sql(path, "DELETE FROM candidates WHERE id = 1"),
+    "a page lost": lambda path: _overwrite(path, path.stat().st_size - 4096, bytes(4096)),
+    "cut short": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "emptied": lambda path: os.truncate(path, 0),
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGE))
+@pytest.mark.parametrize(
+    "line",
+    [
+        "db backup {target}.db --store {store} --replace",
+        "db backup {folder}/new.db --store {store}",
+        "db copy {store} {folder}/new.db",
+        "db vacuum --store {store}",
+        "data export {target}.json --store {store}",
+    ],
+)
+def test_a_damaged_store_replaces_nothing(
+    run: Run, store: Path, dataset: Path, tmp_path: Path, damage: str, line: str
+) -> None:
+    good = {tmp_path / "good.db": store.read_bytes(), tmp_path / "good.json": dataset.read_bytes()}
+    for path, content in good.items():
+        path.write_bytes(content)
+    DAMAGE[damage](store)
+    before = store.read_bytes()
+    ran = run(*line.format(target=tmp_path / "good", store=store, folder=tmp_path).split())
+    assert (ran.code, ran.out) == (1, ""), ran
+    assert str(store) in ran.err
+    assert "unfinished" not in ran.err
+    assert "damaged" in ran.err
+    assert "did not expect" not in ran.err
+    assert {path: path.read_bytes() for path in good} == good
+    assert store.read_bytes() == before
+    assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.parametrize("damage", sorted(set(DAMAGE) - {"a time changed", "a problem changed"}))
+def test_the_counts_of_a_damaged_store_say_so(run: Run, store: Path, damage: str) -> None:
+    DAMAGE[damage](store)
+    ran = run("data", "stats", "--store", store)
+    assert ran.code == 1
+    assert "damaged" in ran.err
+    assert damage != "emptied" or not store.stat().st_size
+
+
+def test_what_can_be_read_of_a_damaged_store_goes_to_a_new_file(
+    run: Run, store: Path, dataset: Path, tmp_path: Path
+) -> None:
+    DAMAGE["timings deleted"](store)
+    refused = run("data", "export", dataset, "--store", store, "--damaged")
+    assert refused.code == 1
+    assert "new file" in refused.err
+    ran = run("data", "export", tmp_path / "new.json", "--store", store, "--damaged")
+    assert ran.code == 0
+    assert "damaged" in ran.err
