@@ -30,7 +30,13 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import LEAST_MARGIN, Policy, chosen, plain_library_call
+from diode_engine.models.preference import (
+    ERROR_WEIGHT,
+    LEAST_MARGIN,
+    Policy,
+    chosen,
+    plain_library_call,
+)
 from diode_engine.problems.splits import split
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
@@ -40,7 +46,7 @@ LAYERS = DATASETS / "nvidia-h200" / "real-layers-2026-11-22.packed.zst"
 FAMILIES = Path(__file__).parent / "results" / "real-layers-2026-11-22.json"
 SLOWER = 1.05
 MARGINS = (1.0, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.15, 1.2)
-WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
+WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 NO_FAMILY = "odd"  # sizes that were drawn: each is a family of its own
 Rule = tuple[str, float]  # a rule, and its margin or weight
 COMPILE, BEFORE, OWN = "as a compile", "without evidence", "own order"
@@ -78,7 +84,9 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
         without = replace(ranking, error=None, proven=None)
         policies = {COMPILE: policy, BEFORE: Policy.of(problem, candidates, without)}
         for margin in MARGINS:
-            policies[BY_MARGIN, margin] = replace(policy, margin=margin * np.exp(error))
+            policies[BY_MARGIN, margin] = replace(
+                policy, margin=margin * np.exp(ERROR_WEIGHT * error)
+            )
         for weight in WEIGHTS:
             wider = LEAST_MARGIN * np.exp(weight * error)
             policies[BY_WEIGHT, weight] = replace(policy, margin=wider)

@@ -31,7 +31,7 @@ MISS = 1.5
 UNKNOWN = -1.0  # in place of an error
 # A kind of kernel is proven by so many timings, with at most this share of misses.
 _MIN_TIMINGS = 20
-_MAX_MISSES = 0.02
+_MAX_MISSES = 0.1
 _LIKELY = math.log(2)  # log time: kernels predicted to be this near the best are counted
 _NEAR_BEST = math.log(1.05)  # those that could be taken: their worst error is the problem's
 MAX_NEIGHBOURS = 8  # training problems whose errors count for a problem
@@ -82,12 +82,12 @@ class Evidence:
 
     def error_near(self, places: npt.NDArray[np.intp], away: npt.NDArray[np.float32]) -> float:
         """The error of a problem whose neighbours are at these `places` among the training problems
-        and `away` so far: the root of the mean square of theirs, nearer ones counting more. 0 where
-        no error is known."""
+        and `away` so far: the mean of theirs, nearer ones counting more. 0 where no error is
+        known."""
         errors = self.errors[places].astype(np.float64)
         weight = np.where(errors == UNKNOWN, 0, 1 / (away.astype(np.float64) + _DISTANCE))
         total = weight.sum()
-        return float(np.sqrt((weight * errors * errors).sum() / total)) if total > 0 else 0.0
+        return float((weight * errors).sum() / total) if total > 0 else 0.0
 
     def proven(self, problem: Problem, candidates: Sequence[Candidate]) -> Mask:
         """[n] whether the candidate is of a kind that is proven; True for a library's kernel."""

@@ -33,9 +33,10 @@ Mask = npt.NDArray[np.bool_]
 RULES = "2026-11-24b"
 
 # By how much another kernel must be predicted to be faster than the library's before it is taken,
-# times the factor that predicted gains near the problem were wrong by. docs/integration.md says how
-# it was chosen.
-LEAST_MARGIN = 1.05
+# and how much of the error of predicted gains near the problem is added, in log time. The errors
+# are the worst of each problem and of models with fewer steps, so a part of them is enough.
+# docs/integration.md says how both were chosen.
+LEAST_MARGIN, ERROR_WEIGHT = 1.05, 0.5
 # The margin of a model without evidence, and the least one for a dynamic size.
 MARGIN = 1.15
 _UNKNOWN_US = 1e12  # in place of the time of a library's kernel without a prediction: the longest
@@ -75,7 +76,7 @@ class Policy:
         the others, and does not make the margin smaller than that of a model without evidence."""
         margin, proven = MARGIN, ranking.proven
         if ranking.error is not None:
-            margin = LEAST_MARGIN * math.exp(ranking.error)
+            margin = LEAST_MARGIN * math.exp(ERROR_WEIGHT * ranking.error)
             if dynamic:
                 margin = max(margin, MARGIN)
         if proven is None:

@@ -87,7 +87,7 @@ def test_what_decides_whether_registers_suffice_is_a_kind() -> None:
 def test_near_errors_count_more_and_unknown_ones_not_at_all() -> None:
     evidence = Evidence(np.array([0.3, 0.0, UNKNOWN], np.float32), *(np.zeros(0, np.float32),) * 3)
     away = np.array([0.0, 10.0, 0.0], np.float32)
-    assert 0.25 < evidence.error_near(np.arange(3), away) < 0.3
+    assert 0.25 < evidence.error_near(np.arange(3), away) < 0.3  # the far one is right
     assert evidence.error_near(np.array([2]), away[2:]) == 0.0
     assert evidence.error_near(np.zeros(0, np.intp), away[:0]) == 0.0
 
