@@ -80,9 +80,9 @@ class Policy:
             if dynamic:
                 margin = max(margin, MARGIN)
         if proven is None:
-            proven = ~spills_erratically(problem, candidates)
-            if problem.bias in UNTIMED_BIASES:
-                proven &= ~encode(candidates).tiled
+            proven = ~encode(candidates).tiled | (problem.bias not in UNTIMED_BIASES)
+        # Such a kernel was seldom timed, and can take many times as long as others of its kind.
+        proven = proven & ~spills_erratically(problem, candidates)
         return cls(plain_library_call(candidates), proven, margin ** (1 / ranking.likeness))
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch._inductor import config, lowering, virtualized
 from torch._inductor.choices import InductorChoices
-from torch._inductor.fx_passes import pad_mm
+from torch._inductor.fx_passes import pad_mm, post_grad
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 import diode_engine
@@ -26,6 +26,8 @@ from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.hook import backends, convolutions, fast, grouped, slot
+from diode_engine.inductor.hook import choices as choices_module
+from diode_engine.inductor.hook import sums as sums_module
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.listening import capture, feedback
 from diode_engine.inductor.lowering import preprocessing
@@ -144,6 +146,7 @@ CASES = {
 # These have tests of their own.
 BESIDE = {
     "can_fuse_vertical", "uuid", "diode_state", "save", "prefer_aten", "_finalize_template_configs",
+    "_need_to_fix_layout", "mm_plus_mm",
 }  # fmt: skip
 # These run inside the guard of another function, which asks for the product again: of
 # `get_template_configs`, and of `_tuned_grouped_mm_common`.
@@ -221,6 +224,27 @@ def test_a_failure_of_the_rule_of_fusion_is_counted_and_fuses_as_inductor_does(
     assert program(mm) == expected
     assert diode_engine.get_stats()["fallback_error"] == fault.count > 0
     assert len(lines(caplog)) == 1
+
+
+def test_a_failure_of_the_rule_of_layouts_is_counted(
+    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = program(mm)
+    fault = Faults(MemoryError("full"))
+    monkeypatch.setattr(choices_module, "takes_library", fault)
+    assert program(mm) == expected
+    assert diode_engine.get_stats()["fallback_error"] == fault.count > 0
+    assert len(lines(caplog)) == 1
+
+
+def test_a_sum_of_products_whose_form_cannot_be_decided_becomes_one_op(
+    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = Faults(MemoryError("full"))
+    monkeypatch.setattr(sums_module, "_takes_one_kernel", fault)
+    program(sums)
+    assert diode_engine.get_stats()["fallback_error"] == fault.count > 0
+    assert "a sum of products was not decided, MemoryError: full" in lines(caplog)[0]
 
 
 def test_a_benchmark_that_cannot_be_recorded_is_logged_once(
@@ -314,6 +338,9 @@ def functions_in_torch() -> Iterator[tuple[str, Any]]:
     for function in (*cache.preprocessing_fns, *cache.feedback_saver_fns):
         yield function.__name__, function
     yield from (("lowerings", function) for function in lowering.lowerings.values())
+    for patterns in post_grad.pass_patterns:
+        for entries in patterns.patterns.values():
+            yield from (("mm_plus_mm", entry.extra_check) for entry in entries)
     yield "_default", virtualized._choices._default
     yield "diode_state", slot._key
     for name, method in vars(DiodeInductorChoices).items():

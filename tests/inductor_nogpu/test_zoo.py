@@ -159,8 +159,7 @@ def test_what_is_raised_is_seen() -> None:
     ):
         rows = lowered("two-tower", ("plain", "install"))
     assert not zoo.wrong(rows["plain"])
-    (said,) = zoo.wrong(rows["install"])
-    assert "no choice is good enough" in said
+    assert any("no choice is good enough" in said for said in zoo.wrong(rows["install"]))
 
 
 def test_a_warning_of_its_own_is_wrong() -> None:

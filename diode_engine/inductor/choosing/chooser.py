@@ -45,6 +45,7 @@ from diode_engine.inductor.lowering.space import (
     listed,
     search_space,
 )
+from diode_engine.models.evidence import UNTIMED_BIASES
 from diode_engine.models.preference import RULES
 from diode_engine.version import __version__
 
@@ -235,6 +236,10 @@ class Chooser:
                 Fallback.UNSUPPORTED,
                 f"{op_name} of {kernel_inputs.dtypes()} with sizes and strides {sizes} is no "
                 "problem that Diode knows",
+            )
+        if problem.bias in UNTIMED_BIASES:  # plain's call of the library reads it as it is
+            raise LeftToStock(
+                Fallback.NO_PREDICTION, f"no kernel was timed with the bias of {problem}"
             )
         problems: tuple[Problem, ...] = (problem,)
         untimed, too_large = is_broadcast(kernel_inputs, op_name), False

@@ -38,7 +38,7 @@ from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.torch_internals.versions import part, uuid_of
-from diode_engine.inductor.torch_internals.wrapped_functions import FIXES_LAYOUT, hook_of
+from diode_engine.inductor.torch_internals.wrapped_functions import hook_of
 from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
 
 log = logging.getLogger(__name__)
@@ -189,6 +189,7 @@ class DiodeInductorChoices(InductorChoices):
         would spill registers for it."""
         return STOCK if registers.may_fuse(node1, node2) else False
 
+    @_guard("the layout of an output was not decided")
     def _need_to_fix_layout(self, adjusted_choices: list[Any], op_name: str) -> bool:
         """Whether Inductor fixes the layout of the output before it is known what reads it: as in
         plain torch.compile where Diode takes the library's kernel. There the output of mm and addmm
@@ -196,8 +197,8 @@ class DiodeInductorChoices(InductorChoices):
         if takes_library(adjusted_choices):  # Inductor's own rule where it does not autotune
             flexible = op_name in ("mm", "addmm")
             return not (flexible or part(config, "max_autotune_allow_flexible_layouts"))
-        fixes: bool = getattr(super(), FIXES_LAYOUT)(adjusted_choices, op_name)
-        return fixes
+        stock: bool = STOCK
+        return stock
 
     def _finalize_template_configs(
         self,
