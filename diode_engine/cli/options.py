@@ -89,7 +89,7 @@ def model_option(default: str) -> Callable[[F], F]:
         "--model",
         "reference",
         metavar="NAME|PATH",
-        help=f"NAME, NAME@VERSION or a model's folder. [default: {default}]",
+        help=f"NAME, NAME@VERSION, or a model's folder or file. [default: {default}]",
     )
 
 

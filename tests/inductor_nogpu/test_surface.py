@@ -108,9 +108,9 @@ def test_a_profile_has_every_choice_in_its_order(predictor: Any) -> None:
     assert profile.seconds > 0
     stats = diode_engine.get_prediction_stats()
     assert stats["total_predictions"] == 5
-    assert stats["avg_confidence"] is None  # this model cannot tell
+    assert f"{stats['avg_confidence']:.3f}" == "nan"  # this model cannot tell
     assert stats["cache_hits"] == 1
-    assert stats["avg_ms"] is not None
+    assert stats["avg_ms"] > 0
 
 
 def test_ops_without_a_model_pass_through_and_are_counted(predictor: Any) -> None:

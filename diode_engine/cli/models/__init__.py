@@ -17,7 +17,7 @@ def models() -> None:
     """List, compare, promote, export and import trained models.
 
     MODEL is NAME@VERSION, NAME (its newest version), an alias such as default, or the path of a
-    model's folder. Exit code 3: there is no such model, or nothing to do.
+    model's folder or file. Exit code 3: there is no such model, or nothing to do.
     """
 
 
