@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from diode_engine import paths
+from diode_engine.cli import diagnostics
 from diode_engine.errors import StoreError
 from diode_engine.location import FORM, Location, child_environment, is_url
 
@@ -49,6 +50,23 @@ class StoreType(click.Path):
         return found
 
 
+class WordsCommand(click.Command):
+    """Some options take a list: `--operations mm,bmm`, or `--operations mm bmm`, as torch-diode's
+    toolkit has it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        joined: list[str] = []
+        option = ""  # the last one, if it takes a list
+        for word in args:
+            if word.startswith("-"):
+                option = word if word in ("--operations", "--file-extensions") else ""
+            elif option and joined[-1] != option:
+                joined[-1] += f",{word}"
+                continue
+            joined.append(word)
+        return super().parse_args(ctx, joined)
+
+
 def store_option(command: F) -> F:
     """Adds --store (or --db); the command gets `store: Location`, the default already filled in."""
     return click.option(
@@ -73,6 +91,20 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Write the
 json_anyway_option = click.option(
     "--json", is_flag=True, expose_value=False, help="Changes nothing: the result is always JSON."
 )
+
+
+def unused_option(name: str, *, instead: str, is_flag: bool = False) -> Callable[[F], F]:
+    """Adds an option of torch-diode's toolkit that changes nothing here. Where it is given, a line
+    says what is used `instead`."""
+
+    def say(ctx: click.Context, param: click.Parameter, _value: object) -> None:
+        if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
+            diagnostics.note(f"{name} changes nothing: {instead}.")
+
+    return click.option(name, is_flag=is_flag, hidden=True, expose_value=False, callback=say)
+
+
+batch_size_unused = unused_option("--batch-size", instead="all predictions are made at once")
 
 
 def seed_option(
