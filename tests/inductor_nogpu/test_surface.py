@@ -26,8 +26,8 @@ PUBLIC = {
     "__version__", "create_diode_choices", "create_matmul_integration", "diode_choices",
     "discover_and_register_integrations", "get_detected_hardware", "get_integration_status",
     "get_prediction_stats", "get_stats", "install_diode_choices", "integrate_all",
-    "list_available_models", "profile_predictions", "register_integration", "register_model",
-    "set_log_level", "uninstall_diode_choices",
+    "list_available_models", "predict_choice", "profile_predictions", "register_integration",
+    "register_model", "set_log_level", "uninstall_diode_choices",
 }  # fmt: skip
 
 
