@@ -131,6 +131,10 @@ class _Commands(MutableMapping[str, click.Command]):
         raise TypeError("Commands are taken from the table COMMANDS.")
 
 
+def _takes_seed(command: click.Command) -> bool:
+    return any(param.name == "seed" for param in command.params)
+
+
 class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         result = super().invoke(ctx)
@@ -145,10 +149,9 @@ class _LazyGroup(click.Group):
         if name is not None and command is not None:
             said = settings.read(name)
             settings.check(said, COMMANDS)
-            defaults = settings.default_map(said, command, name)
-            if ctx.params["seed"] is not None:  # before the command, but after what files say
-                defaults["seed"] = ctx.params["seed"]
-            ctx.default_map = {name: defaults}
+            ctx.default_map = {name: settings.default_map(said, command, name)}
+            if ctx.params["seed"] is not None and _takes_seed(command):
+                rest = ["--seed", str(ctx.params["seed"]), *rest]
         return name, command, rest
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -211,7 +214,7 @@ def _root(
     ctx.obj["debug"] = debug
     diagnostics.configure(-1 if quiet else verbose)
     command = _root.commands[str(ctx.invoked_subcommand)]
-    if seed is not None and not any(param.name == "seed" for param in command.params):
+    if seed is not None and not _takes_seed(command):
         diagnostics.note(f"--seed changes nothing: {ctx.invoked_subcommand} draws nothing.")
     if form is not None:
         diagnostics.note("--format changes nothing: a file's suffix says its format.")
