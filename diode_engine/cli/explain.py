@@ -117,13 +117,17 @@ def explain(
     """
     from diode_engine.core.problem import Problem
 
-    if (file is None) is (op is None or m is None or n is None or k is None):
+    if (k is None) is (file is None):  # K is the last
         raise click.UsageError("Give OP, M, N and K, or --file FILE.")
     model, device = model_and_hardware(reference, hardware)
     if file is not None:
         choices = _choices_in(file, model, device, torch)
         click.echo(json.dumps(choices) if as_json else _list_text(choices, model, device))
         return
+    assert op is not None
+    assert m is not None
+    assert n is not None
+    assert k is not None
     a, b = layouts.split("/") if layouts else (None, None)
     problem = Problem.make(
         op, m, n, k, TYPES[dtype], B=batch, a_layout=a, b_layout=b, bias=bias,
@@ -160,24 +164,19 @@ def _choices_in(
     return found
 
 
-def _list_text(
-    choices: Sequence[Mapping[str, Any]], model: ModelVersion, device: Hardware
-) -> str:
+def _list_text(choices: Sequence[Mapping[str, Any]], model: ModelVersion, device: Hardware) -> str:
     from diode_engine.core.problem import Problem
     from diode_engine.validation.text import aligned
 
-    def number(value: float | None, form: str) -> str:
-        return "" if value is None else format(value, form)
+    def row(line: Mapping[str, Any]) -> list[str]:
+        problem, taken = str(Problem.from_dict(line["problem"])), line["taken"]
+        if taken is None:
+            return [problem, "left to Inductor", *[""] * 4]
+        forms = {"predicted_us": ".3g", "library_us": ".3g", "confidence": ".2f"}
+        numbers = ("" if line[n] is None else format(line[n], form) for n, form in forms.items())
+        return [problem, _name(taken), *numbers, taken["why"]]
 
-    rows = [
-        [
-            str(Problem.from_dict(line["problem"])), _name(taken), number(line["predicted_us"], ".3g"),
-            number(line["library_us"], ".3g"), number(line["confidence"], ".2f"), taken["why"],
-        ]
-        if (taken := line["taken"]) is not None
-        else [str(Problem.from_dict(line["problem"])), "left to Inductor", *[""] * 4]
-        for line in choices
-    ]  # fmt: skip
+    rows = [row(line) for line in choices]
     header = ["problem", "taken", "predicted µs", "library's µs", "sure", "why"]
     return f"On {device.name}, by {model.reference}:\n{aligned(header, rows, left=2)}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -34,7 +34,7 @@ def judged_options(command: F) -> F:
     decorated: Any = with_query
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
-    return decorated
+    return cast(F, decorated)
 
 
 def read_timings(dataset: Path, query: str) -> TimingTable:

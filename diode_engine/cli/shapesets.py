@@ -41,9 +41,7 @@ def _collect_options(*left_out: str) -> list[click.Parameter]:
     return [param for param in collect.params if param.name not in left_out]
 
 
-def _collect_shapeset(
-    files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any
-) -> None:
+def _collect_shapeset(files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any) -> None:
     assert collect.callback is not None
     files += shapesets
     if not files:
@@ -67,7 +65,9 @@ collect_shapeset = WordsCommand(
 )
 
 
-def _create_validation(files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any) -> None:
+def _create_validation(
+    files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any
+) -> None:
     assert collect.callback is not None
     collect.callback(files=files + shapesets, only_held_out=True, **options)
 

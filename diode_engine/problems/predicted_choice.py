@@ -49,8 +49,8 @@ def choice_of(
     ranking = predictor.rank(problem, candidates)
     if not len(ranking.order):
         raise NothingError(
-            f"The model can say nothing about {problem}: it was not trained on this op or type, and "
-            "Inductor chooses as if Diode were not there."
+            f"The model can say nothing about {problem}: it was not trained on this op or type, "
+            "and Inductor chooses as if Diode were not there."
         )
     place, why = taken_by_default(problem, candidates, ranking)
     library = np.where(encode(candidates).extern, ranking.predicted_us, np.nan)

@@ -26,8 +26,8 @@ from diode_engine.atomic import whole_file
 from diode_engine.core.hardware import slug_of
 from diode_engine.documents import Limits, Malformed, read_json, shortened, show
 from diode_engine.errors import DiodeError, ModelError, NoSuchModelError, RegistryError
-from diode_engine.models.manifest import check_name
 from diode_engine.models.archive import MAX_ARCHIVE
+from diode_engine.models.manifest import check_name
 from diode_engine.registry.archive import SUFFIX, import_model, sha256_of
 from diode_engine.registry.sources import ModelVersion
 

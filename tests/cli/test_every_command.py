@@ -137,8 +137,8 @@ def test_stdout_is_json_of_each_that_reads(
     of_store = (
         "data map", "data problems", "data show 1", "data stats", "runs list", "doctor",
         f"data export {tmp_path}/o.json", "validate --all", f"runs show {ended}",
-        f"draw-problems {tmp_path}/v.json --problems 3", f"create-validation --output {tmp_path}/v.json --plan",
-        f"runs follow {ended}",
+        f"draw-problems {tmp_path}/v.json --problems 3", f"runs follow {ended}",
+        f"create-validation --output {tmp_path}/v.json --plan",
         f"runs tag {ended} x", f"runs untag {ended} x", f"runs note {ended} x", "db check",
         "db upgrade", "db vacuum", f"db backup {tmp_path}/b.db", "collect --plan --problems 3",
         f"collect-shapeset {dataset} --plan",

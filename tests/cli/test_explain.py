@@ -185,8 +185,10 @@ def test_a_captured_program_is_listed(run: Run, tmp_path: Path) -> None:
     asked = ("explain", "--file", file, "--hardware", "NVIDIA H200")
     lines = json.loads(run(*asked, "--json").out)
     assert [line["problem"] for line in lines] == [p.to_dict() for p in problems]
-    for line, words in zip(lines, (("addmm", 16, 4096, 4096, "--layouts=row/col"),
-                                   ("mm", 512, 512, 512, "--dtype=fp16")), strict=False):  # fmt: skip
+    asked_one = (
+        ("addmm", 16, 4096, 4096, "--layouts=row/col"), ("mm", 512, 512, 512, "--dtype=fp16"),
+    )  # fmt: skip
+    for line, words in zip(lines, asked_one, strict=False):
         one = run("explain", *words, "--hardware", "NVIDIA H200", "--json")
         assert line["taken"] == json.loads(one.out)["taken"]
         assert 0 < line["predicted_us"] <= line["library_us"]

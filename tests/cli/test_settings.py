@@ -159,7 +159,8 @@ def test_a_directory_does_not_delete_or_write_over(
 OPTIONS_OF_A_DIRECTORY = {
     "all", "again", "candidates", "card", "cross-validate", "data-dir", "dataset", "descending",
     "direct", "file", "held-out", "json", "log-normal", "max-autotune-solution", "plan",
-    "csv", "power-of-two", "shapes", "shapeset", "no-odd-sizes", "no-rectangular", "resume", "skip-collection", "skip-training",
+    "csv", "power-of-two", "shapes", "shapeset", "no-odd-sizes", "no-rectangular", "resume",
+    "skip-collection", "skip-training",
     "skip-validation", "store",
     "db", "text",
 }  # fmt: skip

@@ -1,4 +1,5 @@
-"""diode-engine draw-problems, create-validation and collect-shapeset, and the sizes that collect takes."""
+"""diode-engine draw-problems, create-validation and collect-shapeset, and the sizes that collect
+takes."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """A worker without a GPU: speaks the real protocol, and does to some candidates what GPUs do.
 
 The environment variable DIODE_SCRIPT holds JSON: the candidates it offers (null: some of
-Inductor's), and what happens to which of them ("crash", "hang", "nonsense" said, or one of NONSENSE, "sticky" for an error after
-which the device is lost to the process, "stop" and a file's name: the first one writes its pid
-there and hangs, "kill parent" and a log, or the name of a failure); all others take `time_us`, or,
-where that is null, a time by a rule that can be learned. The processes after the first `lives`
-find no GPU.
+Inductor's), and what happens to which of them ("crash", "hang", "nonsense" said, or one of
+NONSENSE, "sticky" for an error after which the device is lost to the process, "stop" and a file's
+name: the first one writes its pid there and hangs, "kill parent" and a log, or the name of a
+failure); all others take `time_us`, or, where that is null, a time by a rule that can be learned.
+The processes after the first `lives` find no GPU.
 If it is started with a folder of binaries too, it is a direct worker: it times the candidates of
 a request in turn, which must have been compiled.
 """

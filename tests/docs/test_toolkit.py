@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,9 +138,12 @@ def test_train(machine: Machine) -> None:
     with zipfile.ZipFile(machine.folder / "tutorial_model.pt") as file:
         assert file.namelist() == ["manifest.json", "network-0.safetensors"]
     registered = machine.run("diode-engine", "models", "show", "tutorial_model", "--json")
-    assert json.loads(registered.out)["members"] == json.loads(
-        machine.run("diode-engine", "models", "show", "tutorial_model.pt", "--json").out
-    )["members"]
+    assert (
+        json.loads(registered.out)["members"]
+        == json.loads(
+            machine.run("diode-engine", "models", "show", "tutorial_model.pt", "--json").out
+        )["members"]
+    )
 
 
 def test_create_validation(machine: Machine) -> None:
