@@ -123,13 +123,15 @@ def test_one_takes_the_place_of_another_of_its_name(caplog: pytest.LogCaptureFix
 
 def test_matmul_is_replaced(make_predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch-diode's documentation has it."""
-    monkeypatch.setattr(registry_of_models, "load_predictor", lambda *_: make_predictor())
     monkeypatch.setattr(matmul, "_registry", IntegrationRegistry())
-    for _ in range(2):
+    for model in ("first", "second"):
+        predictor = make_predictor()
+        predictor.identity = model
+        monkeypatch.setattr(registry_of_models, "load_predictor", lambda *_, p=predictor: p)
         own = diode_engine.create_matmul_integration(enable_fallback=True)
         diode_engine.register_integration(own, execute_order=1)
         assert diode_engine.integrate_all()["matmul"]
-        assert diode_engine.get_stats()["active"]
+        assert diode_engine.get_stats()["model"] == model
 
 
 @pytest.mark.parametrize(
