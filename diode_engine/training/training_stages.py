@@ -191,6 +191,8 @@ def fitted_to_all(
         f"same way without {split.held_out_problems} of them, measured on these "
         f"{split.held_out_problems}."
     )
+    if not model.manifest.metrics:  # its notes say why
+        notes = model.manifest.notes
     manifest = replace(
         again.manifest,
         metrics=model.manifest.metrics,

@@ -244,10 +244,16 @@ def test_a_model_that_can_say_nothing_of_what_is_held_out_has_no_metrics(
         for p in timings.problems
     )
     assert DType.FLOAT16 not in {p.dtype for p in timings.problems}
-    made = train(replace(timings, problems=others), family="network", settings=SMALL)
-    assert made.model.manifest.metrics == {}
-    assert "There are no metrics" in made.model.manifest.notes
-    assert "can say nothing" in made.model.manifest.notes
+    one = replace(timings, problems=others)
+    h100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
+    two = joined(one, replace(one, environments=(h100,)))
+    for table, everything, gpus in ((one, False, 0), (one, True, 0), (two, False, 2)):
+        made = train(table, family="network", settings=SMALL, everything=everything)
+        manifest = made.model.manifest
+        assert (manifest.metrics, len(manifest.gpus)) == ({}, gpus)
+        assert not any(record.metrics for record in manifest.gpus)
+        assert "There are no metrics" in manifest.notes
+        assert "can say nothing" in manifest.notes
 
 
 def test_too_little_to_learn_from_is_a_sentence(timings: TimingTable) -> None:
