@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         integrate_all,
         register_integration,
     )
+    from diode_engine.problems.predicted_choice import predict_choice
     from diode_engine.registry.public import list_available_models, register_model
 
 _HOME = {
@@ -74,6 +75,7 @@ _HOME = {
     "install_diode_choices": "diode_engine.inductor.hook.install",
     "integrate_all": "diode_engine.inductor.hook.matmul",
     "list_available_models": "diode_engine.registry.public",
+    "predict_choice": "diode_engine.problems.predicted_choice",
     "profile_predictions": "diode_engine.inductor.choosing.stats",
     "register_integration": "diode_engine.inductor.hook.matmul",
     "register_model": "diode_engine.registry.public",
@@ -104,6 +106,7 @@ __all__ = [
     "install_diode_choices",
     "integrate_all",
     "list_available_models",
+    "predict_choice",
     "profile_predictions",
     "register_integration",
     "register_model",

@@ -17,7 +17,13 @@ ROOT = Path(__file__).resolve().parents[1]
 BESIDE = ("CHANGELOG.md", "README.md", "SECURITY.md", "benchmarks", "datasets", "examples")
 # The order of pages, by the part that the sidebar shows them in.
 NAV = {
-    "Start": ("docs/getting-started", "docs/concepts", "README", "docs/troubleshooting"),
+    "Start": (
+        "docs/getting-started",
+        "docs/concepts",
+        "README",
+        "docs/toolkit",
+        "docs/troubleshooting",
+    ),
     "Use": (
         "docs/integration",
         "docs/flex-attention",

@@ -14,12 +14,14 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
 from diode_engine.cli.options import (
+    WordsCommand,
     accelerator_option,
     check_cluster,
     gpus_option,
     json_anyway_option,
     seed_option,
     store_option,
+    unused_option,
 )
 from diode_engine.cli.output_file import check_output
 from diode_engine.location import Location
@@ -29,13 +31,15 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from diode_engine.collect.executor import Executor
-    from diode_engine.collect.planning.plan import Rate
+    from diode_engine.collect.planning.plan import Plan, Rate
     from diode_engine.collect.progress import GpuProgress, Progress
+    from diode_engine.core.table import TimingTable
+    from diode_engine.store import Store
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(cls=WordsCommand)
 @store_option
 @click.option(
     "--problems",
@@ -119,8 +123,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Export the store's timings to this dataset file at the end, as `data export` does.",
+    help="Write the timings of these problems to this dataset file too, at the end.",
 )
+@unused_option("--chunk-size", instead="timings are stored as they come")
 @json_anyway_option
 @click.option(
     "--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing."
@@ -130,7 +135,7 @@ def collect(
     search_space: str,
     budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
     ray: str | None, accelerator: str | None, workers: int | None, direct: bool,
-    compiles: int | None, output: str | None, plan_only: bool,
+    compiles: int | None, output: str | None, plan_only: bool, only_held_out: bool = False,
 ) -> None:  # fmt: skip
     """Time Inductor's candidates on this machine's GPUs, or on a cluster's, into the store.
 
@@ -155,8 +160,10 @@ def collect(
         from diode_engine.collect.local import devices
 
         gpus = devices(gpus)
-    wanted = drawn.wanted()
+    wanted = drawn.wanted(held_out=only_held_out)
     todo = [p for file in files for p in problems_in(file, seed) if wanted.holds(p)]
+    if files and only_held_out:
+        diagnostics.note(f"{len(todo)} problems in the files are held out from training.")
     if drawn.sources or not files:
         todo += mixed(problems, seed, drawn.sources, wanted)
     fixed = None if candidates is None else read_candidates(candidates)
@@ -176,7 +183,7 @@ def collect(
     from diode_engine.collect.local import Direct, LocalExecutor, devices
     from diode_engine.collect.run import collect as run
     from diode_engine.paths import binaries_dir
-    from diode_engine.store import Store, export_dataset
+    from diode_engine.store import Store
 
     how = Direct(binaries_dir()) if direct else None
     executor: Executor
@@ -206,8 +213,7 @@ def collect(
             opened, plan, executor, seed=seed, spec=spec, report=_reporter(display, len(plan))
         )  # fmt: skip
         if output is not None:
-            exported = export_dataset(opened, output)
-            diagnostics.note(f"{output}: {exported} timings exported.")
+            _write_dataset(opened, plan, output)
     if progress.problems_elsewhere:
         diagnostics.warn(
             f"Another collection into {store} times {progress.problems_elsewhere} of the problems. "
@@ -216,11 +222,48 @@ def collect(
     click.echo(json.dumps(progress.to_dict()))
 
 
+def _write_dataset(opened: Store, plan: Plan, output: str) -> None:
+    """Writes what the store has of the plan's problems to a dataset file, and says what it has."""
+    import numpy as np
+
+    from diode_engine.store import write_dataset
+    from diode_engine.store.soundness import require_sound
+
+    require_sound(opened.location, f"{output} was not written")
+    planned = {entry.problem for entry in plan.entries}
+    table = opened.read(kernels=True)
+    ours = np.array([problem in planned for problem in table.problems], np.bool_)
+    table = table.take(ours[table.problem]).compact()
+    write_dataset(table, output)
+    diagnostics.note(f"{output}: {len(table):,} timings.\n{_statistics(table)}")
+
+
+def _statistics(table: TimingTable) -> str:
+    """The hardware, the operators, and how many problems and configs they have."""
+    import numpy as np
+
+    ops = np.array([str(problem.op) for problem in table.problems])
+    names = np.array([environment.hardware.name for environment in table.environments])
+    lines = ["Dataset Statistics:"]
+    for name in dict.fromkeys(names.tolist()):
+        lines.append(f"Hardware: {name}")
+        here = names[table.environment] == name
+        for op in dict.fromkeys(ops.tolist()):
+            rows = here & (ops[table.problem] == op)
+            pairs = np.unique(np.stack([table.problem[rows], table.candidate[rows]]), axis=1)
+            problems = len(np.unique(pairs[0]))
+            if problems:
+                lines.append(f"  Operation '{op}': {problems} problems, {pairs.shape[1]} configs")
+    return "\n".join(lines)
+
+
 def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
     """A function that shows the progress: a line for all problems, one for each GPU (or each
-    machine of a cluster), and one for failures by reason."""
+    machine of a cluster), and one for failures by reason. A message follows each tenth of the
+    problems."""
     task = display.add_task("problems", total=problems)
     lines: dict[str, TaskID] = {}
+    tenths = 0
 
     def line(name: str, completed: int, description: str) -> None:
         if name not in lines:
@@ -228,9 +271,14 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
         display.update(lines[name], completed=completed, description=description)
 
     def report(progress: Progress) -> None:
+        nonlocal tenths
+        done = progress.problems_done + progress.problems_refused
+        if 10 * done // problems > tenths:
+            tenths = 10 * done // problems
+            diagnostics.note(f"[{done:,}/{problems:,}] problems, {progress.timings:,} timings")
         display.update(
             task,
-            completed=progress.problems_done + progress.problems_refused,
+            completed=done,
             description=f"{progress.timings:,} timings, {progress.rate:.1f}/s, "
             f"{_duration(progress.seconds_left)} left",
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diode_engine.cli.options import names
+from diode_engine.cli.options import names, unused_option
 
 if TYPE_CHECKING:
     from diode_engine.problems.sources import Wanted
@@ -31,13 +31,14 @@ class DrawnProblems:
     min_size: int | None
     max_size: int | None
 
-    def wanted(self) -> Wanted:
-        """The condition for problems to be taken. Raises CollectionError for an unknown name."""
+    def wanted(self, *, held_out: bool = False) -> Wanted:
+        """The condition for problems to be taken, with `held_out` only those that training holds
+        out. Raises CollectionError for an unknown name."""
         from diode_engine.problems.sources import Wanted
 
         return Wanted(
             names(self.ops), names(self.dtypes), names(self.layouts),
-            least=self.min_size, most=self.max_size,
+            least=self.min_size, most=self.max_size, held_out=held_out,
         )  # fmt: skip
 
 
@@ -59,6 +60,8 @@ def drawn_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
+_SIZES = "--source, --min-size and --max-size say which sizes are drawn"
+_LOG_NORMAL = "the distribution is set as in --source log-normal:median=700,sigma=1.5"
 _OPTIONS = (
     click.option(
         "--source",
@@ -72,7 +75,13 @@ _OPTIONS = (
     ),
     click.option("--log-normal", is_flag=True, help="The same as --source log-normal."),
     click.option("--power-of-two", is_flag=True, help="The same as --source powers."),
-    click.option("--ops", metavar="OP,...", default="", help="Only problems of these operators."),
+    click.option(
+        "--ops",
+        "--operations",
+        metavar="OP,...",
+        default="",
+        help="Only problems of these operators.",
+    ),
     click.option(
         "--dtypes",
         metavar="TYPE,...",
@@ -91,5 +100,12 @@ _OPTIONS = (
     ),
     click.option(
         "--max-size", type=click.IntRange(1), help="Only problems with M, N and K of at most this."
+    ),
+    unused_option("--no-rectangular", is_flag=True, instead=_SIZES),
+    unused_option("--no-odd-sizes", is_flag=True, instead=_SIZES),
+    *(
+        unused_option(f"--log-normal-{size}-{parameter}", instead=_LOG_NORMAL)
+        for size in "mnk"
+        for parameter in ("mean", "std")
     ),
 )

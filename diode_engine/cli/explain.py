@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,10 +37,17 @@ _SURE = 0.9
 
 
 @click.command()
-@click.argument("op", type=click.Choice(tuple(OPERATORS)))
-@click.argument("m", type=_SIZE)
-@click.argument("n", type=_SIZE)
-@click.argument("k", type=_SIZE)
+@click.argument("op", type=click.Choice(tuple(OPERATORS)), required=False)
+@click.argument("m", type=_SIZE, required=False)
+@click.argument("n", type=_SIZE, required=False)
+@click.argument("k", type=_SIZE, required=False)
+@click.option(
+    "--file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="List what is taken for each problem of this shapeset (as capture writes it) or dataset, "
+    "instead of explaining one.",
+)
 @click.option(
     "--batch", type=_SIZE, default=1, help="The batch, for an op that has one, such as bmm."
 )
@@ -86,7 +95,8 @@ _SURE = 0.9
 )
 @as_json_option
 def explain(
-    op: str, m: int, n: int, k: int, batch: int, dtype: str, layouts: str | None,
+    op: str | None, m: int | None, n: int | None, k: int | None, file: Path | None, batch: int,
+    dtype: str, layouts: str | None,
     attributes: tuple[str, ...], bias: str | None, reference: str | None, hardware: str | None,
     torch: str, top: int, as_json: bool,
 ) -> None:  # fmt: skip
@@ -96,10 +106,25 @@ def explain(
     compile time. The first one is compared with the best of the library's kernels (or, if it is one
     of these, with the best of Triton's): how much each group of features adds to the difference,
     and what each kernel needs of the device. The command also says how sure the model is.
+
+    \b
+        diode-engine explain addmm 64 4096 4096 --layouts row/col
+        diode-engine capture -- python program.py
+        diode-engine explain --file captured.json
     """
     from diode_engine.core.problem import Problem
 
+    if (k is None) is (file is None):  # K is the last
+        raise click.UsageError("Give OP, M, N and K, or --file FILE.")
     model, device = model_and_hardware(reference, hardware)
+    if file is not None:
+        choices = _choices_in(file, model, device, torch)
+        click.echo(json.dumps(choices) if as_json else _list_text(choices, model, device))
+        return
+    assert op is not None
+    assert m is not None
+    assert n is not None
+    assert k is not None
     a, b = layouts.split("/") if layouts else (None, None)
     problem = Problem.make(
         op, m, n, k, "fp32" if dtype == "tf32" else dtype, B=batch, a_layout=a, b_layout=b,
@@ -107,6 +132,50 @@ def explain(
     )  # fmt: skip
     found = _explained(problem, model, device, torch, top)
     click.echo(json.dumps(found, allow_nan=False) if as_json else _text(found))
+
+
+def _choices_in(
+    file: Path, model: ModelVersion, device: Hardware, torch: str
+) -> list[dict[str, Any]]:
+    """What is taken for each problem of the file; its `taken` is None where the model can say
+    nothing about it."""
+    from diode_engine.models.predictor import Predictor
+    from diode_engine.problems.predicted_choice import choice_of
+    from diode_engine.problems.sources import problems_in
+
+    predictor = Predictor.load(model.folder, device)
+    found = []
+    for problem in problems_in(file, seed=0):
+        line: dict[str, Any] = {"problem": problem.to_dict(), "taken": None}
+        with contextlib.suppress(NothingError):
+            choice = choice_of(problem, predictor, device, torch)
+            line |= {
+                "taken": {**choice.candidates[0].to_dict(), "why": str(choice.why)},
+                "predicted_us": choice.predicted_us[0],
+                "library_us": choice.library_us,
+                "confidence": choice.confidence,
+            }
+        found.append(line)
+    if not found:
+        raise NothingError(f"There are no problems in {file}.")
+    return found
+
+
+def _list_text(choices: Sequence[Mapping[str, Any]], model: ModelVersion, device: Hardware) -> str:
+    from diode_engine.core.problem import Problem
+    from diode_engine.validation.text import aligned
+
+    def row(line: Mapping[str, Any]) -> list[str]:
+        problem, taken = str(Problem.from_dict(line["problem"])), line["taken"]
+        if taken is None:
+            return [problem, "the library's", *[""] * 4]
+        forms = {"predicted_us": ".3g", "library_us": ".3g", "confidence": ".2f"}
+        numbers = ("" if line[n] is None else format(line[n], form) for n, form in forms.items())
+        return [problem, _name(taken), *numbers, taken["why"]]
+
+    rows = [row(line) for line in choices]
+    header = ["problem", "taken", "predicted µs", "library's µs", "sure", "why"]
+    return f"On {device.name}, by {model.reference}:\n{aligned(header, rows, left=2)}"
 
 
 def _attributes(op: str, given: tuple[str, ...]) -> dict[str, Any]:
@@ -127,9 +196,10 @@ def model_and_hardware(
 ) -> tuple[ModelVersion, Hardware]:
     """The model, and the GPU that is asked about.
 
-    The GPU is the one of this name, else the named model's. Where neither is named, it is the one
-    whose model is taken on this machine, else the only one of `timed_on`, else the only one that
-    models are for. Raises NoSuchModelError where there is no such model, or several GPUs are left.
+    The GPU is the one of this name, else the one in the model's name, else the named model's. Where
+    neither is named, it is the one whose model is taken on this machine, else the only one of
+    `timed_on`, else the only one that models are for. Raises NoSuchModelError where there is no
+    such model, or several GPUs are left.
     """
     from diode_engine import registry
 
@@ -139,8 +209,8 @@ def model_and_hardware(
     if reference is not None:
         near = hardware or only  # where models for several GPUs have the name
         model = registry.resolve_for(reference, None if near is None else near.slug)
-        if hardware is None and only is not None:
-            hardware = model.manifest.record_for(only).hardware
+        if hardware is None and (meant := registry.gpu_named(reference) or only) is not None:
+            hardware = model.manifest.record_for(meant).hardware
     elif hardware is None and (taken := taken_here()) is not None:
         model, hardware = taken
     elif (asked := hardware or only) is not None:
@@ -245,14 +315,16 @@ def _explained(
     }
 
 
-def _text(found: Mapping[str, Any]) -> str:
+def _name(candidate: Mapping[str, Any]) -> str:
     from diode_engine.core.candidate import Candidate
+
+    fields = {key: candidate[key] for key in ("template", "kwargs") if key in candidate}
+    return str(Candidate.from_dict(fields))
+
+
+def _text(found: Mapping[str, Any]) -> str:
     from diode_engine.core.problem import Problem
     from diode_engine.validation.text import aligned
-
-    def name(candidate: Mapping[str, Any]) -> str:
-        fields = {key: candidate[key] for key in ("template", "kwargs") if key in candidate}
-        return str(Candidate.from_dict(fields))
 
     head = [f"{Problem.from_dict(found['problem'])} on {found['hardware']}, by {found['model']}"]
     if (roof := found["roofline"]) is not None:
@@ -268,12 +340,12 @@ def _text(found: Mapping[str, Any]) -> str:
             f"to reach {_SURE:.2f}, time the first {found['to_time']}."
         )
 
-    head.append(f"A compile takes {name(found['taken'])} ({found['taken']['why']}).")
+    head.append(f"A compile takes {_name(found['taken'])} ({found['taken']['why']}).")
 
     def cells(row: Mapping[str, Any]) -> list[str]:
         estimate = row["estimate_us"]
         return [
-            str(row["rank"]), name(row), f"{row['predicted_us']:.3g}", f"{row['behind']:+.1%}",
+            str(row["rank"]), _name(row), f"{row['predicted_us']:.3g}", f"{row['behind']:+.1%}",
             "" if estimate is None else f"{estimate:.3g}",
         ]  # fmt: skip
 
@@ -288,7 +360,7 @@ def _text(found: Mapping[str, Any]) -> str:
         return "\n\n".join(parts)
     factors = [[f"{factor:.2f}×", group] for group, factor in compared["factors"].items()]
     against = (
-        f"{name(found['ranked'][0])} against {name(compared['with'])}, predicted time by group"
+        f"{_name(found['ranked'][0])} against {_name(compared['with'])}, predicted time by group"
     )
     parts.append(f"{against}:\n{aligned(['', 'features'], factors, left=2)}\n{METHOD}")
     if all(compared["resources"]):

@@ -46,6 +46,10 @@ COMMANDS = {
     ),
     "create-validation": CommandEntry(
         "diode_engine.cli.shapesets:create_validation",
+        "Time problems that no training learns from.",
+    ),
+    "draw-problems": CommandEntry(
+        "diode_engine.cli.shapesets:draw_problems",
         "Write problems without timings, to judge a model on.",
     ),
     "capture": CommandEntry(
@@ -127,6 +131,10 @@ class _Commands(MutableMapping[str, click.Command]):
         raise TypeError("Commands are taken from the table COMMANDS.")
 
 
+def _takes_seed(command: click.Command) -> bool:
+    return any(param.name == "seed" for param in command.params)
+
+
 class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         result = super().invoke(ctx)
@@ -142,6 +150,8 @@ class _LazyGroup(click.Group):
             said = settings.read(name)
             settings.check(said, COMMANDS)
             ctx.default_map = {name: settings.default_map(said, command, name)}
+            if ctx.params["seed"] is not None and _takes_seed(command):
+                rest = ["--seed", str(ctx.params["seed"]), *rest]
         return name, command, rest
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -182,11 +192,37 @@ def _version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
     envvar="DIODE_DEBUG",
     help="Show the traceback of an error (also DIODE_DEBUG=1).",
 )
+@click.option("--seed", type=int, allow_from_autoenv=False, help="The command's --seed.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("json", "msgpack")),
+    allow_from_autoenv=False,
+    help="Changes nothing: a file's suffix says its format.",
+)
+@click.option(
+    "--device",
+    allow_from_autoenv=False,
+    help="Changes nothing: collect has --gpu, and models are fitted on a GPU where there is one.",
+)
 @click.pass_context
-def _root(ctx: click.Context, verbose: int, quiet: bool, debug: bool) -> None:
+def _root(
+    ctx: click.Context, verbose: int, quiet: bool, debug: bool, seed: int | None, form: str | None,
+    device: str | None,
+) -> None:  # fmt: skip
     """Choose PyTorch Inductor's GEMM kernels with a model instead of a benchmark."""
     ctx.obj["debug"] = debug
     diagnostics.configure(-1 if quiet else verbose)
+    command = _root.commands[str(ctx.invoked_subcommand)]
+    if seed is not None and not _takes_seed(command):
+        diagnostics.note(f"--seed changes nothing: {ctx.invoked_subcommand} draws nothing.")
+    if form is not None:
+        diagnostics.note("--format changes nothing: a file's suffix says its format.")
+    if device is not None:
+        diagnostics.note(
+            "--device changes nothing: collect has --gpu, and models are fitted on a GPU where "
+            "there is one."
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

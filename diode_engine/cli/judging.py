@@ -3,14 +3,16 @@ timings."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from diode_engine.cli import diagnostics
+from diode_engine.cli.dataset_files import datasets_in
 from diode_engine.cli.models import model_for
-from diode_engine.cli.options import F, model_option, store_option
+from diode_engine.cli.options import F, batch_size_unused, model_option, store_option
 from diode_engine.errors import RegistryError, TrainingError
 
 if TYPE_CHECKING:
@@ -20,29 +22,47 @@ if TYPE_CHECKING:
 
 
 def judged_options(command: F) -> F:
-    """Adds --model, --store, --query, --dataset and --held-out/--all; the command gets
-    `reference`, `store`, `query`, `dataset` and `only_held_out`."""
+    """Adds --model, --store, --query, --op-name, --hardware-name, --dataset and --held-out/--all;
+    the command gets `reference`, `store`, `query`, `dataset` and `only_held_out`."""
+
+    @functools.wraps(command)
+    def with_query(
+        *args: Any, query: str, op_name: str | None, hardware_name: str | None, **others: Any
+    ) -> Any:
+        words = (op_name and f"op:{op_name}", hardware_name and f'gpu:"{hardware_name}"', query)
+        return command(*args, query=" ".join(filter(None, words)), **others)
+
+    decorated: Any = with_query
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return cast(F, decorated)
 
 
-def one_source(dataset: Path | None, query: str) -> None:
-    """Raises UsageError where both are given."""
-    if dataset is not None and query:
-        raise click.UsageError("--query asks the store, --dataset reads a file: give one of them.")
+def read_timings(dataset: Path, query: str) -> TimingTable:
+    """The timings in a dataset file, or in those of a folder, on the problems that the query
+    finds. Raises DatasetError, QueryError where the query has a mistake, and NothingError where it
+    finds none."""
+    from diode_engine.store import read_dataset
+    from diode_engine.store.transfer import read_datasets
+
+    files = datasets_in(dataset) if dataset.is_dir() else (dataset,)
+    return read_dataset(files[0]) if len(files) == 1 and not query else read_datasets(files, query)
 
 
 _OPTIONS = (
     model_option("the one for the timings' GPU"),
     store_option,
     click.option("--query", default="", help="Judge on the problems that this filter query finds."),
+    click.option("--op-name", metavar="OP", help="The same as op:OP in the query."),
+    click.option("--hardware-name", metavar="NAME", help='The same as gpu:"NAME" in the query.'),
     click.option(
         "--dataset",
-        metavar="FILE",
+        metavar="FILE|FOLDER",
         type=click.Path(path_type=Path),
-        help="Take the timings from this dataset file, not from the store.",
+        help="Take the timings from this dataset file, or from those in a folder, not from the "
+        "store.",
     ),
+    batch_size_unused,
     click.option(
         "--held-out/--all",
         "only_held_out",

@@ -9,9 +9,12 @@ from typing import Any
 
 import click
 
+from diode_engine.atomic import FileKind
+from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing, read_found
-from diode_engine.cli.judging import first_gpu, judged_options, one_source, to_judge
+from diode_engine.cli.judging import first_gpu, judged_options, read_timings, to_judge
 from diode_engine.cli.options import as_json_option
+from diode_engine.cli.output_file import check_output, write_output
 from diode_engine.location import Location
 
 
@@ -36,10 +39,18 @@ from diode_engine.location import Location
     show_default=True,
     help="Compare the best of the model's first N kernels; may be repeated.",
 )
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("model_performance_analysis_by_op.json"),
+    show_default=True,
+    help="The file for the comparison as JSON.",
+)
 @as_json_option
 def validate_max_autotune(
     file: Path, reference: str | None, store: Location, query: str, dataset: Path | None,
-    only_held_out: bool, ns: tuple[int, ...], as_json: bool,
+    only_held_out: bool, ns: tuple[int, ...], output: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare the best of a model's first N kernels with a solution that max-autotune found, and
     with the best kernel that was measured.
@@ -47,14 +58,13 @@ def validate_max_autotune(
     Measured times are compared, on the problems for which a kernel of the solution was timed. Speed
     above 1: the model's kernels are faster than the solution's.
     """
-    one_source(dataset, query)
     from diode_engine.models.predictor import Predictor
-    from diode_engine.store import read_dataset
     from diode_engine.validation.solution import against_solution, read_solution
 
+    check_output(output, FileKind.TEXT, sources=(file, *([] if dataset is None else [dataset])))
     solution = read_solution(file)
     if dataset is not None:
-        table = read_dataset(dataset)
+        table = read_timings(dataset, query)
     else:
         with existing(store) as opened:
             table = read_found(opened, query)
@@ -66,7 +76,13 @@ def validate_max_autotune(
         name=model.reference,
         ns=sorted(set(ns)),
     )
+    if found["sizes_left_out"]:
+        diagnostics.note(
+            f"None of the sizes in {file} was timed: its kernels are compared on all problems."
+        )
     click.echo(json.dumps(found, allow_nan=False) if as_json else _text(found))
+    write_output(output, json.dumps(found, indent=1) + "\n", kept="The comparison is above.")
+    diagnostics.note(f"Statistics for each operator are in {output}.")
 
 
 def _text(found: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from diode_engine import paths
+from diode_engine.cli import diagnostics
 from diode_engine.core.operand import short_name
 from diode_engine.errors import StoreError
 from diode_engine.location import FORM, Location, child_environment, is_url
@@ -57,6 +58,23 @@ class TypeChoice(click.Choice[str]):
         return super().convert(short_name(str(value)), param, ctx)
 
 
+class WordsCommand(click.Command):
+    """Some options take a list: `--operations mm,bmm`, or `--operations mm bmm`, as torch-diode's
+    toolkit has it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        joined: list[str] = []
+        option = ""  # the last one, if it takes a list
+        for word in args:
+            if word.startswith("-"):
+                option = word if word in ("--operations", "--file-extensions") else ""
+            elif option and joined[-1] != option:
+                joined[-1] += f",{word}"
+                continue
+            joined.append(word)
+        return super().parse_args(ctx, joined)
+
+
 def store_option(command: F) -> F:
     """Adds --store (or --db); the command gets `store: Location`, the default already filled in."""
     return click.option(
@@ -83,6 +101,20 @@ json_anyway_option = click.option(
 )
 
 
+def unused_option(name: str, *, instead: str, is_flag: bool = False) -> Callable[[F], F]:
+    """Adds an option of torch-diode's toolkit that changes nothing here. Where it is given, a line
+    says what is used `instead`."""
+
+    def say(ctx: click.Context, param: click.Parameter, _value: object) -> None:
+        if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
+            diagnostics.note(f"{name} changes nothing: {instead}.")
+
+    return click.option(name, is_flag=is_flag, hidden=True, expose_value=False, callback=say)
+
+
+batch_size_unused = unused_option("--batch-size", instead="all predictions are made at once")
+
+
 def seed_option(
     meaning: str = "Another seed draws other problems.", *, default: int = 0
 ) -> Callable[[F], F]:
@@ -97,7 +129,7 @@ def model_option(default: str) -> Callable[[F], F]:
         "--model",
         "reference",
         metavar="NAME|PATH",
-        help=f"NAME, NAME@VERSION or a model's folder. [default: {default}]",
+        help=f"NAME, NAME@VERSION, or a model's folder or file. [default: {default}]",
     )
 
 

@@ -40,8 +40,10 @@ USER_ONLY = frozenset(
         "host", "port", "public-url", "read-only",  # who can use the dashboard
         "output", "o", "figure", "replace",  # which file is written or replaced
         "yes", "remove", "with-aliases",  # what is deleted
+        "damaged",  # whether a damaged store is exported
         "default", "force", "index",  # which model is taken, and from where it is downloaded
         "ray",  # which machines are connected to: their answers are unpickled
+        "train.model",  # which file is written (other commands read a model of this name)
     }
 )  # fmt: skip
 
@@ -126,10 +128,15 @@ def _leave_out(table: Any, name: str, *, warns: bool) -> None:
     for key in list(table):
         if isinstance(table[key], Mapping):
             _leave_out(table[key], f"{name}.{key}", warns=warns)
-        elif key in USER_ONLY or (key == "store" and is_url(table[key])):
+        elif is_users_only(key, name) or (key == "store" and is_url(table[key])):
             del table[key]
             if warns:
                 _warn_of(key, f"of [{name}] in {HERE}")
+
+
+def is_users_only(option: str, command: str) -> bool:
+    """Whether only the user's own file may set this option of the command."""
+    return not USER_ONLY.isdisjoint((option, f"{command}.{option}"))
 
 
 def _warn_of(key: str, place: str) -> None:

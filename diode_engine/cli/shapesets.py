@@ -1,4 +1,4 @@
-"""diode-engine collect-shapeset and create-validation: files of problems."""
+"""diode-engine collect-shapeset, create-validation and draw-problems: files of problems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
 from diode_engine.cli.data import existing
 from diode_engine.cli.drawing import DrawnProblems, drawn_options
-from diode_engine.cli.options import json_anyway_option, seed_option, store_option
+from diode_engine.cli.options import (
+    WordsCommand,
+    json_anyway_option,
+    seed_option,
+    store_option,
+)
 from diode_engine.cli.output_file import check_output
 from diode_engine.errors import CollectionError, StoreMissingError
 from diode_engine.location import Location
@@ -23,29 +28,84 @@ if TYPE_CHECKING:
     from diode_engine.problems.sources import Wanted
 
 _FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
-_DRAWING_OPTIONS = ("files", "sources", "problems", "log_normal", "power_of_two")
-
-
-def _collect_shapeset(**options: Any) -> None:
-    assert collect.callback is not None
-    collect.callback(
-        sources=(), problems=len(options["files"]), log_normal=False, power_of_two=False, **options
-    )
-
-
-collect_shapeset = click.Command(
-    "collect-shapeset",
-    callback=_collect_shapeset,
-    params=[
-        click.Argument(["files"], metavar="FILE...", nargs=-1, required=True, type=_FILES),
-        *(param for param in collect.params if param.name not in _DRAWING_OPTIONS),
-    ],
-    help="Time Inductor's candidates on the problems of each FILE, a shapeset (as capture and "
-    "create-validation write it, or torch-diode) or a dataset: `collect --file FILE`.",
+_DRAWING_OPTIONS = ("sources", "problems", "log_normal", "power_of_two")
+_shapeset_option = click.Option(
+    ["--shapeset", "shapesets"],
+    metavar="FILE",
+    type=_FILES,
+    multiple=True,
+    help="The same as FILE; may be repeated.",
 )
 
 
-@click.command("create-validation")
+def _collect_options(*left_out: str) -> list[click.Parameter]:
+    """The options of collect, without those of these names."""
+    return [param for param in collect.params if param.name not in left_out]
+
+
+def _collect_shapeset(files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any) -> None:
+    assert collect.callback is not None
+    files += shapesets
+    if not files:
+        raise click.UsageError("Name the FILE whose problems are to be timed.")
+    collect.callback(
+        files=files, sources=(), problems=len(files), log_normal=False, power_of_two=False,
+        **options,
+    )  # fmt: skip
+
+
+collect_shapeset = WordsCommand(
+    "collect-shapeset",
+    callback=_collect_shapeset,
+    params=[
+        click.Argument(["files"], metavar="FILE...", nargs=-1, type=_FILES),
+        _shapeset_option,
+        *_collect_options("files", *_DRAWING_OPTIONS),
+    ],
+    help="Time Inductor's candidates on the problems of each FILE, a shapeset (as capture and "
+    "draw-problems write it, or torch-diode) or a dataset: `collect --file FILE`.",
+)
+
+
+def _create_validation(
+    files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any
+) -> None:
+    assert collect.callback is not None
+    collect.callback(files=files + shapesets, only_held_out=True, **options)
+
+
+create_validation = WordsCommand(
+    "create-validation",
+    callback=_create_validation,
+    params=[
+        click.Option(
+            ["--output"],
+            metavar="FILE",
+            type=click.Path(dir_okay=False),
+            required=True,
+            help="The dataset file to write; the timings are put into the store too.",
+        ),
+        click.Option(
+            ["--problems", "--num-shapes"],
+            type=click.IntRange(1),
+            default=30,
+            show_default=True,
+            help="How many distinct problems to draw from the sources.",
+        ),
+        _shapeset_option,
+        click.Option(
+            ["--seed"], type=int, default=1, show_default=True,
+            help="Another seed draws other problems.",
+        ),
+        *_collect_options("output", "problems", "seed"),
+    ],
+    help="Time Inductor's candidates on problems that every training holds out, as `collect` does, "
+    "and write them to a dataset file, to judge models on. Of the problems of a --shapeset only "
+    "those are timed that are held out.",
+)  # fmt: skip
+
+
+@click.command("draw-problems")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @store_option
 @click.option(
@@ -67,7 +127,7 @@ collect_shapeset = click.Command(
 @drawn_options
 @seed_option(default=1)
 @json_anyway_option
-def create_validation(
+def draw_problems(
     file: Path, store: Location, datasets: tuple[Path, ...], problems: int, drawn: DrawnProblems,
     seed: int,
 ) -> None:  # fmt: skip
@@ -75,7 +135,7 @@ def create_validation(
     from it knows them. Time them into another store, and judge the model on them.
 
     \b
-        diode-engine create-validation unseen.json
+        diode-engine draw-problems unseen.json
         diode-engine collect-shapeset unseen.json --store unseen.db
         diode-engine validate --store unseen.db --all
 
@@ -93,7 +153,7 @@ def create_validation(
         if not datasets:
             diagnostics.warn(f"There is no store at {store}, so all problems count as unknown.")
     found = _unknown(problems, known, drawn.sources, wanted, seed)
-    write_shapeset(found, file, f"create-validation, seed {seed}")
+    write_shapeset(found, file, f"draw-problems, seed {seed}")
     shared = sum(_sizes(problem) in known for problem in read_shapeset(file).problems(seed))
     if shared:
         raise CollectionError(f"{file} shares {shared} problems with what is known; report this.")

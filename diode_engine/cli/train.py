@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
+from diode_engine.cli.dataset_files import datasets_in
 from diode_engine.cli.options import (
+    WordsCommand,
     fits_on,
     json_anyway_option,
     names,
     ray_option,
     seed_option,
     store_option,
+    unused_option,
 )
+from diode_engine.cli.output_file import check_output
 from diode_engine.features import SETS, VERSION
 from diode_engine.location import Location
 from diode_engine.models.families import ENSEMBLE, TUNED, trainable
@@ -33,12 +39,13 @@ if TYPE_CHECKING:
     from diode_engine.training.train import Trained
 
 _COUNT = click.IntRange(1)
+_FEW = 50  # problems
 # torch-diode's names of its models: the family, and how many times the default number of layers.
 _TYPES = {"base": ("network", 1), "deep": ("network", 2), "boosted": ("trees", 1)}
 _RATE = click.FloatRange(0, min_open=True)
 
 
-@click.command()
+@click.command(cls=WordsCommand)
 @store_option
 @click.option("--op-name", metavar="OP", help="The same as op:OP in the query.")
 @click.option("--query", default="", help="Learn from the problems that this filter query finds.")
@@ -61,8 +68,8 @@ _RATE = click.FloatRange(0, min_open=True)
     "--file-extensions",
     metavar="NAME,...",
     default="",
-    help="With --data-dir: only files with these suffixes, such as json,msgpack. [default: all "
-    "suffixes of datasets]",
+    help="With --data-dir: only files with these suffixes, such as json,msgpack, compressed or "
+    "not. [default: all suffixes of datasets]",
 )
 @click.option(
     "--hardware",
@@ -98,6 +105,14 @@ _RATE = click.FloatRange(0, min_open=True)
 )
 @click.option(
     "--name", help="Register it as the next version of this name. [default: the family's name]"
+)
+@click.option(
+    "--model",
+    "file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the model to this file too, which replaces an earlier model's. Its name is then "
+    "--name's default.",
 )
 @click.option(
     "--default", is_flag=True, help="Make it the model that is taken for its hardware from now on."
@@ -152,6 +167,7 @@ _RATE = click.FloatRange(0, min_open=True)
 )
 @click.option("--rounds", type=_COUNT, help="Trees: the largest number of rounds.")
 @click.option("--depth", type=click.IntRange(1, 16), help="Trees: the largest depth.")
+@unused_option("--log-dir", instead="the store keeps the curves, which diode-tui shows")
 @json_anyway_option
 def train(
     store: Location,
@@ -166,6 +182,7 @@ def train(
     fine_tune: str | None,
     resume: bool,
     name: str | None,
+    file: Path | None,
     default: bool,
     seed: int,
     everything: bool,
@@ -193,7 +210,10 @@ def train(
     if file_extensions and data_dir is None:
         raise click.UsageError("--file-extensions goes with --data-dir.")
     if data_dir is not None:
-        datasets += _files_in(data_dir, names(file_extensions))
+        datasets += datasets_in(data_dir, names(file_extensions))
+    if file is not None:
+        check_output(file, FileKind.MODEL, sources=datasets)
+        name = name or _name_of(file)
     if fine_tune is not None and (options["rounds"] or options["depth"]):
         raise click.UsageError("--fine-tune makes a network: --rounds and --depth are for trees.")
     if fine_tune is not None and options["features"]:
@@ -232,7 +252,12 @@ def train(
             )
             raise
     _say(trained)
-    click.echo(json.dumps(trained.to_dict()))
+    written = {}
+    if file is not None:
+        registry.export_model(trained.model, file, replace=True)
+        diagnostics.note(f"The model is in {file} too.")
+        written = {"file": str(file)}
+    click.echo(json.dumps({**trained.to_dict(), **written}))
 
 
 def _check_ops(given: str) -> None:
@@ -245,22 +270,9 @@ def _check_ops(given: str) -> None:
         )
 
 
-def _files_in(folder: Path, extensions: Sequence[str]) -> tuple[Path, ...]:
-    from diode_engine.errors import NoSuchDatasetError
-    from diode_engine.store.datasets.format import SUFFIXES
-
-    endings = tuple(f".{name.lstrip('.')}" for name in extensions) or SUFFIXES
-    if unknown := [ending for ending in endings if ending not in SUFFIXES]:
-        raise click.UsageError(
-            f"No dataset ends in {unknown[0]}; --file-extensions has some of {', '.join(SUFFIXES)}."
-        )
-    found = tuple(
-        path for path in sorted(folder.rglob("*"))
-        if path.name.endswith(endings) and not path.name.startswith(".") and path.is_file()
-    )  # fmt: skip
-    if not found:
-        raise NoSuchDatasetError(f"No file in {folder} ends in {', '.join(endings)}.")
-    return found
+def _name_of(file: Path) -> str | None:
+    """The file's name as a model can be called; None where nothing is left of it."""
+    return re.sub(r"[^a-z0-9._-]+", "-", file.stem.lower()).strip("._-")[:64] or None
 
 
 def _settings(
@@ -303,6 +315,13 @@ def _say(trained: Trained) -> None:
             "GPU, torch and Triton."
         )
     model = trained.model
+    if trained.problems < _FEW:
+        diagnostics.warn(
+            f"A model of {trained.problems} problems is good for trying the steps only; time some "
+            "hundred for one that chooses well."
+        )
+    if not model.manifest.metrics:
+        diagnostics.warn(model.manifest.notes)
     diagnostics.note(
         f"Registered {model.reference}, trained on {trained.timings} timings of "
         f"{trained.problems} problems."

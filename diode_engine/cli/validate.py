@@ -13,7 +13,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing, read_found
-from diode_engine.cli.judging import first_gpu, judged_options, one_source, to_judge
+from diode_engine.cli.judging import first_gpu, judged_options, read_timings, to_judge
 from diode_engine.cli.options import as_json_option, fits_on, ray_option
 from diode_engine.cli.recording import as_run
 from diode_engine.location import Location
@@ -80,10 +80,8 @@ def validate(
     the store's, a run of kind validate in the store keeps the report.
     """
     from diode_engine.problems.splits import split
-    from diode_engine.store import read_dataset
     from diode_engine.validation import Report, render
 
-    one_source(dataset, query)
     if kind is None and family is not None:
         raise click.UsageError("--family belongs to --cross-validate; name a model with --model.")
     if kind is not None and (reference is not None or figure is not None):
@@ -110,7 +108,7 @@ def validate(
         return report
 
     if dataset is not None:
-        report = judge(read_dataset(dataset))
+        report = judge(read_timings(dataset, query))
     else:
         with existing(store) as opened:
             spec = {

@@ -119,6 +119,20 @@ class TimingTable:
             self.problems, self.candidates, self.environments, **columns, kernel=kernel
         )
 
+    def compact(self) -> TimingTable:
+        """The same rows, over those problems, candidates and environments alone that occur."""
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        entries: dict[str, tuple[Any, ...]] = {}
+        for name in COLUMNS[:3]:
+            used, places = np.unique(columns[name], return_inverse=True)
+            records = getattr(self, f"{name}s")
+            entries[name] = tuple(records[i] for i in used.tolist())
+            columns[name] = places.astype(np.int32)
+        return TimingTable(
+            entries["problem"], entries["candidate"], entries["environment"], **columns,
+            kernel=self.kernel,
+        )  # fmt: skip
+
     def timing(self, row: int) -> Timing:
         """One row as a record."""
 

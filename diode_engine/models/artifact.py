@@ -23,6 +23,7 @@ from diode_engine import features
 from diode_engine.atomic import UNFINISHED
 from diode_engine.documents import show
 from diode_engine.errors import ModelError
+from diode_engine.models.archive import check_member, read_archive, read_content
 from diode_engine.models.confidence import Confidence
 from diode_engine.models.families import FAMILIES
 from diode_engine.models.manifest import MANIFEST, MAX_MANIFEST, Manifest, parse_manifest
@@ -107,26 +108,31 @@ def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
         raise ModelError(f"The model cannot be written to {folder}: {error.strerror}.") from None
 
 
-def load_manifest(folder: Path) -> Manifest:
-    """The manifest alone; raises ModelError as `load_artifact` does for it."""
-    return parse_manifest(_read(folder / MANIFEST, None), folder)
+def load_manifest(place: Path) -> Manifest:
+    """The manifest of the model at this place (see `load_artifact`) alone; raises ModelError as
+    `load_artifact` does for it."""
+    if place.is_file():
+        return read_files(place)[0]
+    return parse_manifest(_read(place / MANIFEST, None), place)
 
 
-def read_folder(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
+def read_files(place: Path) -> tuple[Manifest, dict[str, bytes]]:
     """The manifest, and the content of each file that it names, by the file's name. The hashes are
     checked; only the manifest is parsed. Raises ModelError as `load_artifact` does for it."""
-    manifest = load_manifest(folder)
-    return manifest, {entry["file"]: read_member(folder, entry) for entry in manifest.files}
+    if place.is_file():
+        return read_archive(read_content(place), place)
+    manifest = load_manifest(place)
+    return manifest, {entry["file"]: read_member(place, entry) for entry in manifest.files}
 
 
-def load_artifact(folder: Path) -> Artifact:
-    """The model in this folder.
+def load_artifact(place: Path) -> Artifact:
+    """The model in this folder or archive (see `archive`).
 
     Raises ModelError where a file is missing, a link, too large, of another size or hash than
     the manifest says, or not what its family writes; where the manifest is malformed or too
     new; and where the model was made with other features than this Diode's.
     """
-    return load_files(*read_folder(folder))
+    return load_files(*read_files(place))
 
 
 def load_files(manifest: Manifest, contents: Mapping[str, bytes]) -> Artifact:
@@ -160,17 +166,6 @@ def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:
     """The weight file of one of a manifest's `files`; raises ModelError where it is not the
     file that the manifest describes."""
     return check_member(_read(folder / entry["file"], entry["bytes"]), entry, folder)
-
-
-def check_member(data: bytes, entry: Mapping[str, Any], where: Path) -> bytes:
-    """The content of one of a manifest's `files`, which was found at this place; raises
-    ModelError where its hash is not the one that the manifest says."""
-    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise ModelError(
-            f"The model's file {entry['file']} in {where} is not the one the manifest "
-            "describes: its hash differs. Copy or train the model again."
-        )
-    return data
 
 
 def _read(path: Path, size: int | None) -> bytes:

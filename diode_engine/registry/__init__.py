@@ -32,7 +32,7 @@ from diode_engine.registry.comparison import side_by_side
 from diode_engine.registry.facts import Event, HistoryAction, ModelFacts, ModelStatus
 from diode_engine.registry.known import Basis, KnownFor, known_for, known_for_all
 from diode_engine.registry.overview import ModelEntry, Overview, overview
-from diode_engine.registry.references import resolve, resolve_for, resolve_here
+from diode_engine.registry.references import gpu_named, resolve, resolve_for, resolve_here
 from diode_engine.registry.sources import Kind, ModelSource, ModelVersion, list_models, sources
 from diode_engine.registry.versions import (
     check_registrable,
@@ -70,6 +70,7 @@ __all__ = [
     "differences",
     "export_model",
     "facts_of",
+    "gpu_named",
     "history",
     "import_model",
     "known_for",

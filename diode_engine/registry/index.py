@@ -26,8 +26,9 @@ from diode_engine.atomic import whole_file
 from diode_engine.core.hardware import find_name, slug_of
 from diode_engine.documents import Limits, Malformed, read_json, shortened, show
 from diode_engine.errors import DiodeError, ModelError, NoSuchModelError, RegistryError
+from diode_engine.models.archive import MAX_ARCHIVE
 from diode_engine.models.manifest import check_name
-from diode_engine.registry.archive import MAX_ARCHIVE, SUFFIX, import_model, sha256_of
+from diode_engine.registry.archive import SUFFIX, import_model, sha256_of
 from diode_engine.registry.sources import ModelVersion
 
 FORMAT = "diode-model-index"

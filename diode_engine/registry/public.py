@@ -7,7 +7,7 @@ from typing import Any
 
 from diode_engine.registry.aliases import set_default
 from diode_engine.registry.overview import overview
-from diode_engine.registry.references import resolve_here
+from diode_engine.registry.references import gpu_named, resolve_here
 from diode_engine.registry.versions import register, verify
 
 
@@ -20,18 +20,21 @@ def list_available_models() -> list[dict[str, Any]]:
 
 
 def register_model(name: str | os.PathLike[str]) -> str:
-    """Makes a model the one that is taken for its GPUs. `name` is the folder of a model, which
-    is copied into the user's registry, or a model in the registry ("name", "name@version" or an
-    alias); where models for several GPUs have the name, it means the one for the GPU of this
-    machine. Returns its name@version. This process's compiles use it after the next
+    """Makes a model the one that is taken for its GPUs. `name` is the folder or file of a model,
+    which is copied into the user's registry, or a model in the registry ("name", "name@version" or
+    an alias); where models for several GPUs have the name, it means the one for the GPU of this
+    machine. Where a GPU is in the name ("NVIDIA-H100-matmul"), the model is taken for this GPU
+    alone. Returns its name@version. This process's compiles use it after the next
     `install_diode_choices()`.
 
     Raises ModelError where it cannot be loaded, and RegistryError where there is no such model or
     the registry cannot be written.
     """
-    model = resolve_here(os.fspath(name))
+    reference = os.fspath(name)
+    model, gpu = resolve_here(reference), gpu_named(reference)
     if model.source is None:
         return register(model.folder, default=True).reference
     verify(model)
-    set_default(model, reason="register_model")
+    slug = gpu.slug if gpu is not None and gpu.slug in model.slugs else None
+    set_default(model, slug, reason="register_model")
     return model.reference

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
 
-from diode_engine.core.hardware import detect, find_name, slug_of
+from diode_engine.core.hardware import KNOWN, Hardware, detect, find_name, slug_of
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError, SeveralModelsError
 from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST
 from diode_engine.registry.aliases import alias_targets
+from diode_engine.registry.choice import best_for
 from diode_engine.registry.sources import ModelVersion, list_gpus, list_models
+
+_FOR_GPU = re.compile("(.+)-(?:matmul|gemm)", re.IGNORECASE)  # torch-diode's names of its models
 
 
 def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
     """The model that is meant by "name@version", "name" (the newest version), an alias such as
-    "default", or the path of a model's folder. With `hardware` (a name or slug), only its aliases
-    and models with a record of it count. A slug may stand before: "slug/alias" is an alias of this
-    hardware, "slug/name@version" a model in its folder.
+    "default", the path of a model's folder or file, or a GPU and what is chosen for it, such as
+    "NVIDIA-H100-matmul": the model that is taken for this GPU. With `hardware` (a name or slug),
+    only its aliases and models with a record of it count. A slug may stand before: "slug/alias" is
+    an alias of this hardware, "slug/name@version" a model in its folder.
 
     Raises NoSuchModelError where there is none, SeveralModelsError where models for several GPUs
     are meant, RegistryError where two models have one number or an alias points to a model that
-    does not exist.
+    does not exist, ModelError where the file is not a model's.
     """
-    if (folder := _folder(reference)) is not None:
-        manifest = load_manifest(folder)
-        return ModelVersion(manifest.name, 0, folder, None, manifest.hardware.slug)
+    if (place := _place(reference)) is not None:
+        manifest = load_manifest(place)
+        return ModelVersion(manifest.name, 0, place, None, manifest.hardware.slug)
     models = list_models()
     within, slash, wanted = reference.rpartition("/")
     name, _, version = wanted.partition("@")
@@ -44,6 +50,9 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
         named = [m for m in named if str(m.version) == version]
     elif named:
         named = _newest(named, list_gpus(named) if slug is None else [slug])
+    elif not slash and (gpu := _FOR_GPU.fullmatch(name)):
+        taken = _taken_for(gpu[1])
+        named = [m for m in models if m == taken]
     return _one([m for m in named if m.slug == slug] or named, reference, models)
 
 
@@ -81,12 +90,53 @@ def resolve_here(reference: str, hardware: str | None = None) -> ModelVersion:
         return resolve_for(reference, here.slug)
 
 
-def _folder(reference: str) -> Path | None:
-    """The path, if it is a model's folder; else None."""
+def gpu_named(reference: str) -> Hardware | None:
+    """The GPU that a model's name has in it, as "NVIDIA-H100-matmul" and "nvidia-h200/default" do:
+    one that models have a record of, else one that Diode knows. None where there is none in it."""
+    if _place(reference) is not None:
+        return None
+    within, slash, name = reference.rpartition("/")
+    found = _FOR_GPU.fullmatch(name)
+    if slash:
+        return _find_gpu(within)
+    return None if found is None else _find_gpu(found[1])
+
+
+def _find_gpu(name: str) -> Hardware | None:
+    for known in (_gpus_with_models(), KNOWN):
+        if (meant := find_name(name, known)) is not None:
+            return known[meant]
+    return None
+
+
+def _gpus_with_models() -> dict[str, Hardware]:
+    found = {}
+    for model in list_models():
+        with contextlib.suppress(ModelError):  # a damaged one, which is reported where it is taken
+            found.update({r.hardware.name: r.hardware for r in model.manifest.records})
+    return found
+
+
+def _taken_for(name: str) -> ModelVersion:
+    """The model that is taken for the GPU that is meant by this name. Raises NoSuchModelError where
+    there is none."""
+    gpu = _find_gpu(name)
+    if gpu is not None and (match := best_for(gpu)) is not None:
+        return match.model
+    known = ", ".join(sorted(_gpus_with_models())) or "no GPU"
+    raise NoSuchModelError(
+        f"There is no model for {name}; there are models for {known}. On a machine with that GPU, "
+        "`diode-engine tune` makes one."
+    )
+
+
+def _place(reference: str) -> Path | None:
+    """The path, if it is a model's folder, or a file with a suffix; else None."""
     try:
-        folder = Path(reference).expanduser()
-        return folder if (folder / MANIFEST).is_file() else None
-    except (OSError, RuntimeError):  # not a path: too long, or in the home of an unknown user
+        path = Path(reference).expanduser()
+        is_model = (path / MANIFEST).is_file() or (bool(path.suffix) and path.is_file())
+        return path if is_model else None
+    except (OSError, RuntimeError, ValueError):  # not a path: too long, or of an unknown user
         return None
 
 

@@ -56,8 +56,8 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """One registered model. With `source` None and version 0, it is a model in a folder that is not
-    registered."""
+    """One registered model. With `source` None and version 0, it is a model that is not registered,
+    and `folder` may be its file (see models.archive)."""
 
     name: str
     version: int

@@ -17,7 +17,7 @@ from diode_engine.models.artifact import (
     Artifact,
     load_artifact,
     load_files,
-    read_folder,
+    read_files,
     write_folder,
 )
 from diode_engine.models.manifest import MANIFEST, Manifest, check_name, parse_manifest
@@ -37,7 +37,7 @@ def register(folder: Path, name: str | None = None, *, default: bool = False) ->
     Raises ModelError where it is not a model that can be loaded, RegistryError where the
     registry cannot be written.
     """
-    manifest, contents = read_folder(folder)
+    manifest, contents = read_files(folder)
     model = add(manifest, contents, name)
     if default:
         set_default(model, reason="registered as the default")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.core.table import TimingTable
-from diode_engine.errors import DatasetError
+from diode_engine.errors import DatasetError, NothingError
 from diode_engine.store.datasets.format import VERSION, suffix_of
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.store.datasets.reading import read_file
@@ -53,14 +53,18 @@ def import_table_of(store: Store, given: ToImport, *, run: int | None = None) ->
 
 def read_datasets(paths: Iterable[str | PathLike[str]], query: str = "") -> TimingTable:
     """The timings of several files, equal ones once, on the problems that a filter query finds.
-    Raises DatasetError, and QueryError where the query has a mistake."""
+    Raises DatasetError, QueryError where the query has a mistake, and NothingError where it finds
+    none."""
     with (
         tempfile.TemporaryDirectory(prefix="diode-datasets-") as folder,
         Store.open(Path(folder, "all.db")) as store,
     ):
         for path in paths:
             import_dataset(store, path)
-        return store.read(query)
+        table = store.read(query)
+    if query and not len(table):
+        raise NothingError(f"The query {query!r} finds no problem in these files.")
+    return table
 
 
 def export_dataset(

@@ -25,8 +25,8 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.lessons import asked_problems, lessons, part, with_timings
 from diode_engine.training.settings import TrainingSettings
 
-MIN_FITTED = 8  # problems; fewer teach nothing about other problems
-MIN_WATCHED = 2  # problems that early stopping watches
+MIN_FITTED = 4  # problems; a model of so few is for trying the steps
+MIN_WATCHED = 1  # problems that early stopping watches
 
 # Called with the member that is being fitted, such as "network-1", and its progress.
 MemberProgressCallback = Callable[[str, FitProgress], None]

@@ -140,9 +140,17 @@ def with_confidence(
 
 def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
     """The model with its metrics on the held-out problems of each of its GPUs, and notes on what
-    these problems are."""
-    gpus = tuple(_judged_on(record, model, split.judged) for record in model.manifest.gpus)
-    metrics = dict(gpus[0].metrics) if gpus else _metrics(model, split.judged)
+    these problems are. Where it can say nothing about those of a GPU, as after a few problems, it
+    has no metrics."""
+    try:
+        gpus = tuple(_judged_on(record, model, split.judged) for record in model.manifest.gpus)
+        metrics = dict(gpus[0].metrics) if gpus else _metrics(model, split.judged)
+    except TrainingError as error:
+        if method.base is not None:
+            raise
+        notes = f"There are no metrics. {error}"
+        manifest = replace(model.manifest, notes=notes, everything=False, held_out_by=split.by)
+        return replace(model, manifest=manifest)
     seen_by_base: bool | None = False
     if method.base is not None:
         with contextlib.suppress(TrainingError):  # the base may know none of these products
@@ -183,6 +191,8 @@ def fitted_to_all(
         f"same way without {split.held_out_problems} of them, measured on these "
         f"{split.held_out_problems}."
     )
+    if not model.manifest.metrics:  # its notes say why
+        notes = model.manifest.notes
     manifest = replace(
         again.manifest,
         metrics=model.manifest.metrics,

@@ -69,8 +69,8 @@ def evaluate(
     rows = [row for c in there if (row := _row(pool, c, found[c.name], instead, default))]
     if not rows or rows[0].chooser != name:
         raise TrainingError(
-            f"The model {name} can say nothing about these timings, and there is no ATen among "
-            "them to fall back to; give it timings of what it was trained on."
+            f"The model {name} can say nothing about these timings; give it timings of operators "
+            "and types that it was trained on."
         )
     cases = pool.cases()
     answered = ~np.isnan(found[name][0])

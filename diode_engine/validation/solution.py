@@ -13,7 +13,7 @@ too: their configs are for all problems, and fields that follow from a problem (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,8 @@ def against_solution(
     table: TimingTable, asked: JudgedModel, solution: Solution, *, name: str, ns: Sequence[int]
 ) -> dict[str, Any]:
     """The best of the model's first n, for each of `ns`, compared with the solution and with the
-    best measured kernel, for each op and for `all`.
+    best measured kernel, for each op and for `all`. Where none of the solution's sizes is among the
+    table's, its kernels are compared on all problems, and `sizes_left_out` says so.
 
     A group has:
 
@@ -162,6 +163,11 @@ def against_solution(
     Raises TrainingError where nothing was compared in any group.
     """
     pool = CandidatePool.of(table)
+    timed = {(problem.M, problem.N, problem.K) for problem, _, _ in pool.cases()}
+    sizes_left_out = all(c.sizes not in (None, *timed) for c in solution.configs)
+    if sizes_left_out:
+        for_all = tuple(replace(config, sizes=None) for config in solution.configs)
+        solution = replace(solution, configs=for_all)
     theirs = efficiencies(pool, of_solution(pool, solution).score, (1,))[0]
     ours = efficiencies(
         pool, choosers.model(pool, asked.predict_table(pool.table), name).score, tuple(ns)
@@ -177,6 +183,7 @@ def against_solution(
     return {
         "solution": solution.name,
         "configs": len(solution.configs),
+        "sizes_left_out": sizes_left_out,
         "model": name,
         "by_op": {op: _group(theirs, ours, both, rows, ns) for op, rows in groups.items()},
         "all": _group(theirs, ours, both, np.ones(len(ops), np.bool_), ns),

@@ -37,7 +37,10 @@ WITHOUT_STORE = {
     "models verify", "predict", "workflow",
 }  # fmt: skip
 WITHOUT_JSON = {"capture", "completion", "demo", "serve"}
-DRAWING = {"collect", "collect-shapeset", "create-validation", "train", "collect-and-train", "tune"}
+DRAWING = {
+    "collect", "collect-shapeset", "create-validation", "draw-problems", "train",
+    "collect-and-train", "tune",
+}  # fmt: skip
 
 each = pytest.mark.parametrize("words", list(EVERY))
 
@@ -134,7 +137,8 @@ def test_stdout_is_json_of_each_that_reads(
     of_store = (
         "data map", "data problems", "data show 1", "data stats", "runs list", "doctor",
         f"data export {tmp_path}/o.json", "validate --all", f"runs show {ended}",
-        f"create-validation {tmp_path}/v.json --problems 3", f"runs follow {ended}",
+        f"draw-problems {tmp_path}/v.json --problems 3", f"runs follow {ended}",
+        f"create-validation --output {tmp_path}/w.json --plan",
         f"runs tag {ended} x", f"runs untag {ended} x", f"runs note {ended} x", "db check",
         "db upgrade", "db vacuum", f"db backup {tmp_path}/b.db", "collect --plan --problems 3",
         f"collect-shapeset {dataset} --plan",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import diode_engine
 from diode_engine import registry
 from diode_engine.cli import main
 from diode_engine.cli.models import looking
@@ -22,6 +23,7 @@ from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import write_dataset
 
 Run = Callable[..., Any]
@@ -170,3 +172,40 @@ def test_an_op_that_the_model_does_not_know(capsys: pytest.CaptureFixture[str]) 
     assert "it has: scaling, fast_accum, b_dtype" in capsys.readouterr().err
     assert main([*asked, "NVIDIA H200", "--with", "scaling=odd"]) != 0
     assert "must be one of 'tensor', 'row'" in capsys.readouterr().err
+
+
+def test_a_captured_program_is_listed(run: Run, tmp_path: Path) -> None:
+    problems = [
+        Problem.make("addmm", 16, 4096, 4096, "bfloat16", b_layout="col"),
+        Problem.make("mm", 512, 512, 512, "float16"),
+        Problem.make("mm", 64, 64, 64, "float64"),
+    ]
+    file = tmp_path / "captured.json"
+    write_shapeset(problems, file, "a test")
+    asked = ("explain", "--file", file, "--hardware", "NVIDIA H200")
+    lines = json.loads(run(*asked, "--json").out)
+    assert [line["problem"] for line in lines] == [p.to_dict() for p in problems]
+    asked_one = (
+        ("addmm", 16, 4096, 4096, "--layouts=row/col"), ("mm", 512, 512, 512, "--dtype=fp16"),
+    )  # fmt: skip
+    for line, words in zip(lines, asked_one, strict=False):
+        one = run("explain", *words, "--hardware", "NVIDIA H200", "--json")
+        assert line["taken"] == json.loads(one.out)["taken"]
+        assert 0 < line["predicted_us"] <= line["library_us"]
+    assert lines[2]["taken"] is None
+    shown = run(*asked).out.splitlines()
+    assert len(shown) == 3 + len(problems)
+    assert "the library's" in shown[-1]
+    choice = diode_engine.predict_choice(problems[0], "NVIDIA-H200-matmul")
+    assert {**choice.candidates[0].to_dict(), "why": str(choice.why)} == lines[0]["taken"]
+    assert choice.library_us == lines[0]["library_us"]
+
+
+def test_a_problem_or_a_file_is_explained(run: Run, tmp_path: Path) -> None:
+    write_shapeset([], tmp_path / "s.json", "a test")
+    whole = ("mm", "64", "64", "64")
+    for words in ((), whole[:3], (*whole, "--file", tmp_path / "s.json")):
+        ran = run("explain", *words)
+        assert (ran.code, ran.out) == (2, "")
+        assert "Give OP, M, N and K, or --file FILE." in ran.err
+    assert run("explain", "--file", tmp_path / "s.json", "--hardware", "NVIDIA H200").code == 3

@@ -44,6 +44,36 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_options_of_a_command_may_come_before_it(
+    command: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tried(seed: int) -> None:
+        click.echo(seed)
+
+    command(click.option("--seed", type=int, default=1)(tried))
+    monkeypatch.setenv("DIODE_TRIED_SEED", "5")
+    monkeypatch.setenv("DIODE_SEED", "6")  # of no command
+    for words, seed in (((), 5), (("--seed", "42"), 42)):
+        assert main([*words, "tried"]) == ExitCode.OK
+        assert main([*words, "tried", "--seed", "7"]) == ExitCode.OK
+        assert capsys.readouterr() == (f"{seed}\n7\n", "")
+    assert main(["--format", "msgpack", "--device", "cuda", "tried"]) == ExitCode.OK
+    said = capsys.readouterr().err
+    assert "--format changes nothing: a file's suffix says its format." in said
+    assert "--device changes nothing: collect has --gpu" in said
+    assert main(["--format", "csv", "tried"]) == ExitCode.USAGE
+
+
+def test_a_seed_where_nothing_is_drawn(
+    command: Register, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(lambda: click.echo("done"))
+    assert main(["--seed", "3", "tried"]) == ExitCode.OK
+    assert capsys.readouterr() == ("done\n", "--seed changes nothing: tried draws nothing.\n")
+    assert main(["-q", "--seed", "3", "tried"]) == ExitCode.OK
+    assert capsys.readouterr().err == ""
+
+
 def test_help_lists_every_command_and_imports_none() -> None:
     code = (
         "import json, sys; from diode_engine.cli import main; code = main(['--help']);"

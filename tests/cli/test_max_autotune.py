@@ -29,6 +29,12 @@ def solution(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the statistics are written."""
+    monkeypatch.chdir(tmp_path)
+
+
 def asked(run: Run, dataset: Path, model: Path, file: Path, *more: str) -> Any:
     return run(
         "validate-max-autotune", "--max-autotune-solution", file, "--dataset", dataset,
@@ -68,10 +74,52 @@ def test_a_config_is_for_its_sizes_and_op_alone(
     mine = {**TILE, "M": p.M, "N": p.N, "K": p.K, "num_warps": 4, "num_stages": 3, "op": "mm"}
     found = json.loads(asked(run, dataset, model, solution(mine), "--json").out)
     assert found["all"]["compared"] == 1
-    for other in ({"op": "bmm"}, {"num_warps": 8}, {"M": p.M + 1}):
+    for other in ({"op": "bmm"}, {"num_warps": 8}):
         ran = asked(run, dataset, model, solution({**mine, **other}))
         assert (ran.code, ran.out) == (1, "")
         assert "None of these problems has timings" in ran.err
+
+
+def test_sizes_that_were_not_timed_are_left_out_with_a_word(
+    run: Run, dataset: Path, model: Path, solution: Callable[..., Path], tmp_path: Path
+) -> None:
+    unknown = {**TILE, "M": 1376, "N": 80, "K": 216}
+    ran = asked(run, dataset, model, solution(unknown), "--json")
+    assert ran.code == 0
+    assert "None of the sizes in" in ran.err
+    assert "compared on all problems" in ran.err
+    found = json.loads(ran.out)
+    mine = json.loads(asked(run, dataset, model, solution(TILE), "--json").out)
+    assert (found["sizes_left_out"], mine["sizes_left_out"]) == (True, False)
+    assert found["by_op"] == mine["by_op"]
+
+
+def test_the_comparison_is_in_a_file_too(
+    run: Run, dataset: Path, model: Path, solution: Callable[..., Path], tmp_path: Path
+) -> None:
+    ran = asked(run, dataset, model, solution(TILE), "--json")
+    written = (tmp_path / "model_performance_analysis_by_op.json").read_text()
+    assert json.loads(written) == json.loads(ran.out)
+    other = tmp_path / "other.json"
+    asked(run, dataset, model, solution(TILE), "--output", str(other))
+    assert other.read_text() == written
+
+
+def test_of_an_operator_or_a_gpu_and_of_a_folder(
+    run: Run, dataset: Path, model: Path, solution: Callable[..., Path], tmp_path: Path
+) -> None:
+    every = json.loads(asked(run, dataset, model, solution(TILE), "--json").out)
+    named = ("--op-name", "mm", "--hardware-name", "NVIDIA H200", "--query", "m<9999")
+    assert json.loads(asked(run, dataset, model, solution(TILE), "--json", *named).out) == every
+    none = asked(run, dataset, model, solution(TILE), "--op-name", "bmm")
+    assert (none.code, none.out) == (3, "")
+    assert "finds no problem in these files" in none.err
+    (tmp_path / "data").mkdir()
+    moved = dataset.rename(tmp_path / "data" / dataset.name).parent
+    (moved / "notes.json").write_text("{}")
+    of_folder = asked(run, moved, model, solution(TILE), "--json", "--batch-size", "64")
+    assert json.loads(of_folder.out) == every
+    assert "--batch-size changes nothing: all predictions are made at once." in of_folder.err
 
 
 def test_a_solution_of_torch_diode_is_for_all_problems(

@@ -21,18 +21,29 @@ import pytest
 from diode_engine import atomic
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import StoreType
-from diode_engine.store import Store, soundness
+from diode_engine.store import Store, soundness, write_dataset
 
 Run = Callable[..., Any]
 
 # The words of each command that writes a file where the user says, and the file's name. In the
-# words, {target} is that file, {store} a store, {dataset} and {shapeset} what can be read.
+# words, {target} is that file and {store} a store; {dataset}, {many}, {shapeset}, {solution} and
+# {workflow} can be read.
 WRITERS = {
     "data export": ("a.json", "data export {target} --store {store}"),
     "data merge": ("a.json", "data merge {dataset} --output {target}"),
     "collect": ("a.json", "collect --problems 1 --store {store} --output {target}"),
     "collect-shapeset": ("a.json", "collect-shapeset {shapeset} --store {store} --output {target}"),
-    "create-validation": ("a.json", "create-validation {target} --store {store} --problems 2"),
+    "create-validation": ("a.json", "create-validation --store {store} --output {target}"),
+    "draw-problems": ("a.json", "draw-problems {target} --store {store} --problems 2"),
+    "train": (
+        "a.zip",
+        "train --store {store} --dataset {many} --model {target} --family trees --rounds 2",
+    ),
+    "validate-max-autotune": (
+        "a.json",
+        "validate-max-autotune --max-autotune-solution {solution} --dataset {dataset} --all "
+        "--output {target}",
+    ),
     "capture": ("a.json", "capture -o {target} -- {python} -c 'open(\"it-ran\", \"w\")'"),
     "tune": ("a.md", "tune -o {target} --store {store}"),
     "validate": ("a.svg", "validate --figure {target} --store {store} --all"),
@@ -90,13 +101,17 @@ def store(tmp_path: Path, dataset: Path, run: Run) -> Path:
 @pytest.fixture
 def write(
     run: Run, store: Path, dataset: Path, model: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, make_timings: Callable[..., Any],
 ) -> Callable[[str, Path], Any]:  # fmt: skip
     """Runs a command of WRITERS, so that it writes to this file."""
     monkeypatch.chdir(tmp_path)
     run("models", "register", model)
-    shapeset = tmp_path / "shapes.json"
-    assert run("create-validation", shapeset, "--store", store, "--problems", "2").code == 0
+    shapeset, solution = tmp_path / "shapes.json", tmp_path / "solution.json"
+    assert run("draw-problems", shapeset, "--store", store, "--problems", "2").code == 0
+    write_dataset(make_timings(60), tmp_path / "many.json")
+    solution.write_text(
+        '{"name": "found", "configs": [{"block_m": 64, "block_n": 64, "block_k": 64}]}'
+    )
 
     def _write(words: str, target: Path) -> Any:
         workflow = tmp_path / "steps.toml"
@@ -105,7 +120,7 @@ def write(
         )
         line = WRITERS[words][1].format(
             target=target, store=store, dataset=dataset, shapeset=shapeset, workflow=workflow,
-            python=sys.executable,
+            solution=solution, many=tmp_path / "many.json", python=sys.executable,
         )  # fmt: skip
         return run(*shlex.split(line))
 
@@ -180,11 +195,14 @@ def test_where_no_file_can_be_made_nothing_is_begun(
     assert not (tmp_path / "it-ran").exists()
 
 
-@pytest.mark.parametrize("words", sorted(set(WRITERS) - {"tune", "collect", "collect-shapeset"}))
+@pytest.mark.parametrize(
+    "words",
+    sorted(set(WRITERS) - {"tune", "collect", "collect-shapeset", "create-validation"}),
+)
 def test_a_file_of_its_own_kind_is_replaced(
     write: Callable[[str, Path], Any], words: str, tmp_path: Path
 ) -> None:
-    """`tune` and `collect` would need a GPU."""
+    """`tune` and the commands that collect would need a GPU."""
     if words == "export-lookup-table":
         pytest.importorskip("torch")
     if words == "capture":
@@ -205,7 +223,10 @@ def test_a_file_of_its_own_kind_is_replaced(
     "line",
     [
         "data merge {dataset} --output {dataset}",
-        "create-validation {shapeset} --dataset {shapeset} --problems 2 --store {store}",
+        "draw-problems {shapeset} --dataset {shapeset} --problems 2 --store {store}",
+        "create-validation --shapeset {dataset} --output {dataset} --store {store}",
+        "train --dataset {dataset} --model {dataset} --store {store}",
+        "validate-max-autotune --max-autotune-solution {shapeset} --output {shapeset}",
         "collect --file {dataset} --output {dataset} --store {store}",
         "db backup {store} --store {store} --replace",
         "db copy {store} {store}",
@@ -217,7 +238,7 @@ def test_what_is_read_is_not_replaced(
     run: Run, store: Path, dataset: Path, tmp_path: Path, line: str
 ) -> None:
     shapeset, link, workflow = (tmp_path / name for name in ("s.json", "l.json", "w.toml"))
-    assert run("create-validation", shapeset, "--store", store, "--problems", "2").code == 0
+    assert run("draw-problems", shapeset, "--store", store, "--problems", "2").code == 0
     link.symlink_to(store)
     workflow.write_text(
         f'store = "{store}"\n[[step]]\nrun = "data stats"\noutput = "{workflow.name}"\n'
@@ -245,8 +266,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.fixture
 def killed(tmp_path: Path, make_timings: Callable[..., Any]) -> Path:
     """A store that a process was killed in after its commit: the timings are in the -wal."""
-    from diode_engine.store import write_dataset
-
     path, other = tmp_path / "killed.db", tmp_path / "other.json"
     write_dataset(make_timings(20, name="NVIDIA H100"), other)
     done = subprocess.run([sys.executable, "-c", _KILLED, str(path), str(other)], check=False)

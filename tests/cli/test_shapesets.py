@@ -1,4 +1,5 @@
-"""diode-engine create-validation and collect-shapeset, and the sizes that collect takes."""
+"""diode-engine draw-problems, create-validation and collect-shapeset, and the sizes that collect
+takes."""
 
 from __future__ import annotations
 
@@ -10,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from diode_engine.cli import collect
+from diode_engine.collect.planning.plan import Plan
 from diode_engine.core.problem import Problem
 from diode_engine.problems.sources import read_shapeset, write_shapeset
+from diode_engine.problems.splits import held_out_by
 
 Run = Callable[..., Any]
 
@@ -29,7 +33,7 @@ def test_none_of_the_problems_is_known(run: Run, tmp_path: Path) -> None:
     ]
     write_shapeset(known, tmp_path / "known.json", "a test")
     file = tmp_path / "unseen.json"
-    draw = ("create-validation", file, "--source", GRID, "--ops", "mm", "--dtypes", "bf16")
+    draw = ("draw-problems", file, "--source", GRID, "--ops", "mm", "--dtypes", "bf16")
     ran = run(*draw, "--problems", "6", "--dataset", tmp_path / "known.json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["known"] == len(known) == 24
@@ -46,9 +50,43 @@ def test_none_of_the_problems_is_known(run: Run, tmp_path: Path) -> None:
 def test_the_store_has_none_of_the_problems(run: Run, tmp_path: Path, dataset: Path) -> None:
     store, file = tmp_path / "a.db", tmp_path / "unseen.json"
     run("data", "import", dataset, "--store", store)
-    ran = run("create-validation", file, "--store", store, "--num-shapes", "20")
+    ran = run("draw-problems", file, "--store", store, "--num-shapes", "20")
     assert (ran.code, json.loads(ran.out)["known"]) == (0, 12)
     assert len(read_shapeset(file).problems(0)) == 20
+
+
+def test_a_validation_has_only_problems_that_training_holds_out(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Plan] = []
+    monkeypatch.setattr(Plan, "summary", lambda plan, _: planned.append(plan) or {})
+    monkeypatch.setattr(collect, "_table", str)
+    out = tmp_path / "v.msgpack"
+    draw = ("create-validation", "--output", out, "--plan")
+    assert run(*draw, "--num-shapes", "20", "--log-normal").code == 0
+    problems = [Problem.make("mm", m, 64, 512, "bfloat16") for m in range(1, 100)]
+    write_shapeset(problems, tmp_path / "s.json", "a test")
+    ran = run(*draw, "--shapeset", tmp_path / "s.json")
+    drawn, of_file = ([entry.problem for entry in plan.entries] for plan in planned)
+    assert len(drawn) == 20
+    assert all(map(held_out_by, [*drawn, *of_file]))
+    assert of_file == [problem for problem in problems if held_out_by(problem)]
+    assert f"{len(of_file)} problems in the files are held out" in ran.err
+    assert not out.exists()
+    assert run("create-validation", "--plan").code == 2
+
+
+def test_a_shapeset_by_torch_diodes_options(run: Run, tmp_path: Path) -> None:
+    problems = [
+        Problem.make(op, m, 64, 512, "bfloat16", B=2 if op == "bmm" else 1)
+        for op in ("mm", "addmm", "bmm")
+        for m in (8, 16)
+    ]
+    file = tmp_path / "shapes.json"
+    write_shapeset(problems, file, "a test")
+    asked = ("collect-shapeset", "--shapeset", file, "--plan", "--search-mode", "max-autotune")
+    plan = json.loads(run(*asked, "--operations", "mm", "bmm", "--budget", "5").out)
+    assert {op: count["problems"] for op, count in plan["by_op"].items()} == {"mm": 2, "bmm": 2}
 
 
 def test_the_problems_of_a_file_are_planned(run: Run, tmp_path: Path) -> None:

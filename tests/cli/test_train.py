@@ -136,10 +136,13 @@ def test_a_folder_is_learned_from_whole(
     files_of(store, tmp_path / "data")
     asked = ["train", "--store", str(tmp_path / "runs.db"), "--data-dir", str(tmp_path / "data")]
     trees = ["--model-type", "boosted", "--rounds=20", "--depth=3"]
-    assert main([*asked, *trees]) == ExitCode.FAILURE
-    assert "solution.json" in capsys.readouterr().err
-    assert main([*asked, *trees, "--file-extensions", "msgpack"]) == ExitCode.OK
-    summary = json.loads(capsys.readouterr().out)
+    assert main([*asked, *trees, "--file-extensions", "json"]) == ExitCode.NOTHING
+    assert "is a dataset that ends in .json, .json.zst" in capsys.readouterr().err
+    assert main([*asked, *trees, "--file-extensions", "json", "msgpack"]) == ExitCode.OK
+    said = capsys.readouterr()
+    (skipped,) = [line for line in said.err.splitlines() if line.startswith("Skipped:")]
+    assert "solution.json" in skipped
+    summary = json.loads(said.out)
     assert summary["problems"] + summary["held_out_problems"] == 60
     assert summary["timings"] == len(TILES) * summary["problems"]
     with Store.open(tmp_path / "runs.db") as opened:
@@ -150,14 +153,45 @@ def test_a_folder_is_learned_from_whole(
     assert files == ("second.msgpack", "first.msgpack")
 
 
+def test_an_extension_stands_for_its_compressed_form_too(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store.open(store) as opened:
+        write_dataset(opened.read(), tmp_path / "one.msgpack.zst")
+    asked = ["train", "--store", str(tmp_path / "runs.db"), "--data-dir", str(tmp_path)]
+    trees = ["--model-type", "boosted", "--rounds=20", "--depth=3"]
+    assert main([*asked, *trees, "--file-extensions", "msgpack"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["held_out_problems"] > 0
+
+
+def test_a_model_is_written_to_a_file_too(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "My Model.pt"
+    asked = ["train", "--store", str(store), "--model", str(file), "--model-type", "boosted"]
+    assert main([*asked, "--rounds=20", "--depth=3", "--log-dir", "logs"]) == ExitCode.OK
+    said = capsys.readouterr()
+    summary = json.loads(said.out)
+    assert (summary["model"], summary["file"]) == ("my-model@1", str(file))
+    assert "--log-dir changes nothing: the store keeps the curves" in said.err
+    assert registry.resolve(str(file)).manifest.identity == summary["identity"]
+    for other, sentence in ((store, "it is a store"), ("no/such.pt", "there is no folder")):
+        assert main(["train", "--store", str(store), "--model", str(other)]) == ExitCode.FAILURE
+        assert sentence in capsys.readouterr().err
+    assert main([*asked, "--rounds=10", "--depth=2"]) == ExitCode.OK  # it replaces a model
+    again = json.loads(capsys.readouterr().out)
+    assert registry.resolve(str(file)).manifest.identity == again["identity"]
+    assert again["identity"] != summary["identity"]
+
+
 def test_a_file_is_asked_by_op_and_gpu(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files_of(store, tmp_path / "data")
     asked = ["train", "--store", str(tmp_path / "runs.db"), "--dataset",
              str(tmp_path / "data" / "first.msgpack"), "--family=trees"]  # fmt: skip
-    assert main([*asked, "--op-name", "bmm"]) == ExitCode.FAILURE
-    assert "no timings" in capsys.readouterr().err
+    assert main([*asked, "--op-name", "bmm"]) == ExitCode.NOTHING
+    assert "finds no problem in these files" in capsys.readouterr().err
     assert main([*asked, "--hardware-name", "A100"]) == ExitCode.FAILURE
     assert "no timings of a GPU named 'A100'" in capsys.readouterr().err
 
@@ -167,7 +201,7 @@ def test_a_file_is_asked_by_op_and_gpu(
     [
         (["--file-extensions", "json"], ExitCode.USAGE, "goes with --data-dir"),
         (["--data-dir", ".", "--file-extensions", "csv"], ExitCode.USAGE, "ends in .csv"),
-        (["--data-dir", "."], ExitCode.NOTHING, "No file in . ends in"),
+        (["--data-dir", "."], ExitCode.NOTHING, "No file in . is a dataset"),
         (["--resume", "--seed=3"], ExitCode.USAGE, "--resume uses the options"),
         (["--resume"], ExitCode.NOTHING, "has no training to continue"),
         (["--fine-tune", "gemm", "--ray", "auto"], ExitCode.USAGE, "leave out --ray"),

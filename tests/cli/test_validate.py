@@ -199,7 +199,6 @@ def test_options_that_do_not_go_together(run: Run, dataset: Path, model: Path) -
         ("--cross-validate", "folds", "--model", model),
         ("--cross-validate", "folds", "--figure", "a.svg"),
         ("--ray", "auto"),
-        ("--query", "op:mm"),
     ):
         ran = run("validate", "--dataset", dataset, *arguments)
         assert (ran.code, ran.out) == (2, "")

@@ -134,7 +134,7 @@ def test_the_example_has_the_five_steps(run: Run, tmp_path: Path) -> None:
     file = folder / "five-steps.toml"
     steps, store = module._read(file, folder)
     assert [step.words[0] for step in steps] == [
-        "collect", "train", "create-validation", "collect-shapeset", "validate-model",
+        "collect", "train", "draw-problems", "collect-shapeset", "validate-model",
         "validate-max-autotune",
     ]  # fmt: skip
     assert store == folder / "timings.db"
@@ -174,7 +174,7 @@ inputs = ["timings.msgpack"]
 run = "train --model-type boosted --op-name mm --rounds 30 --depth 4 --name mine"
 
 [[step]]
-run = "create-validation unseen.json --num-shapes 20"
+run = "draw-problems unseen.json --num-shapes 20"
 
 [[step]]
 run = "validate-model --model mine --json"

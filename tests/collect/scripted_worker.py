@@ -1,11 +1,11 @@
 """A worker without a GPU: speaks the real protocol, and does to some candidates what GPUs do.
 
-The environment variable DIODE_SCRIPT holds JSON: the candidates it offers, and what happens
-to which of them ("crash", "hang", "nonsense" said, or one of NONSENSE, "sticky" for an error after
-which the device is lost to the process, "stop" and a file's name: the first one writes its pid
-there and hangs, "kill parent" and a log, or the name of a failure); all others take `time_us`, or,
-where that is null, a time by a rule that can be learned. The processes after the first `lives`
-find no GPU.
+The environment variable DIODE_SCRIPT holds JSON: the candidates it offers (null: some of
+Inductor's), and what happens to which of them ("crash", "hang", "nonsense" said, or one of
+NONSENSE, "sticky" for an error after which the device is lost to the process, "stop" and a file's
+name: the first one writes its pid there and hangs, "kill parent" and a log, or the name of a
+failure); all others take `time_us`, or, where that is null, a time by a rule that can be learned.
+The processes after the first `lives` find no GPU.
 If it is started with a folder of binaries too, it is a direct worker: it times the candidates of
 a request in turn, which must have been compiled.
 """
@@ -26,6 +26,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.problems.exhaustive_space import exhaustive_space
 
 NONSENSE = {
     "out of turn": {"timing": 10**6},
@@ -61,7 +62,8 @@ def main() -> None:
         if request["problem"]["K"] == 13:
             connection.send_bytes(protocol.pack({"refused": "thirteen"}))
         elif "candidates" not in request:
-            offered = [Candidate.from_dict(fields) for fields in script["offered"]]
+            offered = [Candidate.from_dict(fields) for fields in script["offered"] or ()]
+            offered = offered or some_of(Problem.from_dict(request["problem"]))
             default = offered[: script.get("default", 2)]
             answers = (protocol.pack_candidates(each) for each in (offered, default))
             connection.send_bytes(
@@ -114,6 +116,16 @@ def answer(connection: Connection, request: dict, script: dict, binaries: Binari
         if sticky:
             os._exit(1)
     connection.send_bytes(protocol.pack({"done": True}))
+
+
+def some_of(problem: Problem) -> list[Candidate]:
+    """The library's kernels, and those of two tiles of Inductor's EXHAUSTIVE space."""
+    tiles = {(128, 16, 128), (64, 64, 64)}
+    return [
+        c
+        for c in exhaustive_space(problem)
+        if c.is_extern or tuple(c.config.get(f"BLOCK_{size}") for size in "MNK") in tiles
+    ]
 
 
 def stop(file: Path) -> None:

@@ -1,7 +1,8 @@
 """The blocks of code in README.md and docs/*.md are run, each page in a folder of its own.
 
-The folder is the page's DIODE_HOME and working directory. It has some of the shipped timings, at
-their path in the repository and as timings.json.zst. It also has a store of them (diode.db) and a
+The folder is the page's DIODE_HOME and working directory. It has a program that compiles a layer
+(program.py), and some of the shipped timings, at their path in the repository and as
+timings.json.zst. It also has a store of them (diode.db) and a
 model (mine@1), except for the page that begins with nothing. A block that cannot or should not run
 here is marked in the page's source: `<!-- skip: next "needs a GPU" -->`.
 """
@@ -31,6 +32,12 @@ BEGINNING = ROOT / "docs" / "getting-started.md"
 SHIPPED = "datasets/nvidia-h200/gemm-2026-11-21.msgpack.zst"
 ONE_IN = 12  # of the shipped problems
 SECONDS = 120  # time limit of a block
+PROGRAM = """
+import torch
+
+layer = torch.compile(torch.nn.Linear(256, 512, dtype=torch.bfloat16))
+layer(torch.randn(16, 256, dtype=torch.bfloat16))
+"""
 
 Run = Callable[[list[str]], None]
 
@@ -47,6 +54,7 @@ def _fill(folder: Path) -> None:
     some = table.take(table.problem % ONE_IN == 0)
     write_dataset(some, folder / SHIPPED)
     write_dataset(some, folder / "timings.json.zst")
+    (folder / "program.py").write_text(PROGRAM)
     run = _runner(folder)
     run(["diode-engine", "data", "import", "timings.json.zst"])
     quick = ("--family", "network", "--hidden", "32", "--epochs", "2")

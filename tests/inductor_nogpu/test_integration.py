@@ -19,6 +19,7 @@ import diode_engine
 from diode_engine import registry as registry_of_models
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.errors import DiodeError, IntegrationError, ModelError, RegistryError
+from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.hook import choices, matmul
 from diode_engine.inductor.hook.integration import (
     BaseIntegration,
@@ -103,11 +104,48 @@ def test_without_fallback_the_failure_is_raised() -> None:
         registry.integrate_all()
 
 
-def test_two_of_a_name() -> None:
+def test_one_takes_the_place_of_another_of_its_name(caplog: pytest.LogCaptureFixture) -> None:
     registry = IntegrationRegistry()
-    registry.register(Noted([]))
-    with pytest.raises(IntegrationError, match="already"):
-        registry.register(Noted([]))
+    steps: list[str] = []
+    earlier: list[str] = []
+    registry.register(Noted(earlier))
+    registry.integrate_all()
+    with caplog.at_level(logging.WARNING, "diode_engine"):
+        registry.register(Noted([], "load"))
+        registry.register(Noted(steps), execute_order=7)
+    assert "The integration noted is replaced" in caplog.text
+    assert registry.status()["noted"]["execute_order"] == 7
+    assert earlier[-1] == "noted enable"  # it chooses until the other one does
+    assert registry.integrate_all() == registry.integrate_all() == {"noted": True}
+    assert earlier[-1] == "noted disable"
+    assert steps == ["noted dry_run", "noted load", "noted enable"]
+
+
+def test_matmul_is_replaced(make_predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch-diode's documentation has it."""
+    monkeypatch.setattr(matmul, "_registry", IntegrationRegistry())
+    for model in ("first", "second"):
+        predictor = make_predictor()
+        predictor.identity = model
+        monkeypatch.setattr(registry_of_models, "load_predictor", lambda *_, p=predictor: p)
+        own = diode_engine.create_matmul_integration(enable_fallback=True)
+        diode_engine.register_integration(own, execute_order=1)
+        assert diode_engine.integrate_all()["matmul"]
+        assert diode_engine.get_stats()["model"] == model
+
+
+@pytest.mark.parametrize(
+    ("device", "index"),
+    [(None, None), (1, 1), ("cuda", None), ("cuda:1", 1), ("cpu", None)],
+)
+def test_a_device_is_an_index_or_its_text(device: Any, index: int | None) -> None:
+    assert ChoiceOptions(device=device).index == index
+
+
+def test_what_is_no_device() -> None:
+    for device in ("gpu", "cuda:", "cuda:x", "1"):
+        with pytest.raises(ValueError, match="it must be an index"):
+            diode_engine.install_diode_choices(device=device)
 
 
 def test_matmul_is_turned_on_and_off(make_predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ PUBLIC = {
     "__version__", "create_diode_choices", "create_matmul_integration", "diode_choices",
     "discover_and_register_integrations", "get_detected_hardware", "get_integration_status",
     "get_prediction_stats", "get_stats", "install_diode_choices", "integrate_all",
-    "list_available_models", "profile_predictions", "register_integration", "register_model",
-    "set_log_level", "uninstall_diode_choices",
+    "list_available_models", "predict_choice", "profile_predictions", "register_integration",
+    "register_model", "set_log_level", "uninstall_diode_choices",
 }  # fmt: skip
 
 
@@ -108,9 +108,9 @@ def test_a_profile_has_every_choice_in_its_order(predictor: Any) -> None:
     assert profile.seconds > 0
     stats = diode_engine.get_prediction_stats()
     assert stats["total_predictions"] == 5
-    assert stats["avg_confidence"] is None  # this model cannot tell
+    assert f"{stats['avg_confidence']:.3f}" == "nan"  # this model cannot tell
     assert stats["cache_hits"] == 1
-    assert stats["avg_ms"] is not None
+    assert stats["avg_ms"] > 0
 
 
 def test_ops_without_a_model_get_the_library_s_kernel_and_are_counted(predictor: Any) -> None:

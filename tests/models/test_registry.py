@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import diode_engine
 from diode_engine import paths, registry
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
@@ -90,6 +91,32 @@ def test_the_same_name_for_two_devices_is_ambiguous(ship: Ship, shipped: Path) -
     ship("mine", 1, hardware=A100)
     with pytest.raises(RegistryError, match="--hardware"):
         registry.resolve("mine@1")
+
+
+def test_a_model_is_named_by_its_gpu_and_what_it_chooses(ship: Ship, shipped: Path) -> None:
+    ship("mine", 1)
+    ship("mine", 2)
+    ship("theirs", 1, hardware=H100)
+    for reference, model in (
+        ("NVIDIA-H100-matmul", "theirs@1"), ("H100-gemm", "theirs@1"),
+        ("NVIDIA H100 80GB HBM3-matmul", "theirs@1"), ("nvidia-h200-matmul", "mine@2"),
+    ):  # fmt: skip
+        assert registry.resolve(reference).reference == model
+        assert registry.resolve_for(reference, "nvidia-h200").reference == model
+    assert diode_engine.register_model("NVIDIA-H100-matmul") == "theirs@1"
+    assert registry.default_for(H100.slug) == registry.resolve("theirs@1")
+    for unknown in ("NVIDIA-A100-matmul", "NVIDIA-H10-matmul"):
+        with pytest.raises(NoSuchModelError) as refused:
+            registry.resolve(unknown)
+        assert f"no model for {unknown.removesuffix('-matmul')};" in str(refused.value)
+        assert "models for NVIDIA H100 80GB HBM3, NVIDIA H200" in str(refused.value)
+        assert "diode-engine tune" in str(refused.value)
+
+
+def test_a_model_that_has_such_a_name_is_meant_first(ship: Ship, shipped: Path) -> None:
+    ship("nvidia-h200-matmul", 1)
+    ship("other", 2)
+    assert registry.resolve("nvidia-h200-matmul").reference == "nvidia-h200-matmul@1"
 
 
 def test_without_models_there_is_none() -> None:

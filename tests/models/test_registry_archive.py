@@ -16,9 +16,12 @@ from types import ModuleType
 
 import pytest
 
+import diode_engine
 from diode_engine import paths, registry
+from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
 from diode_engine.models.artifact import Artifact
+from diode_engine.models.predictor import Predictor
 from diode_engine.registry import ModelVersion
 from diode_engine.registry.index import import_offer, offered, read_index
 
@@ -65,6 +68,31 @@ def test_an_archive_is_the_same_bytes_and_the_same_model(
     assert registry.lineage(model, registry.facts_of(model))["model"]["origin"] == origin
     registry.export_model(model, tmp_path / "theirs.zip")
     assert (tmp_path / "theirs.zip").read_bytes() == archive.read_bytes()
+
+
+def test_an_archive_is_taken_wherever_a_model_is(
+    mine: ModelVersion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "matmul_model.pt"  # the suffix does not matter
+    registry.export_model(mine, file)
+    elsewhere(monkeypatch, tmp_path)
+    found = registry.resolve(str(file))
+    assert (found.reference, found.slug, found.source) == ("mine@0", mine.slug, None)
+    assert Predictor.load(found.folder).identity == mine.manifest.identity
+    assert diode_engine.register_model(file) == "mine@1"
+    assert registry.best_for(H200).model.reference == "mine@1"  # type: ignore[union-attr]
+
+
+def test_a_file_with_code_is_not_taken_for_a_model(tmp_path: Path) -> None:
+    file = tmp_path / "matmul_model.pt"
+    for content in (b"\x80\x04.", b"PK\3\4" + bytes(99), b""):
+        file.write_bytes(content)
+        with pytest.raises(ModelError, match="not an archive of a model"):
+            registry.resolve(str(file))
+    with zipfile.ZipFile(file, "w") as opened:  # as torch.save makes it
+        opened.writestr("matmul_model/data.pkl", b"\x80\x04.")
+    with pytest.raises(ModelError, match="not an archive of a model"):
+        registry.resolve(str(file))
 
 
 def rewritten(archive: Path, change: Callable[[Entries], Entries], method: int = 0) -> None:

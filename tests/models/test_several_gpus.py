@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from diode_engine import registry
+from diode_engine import predict_choice, register_model, registry
 from diode_engine.core.hardware import H200, KNOWN
+from diode_engine.core.problem import Problem
 from diode_engine.errors import NoSuchModelError, RegistryError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.manifest import GpuRecord
@@ -126,6 +127,29 @@ def test_what_was_refused_on_one_gpu_is_taken_on_the_other(
     assert here.tags == there.tags == ("night",)
     assert (here.gate, there.gate) == (None, {"model": "mine@1"})
     assert (taken_on(H200), taken_on(H100)) == ("mine@1", "own@1")
+
+
+def test_a_gpu_in_the_name_is_meant_alone(
+    shared: registry.ModelVersion, mine: Callable[..., registry.ModelVersion]
+) -> None:
+    for name, hardware in (
+        ("NVIDIA-H100-matmul", H100), ("h200-matmul", H200), (f"{H100.slug}/default", H100),
+        (f"{H200.slug}/shared@3", H200),
+    ):  # fmt: skip
+        assert registry.resolve(name) == registry.resolve_for(name, H200.slug) == shared
+        assert registry.gpu_named(name) == hardware
+    assert registry.gpu_named("shared@3") is registry.gpu_named("matmul") is None
+    problem = Problem.make("mm", 512, 512, 512, "float16")
+    times = {
+        predict_choice(problem, name).predicted_us
+        for name in ("NVIDIA-H100-matmul", "NVIDIA-H200-matmul", "shared@3")
+    }
+    assert len(times) == 2  # the last two are of the H200
+    registry.set_default(mine(), H200.slug)
+    assert register_model("NVIDIA-H100-matmul") == "shared@3"
+    assert (taken_on(H200), taken_on(H100)) == ("mine@1", "shared@3")
+    assert register_model("shared@3") == "shared@3"
+    assert taken_on(H200) == "shared@3"
 
 
 def test_it_is_found_by_name_for_each_of_its_gpus(

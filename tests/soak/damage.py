@@ -29,7 +29,7 @@ def reading(store: Path, out: Path) -> Iterator[Command]:
     yield ("data", "export", out / "a.json", *where)
     yield ("data", "export", out / "a.packed.zst", *where)
     yield ("db", "backup", out / "copy.db", *where)
-    yield ("create-validation", out / "shapes.json", "--problems", "4", *where)
+    yield ("draw-problems", out / "shapes.json", "--problems", "4", *where)
 
 
 def writing(store: Path, file: Path) -> Iterator[Command]:

@@ -31,7 +31,7 @@ with tempfile.TemporaryDirectory() as _name:
     for _file in ("a.json", "a.packed.zst"):
         work.command("data", "export", _folder / _file, "--store", _store)
         work.command("data", "import", _folder / _file, "--store", _folder / f"{_file}.db")
-    work.command("create-validation", _folder / "v.json", "--problems", "2", "--store", _store)
+    work.command("draw-problems", _folder / "v.json", "--problems", "2", "--store", _store)
     work.command("db", "backup", _folder / "copy.db", "--store", _store)
     work.content(Path(_store))
     _model = made.model(_folder / "model")

@@ -13,6 +13,7 @@ import pytest
 
 from diode_engine import registry
 from diode_engine.core.hardware import H200, KNOWN, Environment
+from diode_engine.core.operand import DType
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.errors import TrainingError
@@ -23,7 +24,7 @@ from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import FitProgress
 from diode_engine.models.predictor import Predictor
-from diode_engine.problems.splits import split
+from diode_engine.problems.splits import held_out_by, split
 from diode_engine.runs import Heartbeat
 from diode_engine.store import RunState, Store, dataset_key
 from diode_engine.training.checkpoints import Checkpoints
@@ -234,6 +235,27 @@ def test_another_driver_is_the_same_environment(timings: TimingTable) -> None:
     assert len(one_environment(both)) == len(timings)
 
 
+def test_a_model_that_can_say_nothing_of_what_is_held_out_has_no_metrics(
+    timings: TimingTable,
+) -> None:
+    """As after the ten problems of a tutorial."""
+    others = tuple(
+        replace(p, dtype=DType.FLOAT16, out_dtype=DType.FLOAT16) if held_out_by(p) else p
+        for p in timings.problems
+    )
+    assert DType.FLOAT16 not in {p.dtype for p in timings.problems}
+    one = replace(timings, problems=others)
+    h100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
+    two = joined(one, replace(one, environments=(h100,)))
+    for table, everything, gpus in ((one, False, 0), (one, True, 0), (two, False, 2)):
+        made = train(table, family="network", settings=SMALL, everything=everything)
+        manifest = made.model.manifest
+        assert (manifest.metrics, len(manifest.gpus)) == ({}, gpus)
+        assert not any(record.metrics for record in manifest.gpus)
+        assert "There are no metrics" in manifest.notes
+        assert "can say nothing" in manifest.notes
+
+
 def test_too_little_to_learn_from_is_a_sentence(timings: TimingTable) -> None:
     def message(table: TimingTable, **options: Any) -> str:
         with pytest.raises(TrainingError) as raised:
@@ -243,9 +265,9 @@ def test_too_little_to_learn_from_is_a_sentence(timings: TimingTable) -> None:
     assert "no timings" in message(timings.take(timings.problem < 0))
     assert "too few" in message(timings.take(timings.problem < 1))
     learned, held_out = split(timings)
-    few = np.isin(timings.problem, [*set(learned.problem.tolist())][:5])
+    few = np.isin(timings.problem, [*set(learned.problem.tolist())][:3])
     enough_to_judge = np.isin(timings.problem, held_out.problem)
-    assert "5 problems to learn from are too few" in message(timings.take(few | enough_to_judge))
+    assert "3 problems to learn from are too few" in message(timings.take(few | enough_to_judge))
     failed = np.full(len(timings), FAILURES.index(Failure.CRASH) + 1, np.uint8)
     nothing = np.full(len(timings), np.nan)
     assert "0 are held out" in message(replace(timings, min_us=nothing, failure=failed))

@@ -17,8 +17,8 @@ def models() -> None:
     """List, compare, promote, export and import trained models.
 
     MODEL is NAME@VERSION, NAME (its newest version), an alias such as default, or the path of a
-    model's folder. Where models for several GPUs have the name, it means the one for this machine's
-    GPU, or for that of --hardware. Exit code 3: there is no such model, or nothing to do.
+    model's folder or file. Where models for several GPUs have the name, it means the one for this
+    machine's GPU, or for that of --hardware. Exit code 3: there is no such model, or nothing to do.
     """
 
 

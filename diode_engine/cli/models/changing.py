@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 )
 @as_json_option
 def register(path: Path, name: str | None, default: bool, as_json: bool) -> None:
-    """Copy the model in the folder PATH into your registry; its name goes to stdout."""
+    """Copy the model in the folder or file PATH into your registry; its name goes to stdout."""
     from diode_engine import registry
 
     model = registry.register(path, name, default=default)

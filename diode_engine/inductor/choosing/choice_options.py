@@ -22,14 +22,26 @@ class ChoiceOptions:
     make or install such choices."""
 
     model_path: str | os.PathLike[str] | None = None
-    device: int | None = None
+    device: int | str | None = None
     top_k_configs: int = 3
     enable_fallback: bool = True
     performance_threshold: float = 1.1
     predictor: TimePredictor | None = field(default=None, kw_only=True)
 
+    @property
+    def index(self) -> int | None:
+        """The index of `device`; None: the current GPU. Raises ValueError where it is neither an
+        index nor a text such as "cuda" or "cuda:1"."""
+        if self.device is None or isinstance(self.device, int):
+            return self.device
+        kind, _, number = str(self.device).partition(":")
+        if kind not in ("cuda", "cpu") or not (number.isdecimal() or str(self.device) == kind):
+            raise ValueError(f'device is {self.device!r}; it must be an index, "cuda" or "cuda:1".')
+        return int(number) if kind == "cuda" and number else None
+
     def check(self) -> None:
         """Raises ValueError where an option has an invalid value."""
+        _ = self.index
         if not isinstance(self.top_k_configs, int) or self.top_k_configs < 1:
             raise ValueError(f"top_k_configs is {self.top_k_configs!r}; it must be 1 or more.")
         if not self.performance_threshold >= 1:

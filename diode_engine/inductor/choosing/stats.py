@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -128,17 +129,17 @@ class Stats:
                 "seconds": self._seconds,
             }  # fmt: skip
 
-    def predictions(self) -> dict[str, int | float | None]:
+    def predictions(self) -> dict[str, int | float]:
         """The dictionary that diode_engine.get_prediction_stats returns."""
         with self._lock:
             calls, known = self._counts["total_calls"], self._counts["with_confidence"]
             return {
                 "total_predictions": self._counts["model_selections"],
-                "avg_confidence": self._confidence / known if known else None,
+                "avg_confidence": self._confidence / known if known else math.nan,
                 "benchmarked": self._counts["benchmarked"],
                 "cache_hits": self._counts["cache_hits"],
                 "fallbacks": self._fallbacks.total(),
-                "avg_ms": 1e3 * self._seconds / calls if calls else None,
+                "avg_ms": 1e3 * self._seconds / calls if calls else math.nan,
             }
 
 

@@ -75,9 +75,10 @@ _guard_flex = _guard("the config could not be chosen", left=FLEX_CALLS)
 class DiodeInductorChoices(InductorChoices):
     """Inductor's choices of GEMM kernels, made by a model of their times.
 
-    `model_path` is the folder of a model artifact or a name in the registry ("name" or
+    `model_path` is the folder or file of a model, or a name in the registry ("name" or
     "name@version"); None takes the registry's best for this hardware. `device` is the index of the
-    GPU to choose for (None: the current one). Of the kernels that are predicted to take up to
+    GPU to choose for, or "cuda:1" (None, "cuda": the current one; the model itself always runs on
+    the CPU, as "cpu" says). Of the kernels that are predicted to take up to
     `performance_threshold` times the shortest time, the `top_k_configs` best are kept. If one is
     kept, it is taken without a benchmark; if several are, Inductor benchmarks them. With
     `enable_fallback`, an error in the choice is counted, and that GEMM gets the library's kernel as
@@ -94,7 +95,7 @@ class DiodeInductorChoices(InductorChoices):
     def __init__(
         self,
         model_path: str | os.PathLike[str] | None = None,
-        device: int | None = None,
+        device: int | str | None = None,
         top_k_configs: int = 3,
         enable_fallback: bool = True,
         performance_threshold: float = 1.1,
@@ -271,7 +272,7 @@ def _chooser(options: ChoiceOptions) -> Chooser:
             f"torch {torch.__version__} does not ask for choices of GEMM kernels; Diode "
             "needs torch 2.10 or newer."
         )
-    hardware = detect(options.device)
+    hardware = detect(options.index)
     if hardware.backend != "cuda":
         raise IntegrationError(
             f"there is no NVIDIA GPU here ({hardware.backend} {hardware.name}), and Diode "

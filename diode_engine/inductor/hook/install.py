@@ -90,9 +90,9 @@ def get_stats() -> dict[str, int | float | str | bool]:
     }
 
 
-def get_prediction_stats() -> dict[str, int | float | None]:
+def get_prediction_stats() -> dict[str, int | float]:
     """total_predictions (GEMMs decided by the model since it was installed), avg_confidence (the
-    mean probability that the choice is within 5 % of the best; None for a model without
-    confidence), benchmarked, cache_hits, fallbacks (as in get_stats), avg_ms (the mean time in the
-    hook; None before its first call)."""
+    mean probability that the choice is within 5 % of the best; nan where none is known, as for a
+    model without confidence), benchmarked, cache_hits, fallbacks (as in get_stats), avg_ms (the
+    mean time in the hook; nan before its first call)."""
     return slot.in_place().stats.predictions()

@@ -49,8 +49,8 @@ class ModelPointer:
         best = registry.load_predictor(hardware, self.purpose)
         if best is None:
             raise IntegrationError(
-                f"there is no model for {hardware.name} or a GPU much like it; "
-                "`diode-engine models list` shows those that there are."
+                f"there is no model for {hardware.name} or a GPU much like it; `diode-engine tune` "
+                "makes one, and `diode-engine models list` shows those that there are."
             )
         return best
 
@@ -101,6 +101,7 @@ class _Entry:
     order: int
     state: State = State.REGISTERED
     reason: str = "it was not asked for yet"
+    replaces: BaseIntegration | None = None  # the active one of its name
 
 
 class IntegrationRegistry:
@@ -112,16 +113,16 @@ class IntegrationRegistry:
         self._broken: dict[str, str] = {}  # entry points that gave no integration: why
 
     def register(self, integration: BaseIntegration, execute_order: int | None = None) -> None:
-        """Adds an integration. Raises IntegrationError where another one has its name."""
+        """Adds an integration. It takes the place of another one of its name. If that one is
+        active, it remains so until this one is turned on."""
         order = integration.execute_order if execute_order is None else execute_order
         with self._lock:
-            there = self._entries.get(integration.name)
+            added, there = _Entry(integration, order), self._entries.get(integration.name)
             if there is not None and there.integration is not integration:
-                raise IntegrationError(
-                    f"There is an integration {integration.name} already; give this one another "
-                    "name."
-                )
-            self._entries[integration.name] = _Entry(integration, order)
+                log.warning("The integration %s is replaced by another one.", integration.name)
+                active = self._state(there)[0] is State.ACTIVE
+                added.replaces = there.integration if active else there.replaces
+            self._entries[integration.name] = added
 
     def discover(self) -> list[str]:
         """Registers integrations of installed packages that are not registered yet, and returns
@@ -158,11 +159,14 @@ class IntegrationRegistry:
 
     def _integrate(self, entry: _Entry) -> bool:
         integration = entry.integration
-        if self._state(entry)[0] is State.ACTIVE:
+        if entry.replaces is None and self._state(entry)[0] is State.ACTIVE:
             return True
         try:
             integration.dry_run()
             integration.load()
+            if entry.replaces is not None:
+                entry.replaces.disable()
+                entry.replaces = None
             integration.enable()
         except Exception as error:
             if not integration.enable_fallback:

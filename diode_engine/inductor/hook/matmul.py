@@ -97,7 +97,7 @@ class MatmulIntegration(BaseIntegration):
         return slot.state()
 
 
-def create_matmul_integration(*, enable_fallback: bool = True) -> MatmulIntegration:
+def create_matmul_integration(enable_fallback: bool = True) -> MatmulIntegration:
     """An integration that takes the registry's best model for the present GPU."""
     return MatmulIntegration(enable_fallback=enable_fallback)
 
@@ -108,7 +108,7 @@ _registry.register(create_matmul_integration())
 
 def register_integration(integration: BaseIntegration, execute_order: int | None = None) -> None:
     """Adds an integration, which `integrate_all` turns on in the order of `execute_order` (None:
-    its own; Diode's is 0). Raises IntegrationError where another one has its name."""
+    its own; Diode's is 0). It takes the place of another one of its name, which the log says."""
     _registry.register(integration, execute_order)
 
 

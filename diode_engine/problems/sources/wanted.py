@@ -9,6 +9,7 @@ from diode_engine.core.operand import TYPES, Layout, short_name
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
+from diode_engine.problems.splits import held_out_by
 
 OPS = tuple(OPERATORS)
 LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)
@@ -18,13 +19,15 @@ LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)
 class Wanted:
     """Problems of these ops (of OPS), types (of TYPES, in any spelling) and layouts of the operands
     (of LAYOUTS), with M, N and K from `least` to `most`; where nothing is named, all are taken.
-    Raises CollectionError for an unknown name, and where no size is possible."""
+    With `held_out` only problems that training holds out (see `splits.held_out_by`). Raises
+    CollectionError for an unknown name, and where no size is possible."""
 
     ops: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     layouts: tuple[str, ...] = ()
     least: int | None = None
     most: int | None = None
+    held_out: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "types", tuple(map(short_name, self.types)))
@@ -45,6 +48,7 @@ class Wanted:
             and (not self.layouts or f"{p.a.layout}/{p.b.layout}" in self.layouts)
             and (self.least is None or min(p.M, p.N, p.K) >= self.least)
             and (self.most is None or max(p.M, p.N, p.K) <= self.most)
+            and (not self.held_out or bool(held_out_by(p)))
         )
 
 

@@ -1,0 +1,53 @@
+"""The dataset files that a command reads where the user names a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from diode_engine.cli import diagnostics
+
+
+def datasets_in(folder: Path, extensions: Sequence[str] = ()) -> tuple[Path, ...]:
+    """The datasets in the folder and below it, of all suffixes or only of these (such as "json",
+    which stands for .json.zst too). Other files of these suffixes are skipped, with a message that
+    says why. Raises UsageError where no dataset has such a suffix, NoSuchDatasetError where there
+    is none."""
+    from diode_engine.errors import DatasetError, NoSuchDatasetError
+    from diode_engine.store import read_dataset
+
+    endings = _suffixes(extensions)
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if path.name.startswith(".") or not path.name.endswith(endings) or not path.is_file():
+            continue
+        try:
+            read_dataset(path)
+        except DatasetError as error:
+            diagnostics.note(f"Skipped: {error}")
+        else:
+            found.append(path)
+    if not found:
+        raise NoSuchDatasetError(f"No file in {folder} is a dataset that ends in {_list(endings)}.")
+    return tuple(found)
+
+
+def _suffixes(extensions: Sequence[str]) -> tuple[str, ...]:
+    from diode_engine.store.datasets.format import SUFFIXES
+
+    chosen: list[str] = []
+    for name in extensions:
+        ending = f".{name.lstrip('.')}"
+        meant = [suffix for suffix in SUFFIXES if suffix in (ending, f"{ending}.zst")]
+        if not meant:
+            raise click.UsageError(
+                f"No dataset ends in {ending}; --file-extensions has some of {_list(SUFFIXES)}."
+            )
+        chosen += meant
+    return tuple(chosen) or SUFFIXES
+
+
+def _list(suffixes: Sequence[str]) -> str:
+    return ", ".join(suffixes)

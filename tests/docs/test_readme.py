@@ -1,0 +1,53 @@
+"""README's snippet prints what is chosen: on a GPU, and what it would be without one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SNIPPET, *_ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+# A compile for the pretended GPU goes up to the kernels' source: then there is no data.
+PRETENDED = f"""
+import contextlib
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from diode_engine.inductor.without_gpu import lowering, pretend, program, without_data
+
+pretend()
+compile = torch.compile
+
+def compiled(*args, **kwargs):
+    function = compile(*args, **kwargs)
+
+    def call(*inputs):
+        with contextlib.suppress(program._DataNeeded):
+            function(*inputs)
+
+    return call
+
+def layer(*sizes, device, **kwargs):
+    return without_data(linear(*sizes, device="meta", **kwargs))
+
+torch.compile, torch.randn = compiled, torch.empty
+linear, torch.nn.Linear = torch.nn.Linear, layer
+with lowering(), FakeTensorMode(allow_non_fake_inputs=True):
+    exec({SNIPPET!r})
+"""
+
+
+@pytest.mark.parametrize("program", [SNIPPET, PRETENDED], ids=["without a GPU", "with a GPU"])
+def test_the_snippet_prints_the_choice(program: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(
+        r"addmm 16×4096×4096 bfloat16 row16/col16 takes \w+::\w+.*: .*\n", done.stdout
+    )
