@@ -26,7 +26,8 @@ def entries(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
     without_gpu.pretend(Hardware.from_dict(question["hardware"]))
     from diode_engine.inductor.choosing.lookup_table import lookup_entries
 
-    predictor = Predictor.load(Path(question["model"]))
+    hardware = Hardware.from_dict(question["hardware"])
+    predictor = Predictor.load(Path(question["model"]), hardware)
     for given in question["problems"]:
         yield lookup_entries(Problem.from_dict(given), predictor, top=question["top"])
 
