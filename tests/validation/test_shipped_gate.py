@@ -75,14 +75,7 @@ def test_a_default_is_better_than_the_library(
     assert verdict.passed, verdict.reasons
 
 
-@pytest.mark.parametrize(
-    "folder",
-    [
-        # The efficiency of gemm@1 is 0.984, that of gemm@11, which would be borrowed, 0.987.
-        pytest.param("nvidia-h100", marks=pytest.mark.xfail(strict=True)),
-        "nvidia-h200",
-    ],
-)
+@pytest.mark.parametrize("folder", FILES)
 def test_a_default_is_no_worse_than_the_other_gpus_model(
     folder: str, samples: dict[str, Sample], judge: Callable[..., gate.GateVerdict]
 ) -> None:
