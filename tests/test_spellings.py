@@ -93,4 +93,5 @@ def test_a_shipped_model_is_found_by_a_short_name_of_its_gpu(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
-    assert registry.resolve("gemm", name).slug == "nvidia-h100-80gb-hbm3"
+    assert "nvidia-h100-80gb-hbm3" in registry.resolve("gemm", name).slugs
+    assert registry.resolve("gemm@1", name).slug == "nvidia-h100-80gb-hbm3"

@@ -9,7 +9,7 @@ from textual.widgets import Select
 from diode_app.data.choice import Question
 from diode_app.data.predictors import Model
 from diode_app.widgets.problem_form import ProblemForm
-from diode_engine.cli.explain import TYPES, _attributes, explain
+from diode_engine.cli.explain import _attributes, explain
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
@@ -94,6 +94,6 @@ def test_explain_is_told_the_same_problem(problem: Problem, tmp_path) -> None:
     given = explain.make_context("explain", list(words)).params
     a, b = given["layouts"].split("/")
     assert problem == Problem.make(
-        given["op"], given["m"], given["n"], given["k"], TYPES[given["dtype"]], B=given["batch"],
+        given["op"], given["m"], given["n"], given["k"], given["dtype"], B=given["batch"],
         a_layout=a, b_layout=b, bias=given["bias"], **_attributes(given["op"], given["attributes"]),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from diode_engine.cli import main
 from diode_engine.collect.capture import run
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
-from diode_engine.problems.sources import problems_in
+from diode_engine.problems.sources import problems_in, write_shapeset
 
 PROBLEM = Problem.make("mm", 4, 8, 16, "float16")
 
@@ -57,10 +57,10 @@ def test_children_are_captured_and_the_program_s_exit_code_is_ours(tmp_path: Pat
 
 def test_nothing_compiled_is_said_and_an_earlier_file_kept(tmp_path: Path, capsys) -> None:
     out = tmp_path / "shapes.json"
-    out.write_text("earlier")
+    write_shapeset([PROBLEM], out, "earlier")
     assert main(["capture", "-o", str(out), "--", *python("pass")]) == 0
     assert "compiled nothing" in " ".join(capsys.readouterr().err.split())
-    assert out.read_text() == "earlier"
+    assert problems_in(out, seed=0) == [PROBLEM]
 
 
 @pytest.mark.parametrize(

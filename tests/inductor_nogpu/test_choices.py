@@ -529,6 +529,18 @@ def test_a_sum_of_products_without_a_prediction_gets_the_library_s_kernels() -> 
     assert diode_engine.get_stats()["fallback_no_prediction"] == len(templates)
 
 
+def test_a_bias_of_one_element_is_read_as_in_plain_torch_compile(make_predictor: Any) -> None:
+    """max-autotune offers the library's call with the expanded bias only."""
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        return torch.addmm, (empty(1), empty(512, 128), empty(1, 128).t())
+
+    diode_engine.install_diode_choices(predictor=make_predictor(aten=5.0), top_k_configs=1)
+    (source,) = lower(build).sources
+    assert "extern_kernels.addmm(arg0_1, arg1_1, arg2_1" in source
+    assert diode_engine.get_stats()["fallback_no_prediction"] == 1
+
+
 def test_a_problem_unknown_to_diode_gets_the_library_s_kernel(predictor: Any) -> None:
     integers = torch.int64
     lowered = lower(

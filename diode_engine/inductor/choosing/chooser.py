@@ -14,6 +14,7 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from diode_engine.core.hardware import Hardware, detect
+from diode_engine.core.operand import Bias
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
@@ -45,7 +46,6 @@ from diode_engine.inductor.lowering.space import (
     listed,
     search_space,
 )
-from diode_engine.models.evidence import UNTIMED_BIASES
 from diode_engine.models.preference import RULES
 from diode_engine.version import __version__
 
@@ -237,7 +237,7 @@ class Chooser:
                 f"{op_name} of {kernel_inputs.dtypes()} with sizes and strides {sizes} is no "
                 "problem that Diode knows",
             )
-        if problem.bias in UNTIMED_BIASES:  # plain's call of the library reads it as it is
+        if problem.bias is Bias.SCALAR:  # plain's call of the library reads it as it is
             raise LeftToStock(
                 Fallback.NO_PREDICTION, f"no kernel was timed with the bias of {problem}"
             )
