@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -91,9 +92,16 @@ class Evidence:
 
     def proven(self, problem: Problem, candidates: Sequence[Candidate]) -> Mask:
         """[n] whether the candidate is of a kind that is proven; True for a library's kernel."""
-        known = np.isin(kernel_kinds(problem, candidates), self.kinds[self.good_kinds])
-        out: Mask = known | ~encode(candidates).tiled
+        out: Mask = ~encode(candidates).tiled
+        good = self._proven_kinds
+        if len(good):
+            kinds = kernel_kinds(problem, candidates)
+            out |= good[np.searchsorted(good, kinds).clip(max=len(good) - 1)] == kinds
         return out
+
+    @cached_property
+    def _proven_kinds(self) -> Column:
+        return np.sort(self.kinds[self.good_kinds])
 
 
 def kernel_kinds(problem: Problem, candidates: Sequence[Candidate]) -> Column:
