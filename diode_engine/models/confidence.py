@@ -105,7 +105,9 @@ class Confidence:
         weight, bias = tensors.take("weight", MAX_K, n), tensors.take("bias", MAX_K)
         places = tensors.take("places", COORDINATES, None)
         evidence = (
-            Evidence.taken(tensors, places.shape[1]) if "evidence.errors" in tensors else None
+            Evidence.from_tensors(tensors, places.shape[1])
+            if "evidence.errors" in tensors
+            else None
         )
         tensors.end()
         return cls(weight, bias, places, evidence)

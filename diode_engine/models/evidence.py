@@ -26,11 +26,11 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import accumulator_registers, loads_per_thread
 from diode_engine.models.tensors import Tensors
 
-# A prediction is missed where the kernel takes so many times as long as predicted, beside the
+# A prediction is missed if the kernel takes this many times as long as predicted, beside the
 # library's kernel of the same problem.
 MISS = 1.5
 UNKNOWN = -1.0  # in place of an error
-# A kind of kernel is proven by so many timings, with at most this share of misses.
+# A kind of kernel is proven if it has this many timings, with at most this share of misses.
 _MIN_TIMINGS = 20
 _MAX_MISSES = 0.1
 _LIKELY = math.log(2)  # log time: kernels predicted to be this near the best are counted
@@ -62,16 +62,16 @@ class Evidence:
     misses: Column
 
     @classmethod
-    def taken(cls, tensors: Tensors, problems: int) -> Self:
-        """The evidence on so many problems among the tensors of a file. Raises ModelError where it
-        has another form."""
+    def from_tensors(cls, tensors: Tensors, problems: int) -> Self:
+        """Return the evidence that a file's tensors hold on this number of problems. Raises
+        ModelError where it has another form."""
         errors = tensors.take("evidence.errors", problems)
         kinds = tensors.take("evidence.kinds", None)
         counts = (tensors.take(f"evidence.{name}", len(kinds)) for name in ("timings", "misses"))
         return cls(errors, kinds, *counts)
 
     def with_problems(self, count: int) -> Self:
-        """The evidence with so many more problems, of which no errors are known."""
+        """Return the evidence with `count` more problems, whose errors are not known."""
         more = np.full(count, UNKNOWN, np.float32)
         return replace(self, errors=np.append(self.errors, more))
 
@@ -151,7 +151,7 @@ class Misses:
             count[1] += bool(over[i] > math.log(MISS))
 
     def evidence(self, problems: int) -> Evidence:
-        """The evidence for a model that was trained on so many problems."""
+        """Return the evidence for a model that was trained on this number of problems."""
         errors = np.full(problems, UNKNOWN, np.float32)
         errors[list(self.errors)] = np.maximum(list(self.errors.values()), 0)
         kinds = sorted(self._counts)
