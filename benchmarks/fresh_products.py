@@ -136,8 +136,8 @@ def measure(products: Sequence[Product], rows: Rows, args: argparse.Namespace) -
 def compile_all(
     numbers: Sequence[int], shapesets: Sequence[Path], compilers: int | None, seconds: float
 ) -> dict[int, Row]:
-    """Compiles the products of these numbers with Diode, in as many processes as there are cores,
-    for so many seconds at most. Returns by number what `compiled_with_diode` said."""
+    """Compiles the products of these numbers with Diode, in one process a core,
+    for at most `seconds`. Returns by number what `compiled_with_diode` said."""
     found: dict[int, Row] = {}
     count = min(compilers or len(os.sched_getaffinity(0)), len(numbers)) or 1
     parts = [",".join(map(str, numbers[i::count])) for i in range(count)]
@@ -218,7 +218,7 @@ def timed(problem: Problem) -> Row:
 
 
 def operand_sets(problem: Problem, device: str, all_bytes: float) -> list[tuple[torch.Tensor, ...]]:
-    """Sets of inputs of the op with random numbers, so many that they have `all_bytes` together,
+    """Sets of inputs of the op with random numbers: enough that they have `all_bytes` together,
     but MOST_SETS at most; two or more, or one where no bytes are asked for."""
     shapes = problem.input_shapes().values()
     generator = torch.Generator(device).manual_seed(0)

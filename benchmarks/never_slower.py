@@ -1,7 +1,7 @@
 """How often Diode's choice is slower than the kernel that plain torch.compile calls, and what it
 costs to avoid that.
 
-    python benchmarks/never_slower.py [MODEL]
+    python benchmarks/never_slower.py [MODEL [DATASET …]]
 
 It uses measured times of the products of real layers (datasets/nvidia-h200/real-layers-…). For each
 product there are the library's kernels, the four that `gemm@6` predicted to be fastest, and the one
@@ -11,7 +11,7 @@ judged on the other half. The references are the model's own order, without a ma
 of a model without evidence. Then it prints, by type and for both halves, what other least margins
 would do, and other weights of the error near a problem, because a model of another precision may
 need others. Then come held-out problems of the other datasets of each GPU, and what the evidence
-says of kinds of kernels.
+says of kinds of kernels. With DATASETs only these files are read, and all of their problems count.
 """
 
 from __future__ import annotations
@@ -151,7 +151,18 @@ def kind(problem: Problem) -> str:
     )
 
 
+def show_file(path: Path, model: Path) -> None:
+    """Prints the results on all problems of a file, by the model for the file's GPU."""
+    table = read_dataset(path)
+    predictor = Predictor.load(model, table.environments[0].hardware)
+    show(path.name, list(cases(table, predictor)))
+
+
 def main() -> None:
+    if len(sys.argv) > 2:
+        for file in map(Path, sys.argv[2:]):
+            show_file(file, Path(sys.argv[1]))
+        return
     model = Predictor.load(Path(sys.argv[1])) if len(sys.argv) > 1 else load_predictor(H200)
     family = {key: name for name, keys in json.loads(FAMILIES.read_text()).items() for key in keys}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-MIN_SHARE = 1.02  # a step over so many times plain's is a failure (see `over_plain`)
+MIN_SHARE = 1.02  # a step over this many times plain's is a failure (see `over_plain`)
 NEAR = 1.5  # an error over so many times plain's is looked at
 _ORDER = ("plain", "import", "fast", "install", "threshold", "mode", "DEFAULT", "again")
 

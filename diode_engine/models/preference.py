@@ -39,6 +39,7 @@ RULES = "2026-11-24b"
 LEAST_MARGIN, ERROR_WEIGHT = 1.05, 0.5
 # The margin of a model without evidence, and the least one for a dynamic size.
 MARGIN = 1.15
+_LEAST_LIKENESS = 0.01  # no gain is large enough for it; 0 is that of another generation of GPUs
 _UNKNOWN_US = 1e12  # in place of the time of a library's kernel without a prediction: the longest
 
 
@@ -83,7 +84,8 @@ class Policy:
             proven = ~encode(candidates).tiled | (problem.bias not in UNTIMED_BIASES)
         # Such a kernel was seldom timed, and can take many times as long as others of its kind.
         proven = proven & ~spills_erratically(problem, candidates)
-        return cls(plain_library_call(candidates), proven, margin ** (1 / ranking.likeness))
+        likeness = max(ranking.likeness, _LEAST_LIKENESS)
+        return cls(plain_library_call(candidates), proven, margin ** (1 / likeness))
 
 
 def taken(problem: Problem, candidates: Sequence[Candidate], ranking: Ranking) -> tuple[int, Why]:

@@ -215,23 +215,16 @@ def test_without_fallback_a_failure_is_raised(name: str, monkeypatch: pytest.Mon
     assert slot.in_place().stats.snapshot()["fallbacks"] == 0
 
 
-def test_a_failure_of_the_rule_of_fusion_is_counted_and_fuses_as_inductor_does(
-    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize(
+    ("owner", "rule"), [(registers, "may_fuse"), (choices_module, "takes_library")]
+)
+def test_a_failure_of_a_rule_is_counted_and_inductors_rule_is_followed(
+    owner: Any, rule: str, predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     expected = program(mm)
     fault = Faults(MemoryError("full"))
-    monkeypatch.setattr(registers, "may_fuse", fault)
-    assert program(mm) == expected
-    assert diode_engine.get_stats()["fallback_error"] == fault.count > 0
-    assert len(lines(caplog)) == 1
-
-
-def test_a_failure_of_the_rule_of_layouts_is_counted(
-    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    expected = program(mm)
-    fault = Faults(MemoryError("full"))
-    monkeypatch.setattr(choices_module, "takes_library", fault)
+    monkeypatch.setattr(owner, rule, fault)
     assert program(mm) == expected
     assert diode_engine.get_stats()["fallback_error"] == fault.count > 0
     assert len(lines(caplog)) == 1

@@ -67,6 +67,7 @@ def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(
         (2 * math.log(1.1), 1.0, 1.155),
         (0.0, 0.5, 1.05**2),
         (None, 0.5, 1.15**2),
+        (0.0, 0.0, 1.05**100),  # a model of another generation of GPUs
     ],
 )
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
