@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check bench docs try-torch try-versions zoo clean
+.PHONY: help setup demo test soak quick check lint size phrases bench docs try-torch try-versions zoo clean
 .SUFFIXES:
 
 help: ## list the targets
@@ -36,7 +36,13 @@ soak: setup ## run the long tests in full: kills, full disks, damaged files, man
 	@echo "Soaking: an hour and more ..."
 	@$(BIN)/pytest -q -s tests/soak --tries full
 
-check: setup ## lint, format, types, import rules and tests
+quick: lint ## lint, and run the tests nearest to the change: two minutes
+	@echo "Testing what is near the change ..."
+	@OMP_NUM_THREADS=1 $(BIN)/python tools/nearest_tests.py
+
+check: lint test ## lint and run the tests: what must pass before a review
+
+lint: setup ## check style, format, types and import rules
 	@echo "Linting ..."
 	@$(BIN)/ruff check .
 	@echo "Checking the format ..."
@@ -45,7 +51,12 @@ check: setup ## lint, format, types, import rules and tests
 	@$(BIN)/mypy
 	@echo "Checking the import rules ..."
 	@$(BIN)/lint-imports --no-logo
-	@$(MAKE) --no-print-directory test
+
+size: setup ## print the lines of each package beside their budget
+	@$(BIN)/python tools/size.py
+
+phrases: setup ## refuse phrases that a reader has to guess
+	@$(BIN)/python tools/phrases.py
 
 bench: setup ## run the benchmarks
 	@set -e; for script in benchmarks/*.py; do echo "$$script"; $(BIN)/python $$script; done

@@ -6,12 +6,28 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.postgresql_server import PostgresServer, missing
+
+_BEGUN = pytest.StashKey[float]()  # when this process's tests began, in monotonic seconds
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--within", type=float, help="skip tests that have not begun after this many seconds"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    within = item.config.getoption("--within")
+    if within is not None and time.monotonic() - item.config.stash[_BEGUN] > within:
+        pytest.skip(f"not begun within {within:.0f} s")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,9 +58,10 @@ def diode_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A run that was started in the background or under nohup ignores these signals, and so would
     every process that a test starts, and sends them to."""
+    config.stash[_BEGUN] = time.monotonic()
     for ignored, usual in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGHUP, signal.SIG_DFL),
