@@ -4,7 +4,7 @@
     python benchmarks/fresh_products.py --report FILE
 
 Without a shapeset the products are those of `fresh_products/`, whose sizes were in no dataset when
-they were drawn (`draw_fresh_products.py`). First processes, one a core, compile all with Diode
+they were drawn (docs/notes/experiments.md). First processes, one a core, compile all with Diode
 (fast_autotune), which fills a cache. Then this process, alone on the GPU, takes them one by one:
 compiled by plain torch.compile, by plain once more, and with Diode from the cache. Each is a CUDA
 graph of one call for each set of operands, 512 MB or more together; the graphs are replayed in
@@ -32,8 +32,7 @@ from typing import Any, NamedTuple
 
 import measuring
 import torch
-from in_turn import graph_of, in_turn_us
-from measuring import Way, diode, stock
+from measuring import Way, diode, graph_of, in_turn_us, stock
 from zoo import Rows
 from zoo_measuring import kept_alive
 from zoo_ways import Row, each_in_a_process, python, rows_out

@@ -16,7 +16,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -201,6 +201,49 @@ def _median_us(once: Callable[[], Any], repeats: int) -> float:
         end.record()
     torch.cuda.synchronize()
     return statistics.median(begin.elapsed_time(end) * 1e3 for begin, end in events)
+
+
+def graph_of(call: Callable[..., Any], sets: Sequence[tuple[Any, ...]]) -> torch.cuda.CUDAGraph:
+    """A graph of one call for each of the sets of operands."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # warm up
+        for operands in sets[:3]:
+            call(*operands)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for operands in sets:
+            call(*operands)
+    return graph
+
+
+def in_turn_us(
+    graphs: Mapping[str, torch.cuda.CUDAGraph],
+    calls: int,
+    *,
+    rounds: int = 9,
+    round_us: float = 8000,
+) -> dict[str, tuple[float, float]]:
+    """By name, the microseconds of one of the `calls` of each graph, and how far its rounds differ
+    (the longest divided by the shortest, less 1)."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def once(graph: torch.cuda.CUDAGraph, repeats: int) -> float:
+        start.record()
+        for _ in range(repeats):
+            graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) * 1e3 / repeats / calls
+
+    least = min(once(graph, 1) for graph in graphs.values())
+    repeats = max(1, min(200, int(round_us / (least * calls))))
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(rounds):
+        for name, graph in graphs.items():
+            times[name].append(once(graph, repeats))
+    return {name: (statistics.median(t), max(t) / min(t) - 1) for name, t in times.items()}
 
 
 class Results:

@@ -30,7 +30,7 @@ Times = npt.NDArray[np.float64]
 _CACHE_SIZE = 256  # pairs of an op and the templates of a space
 _ROWS = 1 << 17  # of a table at a time, so that the features of a large one need little memory
 # So many of a problem's candidates are ranked: those with the shortest base times, which nearly
-# always have the best among them (benchmarks/shortlist.py), and the library's. This saves the
+# always have the best among them (docs/notes/experiments.md), and the library's. This saves the
 # time to predict the others.
 SHORTLIST = 320
 # An overflow gives no prediction (see `_microseconds`), so NumPy need not warn of it.

@@ -8,12 +8,14 @@ import json
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diode_engine.core.problem import Problem
+from diode_engine.store.datasets.reading import read_dataset
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,21 +67,15 @@ def test_the_list_has_what_was_slower_and_fresh_products_of_all_kinds() -> None:
 
 
 def test_no_dataset_has_the_sizes_that_were_drawn() -> None:
-    from draw_fresh_products import known_sizes, sizes_of
+    def sizes(problems: Iterable[Problem]) -> set[tuple[int, int, int, int]]:
+        return {(p.B, p.M, p.N, p.K) for p in problems}
 
-    known = known_sizes([ROOT / "datasets"])
+    files = sorted((ROOT / "datasets").rglob("*.zst"))
+    known = sizes(problem for file in files for problem in read_dataset(file).problems)
     assert len(known) > 5000
-    fresh = {sizes_of(p.problem) for p in products() if p.source != "named"}
+    fresh = sizes(p.problem for p in products() if p.source != "named")
     assert len(fresh) == 100
     assert fresh & known == set()
-
-
-def test_sizes_that_are_known_are_drawn_again() -> None:
-    from draw_fresh_products import drawn, heads, sizes_of
-
-    (first,) = drawn(iter([heads]), set())
-    (other,) = drawn(iter([heads]), {sizes_of(first)})
-    assert sizes_of(other) != sizes_of(first)
 
 
 def test_sets_of_operands_are_larger_than_the_cache() -> None:

@@ -1,9 +1,7 @@
-"""The public set of benchmarks/regret, its scorer, and what checks its timer; no GPU is asked."""
+"""The public set of benchmarks/regret, and its scorer."""
 
 from __future__ import annotations
 
-import ast
-import importlib
 import json
 import lzma
 import re
@@ -156,49 +154,3 @@ def test_diodes_choosers_order_a_problem(name: str, shipped: tuple[Row, list[Row
     (order,) = score.answers([row], head["candidates"], choose)
     assert sorted(order) == sorted(set(order))
     assert 1 < len(order) <= len(row["us"])
-
-
-def test_the_timers_check_draws_the_best_and_the_librarys() -> None:
-    import check_timer
-
-    drawn = check_timer.drawn(check_timer.SET, 5, 8, 0)
-    assert len(drawn) == 5
-    for _, pairs in drawn:
-        assert pairs[0][0]["template"].startswith("aten::")
-        assert 4 <= len(pairs) <= 8
-        assert [us for _, us in pairs[1:4]] == sorted(us for _, us in pairs[1:4])
-        assert all(us <= 3 * min(us for _, us in pairs) for _, us in pairs[4:])
-
-
-def test_the_timers_check_says_what_trusting_it_costs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import check_timer
-
-    rows = [
-        {"problem": "p", "library": not i, "recorded": recorded, "collector": collector,
-         "graph": graph, "spread": 0.01}
-        for i, (recorded, collector, graph) in enumerate(((11, 22, 20), (30, 11, 10)))
-    ]  # fmt: skip
-    file = tmp_path / "rows.json"
-    file.write_text(json.dumps(rows))
-    monkeypatch.setattr(sys, "argv", ["check_timer.py", "--rows", str(file)])
-    check_timer.main()
-    shown = capsys.readouterr().out
-    assert "collector / graph, all: 2 pairs, ratio 1.100, off from it by 0.0 %" in shown
-    assert "the best by collector has 1.0000 of the best graph's speed on 1 problems" in shown
-    assert "the best by recorded has 0.5000 of the best graph's speed on 1 problems" in shown
-
-
-def test_what_the_timers_check_needs_of_diode_is_there() -> None:
-    """It runs on a GPU only, and imports there."""
-    tree = ast.parse((FOLDER / "check_timer.py").read_text())
-    needed = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    ours = [node for node in needed if (node.module or "").startswith("diode_engine")]
-    assert len(ours) > 8
-    for node in ours:
-        module = importlib.import_module(str(node.module))
-        for alias in node.names:
-            assert hasattr(module, alias.name) or importlib.import_module(
-                f"{node.module}.{alias.name}"
-            )

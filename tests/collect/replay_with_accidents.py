@@ -1,4 +1,4 @@
-"""A worker of a replay (benchmarks/replay_worker.py) to which two things happen, each once in all:
+"""A worker of a replay (replay_worker.py) to which two things happen, each once in all:
 it answers garbage, and it hangs. The first argument is the folder where it is noted."""
 
 import signal
@@ -6,8 +6,8 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks import replay_worker
 from diode_engine.collect.processes import protocol
+from tests.collect import replay_worker
 
 
 def first(happened: Path) -> bool:

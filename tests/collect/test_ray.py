@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import replay_worker
 from diode_engine.collect.cluster import compilers, conversations, gpus
 from diode_engine.collect.cluster.executor import RayExecutor
 from diode_engine.collect.cluster.hosts import GpuHost
@@ -21,6 +20,7 @@ from diode_engine.collect.run import BATCH
 from diode_engine.errors import CollectionError
 from diode_engine.store import Store
 from diode_engine.store.datasets.reading import read_dataset
+from tests.collect import replay_worker
 from tests.collect.ray_cluster import KIND
 from tests.collect.test_executors import (
     ALL,
@@ -51,7 +51,7 @@ def replay(tmp_path):
     table = read_dataset(DATASET)
     file = tmp_path / "replay.msgpack"
     problems = replay_worker.write(table, range(4), file)
-    script = str(ROOT / "benchmarks/replay_worker.py")
+    script = str(ROOT / "tests/collect/replay_worker.py")
     return problems, ("env", f"PYTHONPATH={ROOT}", sys.executable, script, str(file), "0")
 
 

@@ -25,9 +25,9 @@ _THREADS_MULTIPROCESSOR = 2048.0
 _BLOCKS_MULTIPROCESSOR = 32.0
 _SHARED_RESERVED = 1024.0  # bytes of each thread block that the driver takes
 _REGISTERS_THREAD = 255.0
-# Registers of a thread, fitted to 2,600 compiled kernels (benchmarks/registers.py). An accumulator
-# takes more registers than it has values. An asynchronous copy takes registers for its address and
-# mask; another load takes them for its values too, at least one for each load.
+# Registers of a thread, fitted to 2,600 compiled kernels (docs/notes/experiments.md). An
+# accumulator takes more registers than it has values. An asynchronous copy takes registers for its
+# address and mask; another load takes them for its values too, at least one for each load.
 _OTHER_REGISTERS = 25.0
 _REGISTERS_ACCUMULATOR = 1.25
 _REGISTERS_COPY = 1.5

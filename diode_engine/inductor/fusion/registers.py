@@ -11,7 +11,7 @@ The estimate for kernels that use wgmma, in registers of a thread:
         + 42
 
 Here the bytes are those of an element of each operand of the output's size. Of 166 kernels that
-were compiled for an H200 with Triton 3.7.1 (`python benchmarks/epilogue_registers.py`), those that
+were compiled for an H200 with Triton 3.7.1 (docs/notes/experiments.md), those that
 exceed 255 by up to 128 registers by this estimate spill 2.3 bytes for each element of the output at
 the median, those that exceed it by more 18.3 (2.6 and 21.1 with Triton 3.6.0). What is spilled is
 stored and loaded again. Fusing saves 4 bytes an element, or 8 of integers.

@@ -1,6 +1,6 @@
 """Answers as a worker of a collection does, with timings that were measured before: a replay.
 
-    python benchmarks/replay_worker.py FILE SCALE FD
+    python tests/collect/replay_worker.py FILE SCALE FD
 
 FILE is made by `write` from a dataset. A batch takes as long as a batch of its size took at the
 rate that was measured on an H200, times SCALE. On each GPU one batch at a time is timed, because
@@ -88,5 +88,5 @@ def main() -> None:
         connection.send_bytes(b"".join(map(protocol.pack, [*answers, {"done": True}])))
 
 
-if __name__ == "__main__" and len(sys.argv) > 1:  # `make bench` runs all scripts here
+if __name__ == "__main__":
     main()
