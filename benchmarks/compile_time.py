@@ -27,10 +27,10 @@ from torch._inductor.lookup_table.choices import LookupTableChoices
 from torch._inductor.virtualized import V
 
 import diode_engine
+from diode_engine.choosing.prediction import Microseconds
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing.lookup_table import lookup_entries
-from diode_engine.models.preference import Microseconds
 
 WIDTHS = [512 + 64 * (5 * i % 17) for i in range(17)]
 

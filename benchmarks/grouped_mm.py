@@ -33,6 +33,7 @@ import measuring
 import torch
 import zstandard
 
+from diode_engine.choosing.policy import taken
 from diode_engine.collect.workers import inputs, timer
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment, environment
@@ -42,7 +43,6 @@ from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
 from diode_engine.inductor.lowering import kernels
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import taken
 from diode_engine.problems.sources.experts import GroupedExperts
 from diode_engine.problems.splits import held_out_by
 from diode_engine.registry import load_predictor
@@ -201,7 +201,7 @@ def choices(
         "the library's": next(c for c in routed if c.is_extern),
     }
     candidates = list(routed)
-    ranking = None if model is None else model.rank(problem, candidates)
+    ranking = None if model is None else model.predict(problem, candidates)
     if ranking is not None and ranking.order.size:
         ways["the shipped model"] = candidates[taken(problem, candidates, ranking)[0]]
     return ways

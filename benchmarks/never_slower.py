@@ -6,7 +6,7 @@ costs to avoid that.
 It uses measured times of the products of real layers (datasets/nvidia-h200/real-layers-…). For each
 product there are the library's kernels, the four that `gemm@6` predicted to be fastest, and the one
 that it predicted to be fastest in max-autotune's DEFAULT space. The margin of
-diode_engine/models/preference.py was chosen on one half of the families of layers, by name, and is
+diode_engine/choosing/policy.py was chosen on one half of the families of layers, by name, and is
 judged on the other half. The references are the model's own order, without a margin, and the margin
 of a model without evidence. Then it prints, by type and for both halves, what other least margins
 would do, and other weights of the error near a problem, because a model of another precision may
@@ -26,17 +26,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
-from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import (
+from diode_engine.choosing.policy import (
     ERROR_WEIGHT,
     LEAST_MARGIN,
     Policy,
     chosen,
     plain_library_call,
 )
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Problem
+from diode_engine.core.table import TimingTable
+from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
 from diode_engine.registry import load_predictor
 from diode_engine.store import read_dataset
@@ -76,7 +76,7 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
     for rows in np.split(order, np.flatnonzero(np.diff(table.problem[order])) + 1):
         problem = table.problems[table.problem[rows[0]]]
         candidates = [table.candidates[i] for i in table.candidate[rows]]
-        ranking, us = model.rank(problem, candidates), table.time_us[rows]
+        ranking, us = model.predict(problem, candidates), table.time_us[rows]
         library = plain_library_call(candidates)
         if not np.isfinite(ranking.predicted_us[library]).any():
             continue

@@ -152,7 +152,7 @@ def answers(folder: Path) -> str:
     digest = hashlib.sha256()
     for problem in new_problems(10, 2):
         digest.update(predictor.predict_us(problem, candidates).tobytes())
-        digest.update(predictor.rank(problem, candidates).order.tobytes())
+        digest.update(predictor.predict(problem, candidates).order.tobytes())
     return digest.hexdigest()
 
 
@@ -197,7 +197,7 @@ def main() -> None:
             folders = made_up_models(Path(made), candidates)
         for name, folder in folders.items():
             predictor = Predictor.load(folder)
-            asked = median_ms(lambda p, it=predictor: it.rank(p, candidates), problems)
+            asked = median_ms(lambda p, it=predictor: it.predict(p, candidates), problems)
             line(f"a problem ranked by {name}", asked)
             imported, loaded = load_ms(folder)
             print(f"{f'loading {name}':46s}{loaded:8.3f} ms, after imports of {imported:.0f} ms")

@@ -21,12 +21,12 @@ from diode_engine.inductor.hook import slot as _slot
 from diode_engine.version import __version__
 
 if TYPE_CHECKING:
+    from diode_engine.choosing.stats import profile_predictions
     from diode_engine.core.candidate import Candidate
     from diode_engine.core.hardware import Environment, Hardware, get_detected_hardware
     from diode_engine.core.problem import Problem
     from diode_engine.core.timing import Timing
     from diode_engine.errors import DiodeError
-    from diode_engine.inductor.choosing.stats import profile_predictions
     from diode_engine.inductor.hook.choices import DiodeInductorChoices
     from diode_engine.inductor.hook.create import create_diode_choices
     from diode_engine.inductor.hook.install import (
@@ -76,7 +76,7 @@ _HOME = {
     "integrate_all": "diode_engine.inductor.hook.matmul",
     "list_available_models": "diode_engine.registry.public",
     "predict_choice": "diode_engine.problems.predicted_choice",
-    "profile_predictions": "diode_engine.inductor.choosing.stats",
+    "profile_predictions": "diode_engine.choosing.stats",
     "register_integration": "diode_engine.inductor.hook.matmul",
     "register_model": "diode_engine.registry.public",
     "uninstall_diode_choices": "diode_engine.inductor.hook.install",

@@ -182,7 +182,7 @@ def test_a_model_of_either_set_loads_and_answers(
     np.testing.assert_allclose(
         np.log(us), model.predict(rows(of, asked, CANDIDATES[2:])), rtol=1e-5
     )
-    assert len(predictor.rank(asked, CANDIDATES[2:]).order) == len(CANDIDATES) - 2
+    assert len(predictor.predict(asked, CANDIDATES[2:]).order) == len(CANDIDATES) - 2
 
 
 def test_a_model_of_one_set_is_not_taken_for_the_other_s(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import sqlalchemy as sa
 
 from diode_app.data.problems import short
 from diode_engine import features
+from diode_engine.choosing.choice import Why
+from diode_engine.choosing.policy import plain_library_call, taken
 from diode_engine.collect.planning.candidate_plan import CandidatePlan, plausible
 from diode_engine.collect.planning.plan import CandidateSelection
 from diode_engine.core.candidate import Candidate
@@ -30,7 +32,6 @@ from diode_engine.models.coverage import Coverage
 from diode_engine.models.explain import explain, rival
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import Why, plain_library_call, taken
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.default_space import default_space
 from diode_engine.problems.exhaustive_space import exhaustive_counts, exhaustive_space
@@ -202,7 +203,7 @@ def predictor() -> Predictor:
 
 def test_they_are_predicted_explained_and_taken(predictor: Predictor) -> None:
     candidates = (CALL, WHOLE, WIDE, CUBLAS)
-    ranking = predictor.rank(PROBLEM, candidates)
+    ranking = predictor.predict(PROBLEM, candidates)
     assert ranking.order.tolist() == [2, 0, 1]  # no model was trained on the last one
     found = explain(predictor, PROBLEM, WIDE, CALL)
     assert found is not None

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from diode_engine import features
+from diode_engine.choosing.policy import taken
 from diode_engine.core.hardware import H200
 from diode_engine.core.resources import shared_bytes
 from diode_engine.inductor.lowering.kernel_class import shared_class
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import taken
 from diode_engine.store import read_dataset
 
 KEPT = Path(__file__).with_name("unchanged.npz")
@@ -48,7 +48,7 @@ def computed() -> dict[str, np.ndarray]:
             of_problem = np.unique(table.candidate[table.problem == i])
             candidates = sorted((table.candidates[c] for c in of_problem), key=lambda c: c.key)
             candidates = candidates[:: max(1, len(candidates) // MAX_CANDIDATES)][:MAX_CANDIDATES]
-            ranking = model.rank(problem, candidates)
+            ranking = model.predict(problem, candidates)
             n = len(candidates)
             x = features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), H200)
             choice, why = taken(problem, candidates, ranking)

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from diode_engine.choosing.policy import plain_library_call
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.models.preference import plain_library_call
 from diode_engine.problems.default_space import default_space
 from diode_engine.problems.harvested import families_of, held_out_family
 from diode_engine.problems.splits import held_out

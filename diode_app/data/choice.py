@@ -114,7 +114,7 @@ def answer(question: Question) -> Answer:
     candidates = exhaustive_space(problem, question.torch)
     roof, base = roofline(problem, candidates, hardware)
     models = [question.model] if question.other is None else [question.model, question.other]
-    answers = [predictors.rank(model, problem, candidates, hardware) for model in models]
+    answers = [predictors.predict(model, problem, candidates, hardware) for model in models]
     space = in_default(problem, candidates, question.torch)
     extern = np.array([c.is_extern for c in candidates], np.bool_)
     picks = tuple(
@@ -162,7 +162,7 @@ def _pick(
         aten_us=_least(us[extern]),
         default_us=_least(us[default]),
         confidence=ranked.ranking.confidence,
-        to_time=ranked.ranking.k(SURE),
+        to_time=ranked.ranking.count_to_reach(SURE),
     )
 
 

@@ -15,8 +15,8 @@ from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError
 
 if TYPE_CHECKING:  # half a second to import: done in a thread, when one is asked
+    from diode_engine.choosing.prediction import Prediction
     from diode_engine.models.predictor import Predictor
-    from diode_engine.models.ranking import Ranking
     from diode_engine.registry import ModelVersion
 
 
@@ -44,7 +44,7 @@ class Ranked:
     of the candidate that a compile takes and `why` the reason; both are None where the model has no
     prediction."""
 
-    ranking: Ranking
+    ranking: Prediction
     places: np.ndarray[tuple[int], np.dtype[np.intp]]
     predicted_us: np.ndarray[tuple[int], np.dtype[np.float64]]
     taken: int | None
@@ -79,18 +79,18 @@ def _model(version: ModelVersion, here: Hardware | None) -> Model:
 
 
 @lru_cache(maxsize=64)
-def rank(
+def predict(
     model: Model, problem: Problem, candidates: tuple[Candidate, ...], hardware: Hardware
 ) -> Ranked:
     """The model's ranking of candidates on this hardware. Raises ModelError where the model cannot
     be loaded."""
+    from diode_engine.choosing.policy import taken_by_default
     from diode_engine.core.resources import fits
-    from diode_engine.models.preference import taken_by_default
 
     predictor = loaded(model)
     places = np.flatnonzero(fits(problem, candidates, hardware))
     launchable = [candidates[i] for i in places]
-    ranking = predictor.rank(problem, launchable)
+    ranking = predictor.predict(problem, launchable)
     predicted = np.full(len(candidates), np.nan)
     predicted[places] = ranking.predicted_us
     if not len(ranking.order):

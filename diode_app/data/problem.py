@@ -128,7 +128,7 @@ def _view(
     answers: dict[Model, Ranked] = {}
     for model in models:
         try:
-            answers[model] = predictors.rank(model, problem, candidates, hardware)
+            answers[model] = predictors.predict(model, problem, candidates, hardware)
         except ModelError as error:
             notes.append(f"{model.reference} cannot be asked: {error}")
     if not known:

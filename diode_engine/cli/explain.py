@@ -252,18 +252,18 @@ def _explained(
 ) -> dict[str, Any]:
     import numpy as np
 
+    from diode_engine.choosing.policy import taken_by_default
     from diode_engine.core.resources import fits
     from diode_engine.models import explain as why
     from diode_engine.models.estimates import resources, roofline
     from diode_engine.models.predictor import Predictor
-    from diode_engine.models.preference import taken_by_default
     from diode_engine.problems.exhaustive_space import exhaustive_space
 
     predictor = Predictor.load(model.folder, device)
     offered = exhaustive_space(problem, torch)
     places = np.flatnonzero(fits(problem, offered, device))
     candidates = [offered[i] for i in places]
-    ranking = predictor.rank(problem, candidates)
+    ranking = predictor.predict(problem, candidates)
     if not len(ranking.order):
         raise NothingError(
             f"{model.reference} can say nothing about {problem}: it was not trained on this op or "
@@ -307,7 +307,7 @@ def _explained(
         "candidates": len(offered),
         "launchable": len(candidates),
         "confidence": ranking.confidence,
-        "to_time": ranking.k(_SURE),
+        "to_time": ranking.count_to_reach(_SURE),
         "roofline": None if roof is None else asdict(roof),
         "taken": {**candidates[place].to_dict(), "why": str(reason)},
         "ranked": ranked,

@@ -17,8 +17,8 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.choosing.evidence import MAX_NEIGHBOURS, Evidence
 from diode_engine.core.problem import Problem
-from diode_engine.models.evidence import MAX_NEIGHBOURS, Evidence
 from diode_engine.models.neighbours import COORDINATES, Places, nearest
 from diode_engine.models.tensors import Tensors
 
@@ -104,11 +104,12 @@ class Confidence:
         n = len(INPUTS)
         weight, bias = tensors.take("weight", MAX_K, n), tensors.take("bias", MAX_K)
         places = tensors.take("places", COORDINATES, None)
-        evidence = (
-            Evidence.from_tensors(tensors, places.shape[1])
-            if "evidence.errors" in tensors
-            else None
-        )
+        evidence = None
+        if "evidence.errors" in tensors:
+            errors = tensors.take("evidence.errors", places.shape[1])
+            kinds = tensors.take("evidence.kinds", None)
+            counts = (tensors.take(f"evidence.{n}", len(kinds)) for n in ("timings", "misses"))
+            evidence = Evidence(errors, kinds, *counts)
         tensors.end()
         return cls(weight, bias, places, evidence)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
+from diode_engine.choosing.evidence import Evidence
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import Hardware
@@ -20,11 +23,9 @@ from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.blas import one_thread
 from diode_engine.models.coverage import kernel, op_type
-from diode_engine.models.evidence import Evidence
 from diode_engine.models.manifest import Manifest
 from diode_engine.models.members import answers_of, likely_of, prediction_of, space_answers_of
 from diode_engine.models.protocol import Matrix, mean_answer
-from diode_engine.models.ranking import Ranking
 
 Times = npt.NDArray[np.float64]
 _CACHE_SIZE = 256  # pairs of an op and the templates of a space
@@ -75,19 +76,19 @@ class Predictor:
         return self._one(problem, candidates)[0]
 
     @_quiet
-    def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
-        """The candidates by `predict_us` (equal ones in their order), and how sure that is. Of many
-        candidates only the SHORTLIST with the shortest estimated base times are ranked, and the
-        library's; of a model that says which ones are likely, those alone, and the library's."""
+    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
+        """Return the times of `predict_us`, and how sure they are. Of many candidates only the
+        SHORTLIST with the shortest estimated base times are predicted, and the library's; of a
+        model that says which ones are likely, those alone, and the library's."""
         predicted, members = self._one(problem, candidates, SHORTLIST)
-        known = np.flatnonzero(~np.isnan(predicted))
-        order = known[np.argsort(predicted[known], kind="stable")]
-        if self._confidence is None or not len(known):
-            return Ranking(order, predicted, None)
+        prediction = Prediction(problem, candidates, predicted)
+        known = ~np.isnan(predicted)
+        if self._confidence is None or not known.any():
+            return prediction
         library = encode(candidates).extern[known]
         reaches, error = self._confidence.judge(problem, members, library)
         proven = None if self.evidence is None else self.evidence.proven(problem, candidates)
-        return Ranking(order, predicted, reaches, error, proven)
+        return replace(prediction, reaches=reaches, error=error, proven=proven)
 
     def predict_table(self, table: TimingTable) -> Times:
         """[n] predicted microseconds of each row of the table, on the row's GPU; its measured times

@@ -12,10 +12,10 @@ from functools import partial
 
 import numpy as np
 
+from diode_engine.choosing.evidence import Misses, kernel_kinds
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
-from diode_engine.models.evidence import Misses, kernel_kinds
 from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.fitting import Examples, FitProgress
 from diode_engine.models.members import answers_of

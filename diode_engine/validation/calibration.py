@@ -68,8 +68,8 @@ class Calibration:
 def calibration(
     reaches: Sequence[tuple[float, ...]], efficiency: npt.NDArray[np.float64]
 ) -> Calibration:
-    """`reaches` are models.ranking.Ranking.reaches of n problems, at least one. `efficiency` is [k,
-    n]: that of the best of the first 1, 2, … candidates, a row for each number in `reaches`."""
+    """`reaches` are Prediction.reaches of n problems, at least one. `efficiency` is [k, n]: that of
+    the best of the first 1, 2, … candidates, a row for each number in `reaches`."""
     probability = np.array(reaches).T
     sure, reached = probability[0], efficiency >= MIN_EFFICIENCY
     order = np.argsort(sure, kind="stable")

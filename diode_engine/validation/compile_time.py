@@ -9,11 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
-from diode_engine.models.ranking import Ranking
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.validation.choosers import kernel_keys
 from diode_engine.validation.metrics import Values
@@ -26,7 +26,7 @@ class JudgedModel(Protocol):
     def predict_table(self, table: TimingTable) -> Values:
         """[n] microseconds for each row; NaN where it has no prediction."""
 
-    def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
         """The candidates, best first, and how sure that is."""
 
 
@@ -49,7 +49,7 @@ def at_compile_time(pool: CandidatePool, model: JudgedModel) -> list[CompileTime
         space = exhaustive_space(problem, environment.torch)
         fitting = np.flatnonzero(fits(problem, space, environment.hardware))
         offered = [space[i] for i in fitting]
-        ranking = model.rank(problem, offered)
+        ranking = model.predict(problem, offered)
         if not len(ranking.order):
             out.append(CompileTime(None, False, None))
             continue

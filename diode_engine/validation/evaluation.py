@@ -134,7 +134,7 @@ def _reaches(
     out = []
     for problem, _, rows in pool.cases():
         offered = pool.table.candidate[rows][~np.isnan(score[rows])]
-        ranking = asked.rank(problem, [pool.table.candidates[i] for i in offered])
+        ranking = asked.predict(problem, [pool.table.candidates[i] for i in offered])
         out.append(ranking.reaches)
     return out
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine.choosing.policy import best_of_library, plain_library_call, taken
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.models.confidence import MAX_K
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import best_of_library, plain_library_call, taken
 from diode_engine.validation import choosers
 from diode_engine.validation.metrics import FLOOR, Values, efficiencies
 from diode_engine.validation.pool import CandidatePool
@@ -31,7 +31,8 @@ class Choices:
 
     `efficiency` is [k, c]: that of the best of the first 1, 2, … kernels, the library's where there
     is no prediction, NaN where there is neither. `slower` is [c]: whether the kernel that a compile
-    takes is more than SLOWER slower than the library's. `reaches` has Ranking.reaches of each case.
+    takes is more than SLOWER slower than the library's. `reaches` has Prediction.reaches of each
+    case.
     """
 
     efficiency: Values
@@ -60,7 +61,7 @@ def choose_by_model(pool: CandidatePool, predictor: Predictor, hardware: Hardwar
     for problem, _, rows in pool.cases():
         places = rows.start + np.flatnonzero(fit[rows])
         candidates = [pool.table.candidates[i] for i in pool.table.candidate[places]]
-        ranking = predictor.rank(problem, candidates)
+        ranking = predictor.predict(problem, candidates)
         score[places] = ranking.predicted_us
         reaches.append(ranking.reaches)
         library = plain_library_call(candidates)

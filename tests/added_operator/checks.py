@@ -15,6 +15,7 @@ from torch._inductor.kernel_inputs import MMKernelInputs
 
 from diode_app.data import collection
 from diode_engine import features
+from diode_engine.choosing.stats import OTHER_OPS
 from diode_engine.cli import main
 from diode_engine.collect.planning.plan import Plan, Rate
 from diode_engine.collect.workers import operands
@@ -26,7 +27,6 @@ from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
 from diode_engine.errors import QueryError, RecordError
-from diode_engine.inductor.choosing.stats import OTHER_OPS
 from diode_engine.inductor.fusion import epilogue
 from diode_engine.inductor.lowering.candidates import is_broadcast, problem_of
 from diode_engine.inductor.lowering.kernel_class import class_of

@@ -17,12 +17,12 @@ from diode_app.screens.ask import AskScreen
 from diode_app.widgets.modals import ErrorDialog
 from diode_app.widgets.pick_row import PickRow
 from diode_engine import paths
+from diode_engine.choosing.choice import Why as Reason
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST, Predictor
-from diode_engine.models.preference import Why as Reason
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from tests.app.registered import register_model
 from tests.app.waiting import settled, started, text_of

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from diode_engine.choosing.policy import taken
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.operators.grouped import DIVISIONS, MILD, UNIFORM, ZIPF
 from diode_engine.core.problem import Problem
-from diode_engine.models.preference import taken
 from diode_engine.registry import load_predictor
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -77,7 +77,7 @@ def test_the_report_has_what_the_shipped_model_takes(capsys: pytest.CaptureFixtu
     model = load_predictor(H200)
     assert model is not None
     candidates = [LIBRARY, tile(64), tile(128)]
-    choice = candidates[taken(PROBLEM, candidates, model.rank(PROBLEM, candidates))[0]]
+    choice = candidates[taken(PROBLEM, candidates, model.predict(PROBLEM, candidates))[0]]
     others = [row(c, {}) for c in candidates if c != choice]
     script.report([*others, row(choice, dict.fromkeys(DIVISIONS, 6.0))], model)
     said = capsys.readouterr().out

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from diode_engine import features, paths, registry
+from diode_engine.choosing.policy import MARGIN
 from diode_engine.cli import ExitCode, main
 from diode_engine.cli.demo import NEXT
 from diode_engine.cli.group import COMMANDS
@@ -24,7 +25,6 @@ from diode_engine.demo import child, shown
 from diode_engine.demo.pick import pick
 from diode_engine.errors import IntegrationError
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import MARGIN
 from diode_engine.problems.splits import held_out
 from diode_engine.store import RunState, Store, write_dataset
 

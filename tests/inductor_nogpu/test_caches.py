@@ -20,8 +20,8 @@ import numpy as np, torch
 import diode_engine
 import diode_engine.version
 diode_engine.version.__version__ = asked.get("diode", diode_engine.version.__version__)
-from diode_engine.models import preference
-preference.RULES = asked.get("rules", preference.RULES)
+from diode_engine.choosing import policy
+policy.RULES = asked.get("rules", policy.RULES)
 from diode_engine.inductor.without_gpu import pretend
 pretend()
 

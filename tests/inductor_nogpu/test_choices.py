@@ -30,6 +30,7 @@ from torch._inductor.select_algorithm import (
 from torch._inductor.utils import get_k_splits
 
 import diode_engine
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
@@ -37,7 +38,6 @@ from diode_engine.inductor.choosing import chooser, memory
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
-from diode_engine.models.ranking import Ranking
 
 from tests.inductor_nogpu.conftest import BEST  # isort: skip
 
@@ -125,9 +125,9 @@ def test_a_gain_must_be_larger_than_what_gains_near_it_were_wrong_by(
     op: str, error: float, aten: float, library: bool, make_predictor: Any
 ) -> None:
     class Wrong(make_predictor):  # type: ignore[misc]
-        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+        def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
             us = self.predict_us(problem, candidates)
-            return Ranking(np.argsort(us, kind="stable"), us, (0.9,), error)
+            return Prediction(problem, candidates, us, (0.9,), error)
 
     diode_engine.install_diode_choices(predictor=Wrong(aten=aten), top_k_configs=1)
     for _ in range(2):  # the second time it is remembered
@@ -140,10 +140,10 @@ def test_a_kernel_of_a_kind_that_is_not_proven_is_not_taken(
     op: str, proven: bool, make_predictor: Any
 ) -> None:
     class Evident(make_predictor):  # type: ignore[misc]
-        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+        def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
             us = self.predict_us(problem, candidates)
             good = np.array([c.is_extern or proven for c in candidates])
-            return Ranking(np.argsort(us, kind="stable"), us, (0.9,), 0.0, good)
+            return Prediction(problem, candidates, us, (0.9,), 0.0, good)
 
     diode_engine.install_diode_choices(predictor=Evident(aten=2.0), top_k_configs=1)
     for _ in range(2):  # the second time it is remembered
@@ -158,9 +158,9 @@ def test_a_model_of_another_gpu_is_trusted_less(
     class Borrowed(make_predictor):  # type: ignore[misc]
         hardware = replace(H200, name="NVIDIA Another")
 
-        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+        def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
             us = self.predict_us(problem, candidates)
-            return Ranking(np.argsort(us, kind="stable"), us, (0.9,), 0.0)
+            return Prediction(problem, candidates, us, (0.9,), 0.0)
 
     monkeypatch.setattr(Hardware, "likeness", lambda self, other: likeness)
     diode_engine.install_diode_choices(predictor=Borrowed(aten=1.08), top_k_configs=1)

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import diode_engine
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import dynamic
 from diode_engine.inductor.without_gpu import Lowered, lower
-from diode_engine.models.ranking import Ranking
 
 N, K = 768, 1024
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4}
@@ -122,9 +122,9 @@ def test_a_model_that_is_sure_at_the_hint_does_not_make_the_margin_smaller(
     dtype: torch.dtype, speed: float, library: bool
 ) -> None:
     class Sure(Speeds):
-        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+        def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
             us = self.predict_us(problem, candidates)
-            return Ranking(np.argsort(us, kind="stable"), us, (0.95,), 0.0)
+            return Prediction(problem, candidates, us, (0.95,), 0.0)
 
     diode_engine.install_diode_choices(predictor=Sure(lambda _: speed), top_k_configs=1)
 

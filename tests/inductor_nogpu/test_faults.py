@@ -23,6 +23,8 @@ from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine import registry
+from diode_engine.choosing import policy
+from diode_engine.choosing.stats import Stats
 from diode_engine.core.candidate import Candidate
 from diode_engine.inductor.choosing import (
     chooser,
@@ -34,7 +36,6 @@ from diode_engine.inductor.choosing import (
 )
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.choosing.current import current_chooser
-from diode_engine.inductor.choosing.stats import Stats
 from diode_engine.inductor.fusion import epilogue as fusion
 from diode_engine.inductor.hook import fast, slot
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
@@ -43,7 +44,6 @@ from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.lowering import layouts, preprocessing, space
 from diode_engine.inductor.padding import shape_padding as padding
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.models import preference
 from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING
 
 Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
@@ -117,7 +117,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "what fits is asked": (times, "fits"),
     "the model is asked": (times.Times, "ranking"),
     "the best are taken": (decider, "chosen"),
-    "its worth is judged": (preference, "plain_library_call"),
+    "its worth is judged": (policy, "plain_library_call"),
     "the operands are looked at": (layouts, "will_move"),
     "it is decided": (decider.Decider, "decide"),
     "the choice is made": (chooser, "made"),

@@ -21,10 +21,10 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import diode_engine
+from diode_engine.choosing.outcomes import FLEX_CALLS, Outcomes
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError
 from diode_engine.inductor.choosing import trace
-from diode_engine.inductor.choosing.outcomes import FLEX_CALLS, Outcomes
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
 from diode_engine.inductor.replaced import replaced
 from diode_engine.models import flex_attention as fa

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import diode_engine
+from diode_engine.choosing.policy import MARGIN
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US, Epilogue
 from diode_engine.inductor.without_gpu import Lowered, lower
-from diode_engine.models.preference import MARGIN
 
 M, N, K = 1024, 512, 256
 # The first Triton kernel takes 101 µs. It is taken where the library's, and what it costs not to

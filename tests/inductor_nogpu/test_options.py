@@ -16,13 +16,13 @@ from torch._inductor import config
 from torch._inductor.lowering import lowerings
 
 import diode_engine
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.hook import config_keys as options
 from diode_engine.inductor.without_gpu import Lowered, lower
-from diode_engine.models.ranking import Ranking
 from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING
 
 
@@ -54,9 +54,9 @@ class Unsure:
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
         return np.array([1.0 + float(c.config.get("BLOCK_M") or 500) for c in candidates])
 
-    def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
         us = self.predict_us(problem, candidates)
-        return Ranking(np.argsort(us, kind="stable"), us, self.reaches)
+        return Prediction(problem, candidates, us, self.reaches)
 
 
 @pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)

@@ -26,11 +26,11 @@ from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.scheduler import Scheduler
 
 import diode_engine
+from diode_engine.choosing.stats import profile_predictions
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
-from diode_engine.inductor.choosing.stats import profile_predictions
 from diode_engine.inductor.without_gpu import lower, lowering
 
 SIZES = (1, 2, 3, 7, 13, 16, 31, 64, 77, 127, 128, 251, 256, 509, 512, 1000, 1024, 4096, 8191)

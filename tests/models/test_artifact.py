@@ -432,7 +432,7 @@ def test_what_is_not_finite_is_no_prediction(save: Save, table: TimingTable, log
     made = save(None, (Network(row - 50, row + 50, row, row + 1, (layer,), True),), sure)
     predictor = Predictor(made)
     problem, candidates = table.problems[0], table.candidates
-    ranking = predictor.rank(problem, candidates)
+    ranking = predictor.predict(problem, candidates)
     library = np.array([c.is_extern for c in candidates])
     assert np.isnan(ranking.predicted_us).tolist() == library.tolist()
     assert sorted(ranking.order.tolist()) == np.flatnonzero(~library).tolist()
@@ -441,7 +441,7 @@ def test_what_is_not_finite_is_no_prediction(save: Save, table: TimingTable, log
     few = table.take(table.problem == 0)
     assert np.isnan(predictor.predict_table(few)).tolist() == library.tolist()
     assert np.isfinite(predictor.predict_members_us(problem, candidates)[:, ~library]).all()
-    none = predictor.rank(problem, [c for c in candidates if c.is_extern])
+    none = predictor.predict(problem, [c for c in candidates if c.is_extern])
     assert (len(none.order), none.confidence) == (0, None)
 
 
@@ -598,7 +598,7 @@ def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
     assert np.isfinite(predictor.predict_us(ODD, asked)).all()
     both = timings(*((p, c, TIMED) for p in (ODD, ALIGNED) for c in asked))
     assert np.isfinite(predictor.predict_table(both)).tolist() == [True] * 3 + known
-    ranked = predictor.rank(ALIGNED, asked).order
+    ranked = predictor.predict(ALIGNED, asked).order
     assert sorted(ranked) == np.flatnonzero(known).tolist()
 
 

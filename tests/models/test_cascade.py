@@ -99,7 +99,7 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
     coverage = Coverage(kernels, ("float16",))
     predictor = Predictor(save(tmp_path / "model", (cascade,), coverage=coverage))
     problem = Problem.make("mm", 512, 512, 1024, "float16")
-    ranking = predictor.rank(problem, offered)
+    ranking = predictor.predict(problem, offered)
     every = predictor.predict_us(problem, offered)
     assert not np.isnan(every).any()
     first = cascade.first.space_answers(features.space(problem, offered, H200)).mean(axis=0)
@@ -107,10 +107,10 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
     assert set(ranking.order.tolist()) == likely
     assert ranking.order.tolist() != sorted(likely, key=first.__getitem__)  # as the first would
     assert every[ranking.order].tolist() == sorted(every[list(likely)])
-    few = predictor.rank(problem, offered[-RANKED:])
+    few = predictor.predict(problem, offered[-RANKED:])
     assert len(few.order) == RANKED
     monkeypatch.setattr(Cascade, "likely", lambda _, space: np.zeros(space.rest.shape[1], np.bool_))
-    assert predictor.rank(problem, offered).order.tolist() == [len(TILES)]  # the library's alone
+    assert predictor.predict(problem, offered).order.tolist() == [len(TILES)]  # the library's alone
 
 
 def test_the_sieve_alone_says_what_is_ranked(x: np.ndarray, cascade: Cascade) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError, TrainingError
@@ -17,7 +18,6 @@ from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.neighbours import distances, nearest, places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.ranking import Ranking
 
 PROBLEM = Problem.make("mm", 64, 128, 256, "bfloat16")
 NO_LIBRARY = np.zeros(40, np.bool_)
@@ -147,12 +147,15 @@ def test_distances_are_in_factors_of_two() -> None:
 
 
 def test_the_smallest_k_that_is_sure_enough() -> None:
-    ranking = Ranking(np.arange(6), np.ones(6), (0.5, 0.8, 0.8, 0.95))
+    six = [Candidate.make("aten::mm")] * 6
+    ranking = Prediction(PROBLEM, six, np.ones(6), (0.5, 0.8, 0.8, 0.95))
     assert ranking.confidence == 0.5
-    assert [ranking.k(p) for p in (0.1, 0.6, 0.8, 0.9, 0.99)] == [1, 2, 2, 4, 4]
-    assert Ranking(np.arange(2), np.ones(2), (0.5, 0.6, 0.7)).k(0.9) == 2  # there are no more
-    unsure = Ranking(np.arange(6), np.ones(6), None)
-    assert (unsure.confidence, unsure.k(0.9)) == (None, None)
+    assert [ranking.count_to_reach(p) for p in (0.1, 0.6, 0.8, 0.9, 0.99)] == [1, 2, 2, 4, 4]
+    assert (
+        Prediction(PROBLEM, six[:2], np.ones(2), (0.5, 0.6, 0.7)).count_to_reach(0.9) == 2
+    )  # there are no more
+    unsure = Prediction(PROBLEM, six, np.ones(6))
+    assert (unsure.confidence, unsure.count_to_reach(0.9)) == (None, None)
 
 
 def test_a_model_keeps_it(
@@ -171,7 +174,7 @@ def test_a_model_keeps_it(
     problem = Problem.make("mm", 100, 200, 300, "float16")
     offered = (*candidates, Candidate.make("unknown::mm"))
     predictor = Predictor(load_artifact(tmp_path / "sure"))
-    ranking = predictor.rank(problem, offered)
+    ranking = predictor.predict(problem, offered)
     predicted = predictor.predict_us(problem, offered)
     np.testing.assert_array_equal(ranking.predicted_us, predicted)
     assert ranking.order.tolist() == np.argsort(predicted, kind="stable").tolist()[:-1]
@@ -184,9 +187,9 @@ def test_a_model_keeps_it(
         ),
         rel=1e-9,
     )
-    assert Predictor(plain).rank(problem, offered).reaches is None
+    assert Predictor(plain).predict(problem, offered).reaches is None
     foreign = Problem.make("mm", 100, 200, 300, "int8", out_dtype="int32")
-    nothing = predictor.rank(foreign, offered)
+    nothing = predictor.predict(foreign, offered)
     assert (len(nothing.order), nothing.reaches) == (0, None)
     (tmp_path / "sure" / "confidence.safetensors").write_bytes(fitted.to_bytes()[:-4])
     with pytest.raises(ModelError, match=r"confidence.safetensors has \d+ bytes"):

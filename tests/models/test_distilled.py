@@ -116,7 +116,7 @@ def test_of_many_candidates_the_likely_ones_are_ranked(
     coverage = Coverage(kernels, ("float16",))
     predictor = Predictor(save(tmp_path / "model", (member,), coverage=coverage))
     problem = Problem.make("mm", 5, 300, 700, "float16")
-    ranking = predictor.rank(problem, offered)
+    ranking = predictor.predict(problem, offered)
     every = predictor.predict_us(problem, offered)
     assert not np.isnan(every).any()
     short = ~np.isnan(ranking.predicted_us)
@@ -128,7 +128,7 @@ def test_of_many_candidates_the_likely_ones_are_ranked(
     assert ranking.order.tolist() == order.tolist()
     base, taken = features.space(problem, tiles, H200).base, short[:-1]
     assert base[taken].max() < base[~taken].min()
-    few = predictor.rank(problem, offered[-SHORTLIST:])
+    few = predictor.predict(problem, offered[-SHORTLIST:])
     assert len(few.order) == SHORTLIST
 
 

@@ -358,7 +358,7 @@ def _folder(path: Path) -> None:
 
 def _asked(predictor: Predictor) -> None:
     problem, candidates = _table().problems[3], _kernels()
-    ranking = predictor.rank(problem, candidates)
+    ranking = predictor.predict(problem, candidates)
     us = ranking.predicted_us
     assert np.all(np.isnan(us) | (np.isfinite(us) & (us > 0)))
     assert not np.isnan(us[ranking.order]).any()

@@ -92,7 +92,7 @@ def test_it_predicts_is_validated_and_explained(timings: TimingTable) -> None:
     problem, candidates = timings.problems[0], timings.candidates[:6]
     us = predictor.predict_us(problem, candidates)
     assert np.isfinite(us).all()
-    ranking = predictor.rank(problem, candidates)
+    ranking = predictor.predict(problem, candidates)
     assert us[ranking.order].tolist() == sorted(us.tolist())
     assert ranking.confidence is not None
     assert predictor.predict_members_us(problem, candidates).shape == (1, 6)

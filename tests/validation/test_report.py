@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.errors import ReportError, TrainingError
-from diode_engine.models.ranking import Ranking
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.validation import (
     ATEN,
@@ -90,9 +90,9 @@ class Fixed:
     def predict_table(self, table: TimingTable) -> np.ndarray:
         return np.array([self.us(table.candidates[i]) for i in table.candidate])
 
-    def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
         us = np.array([self.us(candidate) for candidate in candidates])
-        return Ranking(np.argsort(us, kind="stable"), us, self.reaches)
+        return Prediction(problem, candidates, us, self.reaches)
 
 
 def test_report_of_a_predictor_equals_that_of_its_predictions(timings: TimingTable) -> None:
@@ -128,10 +128,10 @@ def test_where_the_model_cannot_say_it_takes_nothing_at_compile_time(timings: Ti
     class Half(Fixed):
         """Can say something of wide problems."""
 
-        def rank(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+        def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
             if problem.M > 16:
-                return super().rank(problem, candidates)
-            return Ranking(np.empty(0, np.intp), np.full(len(candidates), np.nan), None)
+                return super().predict(problem, candidates)
+            return Prediction(problem, candidates, np.full(len(candidates), np.nan))
 
         def predict_table(self, table: TimingTable) -> np.ndarray:
             known = np.array([table.problems[i].M > 16 for i in table.problem])

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from diode_records import Choose, of_records
 
+from diode_engine.choosing.policy import taken
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.preference import taken
 from diode_engine.registry import load_predictor
 
 
@@ -21,7 +21,7 @@ def chooser(argument: str) -> Choose:
     model = Predictor.load(Path(place)) if place else load_predictor(H200)
 
     def choose(problem: Problem, candidates: list[Candidate]) -> list[int]:
-        ranking = model.rank(problem, candidates)
+        ranking = model.predict(problem, candidates)
         order: list[int] = ranking.order.tolist()
         if not order or how == "order":
             return order

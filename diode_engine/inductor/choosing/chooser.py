@@ -13,6 +13,9 @@ from torch._inductor import config, utils
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from diode_engine.choosing.outcomes import LeftToStock, Outcomes
+from diode_engine.choosing.policy import RULES
+from diode_engine.choosing.stats import Fallback
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.core.operand import Bias
 from diode_engine.core.operators import OPERATORS
@@ -22,7 +25,7 @@ from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.choosing.decider import Decider, Taken
-from diode_engine.inductor.choosing.decision import Decision, Prediction
+from diode_engine.inductor.choosing.decision import ChosenKernel, Decision
 from diode_engine.inductor.choosing.dynamic import (
     aligned_when_compiled,
     may_exceed_32_bits,
@@ -30,10 +33,8 @@ from diode_engine.inductor.choosing.dynamic import (
 )
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.choosing.memory import key_of
-from diode_engine.inductor.choosing.outcomes import LeftToStock, Outcomes
 from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.choosing.request import Request
-from diode_engine.inductor.choosing.stats import Fallback
 from diode_engine.inductor.choosing.template_choices import annotated, made
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion import epilogue as fusion
@@ -46,7 +47,6 @@ from diode_engine.inductor.lowering.space import (
     listed,
     search_space,
 )
-from diode_engine.models.preference import RULES
 from diode_engine.version import __version__
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ _GRAPH_ATTRIBUTE = "_diode"  # an attribute of Inductor's graph
 
 # The values of Inductor's options that decide what it offers (see outside_graph.py).
 OfferingOptions = tuple[Any, ...]
-_Remembered = list[Prediction]
+_Remembered = list[ChosenKernel]
 _GraphChoices = tuple["Chooser", CompileOptions, dict[Any, _Remembered]]
 
 
@@ -197,7 +197,7 @@ class Chooser:
         kernel_inputs: Any,
         overrides: Mapping[str, Mapping[str, Any]] | None,
         offered: Sequence[Any],
-    ) -> list[Prediction]:
+    ) -> list[ChosenKernel]:
         """The choices to keep, for an op whose choices do not come through the hook. `overrides`
         are as in `problem_of`, `offered` are choices with a template and params, as
         KernelTemplateChoices have them. Raises LeftToStock where none is chosen."""
@@ -254,8 +254,8 @@ class Chooser:
         decide = partial(self.decider.decide, problems, saved, untimed, options)
         return problem, partial(_by_library, decide, options.fast) if too_large else decide
 
-    def _predictions(self, decision: Decision, *, remembered: bool) -> list[Prediction]:
-        return [Prediction(pick, decision, self.outcomes, remembered) for pick in decision.picks]
+    def _predictions(self, decision: Decision, *, remembered: bool) -> list[ChosenKernel]:
+        return [ChosenKernel(pick, decision, self.outcomes, remembered) for pick in decision.picks]
 
     def _remembered(
         self, request: Request, key: Any, options: CompileOptions, memory: Mapping[Any, _Remembered]

@@ -9,26 +9,26 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diode_engine.choosing.choice import Why
+from diode_engine.choosing.outcomes import LeftToStock
+from diode_engine.choosing.policy import (
+    MARGIN,
+    Policy,
+    best_of_library,
+    chosen,
+    plain_library_call,
+    taken,
+)
+from diode_engine.choosing.stats import Fallback
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.choosing.decision import Decision, Pick
-from diode_engine.inductor.choosing.outcomes import LeftToStock
-from diode_engine.inductor.choosing.stats import Fallback
 from diode_engine.inductor.choosing.times import Times
 from diode_engine.inductor.fusion.epilogue import charged_us
 from diode_engine.inductor.lowering.space import OfferedSpace
-from diode_engine.models.preference import (
-    MARGIN,
-    Policy,
-    Why,
-    best_of_library,
-    chosen,
-    plain_library_call,
-    taken,
-)
 
 
 class Taken(NamedTuple):
@@ -43,7 +43,7 @@ class Decider:
     """Decides for one model on one GPU. The best `top_k` kernels are kept, of those that are
     predicted to take up to `threshold` times the shortest time.
 
-    If one kernel alone is kept, it has to be worth its risk (`models/preference.py`); if several
+    If one kernel alone is kept, it has to be worth its risk (`choosing/policy.py`); if several
     are kept, Inductor benchmarks them. For a product with a dynamic size one is kept. A choice that
     is less sure than the option diode_confidence_threshold keeps as many as are needed to reach it.
     """
@@ -88,7 +88,7 @@ class Decider:
                     f"the model is {confidence:.0%} sure of {problem}, which is less than the "
                     f"{options.confidence:.0%} of diode_confidence_threshold",
                 )
-            keep, threshold = max(keep, ranking.k(options.confidence) or 0), np.inf
+            keep, threshold = max(keep, ranking.count_to_reach(options.confidence) or 0), np.inf
         # A benchmark of several kernels would use the hints alone, and the kernel that is fastest
         # there may be slow for other values of a dynamic size.
         if options.deterministic or len(problems) > 1:
@@ -116,7 +116,7 @@ class Decider:
         if best is None and library.any():
             best = pick(best_of_library(cost[0], library))
             # With another backend's kernel there are several choices, and then one of them must be
-            # a library's (see preference.chosen).
+            # a library's (see policy.chosen).
             if options.other_backends:
                 picks.append(best)
         return Decision(

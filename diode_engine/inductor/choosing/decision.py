@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from diode_engine.choosing.choice import Why
+from diode_engine.choosing.outcomes import Outcomes
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.choosing.outcomes import Outcomes
 from diode_engine.inductor.lowering.annotations import annotation_of
-from diode_engine.models.preference import Why
 
 ANNOTATION = "diode"
 
@@ -61,7 +61,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class ChosenKernel:
     """The annotation of a rendered choice, which `final_choice` reads."""
 
     pick: Pick
@@ -70,8 +70,8 @@ class Prediction:
     remembered: bool  # whether the problem was met before
 
 
-def prediction_of(choice: Any) -> Prediction | None:
+def chosen_kernel_of(choice: Any) -> ChosenKernel | None:
     """What Diode predicted for one of Inductor's rendered choices; None where it predicted
     nothing."""
-    prediction: Prediction | None = annotation_of(choice, ANNOTATION)
+    prediction: ChosenKernel | None = annotation_of(choice, ANNOTATION)
     return prediction

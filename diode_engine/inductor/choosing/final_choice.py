@@ -16,17 +16,18 @@ import numpy.typing as npt
 from torch._inductor.select_algorithm import TritonTemplateCaller
 from torch.utils._ordered_set import OrderedSet
 
+from diode_engine.choosing.choice import Choice, Why
+from diode_engine.choosing.policy import Policy, best_of_library, chosen, plain_library_call
+from diode_engine.choosing.stats import Fallback
 from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import trace
-from diode_engine.inductor.choosing.decision import Decision, Prediction, prediction_of
+from diode_engine.inductor.choosing.decision import ChosenKernel, Decision, chosen_kernel_of
 from diode_engine.inductor.choosing.default_mode import leave_to_default
-from diode_engine.inductor.choosing.stats import Fallback, Selection
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.fusion.epilogue import charged_us
 from diode_engine.inductor.guard import Report, guard
 from diode_engine.inductor.lowering import layouts
-from diode_engine.models.preference import Policy, Why, best_of_library, chosen, plain_library_call
 
 
 def _keep_as_predicted(choice: Any, uid: str) -> None:
@@ -48,7 +49,7 @@ def _leave_to_default(choices: list[Any]) -> list[Any]:
 
 def _report(choices: list[Any]) -> Report | None:
     """Reports to the outcomes of the first prediction; None where no choice has one."""
-    seen = next((p for p in map(prediction_of, choices) if p is not None), None)
+    seen = next((p for p in map(chosen_kernel_of, choices) if p is not None), None)
     return None if seen is None else seen.outcomes.failed
 
 
@@ -58,7 +59,7 @@ def final_choice(choices: list[Any]) -> list[Any]:
     choices. It returns those to take (see `_best_of`). Where that fails, the product is lowered as
     in the default mode; where the program asks for a search, the list stays as it is, and Inductor
     benchmarks the choices."""
-    predicted = any(prediction_of(choice) is not None for choice in choices)
+    predicted = any(chosen_kernel_of(choice) is not None for choice in choices)
     return _best_of(choices) if predicted else choices
 
 
@@ -66,7 +67,7 @@ def _best_of(choices: list[Any]) -> list[Any]:
     """The best of the complete list of one op. Where another backend (CUTLASS, an external matmul,
     …) has added a kernel, the list stays as it is and Inductor benchmarks it: the user who turned
     that backend on wants it considered, and no prediction compares it with the others."""
-    seen = [p for p in map(prediction_of, choices) if p is not None]
+    seen = [p for p in map(chosen_kernel_of, choices) if p is not None]
     outcomes = seen[0].outcomes
     if len(seen) < len(choices):
         outcomes.fall_back(
@@ -100,7 +101,7 @@ def _best_of(choices: list[Any]) -> list[Any]:
     library_us = None if decision.library is None else decision.library.cost_us
     if library_us is not None and not math.isfinite(library_us):
         library_us = None
-    selection = Selection(
+    selection = Choice(
         decision.problem,
         tuple(seen[i].pick.candidate for i in order),
         tuple(seen[i].pick.cost_us for i in order),
@@ -115,7 +116,7 @@ def _best_of(choices: list[Any]) -> list[Any]:
 
 
 def _costs(
-    seen: Sequence[Prediction], decision: Decision
+    seen: Sequence[ChosenKernel], decision: Decision
 ) -> tuple[npt.NDArray[np.float64], list[float]]:
     """[n problems, n choices] the costs for the problem with the hints of its sizes, and for those
     of the decision's other problems for which all choices were judged; and what fusing the epilogue

@@ -13,10 +13,10 @@ from typing import Any
 from torch._inductor import config
 from torch._inductor.virtualized import V
 
+from diode_engine.choosing.outcomes import FLEX_CALLS, Outcomes
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.errors import ModelError
 from diode_engine.inductor.choosing import search, trace
-from diode_engine.inductor.choosing.outcomes import FLEX_CALLS, Outcomes
 from diode_engine.inductor.guard import STOCK
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
 from diode_engine.models.flex_attention import FIELDS, FlexTable, table_for

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from diode_engine.choosing.prediction import Microseconds
     from diode_engine.core.candidate import Candidate
     from diode_engine.core.problem import Problem
-    from diode_engine.models.preference import Microseconds
 
 
 class TimePredictor(Protocol):
-    """Predicts kernels' times. A predictor with `rank`, such as
+    """Predicts kernels' times. A predictor with `predict`, such as
     diode_engine.models.predictor.Predictor, also says how sure it is."""
 
     @property

@@ -9,14 +9,14 @@ from typing import Any
 from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
 from diode_engine.inductor.choosing.compile_options import other_backends
-from diode_engine.inductor.choosing.decision import ANNOTATION, Pick, Prediction, prediction_of
+from diode_engine.inductor.choosing.decision import ANNOTATION, ChosenKernel, Pick, chosen_kernel_of
 from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.lowering import layouts
 from diode_engine.inductor.torch_internals.templates import parts_of_choices
 from diode_engine.inductor.torch_internals.versions import template_heuristic
 
 
-def made(predictions: Sequence[Prediction], request: Request) -> list[Any]:
+def made(predictions: Sequence[ChosenKernel], request: Request) -> list[Any]:
     """The KernelTemplateChoices of the picks. Where a template's operands will get another layout,
     the library's kernel is added; `final_choice` then takes that."""
     found = dict(zip(request.offers, request.templates, strict=True))
@@ -33,7 +33,7 @@ def made(predictions: Sequence[Prediction], request: Request) -> list[Any]:
 def takes_library(choices: Sequence[Any]) -> bool:
     """Whether Diode takes a library's kernel for the product, and no other may be taken: of these
     choices by a benchmark, or of another backend."""
-    seen = [prediction_of(choice) for choice in choices]
+    seen = [chosen_kernel_of(choice) for choice in choices]
     return (
         bool(seen)
         and all(p is not None and p.pick.candidate.is_extern and p.decision.keep == 1 for p in seen)
@@ -41,7 +41,7 @@ def takes_library(choices: Sequence[Any]) -> bool:
     )
 
 
-def annotated(choices: list[Any], predictions: Sequence[Prediction]) -> list[Any]:
+def annotated(choices: list[Any], predictions: Sequence[ChosenKernel]) -> list[Any]:
     """The same choices, each with its prediction."""
     for choice, prediction in zip(choices, predictions, strict=True):
         choice.annotations[ANNOTATION] = prediction

@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from diode_engine.choosing.prediction import Mask, Microseconds, Prediction
+from diode_engine.choosing.stats import Stats
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.inductor.choosing.predictor import TimePredictor
-from diode_engine.inductor.choosing.stats import Stats
-from diode_engine.models.preference import Mask, Microseconds, known
-from diode_engine.models.ranking import Ranking
 
 _CACHE_SIZE = 64  # products with a dynamic size whose times are remembered
 _SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by other sizes too
@@ -35,7 +34,7 @@ class Times:
         # What `over` has returned for several problems.
         self._over: dict[tuple[tuple[Problem, ...], CandidateTable], Microseconds] = {}
 
-    def ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Ranking:
+    def ranking(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
         """The ranking of the candidates that can be launched, as that of a borrowed model where the
         model is one. A candidate that cannot be launched, or that the model has no prediction for,
         has the time NaN and is not in the order."""
@@ -45,29 +44,27 @@ class Times:
         self._stats.count("configs_considered", len(table))
         self._stats.count("configs_filtered", len(table) - len(places))
         asked = table.take(fit)
-        if not len(asked):
-            return Ranking(places, np.full(len(candidates), np.nan), None)
-        rank = getattr(self._predictor, "rank", None)
-        if rank is None:
-            us = self._predictor.predict_us(problem, asked)
-            ranking = Ranking(np.argsort(us, kind="stable"), us, None)
-        else:
-            ranking = rank(problem, asked)
         us = np.full(len(candidates), np.nan)
-        us[places] = ranking.predicted_us
-        order = places[ranking.order]
+        if not len(asked):
+            return Prediction(problem, table, us)
+        predict = getattr(self._predictor, "predict", None)
+        if predict is None:
+            us[places] = self._predictor.predict_us(problem, asked)
+            return Prediction(problem, table, us, likeness=self._likeness)
+        found: Prediction = predict(problem, asked)
+        us[places] = found.predicted_us
         proven = None
-        if ranking.proven is not None:
+        if found.proven is not None:
             proven = np.zeros(len(candidates), np.bool_)
-            proven[places] = ranking.proven
-        ranking = replace(ranking, order=order[known(us[order])], predicted_us=us, proven=proven)
-        return ranking.borrowed(self._likeness)
+            proven[places] = found.proven
+        whole = replace(found, candidates=table, predicted_us=us, proven=proven)
+        return whole.borrowed(self._likeness)
 
     def over(
         self,
         problems: Sequence[Problem],
         candidates: CandidateTable,
-        ranking: Ranking,
+        ranking: Prediction,
         library: Mask,
     ) -> Microseconds:
         """[problems, n] predicted times of the candidates; with one problem, those of its ranking.

@@ -14,14 +14,14 @@ from typing import Any
 
 from torch._logging._internal import getArtifactLogger, trace_structured
 
-from diode_engine.inductor.choosing.stats import Selection
+from diode_engine.choosing.choice import Choice
 from diode_engine.models.flex_attention import FIELDS, Config, FlexCall, FlexChoice
 
 # A name below torch._inductor, so that torch's own handlers write it.
 log = getArtifactLogger("torch._inductor.diode", "autotuning")
 
 
-def tell(selection: Selection) -> None:
+def tell(selection: Choice) -> None:
     """Writes the choice to these logs, if they are on."""
     _tell(lambda: _line(selection), lambda: _record(selection))
 
@@ -56,7 +56,7 @@ def _tell(line: Callable[[], str], record: Callable[[], Mapping[str, Any]]) -> N
     )
 
 
-def _line(selection: Selection) -> str:
+def _line(selection: Choice) -> str:
     kernels = ", ".join(
         f"{candidate} ({us:.4g} µs)"
         for candidate, us in zip(selection.candidates, selection.predicted_us, strict=True)
@@ -67,7 +67,7 @@ def _line(selection: Selection) -> str:
     return f"Diode: {selection.problem}: {kernels}{library}{sure}; {selection.why}"
 
 
-def _record(selection: Selection) -> dict[str, Any]:
+def _record(selection: Choice) -> dict[str, Any]:
     return {
         "problem": selection.problem.to_dict(),
         "kernels": [

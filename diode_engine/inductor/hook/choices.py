@@ -21,13 +21,13 @@ from torch._inductor import choices as inductor_choices
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 
+from diode_engine.choosing.outcomes import FLEX_CALLS, PRODUCTS
 from diode_engine.core.hardware import detect
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import default_mode
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.final_choice import final_choice
-from diode_engine.inductor.choosing.outcomes import FLEX_CALLS, PRODUCTS
 from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.choosing.template_choices import takes_library

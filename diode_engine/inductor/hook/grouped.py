@@ -23,7 +23,7 @@ from torch._inductor.utils import use_aten_gemm_kernels
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
-from diode_engine.inductor.choosing.decision import ANNOTATION, Prediction
+from diode_engine.inductor.choosing.decision import ANNOTATION, ChosenKernel
 from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.guard import STOCK, guard
@@ -42,7 +42,7 @@ class _Product:
         self.chooser = chooser
         self._asked = asked
         self._inputs = asked.kernel_inputs
-        self._predictions: list[Prediction] = []
+        self._predictions: list[ChosenKernel] = []
 
     def _all(self, configs: Sequence[Any]) -> list[Any]:
         leave_to_default()

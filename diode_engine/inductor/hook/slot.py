@@ -19,10 +19,10 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from diode_engine.choosing.stats import Stats
 from diode_engine.errors import DiodeError
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.current import chooser_of
-from diode_engine.inductor.choosing.stats import Stats
 from diode_engine.inductor.guard import STOCK, Report, do_nothing, guard
 from diode_engine.inductor.hook import backends, config_keys, parts
 from diode_engine.inductor.hook.compiled import forget_compiled

@@ -6,7 +6,7 @@ before it lowers anything. Where Diode chooses kernels, it predicts both instead
     pad, where  taken(problem) > margin · (taken(padded problem) + copies)
 
 `taken` is the predicted time of the kernel that would be taken. The margin is that of a choice of
-which the model is not sure (MARGIN of `models/preference.py`), since two predictions take part; and
+which the model is not sure (MARGIN of `choosing/policy.py`), since two predictions take part; and
 _LIBRARY_MARGIN where both kernels are the library's, of which neither is a risk.
 
 A padded operand keeps the order of its dimensions, as Inductor lays it out. Where that is not
@@ -25,6 +25,7 @@ from typing import Any
 
 from torch._inductor import config
 
+from diode_engine.choosing.policy import MARGIN
 from diode_engine.core.operators import named
 from diode_engine.core.operators.specification import Matrix
 from diode_engine.inductor.choosing import search
@@ -38,7 +39,6 @@ from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.replaced import WrappedFunctions
 from diode_engine.inductor.torch_internals.versions import part
 from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
-from diode_engine.models.preference import MARGIN
 
 # By how much a padded product must be faster if both kernels are the library's. It loses the least
 # against what timing would decide (docs/integration.md#padding).

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor.choosing.decision import Prediction, prediction_of
+from diode_engine.inductor.choosing.decision import ChosenKernel, chosen_kernel_of
 from diode_engine.inductor.lowering.annotations import template_choice_of
 from diode_engine.inductor.lowering.candidates import candidate_of
 from diode_engine.inductor.replaced import replaced
@@ -140,7 +140,7 @@ def _recorded(lowered: Lowered) -> Iterator[None]:
     def record(choices: list[Any]) -> list[Any]:
         known = [c for c in choices if template_choice_of(c)]
         if known:
-            predictions: list[Prediction | None] = [prediction_of(c) for c in known]
+            predictions: list[ChosenKernel | None] = [chosen_kernel_of(c) for c in known]
             lowered.seen.append(
                 Seen(
                     tuple(candidate_of(template_choice_of(c)) for c in known),

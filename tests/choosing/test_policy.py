@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from diode_engine.choosing.choice import Why
+from diode_engine.choosing.policy import MARGIN, Policy, chosen, taken
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
-from diode_engine.models.preference import MARGIN, Policy, Why, chosen, taken
-from diode_engine.models.ranking import Ranking
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.registry import load_predictor
 
@@ -37,7 +38,7 @@ def test_a_first_layer_is_not_computed_by_a_kernel_that_may_spill() -> None:
     """Of `gemm@6`'s first choice, 64x64x16 with two warps, 178 us were measured (with a bias) and
     15 predicted; the library's kernel took 13."""
     candidates = exhaustive_space(FIRST_LAYER, "2.13.0")
-    ranking = load_predictor(H200).rank(FIRST_LAYER, candidates)
+    ranking = load_predictor(H200).predict(FIRST_LAYER, candidates)
     erratic = spills_erratically(FIRST_LAYER, candidates)
     assert erratic[ranking.order[0]]
     assert not erratic[taken(FIRST_LAYER, candidates, ranking)[0]]
@@ -52,7 +53,7 @@ def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(
 ) -> None:
     problem = Problem.make("addmm", 4096, n, 400, "bfloat16", b_layout="col", bias=bias)
     candidates = exhaustive_space(problem, "2.13.0")
-    ranking = load_predictor(H200).rank(problem, candidates)
+    ranking = load_predictor(H200).predict(problem, candidates)
     assert not candidates[ranking.order[0]].is_extern
     index, why = taken(problem, candidates, ranking)
     assert candidates[index].is_extern is library
@@ -76,20 +77,21 @@ def test_the_margin_is_larger_where_gains_were_predicted_wrong_and_where_a_model
 ) -> None:
     problem = Problem.make("mm", 2048, 2048, 2048, dtype)
     for factor, kept in ((0.999, (0, Why.LIBRARY)), (1.001, (1, Why.FASTEST))):
+        candidates = [LIBRARY, tile(64, 64, 32, 4)]
         times = np.array([10 * margin * factor, 10.0])
-        ranking = Ranking(np.array([1, 0]), times, (0.9,), error).borrowed(likeness)
-        assert taken(problem, [LIBRARY, tile(64, 64, 32, 4)], ranking) == kept
+        ranking = Prediction(problem, candidates, times, (0.9,), error).borrowed(likeness)
+        assert taken(problem, candidates, ranking) == kept
 
 
 def test_a_borrowed_model_is_less_sure() -> None:
-    ranking = Ranking(np.array([0]), np.array([10.0]), (0.8, 0.9)).borrowed(0.5)
+    ranking = Prediction(FIRST_LAYER, [LIBRARY], np.array([10.0]), (0.8, 0.9)).borrowed(0.5)
     assert ranking.confidence == pytest.approx(0.4)
-    assert Ranking(np.array([0]), np.array([10.0]), None).borrowed(0.5).confidence is None
+    assert Prediction(FIRST_LAYER, [LIBRARY], np.array([10.0])).borrowed(0.5).confidence is None
 
 
 def test_with_a_dynamic_size_the_margin_is_not_smaller_than_without_evidence() -> None:
     problem = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
-    ranking = Ranking(np.array([0]), np.array([10.0]), (0.9,), 0.0)
+    ranking = Prediction(problem, [LIBRARY], np.array([10.0]), (0.9,), 0.0)
     assert Policy.of(problem, [LIBRARY], ranking).margin == pytest.approx(1.05)
     assert Policy.of(problem, [LIBRARY], ranking, dynamic=True).margin == MARGIN
     wrong = replace(ranking, error=1.0)
@@ -100,7 +102,7 @@ def test_a_kernel_of_a_kind_that_is_not_proven_is_not_taken() -> None:
     problem = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
     candidates = [LIBRARY, tile(64, 64, 32, 4), tile(128, 64, 32, 4)]
     times, proven = np.array([20.0, 10.0, 11.0]), np.array([True, False, True])
-    ranking = Ranking(np.array([1, 2, 0]), times, (0.9,), 0.0, proven)
+    ranking = Prediction(problem, candidates, times, (0.9,), 0.0, proven)
     assert taken(problem, candidates, ranking) == (2, Why.FASTEST)
     none = replace(ranking, proven=np.array([True, False, False]))
     assert taken(problem, candidates, none) == (0, Why.UNPROVEN)

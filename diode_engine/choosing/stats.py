@@ -12,9 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from diode_engine.core.candidate import Candidate
-    from diode_engine.core.problem import Problem
-    from diode_engine.models.preference import Why
+    from diode_engine.choosing.choice import Choice
 
 
 class Fallback(StrEnum):
@@ -38,31 +36,11 @@ OTHER_OPS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The choice for a GEMM.
-
-    `candidates` are the kept kernels, best first: one, or those that Inductor benchmarks.
-    `predicted_us` are their times, including what a fused epilogue saves, and `library_us` that of
-    the best library's kernel, None where it is not known. `confidence` is the probability that the
-    first is within 5 % of the best, None for a model without confidence. `remembered` says whether
-    the problem was met before.
-    """
-
-    problem: Problem
-    candidates: tuple[Candidate, ...]
-    predicted_us: tuple[float, ...]
-    library_us: float | None
-    confidence: float | None
-    remembered: bool
-    why: Why
-
-
 @dataclass
 class Profile:
     """The choices that were made while it was open, in order, and the seconds that they took."""
 
-    selections: list[Selection] = field(default_factory=list)
+    selections: list[Choice] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -100,7 +78,7 @@ class Stats:
         with self._lock:
             self._passed[op_name if op_name in OTHER_OPS else "other"] += 1
 
-    def selected(self, selection: Selection) -> None:
+    def selected(self, selection: Choice) -> None:
         """Counts a choice, and gives it to the open profiles."""
         with self._lock:
             self._counts["model_selections"] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from diode_engine.inductor.choosing.stats import Fallback, Stats
+from diode_engine.choosing.stats import Fallback, Stats
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 On a problem that no model has seen, a library's kernel is rarely much slower than the best. A wrong
 prediction for another kernel can cost many times what a right one gains. So another kernel is taken
 only if kernels of its kind were timed and predicted well, and its predicted gain is larger than
-what gains near the problem were wrong by (`models/evidence.py`).
+what gains near the problem were wrong by (`choosing/evidence.py`).
 """
 
 from __future__ import annotations
@@ -11,22 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from diode_engine.choosing.choice import Why
+from diode_engine.choosing.evidence import UNTIMED_BIASES
+from diode_engine.choosing.prediction import Mask, Microseconds, Prediction, known
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, encode
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.core.templates import template_of
-from diode_engine.models.evidence import UNTIMED_BIASES
-from diode_engine.models.ranking import Ranking
-
-Microseconds = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 # The version of this module's rules, a part of the keys of Inductor's caches. Change it whenever a
 # rule changes.
@@ -43,17 +39,6 @@ _LEAST_LIKENESS = 0.01  # no gain is large enough for it; 0 is that of another g
 _UNKNOWN_US = 1e12  # in place of the time of a library's kernel without a prediction: the longest
 
 
-class Why(StrEnum):
-    """Why a GEMM's kernels were taken."""
-
-    FASTEST = "predicted to be the fastest"
-    SEVERAL = "Inductor times these"
-    LIBRARY = "the library's: no other is predicted to be faster by enough"
-    UNPROVEN = "the library's: how fast kernels like the others are is not known well enough"
-    SIZES = "the library's: another may be slower at other values of a dynamic size"
-    LAYOUT = "the library's: an operand will have another layout"
-
-
 @dataclass(frozen=True, eq=False)
 class Policy:
     """What the choice among a problem's kernels depends on. The masks are [n], over the
@@ -68,42 +53,44 @@ class Policy:
         cls,
         problem: Problem,
         candidates: Sequence[Candidate],
-        ranking: Ranking,
+        prediction: Prediction,
         *,
         dynamic: bool = False,
     ) -> Policy:
-        """The policy for these candidates, of which `ranking` is the model's. With `dynamic` the
+        """The policy for these candidates, of which `prediction` is the model's. With `dynamic` the
         kernel is chosen for many values of a size. What is known near one of them says little about
         the others, and does not make the margin smaller than that of a model without evidence."""
-        margin, proven = MARGIN, ranking.proven
-        if ranking.error is not None:
-            margin = LEAST_MARGIN * math.exp(ERROR_WEIGHT * ranking.error)
+        margin, proven = MARGIN, prediction.proven
+        if prediction.error is not None:
+            margin = LEAST_MARGIN * math.exp(ERROR_WEIGHT * prediction.error)
             if dynamic:
                 margin = max(margin, MARGIN)
         if proven is None:
             proven = ~encode(candidates).tiled | (problem.bias not in UNTIMED_BIASES)
         # Such a kernel was seldom timed, and can take many times as long as others of its kind.
         proven = proven & ~spills_erratically(problem, candidates)
-        likeness = max(ranking.likeness, _LEAST_LIKENESS)
+        likeness = max(prediction.likeness, _LEAST_LIKENESS)
         return cls(plain_library_call(candidates), proven, margin ** (1 / likeness))
 
 
-def taken(problem: Problem, candidates: Sequence[Candidate], ranking: Ranking) -> tuple[int, Why]:
+def taken(
+    problem: Problem, candidates: Sequence[Candidate], prediction: Prediction
+) -> tuple[int, Why]:
     """The index of the candidate that a compile takes when there is nothing to fuse and no size is
     dynamic, and why. The model must have a prediction for at least one."""
-    policy = Policy.of(problem, candidates, ranking)
-    kept, why = chosen(ranking.predicted_us[None], policy)
+    policy = Policy.of(problem, candidates, prediction)
+    kept, why = chosen(prediction.predicted_us[None], policy)
     return kept[0], why
 
 
 def taken_by_default(
-    problem: Problem, candidates: Sequence[Candidate], ranking: Ranking
+    problem: Problem, candidates: Sequence[Candidate], prediction: Prediction
 ) -> tuple[int, Why]:
     """As `taken`, but only among what Inductor offers with its default options, which is without
     templates that have an option of their own, such as persistent TMA kernels."""
     by_default = np.array([not template_of(c.template).option for c in candidates])
-    offered_us = np.where(by_default, ranking.predicted_us, np.nan)
-    return taken(problem, candidates, replace(ranking, predicted_us=offered_us))
+    offered_us = np.where(by_default, prediction.predicted_us, np.nan)
+    return taken(problem, candidates, replace(prediction, predicted_us=offered_us))
 
 
 def plain_library_call(candidates: Sequence[Candidate]) -> Mask:
@@ -185,8 +172,3 @@ def mean_us(costs_us: Microseconds) -> Microseconds:
     usable = known(costs_us).all(axis=0)
     logs = np.log(np.where(usable, costs_us, 1.0))
     return np.where(usable, np.exp(logs.mean(axis=0)), np.inf)
-
-
-def known(us: Microseconds) -> Mask:
-    """[n] which of the times are finite and so known."""
-    return np.isfinite(us) & (us > 0)

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from diode_engine.choosing.evidence import UNKNOWN, Evidence, Misses, kernel_kinds
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
-from diode_engine.models.evidence import UNKNOWN, Evidence, Misses, kernel_kinds
 from diode_engine.models.neighbours import places
 
 LIBRARY = Candidate.make("aten::mm")

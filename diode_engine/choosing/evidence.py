@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,6 @@ from diode_engine.core.encoding import encode
 from diode_engine.core.operand import Bias, DType
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import accumulator_registers, loads_per_thread
-from diode_engine.models.tensors import Tensors
 
 # A prediction is missed if the kernel takes this many times as long as predicted, beside the
 # library's kernel of the same problem.
@@ -61,16 +59,7 @@ class Evidence:
     timings: Column
     misses: Column
 
-    @classmethod
-    def from_tensors(cls, tensors: Tensors, problems: int) -> Self:
-        """Return the evidence that a file's tensors hold on this number of problems. Raises
-        ModelError where it has another form."""
-        errors = tensors.take("evidence.errors", problems)
-        kinds = tensors.take("evidence.kinds", None)
-        counts = (tensors.take(f"evidence.{name}", len(kinds)) for name in ("timings", "misses"))
-        return cls(errors, kinds, *counts)
-
-    def with_problems(self, count: int) -> Self:
+    def with_problems(self, count: int) -> Evidence:
         """Return the evidence with `count` more problems, whose errors are not known."""
         more = np.full(count, UNKNOWN, np.float32)
         return replace(self, errors=np.append(self.errors, more))
