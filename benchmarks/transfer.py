@@ -1,6 +1,6 @@
 """How useful the timings of one GPU are for another: transfer, with none to all of its timings.
 
-    python benchmarks/transfer.py [--source FILE... --target FILE...] [--part 1] [--features 3]
+    python benchmarks/transfer.py [--source FILE... --target FILE...] [--part 1]
     python benchmarks/transfer.py [--source FILE...] --simulated
 
 Models of trees are made of the source's timings, and judged on the target's held-out problems,

@@ -4,8 +4,8 @@ has the same bits whichever other rows are computed with it.
 
 A *feature set* is a list of named columns with the code that computes them, under a version. A
 model's manifest names the set that it was trained on, by its version and a hash of the names. The
-sets lie side by side in `SETS`; a set stays as long as a supported model needs it. The names of
-this package are those of `CURRENT`, the set of new models unless another is asked for.
+set is a module or a package here and a place in `SETS`; it stays as long as a supported model needs
+it. The names of this package are those of `CURRENT`, the set of new models unless another is named.
 
 Times are estimates in microseconds from the device's data sheet: a roofline with the waves of tiles
 over multiprocessors, tiles that reach over the edge, the reach of L2 and the latency of loads that
@@ -22,14 +22,13 @@ from __future__ import annotations
 
 from diode_engine.features.feature_set import DTYPES, FeatureSet, SpaceFeatures, supported
 from diode_engine.features.version_2 import VERSION_2
-from diode_engine.features.version_3 import VERSION_3
 
 __all__ = [
     "BASE", "CURRENT", "DTYPES", "NAMES", "NAMES_HASH", "PROBLEM_COLUMN_COUNT", "SETS", "VERSION",
     "FeatureSet", "SpaceFeatures", "matrix", "space", "supported",
 ]  # fmt: skip
 
-SETS = {each.version: each for each in (VERSION_2, VERSION_3)}
+SETS = {each.version: each for each in (VERSION_2,)}
 CURRENT = VERSION_2
 VERSION = CURRENT.version
 NAMES = CURRENT.names

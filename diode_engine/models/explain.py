@@ -31,7 +31,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "tile": (
         "log2_block_m", "log2_block_n", "log2_block_k", "log2_tile", "log2_over_m",
         "log2_over_n", "log2_tile_intensity", "efficiency_m", "efficiency_n", "efficiency_k",
-        "even_k", "log2_last_step",
+        "even_k",
     ),
     "waves": (
         "log2_group_m", "log2_tiles_m", "log2_tiles_n", "log2_tiles", "log2_waves",
@@ -39,17 +39,15 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "pipeline": (
         "stages", "log2_k_iterations", "log2_in_flight", "pipelined", "depth", "log2_loads_a",
-        "log2_loads_b", "single_pass", "two_passes", "log2_in_flight_share",
+        "log2_loads_b",
     ),
     "warps and memory on chip": (
         "log2_warps", "log2_shared", "log2_accumulator", "log2_registers",
         "blocks_per_multiprocessor", "threads_share", "shared_share", "wgmma", "spilled",
-        "erratic",
     ),
     "roofline": (
         "log2_compute_us", "log2_dram_us", "log2_l2_us", "log2_latency_us", "log2_issue_us",
         "log2_extra_us", "log2_base_us", "compute_share", "dram_share", "l2_share", "latency_share",
-        "log2_step_cycles", "log2_step_balance",
     ),
 }  # fmt: skip
 
