@@ -1,6 +1,6 @@
 """Alembic's entry: runs on the connection, and in the transaction, that the store hands over.
 
-See `diode_engine.store.file_migration` and `server`: a migration is one transaction, so it is whole
+See `diode_engine.store.backends`: a migration is one transaction, so it is whole
 or nothing. In SQLite foreign keys are off in it.
 """
 

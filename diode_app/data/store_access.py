@@ -25,7 +25,7 @@ from diode_engine.location import Location
 if TYPE_CHECKING:  # SQLAlchemy comes with it: imported in a thread, when it is first needed
     from diode_engine.runs import Status
     from diode_engine.store import Store
-    from diode_engine.store.watch import Watch
+    from diode_engine.store.backends import Watch
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class StoreAccess:
 
         def done() -> T:
             from diode_engine.store import Store
-            from diode_engine.store.backend import backend_of
+            from diode_engine.store.backends import backend_of
 
             backend_of(self.location).revision()  # raises where there is no store
             with Store.open(self.location) as store:
@@ -135,7 +135,7 @@ class StoreAccess:
         return await self.write(start)
 
     def _is_there(self) -> bool:
-        from diode_engine.store.backend import backend_of
+        from diode_engine.store.backends import backend_of
 
         try:
             backend_of(self.location).revision()
@@ -163,11 +163,11 @@ class StoreAccess:
         return look if look.registry == registry else replace(look, registry=registry)
 
     def _look_at_store(self) -> Look:
-        from diode_engine.store.watch import watch
+        from diode_engine.store.backends import backend_of
 
         try:
             if self._watch is None:
-                self._watch = watch(self.location)
+                self._watch = backend_of(self.location).watch()
             version = self._watch.version()
             if version[0] != self._file:
                 self._forget()

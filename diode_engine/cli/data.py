@@ -192,7 +192,7 @@ def existing(store: Location) -> Store:
     """The store, migrated if needed; read-only where it cannot be written. Raises StoreError where
     there is no store, or an empty file."""
     from diode_engine.store import Store
-    from diode_engine.store.backend import backend_of
+    from diode_engine.store.backends import backend_of
     from diode_engine.store.soundness import LOST
 
     backend = backend_of(store)

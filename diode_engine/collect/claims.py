@@ -6,7 +6,7 @@ from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
 from diode_engine.location import Location
-from diode_engine.store.claims import claims_of
+from diode_engine.store.backends import backend_of
 
 
 class Claims:
@@ -14,13 +14,13 @@ class Claims:
     lives: where the store is a file, those on this machine; where it is on a server, all that use
     the store.
 
-    A claim is on a number made of the problem and the environment (see store.claims). It ends with
-    the process, however that ends.
+    A claim is on a number made of the problem and the environment (see store.backends). It ends
+    with the process, however that ends.
     """
 
     def __init__(self, store: Location) -> None:
         """Raises StoreError where no claim can be made."""
-        self._claims = claims_of(store)
+        self._claims = backend_of(store).claims()
 
     def take(self, problem: Problem, environment: Environment) -> bool:
         """Claims the problem; False where another collection has it."""

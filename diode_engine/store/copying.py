@@ -16,7 +16,7 @@ from diode_engine.atomic import scratch_beside
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
 from diode_engine.store import bulk, schema
-from diode_engine.store.file_copy import check_place, put_in_place
+from diode_engine.store.backends.sqlite_copy import check_place, put_in_place
 from diode_engine.store.session import OpenStore
 from diode_engine.store.soundness import require_sound
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from diode_engine.atomic import scratch_beside
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
-from diode_engine.store.backend import backend_of
+from diode_engine.store.backends import backend_of
+from diode_engine.store.backends.sqlite import SqliteBackend
+from diode_engine.store.backends.sqlite_copy import check_place, put_in_place
 from diode_engine.store.copying import copy_into
-from diode_engine.store.file_copy import check_place, copy_store, put_in_place
 from diode_engine.store.schema import HEAD
 from diode_engine.store.soundness import require_sound
 
@@ -42,7 +43,7 @@ def back_up(store: Location, target: str | PathLike[str], *, replace: bool = Fal
         with scratch_beside(where) as folder:
             copy = folder / "copy.db"
             if source is not None:
-                copy_store(source, copy, wanted=where)
+                SqliteBackend(source).copy_to(copy, wanted=where)
             else:
                 copy_into(store, copy, wanted=where)
             put_in_place(copy, where, replace=replace)

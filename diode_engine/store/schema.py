@@ -25,7 +25,6 @@ from diode_engine.store.types import INTEGER, LONG, REAL, TEXT
 
 HEAD = "0007"  # the newest revision in migrations/versions
 APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
-CHANNEL = "diode"  # of the notifications that are sent at the end of each write to a server
 
 metadata = sa.MetaData()
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from diode_engine.errors import DiodeError, RecordError, StoreError
 from diode_engine.location import Location, ServerUrl, location_of
-from diode_engine.store.backend import Backend, backend_of
+from diode_engine.store.backends import Backend, backend_of
 
 _UNFORESEEN = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -45,7 +45,7 @@ class OpenStore:
         self.read_only = read_only
         self._backend = backend
         self._engine = engine
-        self._reader = engine.execution_options(**backend.reader_options())
+        self._reader = engine.execution_options(**backend.reader_options)
 
     @property
     def location(self) -> Location:
@@ -65,7 +65,7 @@ class OpenStore:
 
     def close(self) -> None:
         if not self.read_only:
-            self._backend.leave()
+            self._backend.clean_up()
         self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -96,7 +96,7 @@ class OpenStore:
             if in_turn:
                 backend.take_turn(connection)
             yield connection
-            backend.tell(connection)
+            backend.notify(connection)
 
     @contextmanager
     def reads(self) -> Iterator[sa.Connection]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +22,8 @@ from diode_engine.core.timing import MAX_US, Failure
 from diode_engine.errors import StoreError
 from diode_engine.location import Location
 from diode_engine.store import bulk, checksums, schema
-from diode_engine.store.backend import backend_of
-from diode_engine.store.file_connection import reading
+from diode_engine.store.backends import backend_of
+from diode_engine.store.backends.backend import dangle
 from diode_engine.store.migrations import refuse_newer
 from diode_engine.store.records import candidate_of, columns_of, environment_of, problem_of
 from diode_engine.store.run_table import RunTable, run_of
@@ -74,20 +74,26 @@ def check(where: Location) -> Soundness:
     is no store, SchemaTooNewError where a newer Diode wrote it, and StoreError where it is not a
     store or so damaged that SQLite cannot read it.
     """
-    revision = backend_of(where).revision()
+    return _check(where, lambda store, connection: chain(
+        _records(connection), _runs(store, connection), _timings(connection)
+    ))  # fmt: skip
+
+
+def _check(
+    where: Location, contents: Callable[[RunTable, sa.Connection], Iterable[str]]
+) -> Soundness:
+    """Checks pages and references, and then, where these are sound, the `contents`."""
+    backend = backend_of(where)
+    revision = backend.revision()
     if revision is None:
         return Soundness(None, schema.HEAD, (LOST,))
     refuse_newer(where, revision)
-    problems = _pages_and_references(where) if isinstance(where, Path) else []
+    problems = backend.damage()
     if not problems and revision == schema.HEAD:
         with RunTable.open(where, read_only=True) as store, store.reads() as connection:
-            if bulk.is_postgresql(connection):
+            if not backend.enforces_references:
                 problems += _references(connection)
-            if problems:
-                return Soundness(revision, schema.HEAD, tuple(problems))
-            problems += _records(connection)
-            problems += _runs(store, connection)
-            problems += _timings(connection)
+            problems += problems or contents(store, connection)
     return Soundness(revision, schema.HEAD, tuple(problems))
 
 
@@ -101,20 +107,15 @@ def require_sound(where: Location, so: str) -> None:
 def check_counts(where: Location) -> None:
     """Raises StoreError where the store's pages or references are damaged, or it has other timings
     than the counts that `Store.stats` adds up. It takes a tenth of the time of `check`."""
-    revision = backend_of(where).revision()
-    problems = [LOST] if revision is None else []
-    if isinstance(where, Path) and not problems:
-        problems = _pages_and_references(where)
-    if not problems and revision == schema.HEAD:
-        with RunTable.open(where, read_only=True) as store, store.reads() as connection:
-            if bulk.is_postgresql(connection):
-                problems += _references(connection)
-            there = connection.scalar(sa.select(sa.func.count()).select_from(schema.timings))
-            told = connection.scalar(sa.select(sa.func.sum(schema.tallies.c.timings))) or 0
-        if there != told:
-            problems.append(f"It has {there} timings, and counts {told}.")
-    if problems:
+    if problems := _check(where, lambda _, connection: _counts(connection)).problems:
         raise _damaged(where, "these numbers may be wrong", problems)
+
+
+def _counts(connection: sa.Connection) -> Iterator[str]:
+    there = connection.scalar(sa.select(sa.func.count()).select_from(schema.timings))
+    told = connection.scalar(sa.select(sa.func.sum(schema.tallies.c.timings))) or 0
+    if there != told:
+        yield f"It has {there} timings, and counts {told}."
 
 
 def _damaged(where: Location, so: str, problems: Sequence[str]) -> StoreError:
@@ -123,21 +124,6 @@ def _damaged(where: Location, so: str, problems: Sequence[str]) -> StoreError:
         f"The store {where} is damaged, so {so}: {problems[0].rstrip('.')}{more}. `diode-engine db "
         "check` says all that is wrong."
     )
-
-
-def _pages_and_references(path: Path) -> list[str]:
-    with reading(path) as connection:
-        problems = [
-            f"SQLite says: {said}."
-            for (said,) in connection.execute("PRAGMA integrity_check(20)")
-            if said != "ok"
-        ]
-        dangling = Counter(
-            (table, parent)
-            for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check")
-        )
-    problems += [_dangle(n, table, parent) for (table, parent), n in dangling.items()]
-    return problems
 
 
 def _references(connection: sa.Connection) -> Iterator[str]:
@@ -150,11 +136,7 @@ def _references(connection: sa.Connection) -> Iterator[str]:
                 .where(reference.parent.is_not(None), parent.c.id.is_(None))
             )
             if n := int(connection.scalar(query) or 0):
-                yield _dangle(n, table.name, reference.column.table.name)
-
-
-def _dangle(n: int, table: str, parent: str) -> str:
-    return f"{n} rows of {table} refer to {parent} that are not there."
+                yield dangle(n, table.name, reference.column.table.name)
 
 
 def _records(connection: sa.Connection) -> Iterator[str]:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from diode_engine.store import Store, file_connection, write_dataset
+from diode_engine.store import Store, write_dataset
+from diode_engine.store.backends import sqlite_connection
 from tests.soak import crowd, damage, kills, made, work
 from tests.soak.children import done
 
@@ -145,7 +146,7 @@ def test_what_may_only_be_read(
 def test_a_store_that_stays_locked(
     tmp_path: Path, good: Path, more: Path, monkeypatch: pytest.MonkeyPatch, lock: str
 ) -> None:
-    monkeypatch.setattr(file_connection, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite_connection, "BUSY_SECONDS", 0.01)
     store = Path(shutil.copy(good, tmp_path / "a.db"))
     with closing(sqlite3.connect(store, isolation_level=None)) as other:
         if lock == "all":

@@ -119,7 +119,7 @@ def test_a_password_of_the_environment_is_in_nothing_that_is_left(
 
 def test_who_has_no_psycopg_is_told_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "diode_engine.store.server", raising=False)
+    monkeypatch.delitem(sys.modules, "diode_engine.store.backends.postgresql", raising=False)
     ran = run("data", "stats", "--store", URL.replace(":s3cr3t", ""))
     assert ran.code == 1
     assert "psycopg" in ran.err

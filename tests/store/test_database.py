@@ -17,7 +17,8 @@ import sqlalchemy as sa
 import zstandard
 
 from diode_engine.errors import SchemaTooNewError, StoreError, StoreLockedError
-from diode_engine.store import Store, file_connection, file_migration, migrations, schema, soundness
+from diode_engine.store import Store, migrations, schema, soundness
+from diode_engine.store.backends import backend_of, sqlite, sqlite_connection
 from diode_engine.store.schema import HEAD
 
 
@@ -186,13 +187,13 @@ def test_a_wal_that_goes_just_when_it_is_opened(path, monkeypatch, make_table):
     """The owner closes the store between a reader's look for the WAL and its opening it."""
     owner = Store.open(path)
     owner.add(1, make_table(first=50))
-    connect = file_connection._connect
+    connect = sqlite_connection._connect
 
     def late(where, mode):
         owner.close()
         return connect(where, mode)
 
-    monkeypatch.setattr(file_connection, "_connect", late)
+    monkeypatch.setattr(sqlite_connection, "_connect", late)
     with Store.open(path, read_only=True) as reader:
         assert len(reader.read()) == 2 * len(make_table())
 
@@ -237,7 +238,7 @@ _READS = """
 import os, sys
 from pathlib import Path
 from diode_engine.store import Store
-from diode_engine.store.watch import watch
+from diode_engine.store.backends import backend_of
 
 path, other = map(Path, sys.argv[1:])
 Store.open(other).close()
@@ -247,7 +248,7 @@ if os.geteuid() == 0:
     os.setgroups([]), os.setgid(65534), os.setuid(65534)
 assert not os.access(path.parent, os.W_OK)
 with Store.open(path, read_only=True) as store:
-    watches, seen = watch(path), None
+    watches, seen = backend_of(path).watch(), None
     for _ in sys.stdin:
         before, seen = seen, watches.version()
         print(len(store.read()), seen != before, flush=True)
@@ -448,7 +449,7 @@ def test_opening_a_fresh_store_waits_for_who_is_writing_to_it(tmp_path, monkeypa
             waits.append(seconds)
             other.execute("ROLLBACK")
 
-        monkeypatch.setattr(file_migration.time, "sleep", sleep)
+        monkeypatch.setattr(sqlite.time, "sleep", sleep)
         Store.open(path).close()
     assert len(waits) == 1
 
@@ -456,7 +457,7 @@ def test_opening_a_fresh_store_waits_for_who_is_writing_to_it(tmp_path, monkeypa
 def test_who_comes_second_to_a_migration_finds_it_done(path, next_migration):
     next_migration(_REBUILD)
     Store.open(path).close()
-    file_migration.migrate(path)
+    backend_of(path).migrate()
     assert len(list(path.parent.glob("*.bak"))) == 1
 
 

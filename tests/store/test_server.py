@@ -24,10 +24,8 @@ from diode_engine.errors import (
     StoreMissingError,
 )
 from diode_engine.location import ServerUrl, location_of
-from diode_engine.store import Store, maintenance, schema, server, soundness
-from diode_engine.store.backend import backend_of
-from diode_engine.store.claims import claims_of
-from diode_engine.store.watch import watch
+from diode_engine.store import Store, maintenance, schema, soundness
+from diode_engine.store.backends import backend_of, postgresql
 
 
 def name_of(database: str) -> str:
@@ -63,7 +61,7 @@ def test_the_migrations_lead_to_the_schema_of_the_code(postgres: PostgresServer)
         if name == "migrated":
             Store.open(postgres.url(name)).close()
         else:
-            engine = backend_of(location_of(postgres.url(name)))._engine()
+            engine = backend_of(location_of(postgres.url(name))).engine(read_only=False)
             schema.metadata.create_all(engine)
             engine.dispose()
         found.append([postgres.execute(each, name) for each in (columns, constraints, indexes)])
@@ -153,7 +151,7 @@ def test_another_schema_is_told(
 def test_a_migration_that_fails_changes_nothing(
     database: str, execute: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server.sql, "Literal", lambda _: 1 / 0)
+    monkeypatch.setattr(postgresql.sql, "Literal", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Store.open(database)
     assert execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
@@ -317,7 +315,7 @@ def test_what_postgresql_cannot_hold_is_refused_with_a_sentence(database: str) -
 
 def test_a_watch_goes_on_after_the_connection_was_lost(database: str, execute) -> None:
     Store.open(database).close()
-    watcher = watch(location_of(database))
+    watcher = backend_of(location_of(database)).watch()
     before = watcher.version()
     assert watcher.version() == before
     execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
@@ -338,7 +336,7 @@ def test_a_watch_goes_on_after_the_connection_was_lost(database: str, execute) -
 def test_a_lost_connection_takes_its_claims_anew(database: str, execute) -> None:
     Store.open(database).close()
     where = location_of(database)
-    with closing(claims_of(where)) as ours, closing(claims_of(where)) as theirs:
+    with closing(backend_of(where).claims()) as ours, closing(backend_of(where).claims()) as theirs:
         assert ours.take(7)
         (pid,) = ours._connection.execute("SELECT pg_backend_pid()").fetchone()
         execute(f"SELECT pg_terminate_backend({pid}, 10000)")

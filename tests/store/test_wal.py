@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from diode_engine.store import Store, file
+from diode_engine.store import Store
+from diode_engine.store.backends import sqlite
 from tests.training.conftest import make_timings
 
 
 def test_a_large_log_goes_when_its_writer_does(tmp_path, monkeypatch):
-    monkeypatch.setattr(file, "LARGE_WAL", 50_000)
+    monkeypatch.setattr(sqlite, "LARGE_WAL", 50_000)
     path = tmp_path / "diode.db"
     log = tmp_path / "diode.db-wal"
     Store.open(path).close()
@@ -21,8 +22,8 @@ def test_a_large_log_goes_when_its_writer_does(tmp_path, monkeypatch):
 
 
 def test_a_reader_in_a_transaction_holds_nobody_up_for_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(file, "LARGE_WAL", 50_000)
-    monkeypatch.setattr(file, "_WAL_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "LARGE_WAL", 50_000)
+    monkeypatch.setattr(sqlite, "_WAL_SECONDS", 0.01)
     path = tmp_path / "diode.db"
     Store.open(path).close()
     with Store.open(path, read_only=True) as watched, watched.reads() as reading:

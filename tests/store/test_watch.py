@@ -11,7 +11,7 @@ import pytest
 from diode_engine.errors import StoreError, StoreLockedError, StoreMissingError
 from diode_engine.location import location_of
 from diode_engine.store import Store
-from diode_engine.store.watch import watch
+from diode_engine.store.backends import backend_of
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_it_changes_when_another_writes_and_only_then(place: str | Path) -> None:
     Store.open(place).close()
-    watcher = watch(location_of(place))
+    watcher = backend_of(location_of(place)).watch()
     with Store.open(place) as store:
         first = watcher.version()
         store.runs()
@@ -37,7 +37,7 @@ def test_it_changes_when_another_writes_and_only_then(place: str | Path) -> None
 
 
 def test_a_store_that_goes_and_comes_back(path: Path) -> None:
-    watcher = watch(path)
+    watcher = backend_of(path).watch()
     before = watcher.version()
     away = path.rename(path.with_name("away"))
     with pytest.raises(StoreMissingError, match="There is no store at"):
@@ -50,7 +50,7 @@ def test_a_store_that_goes_and_comes_back(path: Path) -> None:
 
 
 def test_a_locked_store_is_told_at_once(path: Path) -> None:
-    watcher = watch(path)
+    watcher = backend_of(path).watch()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
@@ -64,4 +64,4 @@ def test_a_file_of_another_kind(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     path.write_text("This is not a database, and it is long enough to be seen as none." * 20)
     with pytest.raises(StoreError, match="not a Diode store"):
-        watch(path).version()
+        backend_of(path).watch().version()

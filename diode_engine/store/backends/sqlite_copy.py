@@ -9,7 +9,6 @@ from pathlib import Path
 
 from diode_engine.atomic import FileKind, check_target
 from diode_engine.errors import StoreError, StoreLockedError
-from diode_engine.store.file_connection import reading
 
 _BESIDE = ("-wal", "-shm", "-journal")  # the ends of the names of SQLite's files beside a store
 
@@ -84,14 +83,3 @@ def _alone(target: Path) -> Iterator[None]:
         except sqlite3.DatabaseError:
             pass  # damaged, as a store is that a backup is to replace
         yield
-
-
-def copy_store(path: Path, target: Path, *, wanted: Path) -> None:
-    """Copies the store with SQLite's backup API, as it is between two transactions, to a file that
-    does not exist yet. `wanted` names the copy in errors. Raises StoreError."""
-    with reading(path) as source:
-        try:
-            with closing(sqlite3.connect(target)) as copy:
-                source.backup(copy)
-        except sqlite3.OperationalError as error:
-            raise StoreError(f"{wanted} cannot be written: {error}.") from error
