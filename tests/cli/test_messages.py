@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diode_engine.store.file import FileBackend
+from diode_engine.store.backends.sqlite import SqliteBackend
 
 from diode_engine.core.problem import Problem
 from diode_engine.problems.sources import write_shapeset
@@ -112,7 +112,7 @@ def test_a_store_that_may_not_be_written_to_is_called_so(
 ) -> None:
     with Store.open(store) as opened:
         noted = opened.start_run("collect", {})
-    monkeypatch.setattr(FileBackend, "is_writable", lambda _: False)
+    monkeypatch.setattr(SqliteBackend, "is_writable", lambda _: False)
     ran = run("runs", "note", noted, "x", "--store", store)
     assert ran.code == 1
     assert "may not be written to" in ran.err
