@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diode_engine.store.backends.sqlite import SqliteBackend
 
 from diode_engine.core.problem import Problem
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import Store
+from diode_engine.store.backends.sqlite import SqliteBackend
 from diode_engine.training import run as training
 
 Run = Callable[..., Any]
