@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ import numpy as np
 import pytest
 
 import diode_engine
-from diode_engine import registry
+from diode_engine import paths, registry
 from diode_engine.cli import main
 from diode_engine.cli.models import looking
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
+from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import write_shapeset
@@ -161,10 +163,16 @@ def test_torch_is_not_needed() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_op_that_the_model_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_op_that_the_model_does_not_know(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    shipped = load_artifact(paths.shipped_dir() / "trained_models/nvidia-h200/gemm/12")
+    coverage = replace(shipped.manifest.coverage, op_types=("mm bfloat16",))
+    manifest = replace(shipped.manifest, name="only-mm", coverage=coverage)
+    save_artifact(tmp_path / "only-mm", manifest, shipped.members)
     asked = ["explain", "scaled_mm", "64", "128", "256", "--dtype", "e4m3", "--hardware"]
-    older = [*asked, "NVIDIA H200", "--model", "gemm@6"]
-    assert main([*older, "--with", "scaling=row", "--with", "fast_accum=true"]) != 0
+    only_mm = [*asked, "NVIDIA H200", "--model", str(tmp_path / "only-mm")]
+    assert main([*only_mm, "--with", "scaling=row", "--with", "fast_accum=true"]) != 0
     said = capsys.readouterr().err
     assert "can say nothing about scaled_mm" in said
     assert "fast_accum=True scaling=row" in said

@@ -15,9 +15,10 @@ import torch
 
 import diode_engine
 from diode_engine import registry
-from diode_engine.core.hardware import H200
+from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.errors import ModelError, RegistryError, SeveralModelsError
 from diode_engine.inductor.without_gpu import lower
+from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.registry import references
 
 PUBLIC = {
@@ -131,7 +132,7 @@ def test_ops_without_a_model_get_the_library_s_kernel_and_are_counted(predictor:
 def test_the_models_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
     shipped = [m for m in diode_engine.list_available_models() if m["source"] == "shipped"]
-    assert {m["hardware"] for m in shipped} == {"NVIDIA H100 80GB HBM3", "NVIDIA H200"}
+    assert {m["model"] for m in shipped} == {"gemm@11", "gemm@12"}
     folder = next(m["folder"] for m in shipped if m["taken"])
     taken = diode_engine.register_model(folder)  # a folder is copied into the user's registry
     found = next(m for m in diode_engine.list_available_models() if m["source"] == "user")
@@ -144,8 +145,11 @@ def test_a_name_that_two_gpus_models_have_means_the_one_for_the_gpu_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
-    for path in ("nvidia-h200/gemm/6", "nvidia-h100-80gb-hbm3/gemm/1"):
-        registry.register(Path(__file__).parents[2] / "trained_models" / path, "two")
+    shipped = load_artifact(Path(__file__).parents[2] / "trained_models/nvidia-h200/gemm/11")
+    for hardware in (H200, KNOWN["NVIDIA H100 80GB HBM3"]):
+        manifest = replace(shipped.manifest, hardware=hardware)
+        save_artifact(tmp_path / hardware.slug, manifest, shipped.members)
+        registry.register(tmp_path / hardware.slug, "two")
     assert diode_engine.register_model("two@1") == "two@1"
     defaults = [
         m for m in diode_engine.list_available_models() if m["taken"] and m["name"] == "two"

@@ -95,6 +95,6 @@ def test_a_problem_is_asked_about_with_one() -> None:
     predictor = Predictor(replace(artifact, members=(member,)))
     problem = Problem.make("mm", 64, 512, 512, "bfloat16")
     space = default_space(problem, "2.11.0")
-    for ask in (predictor.rank, predictor.predict_us, predictor.predict_members_us):
+    for ask in (predictor.predict, predictor.predict_us, predictor.predict_members_us):
         ask(problem, space)
-    assert member.seen == [{1}] * 4  # which are likely is asked for a rank alone
+    assert member.seen == [{1}] * 4  # which are likely is needed for `predict` alone
