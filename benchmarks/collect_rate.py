@@ -51,7 +51,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import shared_class
-from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.patches import patch_attribute
 from diode_engine.problems.sources import mixed
 from diode_engine.problems.sources.wanted import Wanted
 from diode_engine.store import Store
@@ -159,7 +159,7 @@ def exhaustive(problems: Sequence[Problem], counted: Any, began: Any, done: Any)
         torch.cuda.synchronize()
 
     compile_one(Problem.make("mm", 512, 512, 512, "bfloat16"), measuring.MAX_AUTOTUNE)
-    with replaced(AlgorithmSelectorCache, "benchmark_choice", staticmethod(counting)):
+    with patch_attribute(AlgorithmSelectorCache, "benchmark_choice", staticmethod(counting)):
         began.value = time.monotonic()
         for problem in problems:
             try:

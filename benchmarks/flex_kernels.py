@@ -198,7 +198,7 @@ def choices_of(family: Family, wanted: Sequence[Config]) -> Iterator[dict[Config
     from torch._inductor.virtualized import V
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    from diode_engine.inductor.replaced import replaced
+    from diode_engine.inductor.patches import patch_attribute
 
     with config.patch(max_autotune=False):
         made = type(_ask(family)[0])
@@ -223,8 +223,8 @@ def choices_of(family: Family, wanted: Sequence[Config]) -> Iterator[dict[Config
     with (
         V.set_graph_handler(lowering), V.set_fake_mode(mode), V.set_debug_handler(DebugContext()),
         V.set_choices_handler(Wanted()),
-        replaced(import_module(f"{_FLEX}.flex_attention"), "autotune_select_algorithm", capture),
-        replaced(import_module(f"{_FLEX}.flex_decoding"), "autotune_select_algorithm", capture),
+        patch_attribute(import_module(f"{_FLEX}.flex_attention"), "autotune_select_algorithm", capture),
+        patch_attribute(import_module(f"{_FLEX}.flex_decoding"), "autotune_select_algorithm", capture),
     ):  # fmt: skip
         try:
             lowering.run(*inputs)

@@ -21,7 +21,7 @@ from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.listening import capture
-from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.patches import patch_attribute
 
 Asked = dict[str, Any]
 
@@ -64,7 +64,7 @@ def products(program: Program, batch: int | None = None) -> tuple[int, list[Aske
 
     model, taken = program.in_zoo(batch)
     with (
-        replaced(capture, "_record", record),
+        patch_attribute(capture, "_record", record),
         WAYS["plain"].installed(),
         _captured([]),
         torch._dynamo.config.patch(specialize_float=True),
@@ -105,4 +105,4 @@ def _no_code() -> Any:
     def stop(_: Any) -> None:
         raise _Known
 
-    return replaced(GraphLowering, "compile_to_module", stop)
+    return patch_attribute(GraphLowering, "compile_to_module", stop)

@@ -35,7 +35,7 @@ from diode_engine.core.operators import named
 from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
-from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.patches import patch_attribute
 
 SIZES = [(128 * m, 128 * n, 256 * k) for m in (3, 5, 9) for n in (3, 7, 11) for k in (1, 3, 5)]
 
@@ -81,7 +81,7 @@ def once_more_ms() -> float:
             took.extend(timeit.repeat(ask, number=1000, repeat=5))
         return hook(self, *args, **kwargs)
 
-    with replaced(DiodeInductorChoices, "_finalize_template_configs", timed):
+    with patch_attribute(DiodeInductorChoices, "_finalize_template_configs", timed):
         without_gpu.lower(gemm(*SIZES[0]))
     return statistics.median(took)  # seconds of a thousand
 
@@ -120,7 +120,7 @@ def stock_ms() -> float:
             took.append(1e3 * (time.perf_counter() - start))
 
     diode_engine.uninstall_diode_choices()
-    with replaced(InductorChoices, "get_template_configs", timed):
+    with patch_attribute(InductorChoices, "get_template_configs", timed):
         for size in SIZES[:9]:
             without_gpu.lower(gemm(*size), benchmark=lambda _: 1.0)
     return statistics.median(took)

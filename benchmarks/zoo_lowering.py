@@ -45,7 +45,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.listening import capture
-from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.patches import patch_attribute
 from diode_engine.inductor.without_gpu.inputs import of_one_mode
 
 CUDA = torch.device("cuda", 0)
@@ -240,17 +240,17 @@ def _timed() -> Iterator[None]:
     made = (None, SimpleNamespace())
     # torch 2.10 has no such step, and compiles what it benchmarks in another one below
     compiled = (
-        replaced(Scheduler, "compile_kernel", lambda *_, **__: made)
+        patch_attribute(Scheduler, "compile_kernel", lambda *_, **__: made)
         if hasattr(Scheduler, "compile_kernel")
         else contextlib.nullcontext()
     )
     with (
-        replaced(AlgorithmSelectorCache, "benchmark", times),
+        patch_attribute(AlgorithmSelectorCache, "benchmark", times),
         compiled,
-        replaced(Scheduler, "benchmark_codegened_module", fused),
-        replaced(Scheduler, "benchmark_fused_nodes", fused),
+        patch_attribute(Scheduler, "benchmark_codegened_module", fused),
+        patch_attribute(Scheduler, "benchmark_fused_nodes", fused),
         # As if padding had been timed and were slower. In Diode's ways, Diode decides before that.
-        replaced(pad_mm, "get_cached_should_pad", lambda *_: False),
+        patch_attribute(pad_mm, "get_cached_should_pad", lambda *_: False),
     ):
         yield
 
@@ -265,7 +265,7 @@ def _captured(notes: list[dict[str, Any]]) -> Iterator[None]:
             (mm_grouped, "_tuned_grouped_mm_common"),
             (mm_grouped, "early_config_prune"),
         ):  # put back later
-            stack.enter_context(replaced(place, name, getattr(place, name)))
+            stack.enter_context(patch_attribute(place, name, getattr(place, name)))
         capture._attach(lambda **note: notes.append(note))
         try:
             yield

@@ -29,7 +29,7 @@ from diode_engine.collect.workers.inputs import random_inputs
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
-from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.patches import patch_attribute
 
 ROUNDS = 9
 WAY_SECONDS = 0.4  # of timing
@@ -406,7 +406,7 @@ def kept_alive() -> Iterator[list[Any]]:
         kept.append(self)
         return ready(self, *args, **kwargs)
 
-    with replaced(CompiledFxGraph, "post_compile", post_compile):
+    with patch_attribute(CompiledFxGraph, "post_compile", post_compile):
         yield kept
 
 

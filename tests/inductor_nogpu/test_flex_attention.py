@@ -26,7 +26,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError
 from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
-from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.patches import patch_attribute
 from diode_engine.models import flex_attention as fa
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -115,7 +115,7 @@ def left(options: dict[str, Any] | None = None, **call: Any) -> list[Any]:
     with contextlib.ExitStack() as stack:
         for name in ("flex_attention", "flex_decoding"):
             module = import_module(f"torch._inductor.kernel.flex.{name}")
-            stack.enter_context(replaced(module, "autotune_select_algorithm", capture))
+            stack.enter_context(patch_attribute(module, "autotune_select_algorithm", capture))
         stack.enter_context(config.patch(options or {"max_autotune": True}))
         lowering, _, inputs = stack.enter_context(graph_of(**call))
         with contextlib.suppress(Enough, LoweringException):

@@ -27,11 +27,11 @@ from diode_engine.inductor.choosing.current import current_chooser, report_failu
 from diode_engine.inductor.choosing.outside_graph import taken_for
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from, tf32_in_convolutions_only
-from diode_engine.inductor.replaced import WrappedFunctions
+from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
 
 _MAKES_PRODUCT = "convert_1x1_conv_to_mm"
-_wrapped = WrappedFunctions()
+_wrapped = Patches()
 
 
 def attach() -> None:

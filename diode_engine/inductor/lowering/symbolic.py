@@ -29,7 +29,7 @@ from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary, binary_of
 from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, DIMS, TF32_SIZES, KernelClass
-from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.patches import patch_attribute
 
 # About the example value of a size that is a symbol: large, so that nothing is simplified because
 # a size is small, and small enough for 32-bit indices.
@@ -185,7 +185,7 @@ def family(cls: KernelClass, device: torch.device) -> Iterator[Family]:
     with (
         kernels.graph(shapes, device, allow_tf32=cls.allow_tf32, shape_env=shape_env) as operands,
         # Inductor makes sizes constant to decide whether TMA can be used; here it gets examples.
-        replaced(V.graph.sizevars, "guard_int_seq", examples_of),
+        patch_attribute(V.graph.sizevars, "guard_int_seq", examples_of),
     ):
         found = kernels.offered(cls.op, operands, fields=cls.op_fields, space="DEFAULT")
         for candidate, choice in found.items():

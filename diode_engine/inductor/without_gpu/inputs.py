@@ -10,7 +10,7 @@ from torch._guards import TracingContext
 from torch._inductor import compile_fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.patches import patch_attribute
 from diode_engine.inductor.torch_internals import versions
 
 
@@ -26,7 +26,7 @@ def inputs_of_one_mode() -> Iterator[None]:
     def converted(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         return compile_graph(graph, of_one_mode(inputs), *args, **kwargs)
 
-    with replaced(compile_fx, "compile_fx", converted):
+    with patch_attribute(compile_fx, "compile_fx", converted):
         yield
 
 

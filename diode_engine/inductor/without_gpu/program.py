@@ -19,7 +19,7 @@ from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.decision import ChosenKernel, chosen_kernel_of
 from diode_engine.inductor.lowering.annotations import template_choice_of
 from diode_engine.inductor.lowering.candidates import candidate_of
-from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.patches import patch_attribute
 from diode_engine.inductor.without_gpu.device import is_pretended
 from diode_engine.inductor.without_gpu.inputs import inputs_of_one_mode
 
@@ -129,7 +129,7 @@ def _codegen_only(lowered: Lowered) -> Iterator[None]:
         lowered.sources.append(source.value)
         return _Module()
 
-    with replaced(GraphLowering, "compile_to_module", compile_to_module):
+    with patch_attribute(GraphLowering, "compile_to_module", compile_to_module):
         yield
 
 
@@ -161,7 +161,7 @@ def _recorded(lowered: Lowered) -> Iterator[None]:
         finally:
             functions.remove(record)
 
-    with replaced(AlgorithmSelectorCache, "__call__", recording):
+    with patch_attribute(AlgorithmSelectorCache, "__call__", recording):
         yield
 
 
@@ -178,7 +178,7 @@ def _timed_by(benchmark: Callable[[Candidate], float] | None) -> Iterator[None]:
         return dict
 
     with (
-        replaced(AlgorithmSelectorCache, "benchmark", times),
-        replaced(AlgorithmSelectorCache, "make_precompile_fn", no_precompile),
+        patch_attribute(AlgorithmSelectorCache, "benchmark", times),
+        patch_attribute(AlgorithmSelectorCache, "make_precompile_fn", no_precompile),
     ):
         yield

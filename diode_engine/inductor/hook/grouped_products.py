@@ -28,11 +28,11 @@ from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering import grouped, layouts, preprocessing
-from diode_engine.inductor.replaced import WrappedFunctions
+from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_GROUPS
 
 _CUT, _SELECT = "early_config_prune", "autotune_select_algorithm"
-_wrapped = WrappedFunctions()
+_wrapped = Patches()
 
 
 class _Product:

@@ -22,7 +22,7 @@ from torch._inductor.lowering import lowerings
 from diode_engine.core.operators import GROUPED, SCALED_GROUPED, Operator
 from diode_engine.core.operators.specification import Fields
 from diode_engine.core.templates import template_of, templates_for
-from diode_engine.inductor.replaced import replaced
+from diode_engine.inductor.patches import patch_attribute
 
 # Inductor's templates by their uids.
 _TEMPLATES = {
@@ -153,8 +153,8 @@ def offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[Offere
         raise _LoweringEnded
 
     with (
-        replaced(mm_grouped, "early_config_prune", note_configs),
-        replaced(mm_grouped, "autotune_select_algorithm", note_choices),
+        patch_attribute(mm_grouped, "early_config_prune", note_configs),
+        patch_attribute(mm_grouped, "autotune_select_algorithm", note_choices),
         contextlib.suppress(_LoweringEnded),
     ):
         lower = lowerings[getattr(torch.ops.aten, op.aten).default]

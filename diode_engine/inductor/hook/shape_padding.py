@@ -36,7 +36,7 @@ from diode_engine.inductor.choosing.outside_graph import taken_for
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
-from diode_engine.inductor.replaced import WrappedFunctions
+from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
 from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
 
@@ -45,7 +45,7 @@ from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
 _LIBRARY_MARGIN = 1.05
 _MODULE = "torch._inductor.fx_passes.pad_mm"
 
-_wrapped = WrappedFunctions()
+_wrapped = Patches()
 
 
 def attach() -> None:

@@ -11,7 +11,7 @@ _INHERITED = object()
 
 
 @contextmanager
-def replaced(owner: Any, name: str, by: Any) -> Iterator[None]:
+def patch_attribute(owner: Any, name: str, by: Any) -> Iterator[None]:
     """While it is open, the attribute `name` of a module, a class or an object is `by`."""
     # Read from the owner's dictionary: getattr could return a bound method, or an inherited one.
     before = vars(owner).get(name, _INHERITED)
@@ -25,7 +25,7 @@ def replaced(owner: Any, name: str, by: Any) -> Iterator[None]:
             setattr(owner, name, before)
 
 
-class WrappedFunctions:
+class Patches:
     """Functions of torch's modules and objects that Diode has wrapped, until it gives them back."""
 
     def __init__(self) -> None:

@@ -21,11 +21,11 @@ from diode_engine.inductor.choosing.current import current_chooser, report_failu
 from diode_engine.inductor.choosing.outside_graph import taken_for
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
-from diode_engine.inductor.replaced import WrappedFunctions
+from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
 
 _OPERANDS = ("mat1", "mat2", "mat3", "mat4")
-_wrapped = WrappedFunctions()
+_wrapped = Patches()
 
 
 def attach() -> None:

@@ -22,7 +22,7 @@ from diode_engine.inductor.choosing.current import current_chooser, report_failu
 from diode_engine.inductor.choosing.default_mode import LeftToDefault, Mode, lowering_in
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.hook import backends
-from diode_engine.inductor.replaced import WrappedFunctions
+from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SUM_OF_PRODUCTS = "tuned_mm_plus_mm"  # lowers mm_plus_mm, which is no op of torch's
 _replaced: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by op: ours, theirs
-_wrapped = WrappedFunctions()
+_wrapped = Patches()
 
 
 def attach() -> None:

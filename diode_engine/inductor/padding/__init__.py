@@ -1,1 +1,0 @@
-"""Whether padding a product's operands makes it faster."""
