@@ -17,7 +17,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from diode_engine.inductor.hook import slot as _slot
+from diode_engine.inductor.hook.installation import INSTALLATION as _INSTALLATION
 from diode_engine.version import __version__
 
 if TYPE_CHECKING:
@@ -28,26 +28,24 @@ if TYPE_CHECKING:
     from diode_engine.core.timing import Timing
     from diode_engine.errors import DiodeError
     from diode_engine.inductor.hook.choices import DiodeInductorChoices
-    from diode_engine.inductor.hook.create import create_diode_choices
-    from diode_engine.inductor.hook.install import (
-        diode_choices,
-        get_prediction_stats,
-        get_stats,
-        install_diode_choices,
-        uninstall_diode_choices,
-    )
     from diode_engine.inductor.hook.integration import (
         BaseIntegration,
         IntegrationRegistry,
         ModelPointer,
     )
-    from diode_engine.inductor.hook.matmul import (
-        MatmulIntegration,
+    from diode_engine.inductor.hook.integrations import MatmulIntegration
+    from diode_engine.inductor.hook.public import (
+        create_diode_choices,
         create_matmul_integration,
+        diode_choices,
         discover_and_register_integrations,
         get_integration_status,
+        get_prediction_stats,
+        get_stats,
+        install_diode_choices,
         integrate_all,
         register_integration,
+        uninstall_diode_choices,
     )
     from diode_engine.problems.predicted_choice import predict_choice
     from diode_engine.registry.public import list_available_models, register_model
@@ -60,26 +58,26 @@ _HOME = {
     "Environment": "diode_engine.core.hardware",
     "Hardware": "diode_engine.core.hardware",
     "IntegrationRegistry": "diode_engine.inductor.hook.integration",
-    "MatmulIntegration": "diode_engine.inductor.hook.matmul",
+    "MatmulIntegration": "diode_engine.inductor.hook.integrations",
     "ModelPointer": "diode_engine.inductor.hook.integration",
     "Problem": "diode_engine.core.problem",
     "Timing": "diode_engine.core.timing",
-    "create_diode_choices": "diode_engine.inductor.hook.create",
-    "create_matmul_integration": "diode_engine.inductor.hook.matmul",
-    "diode_choices": "diode_engine.inductor.hook.install",
-    "discover_and_register_integrations": "diode_engine.inductor.hook.matmul",
+    "create_diode_choices": "diode_engine.inductor.hook.public",
+    "create_matmul_integration": "diode_engine.inductor.hook.public",
+    "diode_choices": "diode_engine.inductor.hook.public",
+    "discover_and_register_integrations": "diode_engine.inductor.hook.public",
     "get_detected_hardware": "diode_engine.core.hardware",
-    "get_integration_status": "diode_engine.inductor.hook.matmul",
-    "get_prediction_stats": "diode_engine.inductor.hook.install",
-    "get_stats": "diode_engine.inductor.hook.install",
-    "install_diode_choices": "diode_engine.inductor.hook.install",
-    "integrate_all": "diode_engine.inductor.hook.matmul",
+    "get_integration_status": "diode_engine.inductor.hook.public",
+    "get_prediction_stats": "diode_engine.inductor.hook.public",
+    "get_stats": "diode_engine.inductor.hook.public",
+    "install_diode_choices": "diode_engine.inductor.hook.public",
+    "integrate_all": "diode_engine.inductor.hook.public",
     "list_available_models": "diode_engine.registry.public",
     "predict_choice": "diode_engine.problems.predicted_choice",
     "profile_predictions": "diode_engine.choosing.stats",
-    "register_integration": "diode_engine.inductor.hook.matmul",
+    "register_integration": "diode_engine.inductor.hook.public",
     "register_model": "diode_engine.registry.public",
-    "uninstall_diode_choices": "diode_engine.inductor.hook.install",
+    "uninstall_diode_choices": "diode_engine.inductor.hook.public",
 }
 
 __all__ = [
@@ -132,6 +130,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-_slot.arrange()
+importlib.import_module("diode_engine.inductor.hook.integrations")  # registers Diode's own
+_INSTALLATION.prepare()
 if os.environ.get("DIODE_FEEDBACK"):
     importlib.import_module("diode_engine.feedback").arrange()

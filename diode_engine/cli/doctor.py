@@ -69,7 +69,7 @@ def doctor(store: Location, as_json: bool) -> int:
 
 def _checks(store: Location) -> Iterator[Check]:
     from diode_engine.core.hardware import Hardware
-    from diode_engine.inductor.hook.matmul import get_integration_status
+    from diode_engine.inductor.hook.public import get_integration_status
 
     status = get_integration_status()
     given = status["hardware"]
@@ -99,7 +99,7 @@ def _checks(store: Location) -> Iterator[Check]:
 
 def _torch(status: dict[str, Any]) -> Check:
     from diode_engine.errors import IntegrationError
-    from diode_engine.inductor.hook.matmul import MatmulIntegration
+    from diode_engine.inductor.hook.integrations import MatmulIntegration
 
     if status["torch"] is None:
         return Check("torch", Health.BROKEN, "not installed: nothing is compiled or timed")

@@ -13,7 +13,7 @@ import pytest
 
 from diode_engine.core import hardware as hardware_module
 from diode_engine.core.hardware import H200, KNOWN
-from diode_engine.inductor.hook import matmul
+from diode_engine.inductor.hook import public
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
@@ -24,7 +24,7 @@ Run = Callable[..., Any]
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on the usual test machine, whatever this one is."""
     processor = {**H200.to_dict(), "name": "a processor", "backend": "cpu"}
-    monkeypatch.setattr(matmul, "_hardware", lambda: processor)
+    monkeypatch.setattr(public, "_read_hardware", lambda: processor)
 
 
 def checks(ran: Any) -> dict[str, tuple[str, str]]:
@@ -63,7 +63,7 @@ def test_the_model_for_the_gpu_that_is_here(
 ) -> None:
     import diode_engine
 
-    monkeypatch.setattr(matmul, "_hardware", H200.to_dict)
+    monkeypatch.setattr(public, "_read_hardware", H200.to_dict)
     monkeypatch.setattr(diode_engine, "install_diode_choices", lambda **_: False, raising=False)
     store = tmp_path / "a.db"
     assert "none for NVIDIA H200" in checks(run("doctor", "--store", store, "--json"))["model"][1]
@@ -74,7 +74,7 @@ def test_the_model_for_the_gpu_that_is_here(
     assert "tripled@1" in found["model"][1]
     assert "from 48 timings of this GPU" in found["model"][1]
     h100 = KNOWN["NVIDIA H100 80GB HBM3"]
-    monkeypatch.setattr(matmul, "_hardware", h100.to_dict)
+    monkeypatch.setattr(public, "_read_hardware", h100.to_dict)
     why = checks(run("doctor", "--store", store, "--json"))["model"][1]
     assert "by transfer from NVIDIA H200 (likeness 0.57); not measured" in why
     assert "`diode-engine tune` makes one of this GPU's" in why
@@ -84,7 +84,7 @@ def test_without_torch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     hardware_module.detect.cache_clear()
     monkeypatch.setitem(sys.modules, "torch", None)
     for name in ("torch_version", "triton_version"):
-        monkeypatch.setattr(matmul, name, lambda: None)
+        monkeypatch.setattr(public, name, lambda: None)
     ran = run("doctor", "--store", tmp_path / "a.db", "--json")
     assert ran.code == 1
     found = checks(ran)

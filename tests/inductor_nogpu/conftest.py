@@ -23,6 +23,8 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
+from diode_engine.inductor.hook import installation
+from diode_engine.inductor.hook.installation import INSTALLATION, Decision
 
 without_gpu.pretend(H200)
 
@@ -84,6 +86,13 @@ def whole_spaces() -> Iterator[None]:
             name = "_get_exceeding_shared_memory_checker"
             stack.enter_context(mock.patch.object(triton.BaseConfigHeuristic, name, unknown))
         yield
+
+
+def reopen_decision() -> None:
+    """What `import diode_engine` leaves: the first compile decides what chooses."""
+    with INSTALLATION.lock:
+        INSTALLATION.decision = Decision(None, installation._NOT_YET, is_made=False)
+        INSTALLATION._take_slot()
 
 
 @pytest.fixture(autouse=True)

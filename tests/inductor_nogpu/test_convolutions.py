@@ -12,7 +12,7 @@ import torch
 from torch._inductor import config
 
 import diode_engine
-from diode_engine.inductor.hook import config_keys, convolutions
+from diode_engine.inductor.hook import convolutions, options
 from diode_engine.inductor.without_gpu import Lowered, lower
 from tests.inductor_nogpu.conftest import FixedPredictor
 
@@ -41,13 +41,13 @@ def tf32(*, products: bool, convolutions: bool) -> Iterator[None]:
     before = torch.get_float32_matmul_precision(), cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if products else "highest")
     cudnn.allow_tf32 = convolutions
-    config_keys.invalidate()
+    options.invalidate()
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before[0])
         cudnn.allow_tf32 = before[1]
-        config_keys.invalidate()
+        options.invalidate()
 
 
 def convolution(dtype: torch.dtype = torch.float32, *, bias: bool = True) -> Any:

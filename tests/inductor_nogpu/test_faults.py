@@ -26,6 +26,7 @@ from diode_engine import registry
 from diode_engine.choosing import policy
 from diode_engine.choosing.stats import Stats
 from diode_engine.core.candidate import Candidate
+from diode_engine.inductor import guard
 from diode_engine.inductor.choosing import (
     chooser,
     decider,
@@ -37,14 +38,15 @@ from diode_engine.inductor.choosing import (
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.fusion import epilogue as fusion
-from diode_engine.inductor.hook import fast, slot
+from diode_engine.inductor.hook import shape_padding as padding
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
+from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.lowering import layouts, preprocessing, space
-from diode_engine.inductor.padding import shape_padding as padding
+from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING
+from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING, reopen_decision
 
 Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 
@@ -78,7 +80,7 @@ def program(build: Build, **how: Any) -> str:
 
 def forget() -> None:
     """What was chosen before."""
-    choices = slot.in_place().choices
+    choices = INSTALLATION.decision.choices
     assert choices is not None
     choices.diode_chooser._memory.clear()
 
@@ -401,9 +403,7 @@ def test_a_model_that_cannot_be_loaded_when_something_is_compiled(
     error: Exception, stock: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ModelPointer, "load", raising(error))
-    with slot._here.lock:
-        slot._here.settled = False
-        slot._take_slot()
+    reopen_decision()
     for _ in range(2):
         assert searched(mm) == stock[mm]
     assert "could not be loaded" in str(diode_engine.get_stats()["reason"])
@@ -447,9 +447,9 @@ def test_padding_that_fails_is_inductors_to_decide(
     place: str, predictor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked: list[Any] = []
-    padding.detach()
+    patches = Patches()
     monkeypatch.setattr(pad_mm, "_should_pad", lambda *args: bool(asked.append(args)))
-    padding.attach()
+    padding.apply(patches)
     monkeypatch.setattr(padding, place, raising(MemoryError("broken")))
     with config.patch(max_autotune=True):
         assert pad_mm._should_pad(None, None, None, torch.ops.aten.mm) is False
@@ -502,7 +502,7 @@ def test_what_no_mode_lowers_is_raised_as_by_stock(predictor: Any) -> None:
 
     op = torch.ops.aten.addmm.default
     ours = lowering.lowerings[op]
-    assert ours is fast._replaced[op][0]
+    assert ours.__code__.co_filename == guard.__file__
     with pytest.raises(TypeError), config.patch(fast_autotune=True):
         ours()
 

@@ -25,13 +25,19 @@ from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.guard import STOCK, guard
-from diode_engine.inductor.hook import backends, convolutions, fast, grouped, slot
 from diode_engine.inductor.hook import choices as choices_module
-from diode_engine.inductor.hook import sums as sums_module
+from diode_engine.inductor.hook import (
+    convolutions,
+    fast_autotune,
+    grouped_products,
+    mm_plus_mm,
+    options,
+    shape_padding,
+)
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
+from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.listening import capture, feedback
 from diode_engine.inductor.lowering import preprocessing
-from diode_engine.inductor.padding import shape_padding
 from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING, FixedPredictor
 from tests.inductor_nogpu.test_convolutions import convolution
 from tests.inductor_nogpu.test_faults import LIBRARY, mm, program, searched
@@ -76,9 +82,9 @@ def padding() -> bool:
 
 
 def fresh_thread() -> str:
-    with slot._here.lock:
-        if slot._here.below is not None:
-            slot._take_slot()  # threads ask again
+    with INSTALLATION.lock:
+        if INSTALLATION.snapshot()[1]:
+            INSTALLATION._take_slot()  # threads ask again
     return searched(mm)
 
 
@@ -130,15 +136,15 @@ CASES = {
     "final_choice": Case(final_choice, "_costs", groups, library_groups),
     "convert_1x1_conv_to_mm": Case(convolutions, "_stays", convolved),
     "convert_1x1_conv_to_mm, predicted": Case(convolutions, "taken_for", convolved),
-    "lowerings": Case(fast, "_chooser_for", lambda: program(mm, **FAST)),
-    "tuned_mm_plus_mm": Case(fast, "_chooser_for", lambda: program(sums, **FAST)),
-    "_tuned_grouped_mm_common": Case(grouped, "_product", groups, library_groups),
+    "lowerings": Case(fast_autotune, "_chooser_for", lambda: program(mm, **FAST)),
+    "tuned_mm_plus_mm": Case(fast_autotune, "_chooser_for", lambda: program(sums, **FAST)),
+    "_tuned_grouped_mm_common": Case(grouped_products, "_product", groups, library_groups),
     "early_config_prune": Case(Chooser, "kept_of", groups, library_groups),
-    "autotune_select_algorithm": Case(grouped._Product, "marked", groups, library_groups),
+    "autotune_select_algorithm": Case(grouped_products._Product, "marked", groups, library_groups),
     "_should_pad": Case(shape_padding, "_answer", padding),
     "_default": Case(DiodeInductorChoices, "over", fresh_thread),
     "_use_autotune_backend": Case(
-        backends,
+        options,
         "_STANDS_FOR",
         lambda: program(mm, options={"max_autotune_gemm_backends": "ATEN"}),
     ),
@@ -212,7 +218,7 @@ def test_without_fallback_a_failure_is_raised(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(case.owner, case.name, Faults(ArithmeticError("made up")))
     with pytest.raises(Exception, match=r"made up|has raised"):
         case.run()
-    assert slot.in_place().stats.snapshot()["fallbacks"] == 0
+    assert INSTALLATION.decision.stats.snapshot()["fallbacks"] == 0
 
 
 @pytest.mark.parametrize(
@@ -234,7 +240,7 @@ def test_a_sum_of_products_whose_form_cannot_be_decided_becomes_one_op(
     predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fault = Faults(MemoryError("full"))
-    monkeypatch.setattr(sums_module, "_takes_one_kernel", fault)
+    monkeypatch.setattr(mm_plus_mm, "_takes_one_kernel", fault)
     program(sums)
     assert diode_engine.get_stats()["fallback_error"] == fault.count > 0
     assert "a sum of products was not decided, MemoryError: full" in lines(caplog)[0]
@@ -254,7 +260,7 @@ def test_a_benchmark_that_cannot_be_recorded_is_logged_once(
 def test_keys_that_cannot_be_made_never_occur_again(
     predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    choices = slot.in_place().choices
+    choices = INSTALLATION.decision.choices
     assert choices is not None
     monkeypatch.setattr(Chooser, "identity", property(Faults(MemoryError("full"))), raising=False)
     monkeypatch.delitem(vars(choices.diode_chooser), "identity")
@@ -334,8 +340,8 @@ def functions_in_torch() -> Iterator[tuple[str, Any]]:
     for patterns in post_grad.pass_patterns:
         for entries in patterns.patterns.values():
             yield from (("mm_plus_mm", entry.extra_check) for entry in entries)
-    yield "_default", virtualized._choices._default
-    yield "diode_state", slot._key
+    yield "_default", virtualized._choices._default.__func__
+    yield "diode_state", INSTALLATION.cache_key.__func__
     for name, method in vars(DiodeInductorChoices).items():
         if hasattr(InductorChoices, name) or name == "uuid":  # from torch 2.15 on
             yield name, method

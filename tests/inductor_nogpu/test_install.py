@@ -25,9 +25,10 @@ from diode_engine.core.hardware import H200, Hardware
 from diode_engine.errors import IntegrationError, ModelError, RegistryError
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.choosing.final_choice import final_choice
-from diode_engine.inductor.hook import slot
+from diode_engine.inductor.hook import installation
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.without_gpu import lower
+from tests.inductor_nogpu.conftest import reopen_decision
 
 T = TypeVar("T")
 
@@ -179,13 +180,10 @@ def test_the_status_tells_what_the_first_compile_would_find(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def again() -> None:
-        with slot._here.lock:
-            slot._here.settled, slot._here.choices = False, None
-            slot._here.reason = slot._NOT_YET
-            slot._take_slot()
+        reopen_decision()
 
     again()
-    assert diode_engine.get_stats()["reason"] == slot._NOT_YET
+    assert diode_engine.get_stats()["reason"] == installation._NOT_YET
     assert status() == ("active", "")
     again()
     monkeypatch.setattr(registry, "load_predictor", lambda *_: None)

@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch._inductor import lowering
 from torch._inductor.choices import InductorChoices
+from torch._inductor.fx_passes import pad_mm, post_grad
+from torch._inductor.kernel import conv, mm_grouped
+from torch._inductor.kernel.flex import flex_decoding
+from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine import registry as registry_of_models
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.errors import DiodeError, IntegrationError, ModelError, RegistryError
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
-from diode_engine.inductor.hook import choices, matmul
+from diode_engine.inductor.hook import choices
+from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.integration import (
     BaseIntegration,
     IntegrationRegistry,
@@ -121,9 +127,75 @@ def test_one_takes_the_place_of_another_of_its_name(caplog: pytest.LogCaptureFix
     assert steps == ["noted dry_run", "noted load", "noted enable"]
 
 
+class Dependent(Noted):
+    name = "dependent"
+    requires = "noted"
+
+
+def test_one_is_on_only_where_the_one_that_it_requires_is(caplog: pytest.LogCaptureFixture) -> None:
+    registry = IntegrationRegistry()
+    steps: list[str] = []
+    registry.register(Dependent(steps), execute_order=200)
+    assert registry.integrate_all() == {"dependent": False}  # there is none of that name
+    registry.register(Noted([], "load"))
+    caplog.clear()
+    assert registry.integrate_all() == {"noted": False, "dependent": False}
+    assert steps == []
+    assert len(caplog.records) == 1  # the other's message is enough
+    reason = "it requires the integration noted, which is inactive: no load here"
+    assert registry.status()["dependent"]["reason"] == reason
+    registry.register(Noted([]))
+    assert registry.integrate_all() == {"noted": True, "dependent": True}
+    registry.turn_off(requiring="noted", reason="it is over")
+    assert steps[-1] == "dependent disable"
+    assert registry.status()["dependent"]["reason"] == "it is over"
+
+
+def test_all_of_diodes_are_turned_on_with_matmul_and_off(predictor: Any) -> None:
+    def states() -> dict[str, str]:
+        status = diode_engine.get_integration_status()["integrations"]
+        return {name: status[name]["state"] for name in OWN}
+
+    assert set(states().values()) == {"active"}
+    with V.set_choices_handler(InductorChoices()):
+        assert set(states().values()) == {"inactive"}  # in this thread
+    diode_engine.uninstall_diode_choices()
+    assert set(states().values()) == {"inactive"}
+
+
+PLACES: dict[str, tuple[Any, str]] = {
+    "fast_autotune": (lowering, "lowerings"),
+    "grouped_mm": (mm_grouped, "_tuned_grouped_mm_common"),
+    "flex_attention": (flex_decoding, "create_flex_decoding_kernel"),
+    "convolution": (conv, "convolution"),
+    "mm_plus_mm": (post_grad, "pass_patterns"),
+    "shape_padding": (pad_mm, "should_pad"),
+}
+OWN = ("matmul", *PLACES)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_torch_without_a_place_has_all_but_that_integration(
+    name: str, make_predictor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, attribute = PLACES[name]
+    nothing = {"lowerings": {}, "pass_patterns": []}.get(attribute, lambda *_, **__: None)
+    monkeypatch.setattr(owner, attribute, nothing)
+    diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
+    status = diode_engine.get_integration_status()["integrations"]
+    assert [each for each in OWN if status[each]["state"] != "active"] == [name]
+    assert "this torch" in status[name]["reason"]
+
+
+def test_flex_attention_is_off_where_nothing_was_measured(predictor: Any) -> None:
+    INSTALLATION.decision.choices.diode_chooser.flex.table = None
+    status = diode_engine.get_integration_status()["integrations"]["flex_attention"]
+    assert status["reason"] == "no call was measured on NVIDIA H200"
+
+
 def test_matmul_is_replaced(make_predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch-diode's documentation has it."""
-    monkeypatch.setattr(matmul, "_registry", IntegrationRegistry())
+    monkeypatch.setattr(INSTALLATION, "integrations", IntegrationRegistry())
     for model in ("first", "second"):
         predictor = make_predictor()
         predictor.identity = model
@@ -166,12 +238,12 @@ def test_matmul_is_turned_on_and_off(make_predictor: Any, monkeypatch: pytest.Mo
 def test_matmul_where_the_interface_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InductorChoices, "get_template_configs", lambda *_, **__: [])
     with pytest.raises(IntegrationError, match="does not ask"):
-        matmul.MatmulIntegration().dry_run()
+        diode_engine.MatmulIntegration().dry_run()
 
 
 def test_the_dry_run_leaves_everything_as_it_was(predictor: Any) -> None:
     before = diode_engine.get_stats()
-    matmul.MatmulIntegration().dry_run()
+    diode_engine.MatmulIntegration().dry_run()
     assert diode_engine.get_stats() == before
 
 

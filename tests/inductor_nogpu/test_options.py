@@ -21,7 +21,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing.compile_options import CompileOptions
-from diode_engine.inductor.hook import config_keys as options
+from diode_engine.inductor.hook import options
 from diode_engine.inductor.without_gpu import Lowered, lower
 from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING
 
@@ -76,7 +76,7 @@ def test_every_option_can_be_set_as_inductors_own(option: options.Option) -> Non
 PRINT = """
 import diode_engine, torch, logging
 from torch._inductor import config
-print([getattr(config, o.name) for o in diode_engine.inductor.hook.config_keys.OPTIONS])
+print([getattr(config, o.name) for o in diode_engine.inductor.hook.options.OPTIONS])
 """
 
 

@@ -21,7 +21,6 @@ from torch._inductor import choices as inductor_choices
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 
-from diode_engine.choosing.outcomes import FLEX_CALLS, PRODUCTS
 from diode_engine.core.hardware import detect
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import default_mode
@@ -33,13 +32,12 @@ from diode_engine.inductor.choosing.request import Request
 from diode_engine.inductor.choosing.template_choices import takes_library
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.guard import STOCK, Report, guard
-from diode_engine.inductor.hook.config_keys import make_unrepeatable_key
 from diode_engine.inductor.hook.integration import ModelPointer
+from diode_engine.inductor.hook.options import make_unrepeatable_key
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.torch_internals.versions import part, uuid_of
 from diode_engine.inductor.torch_internals.wrapped_functions import hook_of
-from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +51,7 @@ R = TypeVar("R")
 
 
 def _guard(
-    what: str, *, stock: Callable[..., Any] | None = None, left: str = PRODUCTS
+    what: str, *, stock: Callable[..., Any] | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Guards a method of DiodeInductorChoices; its `stock` is the method of the choices below."""
 
@@ -62,14 +60,11 @@ def _guard(
             return getattr(super(DiodeInductorChoices, self), method.__name__)(*args, **kwargs)
 
         def report(self: DiodeInductorChoices, *_: Any, **__: Any) -> Report:
-            return functools.partial(self.diode_chooser.outcomes.failed, left=left)
+            return self.diode_chooser.outcomes.failed
 
         return guard(what, stock=stock or below, report=report)(method)
 
     return decorate
-
-
-_guard_flex = _guard("the config could not be chosen", left=FLEX_CALLS)
 
 
 class DiodeInductorChoices(InductorChoices):
@@ -120,6 +115,11 @@ class DiodeInductorChoices(InductorChoices):
         both.__dict__ = other.__dict__  # shared: it is `other`'s state, and Diode never writes it
         return both  # type: ignore[no-any-return]
 
+    @staticmethod
+    def remove_preprocessing() -> None:
+        """Have Inductor call none of Diode's functions with its lists of choices."""
+        preprocessing.remove(final_choice)
+
     def get_stats(self) -> dict[str, int | float]:
         """What these choices did; see diode_engine.get_stats."""
         return self.diode_chooser.outcomes.stats.snapshot()
@@ -161,25 +161,6 @@ class DiodeInductorChoices(InductorChoices):
             return rendered
         finally:
             _chosen.reset(chosen)
-
-    @_guard_flex
-    def get_flex_attention_fwd_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
-        return self._flex(FORWARD, super().get_flex_attention_fwd_configs, args, kwargs)
-
-    @_guard_flex
-    def get_flex_attention_bwd_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
-        return self._flex(BACKWARD, super().get_flex_attention_bwd_configs, args, kwargs)
-
-    @_guard_flex
-    def get_flex_decode_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
-        return self._flex(DECODING, super().get_flex_decode_configs, args, kwargs)
-
-    def _flex(
-        self, kind: str, below: Callable[..., list[Any]], args: Any, kwargs: Any
-    ) -> list[Any]:
-        offered = functools.partial(below, *args, **kwargs)
-        configs: list[Any] = self.diode_chooser.flex.configs(kind, offered)
-        return configs
 
     # Inductor's own is a static method, which could not ask the class below (see `over`).
     @_guard("whether to fuse could not be decided")

@@ -21,28 +21,28 @@ from torch._inductor.kernel import conv
 from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_engine.core.operators import named
+from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.outside_graph import taken_for
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from, tf32_in_convolutions_only
-from diode_engine.inductor.patches import Patches
-from diode_engine.inductor.torch_internals.versions import part
+from diode_engine.inductor.patches import Patches, is_named_in
 
 _MAKES_PRODUCT = "convert_1x1_conv_to_mm"
-_wrapped = Patches()
 
 
-def attach() -> None:
-    """Wraps the function that makes the product, once."""
-    if part(conv, _MAKES_PRODUCT) is not None:
-        _wrapped.wrap(conv, _MAKES_PRODUCT, _before)
+def check_place() -> None:
+    """Check that the lowering of convolutions makes products. Raises IntegrationError where it does
+    not."""
+    if not is_named_in(conv, _MAKES_PRODUCT):
+        raise IntegrationError(f"this torch lowers convolutions without {_MAKES_PRODUCT}.")
 
 
-def detach() -> None:
-    """Restores what was there, unless somebody has replaced it since."""
-    _wrapped.give_back()
+def apply(patches: Patches) -> None:
+    """Wrap the function that makes the product."""
+    patches.wrap(conv, _MAKES_PRODUCT, _before)
 
 
 def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:

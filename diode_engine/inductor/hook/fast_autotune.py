@@ -18,10 +18,11 @@ from torch._inductor import config, ir, lowering
 from torch._inductor.kernel import mm_plus_mm
 
 from diode_engine.core.operators import OPERATORS, Operator, named
+from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.default_mode import LeftToDefault, Mode, lowering_in
 from diode_engine.inductor.guard import STOCK, guard
-from diode_engine.inductor.hook import backends
+from diode_engine.inductor.hook import options
 from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
 
@@ -29,41 +30,37 @@ if TYPE_CHECKING:
     from diode_engine.inductor.choosing.chooser import Chooser
 
 _SUM_OF_PRODUCTS = "tuned_mm_plus_mm"  # lowers mm_plus_mm, which is no op of torch's
-_replaced: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by op: ours, theirs
-_wrapped = Patches()
 
 
-def attach() -> None:
-    """Wraps the lowerings of Diode's ops, once."""
-    known = {
-        getattr(torch.ops.aten, name, None): op
-        for op in OPERATORS.values()
-        for name in (op.aten, f"{op.aten}_v2")
-    }
-    for op, lower in list(lowering.lowerings.items()):
-        operator = known.get(getattr(op, "overloadpacket", op))
-        if op not in _replaced and operator is not None:
-            ours = _before(operator, lower)
-            _replaced[op] = ours, lower
-            lowering.lowerings[op] = ours
+def check_place() -> None:
+    """Find the table of lowerings. Raises IntegrationError where it does not have products."""
+    if torch.ops.aten.mm.default not in lowering.lowerings:
+        raise IntegrationError("this torch has no table of lowerings with products.")
+
+
+def apply(patches: Patches) -> None:
+    """Wrap the lowerings of Diode's ops."""
+    for op, operator in _lowered_ops().items():
+        patches.wrap(lowering.lowerings, op, functools.partial(_before, operator))
     if part(mm_plus_mm, _SUM_OF_PRODUCTS) is not None:
         operator = named("mm_plus_mm")
-        _wrapped.wrap(mm_plus_mm, _SUM_OF_PRODUCTS, functools.partial(_before, operator))
+        patches.wrap(mm_plus_mm, _SUM_OF_PRODUCTS, functools.partial(_before, operator))
 
 
-def detach() -> None:
-    """Restores what was there, except what somebody has replaced since."""
-    for op, (ours, lower) in _replaced.items():
-        if lowering.lowerings.get(op) is ours:
-            lowering.lowerings[op] = lower
-    _replaced.clear()
-    _wrapped.give_back()
+def _lowered_ops() -> dict[Any, Operator]:
+    """Return Diode's operator of each op of torch that Inductor lowers."""
+    known = {
+        getattr(torch.ops.aten, name, None): operator
+        for operator in OPERATORS.values()
+        for name in (operator.aten, f"{operator.aten}_v2")
+    }
+    packets = {op: getattr(op, "overloadpacket", op) for op in lowering.lowerings}
+    return {op: known[packet] for op, packet in packets.items() if packet in known}
 
 
 def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
     # Some products can be lowered in the default mode only.
     @guard("lowering for a choice failed", stock=lower, report=report_failure)
-    @functools.wraps(lower)
     def lowered(*args: Any, **kwargs: Any) -> Any:
         chooser = _chooser_for(args)
         mode = None if chooser is None else _mode_for(chooser, operator)
@@ -81,16 +78,16 @@ def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _chooser_for(args: tuple[Any, ...]) -> Chooser | None:
-    """The chooser, where Diode may choose among Triton's kernels for a product of these operands;
-    else None."""
+    """Return the chooser, where Diode may choose among Triton's kernels for a product of these
+    operands; else None."""
     device = args[0].get_device() if args and isinstance(args[0], ir.IRNode) else None
-    if device is None or device.type != "cuda" or not backends.in_use("TRITON"):
+    if device is None or device.type != "cuda" or not options.uses_backend("TRITON"):
         return None
     return current_chooser()
 
 
 def _mode_for(chooser: Chooser, operator: Operator) -> Mode | None:
-    """How a product of this operator is lowered; None where nothing may choose for it."""
+    """Return how a product of this operator is lowered; None where nothing may choose for it."""
     if config.max_autotune or config.max_autotune_gemm:
         return Mode.SEARCH
     if config.fast_autotune and chooser.knows(operator):  # type: ignore[attr-defined]

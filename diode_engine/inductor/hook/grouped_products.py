@@ -9,6 +9,7 @@ one that benchmarks the choices, so that each choice gets its prediction as an a
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -21,24 +22,24 @@ from torch._inductor.select_algorithm import ExternKernelCaller
 from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_engine.core.templates import template_of
+from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.decision import ANNOTATION, ChosenKernel
 from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.guard import STOCK, guard
-from diode_engine.inductor.lowering import grouped, layouts, preprocessing
-from diode_engine.inductor.patches import Patches
+from diode_engine.inductor.lowering import grouped_offers, layouts, preprocessing
+from diode_engine.inductor.patches import Patches, check_called, is_named_in
 from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_GROUPS
 
 _CUT, _SELECT = "early_config_prune", "autotune_select_algorithm"
-_wrapped = Patches()
 
 
 class _Product:
     """One product of groups that is being lowered."""
 
-    def __init__(self, chooser: Chooser, asked: grouped.Asked) -> None:
+    def __init__(self, chooser: Chooser, asked: grouped_offers.Asked) -> None:
         self.chooser = chooser
         self._asked = asked
         self._inputs = asked.kernel_inputs
@@ -52,10 +53,14 @@ class _Product:
     def kept(self, configs: Sequence[Any]) -> list[Any]:
         """Inductor's configs that are to be rendered; all of them, where Diode cannot choose."""
         op = self._asked.op
-        params = [grouped.params_of(op, each) for each in configs]
-        offers = [grouped.OfferedKernel(grouped.triton_of(op), each) for each in params]
+        params = [grouped_offers.params_of(op, each) for each in configs]
+        offers = [
+            grouped_offers.OfferedKernel(grouped_offers.triton_of(op), each) for each in params
+        ]
         if use_aten_gemm_kernels():
-            library = grouped.OfferedKernel(grouped.library_of(op), grouped.Params({}))
+            library = grouped_offers.OfferedKernel(
+                grouped_offers.library_of(op), grouped_offers.Params({})
+            )
             offers.insert(0, library)
         overrides = self._asked.overrides
         self._predictions = self.chooser.kept_of(op, self._inputs, overrides, offers)
@@ -68,7 +73,7 @@ class _Product:
         wanted."""
         if not self._predictions:
             return choices
-        names = template_of(grouped.triton_of(self._asked.op)).parameters
+        names = template_of(grouped_offers.triton_of(self._asked.op)).parameters
         by_config = {_values(names, p.pick.params.to_kwargs()): p for p in self._predictions}
         only = self._predictions[0]
         library = only.decision.library
@@ -90,16 +95,21 @@ class _Product:
 _lowered: ContextVar[_Product | None] = ContextVar("diode_grouped_product", default=None)
 
 
-def attach() -> None:
-    """Wraps the functions, once."""
-    _wrapped.wrap(mm_grouped, LOWERS_GROUPS, _before_lowering)
-    _wrapped.wrap(mm_grouped, _CUT, _behind_cut)
-    _wrapped.wrap(mm_grouped, _SELECT, _before_select)
+def check_place() -> None:
+    """Have the lowering of a product call a dummy."""
+    nothing: Any = None
+    lower = functools.partial(mm_grouped.tuned_grouped_mm, nothing, nothing)
+    check_called(mm_grouped, LOWERS_GROUPS, lower)
+    for name in (_CUT, _SELECT):
+        if not is_named_in(getattr(mm_grouped, LOWERS_GROUPS), name):
+            raise IntegrationError(f"this torch lowers products of groups without {name}.")
 
 
-def detach() -> None:
-    """Restores what was there, except what somebody has replaced since."""
-    _wrapped.give_back()
+def apply(patches: Patches) -> None:
+    """Wrap the three functions."""
+    patches.wrap(mm_grouped, LOWERS_GROUPS, _before_lowering)
+    patches.wrap(mm_grouped, _CUT, _behind_cut)
+    patches.wrap(mm_grouped, _SELECT, _before_select)
 
 
 def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,7 +138,7 @@ def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product |
     chooser = current_chooser()
     if chooser is None or not (config.max_autotune or config.max_autotune_gemm):
         return None
-    asked = grouped.asked_of(signature, args, kwargs)
+    asked = grouped_offers.asked_of(signature, args, kwargs)
     if asked is not None and chooser.knows(asked.op):
         return _Product(chooser, asked)
     if asked is not None:

@@ -1,23 +1,22 @@
-"""Integrations: a model that is used at a place in torch that asks for choices.
+"""What an integration is: a place in torch that asks for choices, and the model that chooses there.
 
-An integration first makes its place call a dummy function. Only where that works, its model is
-loaded and the choice is turned on. Diode's own is `MatmulIntegration`; others come from packages
-with an entry point of the group `diode_engine.integrations` (docs/adding-integrations.md has an
-example), or are registered by hand.
+Every integration has one life cycle. It is registered, by Diode or by a package with an entry point
+of the group `diode_engine.integrations` (docs/adding-integrations.md has an example). `turn_on`
+then tests the place with a dummy, loads what the integration needs, and enables it, each step only
+where the one before has worked. `disable` restores torch.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from diode_engine.errors import DiodeError, IntegrationError
-from diode_engine.inductor.hook.state import State
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
@@ -26,6 +25,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "diode_engine.integrations"
+
+
+class State(StrEnum):
+    """Whether an integration chooses."""
+
+    REGISTERED = "registered"  # nothing was tried yet
+    WAITING = "waiting"  # its model is loaded when something is compiled
+    ACTIVE = "active"
+    INACTIVE = "inactive"  # it could not be turned on, or was turned off: see the reason
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,8 @@ class ModelPointer:
     reference: str | None = None
 
     def load(self, hardware: Hardware) -> Predictor:
-        """Raises IntegrationError where there is no model for the hardware, ModelError or
-        RegistryError where it cannot be loaded."""
+        """Load the model. Raises IntegrationError where there is no model for the hardware,
+        ModelError or RegistryError where it cannot be loaded."""
         from diode_engine import registry
         from diode_engine.models import predictor
 
@@ -64,6 +72,7 @@ class BaseIntegration(ABC):
 
     name: ClassVar[str]
     execute_order: ClassVar[int] = 100  # lower ones first
+    requires: ClassVar[str] = ""  # the name of an integration that must be on
 
     def __init__(self, *, enable_fallback: bool = True) -> None:
         self.enable_fallback = enable_fallback
@@ -75,24 +84,34 @@ class BaseIntegration(ABC):
 
     @abstractmethod
     def dry_run(self) -> None:
-        """Makes the place call a dummy function, and leaves everything as it was. Raises
-        IntegrationError, with a sentence, where the place does not call it."""
+        """Make the place call a dummy function, and leave everything as it was. Raises
+        IntegrationError, with a sentence, where the place does not call the dummy."""
 
     @abstractmethod
     def load(self) -> None:
-        """Loads the models. Raises DiodeError where that is not possible."""
+        """Load the models. Raises DiodeError where that is not possible."""
 
     @abstractmethod
     def enable(self) -> None:
-        """Installs the choice and turns its options on."""
+        """Put the choice in its place, and turn its options on."""
 
     @abstractmethod
     def disable(self) -> None:
-        """Restores what was there."""
+        """Restore what was there."""
 
     def state(self) -> tuple[State, str] | None:
-        """Its state, and the reason for it, where the integration knows more than the registry."""
+        """Return the state and the reason for it, or None where the registry knows them."""
         return None
+
+    def turn_on(self) -> None:
+        """Run the three steps. Raises what the first step that fails raises."""
+        self.dry_run()
+        self.load()
+        self.enable()
+
+
+class _RequiredIsOff(IntegrationError):
+    """Raised where an integration requires another one that is off."""
 
 
 @dataclass
@@ -108,15 +127,15 @@ class IntegrationRegistry:
     """Integrations by name, turned on in their order. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._entries: dict[str, _Entry] = {}
         self._broken: dict[str, str] = {}  # entry points that gave no integration: why
 
     def register(self, integration: BaseIntegration, execute_order: int | None = None) -> None:
-        """Adds an integration. It takes the place of another one of its name. If that one is
+        """Add an integration. It takes the place of another one of its name. If that one is
         active, it remains so until this one is turned on."""
         order = integration.execute_order if execute_order is None else execute_order
-        with self._lock:
+        with self.lock:
             added, there = _Entry(integration, order), self._entries.get(integration.name)
             if there is not None and there.integration is not integration:
                 log.warning("The integration %s is replaced by another one.", integration.name)
@@ -124,13 +143,19 @@ class IntegrationRegistry:
                 added.replaces = there.integration if active else there.replaces
             self._entries[integration.name] = added
 
+    def find(self, name: str) -> BaseIntegration:
+        """Return the integration of this name. Raises KeyError where there is none."""
+        return self._entries[name].integration
+
     def discover(self) -> list[str]:
-        """Registers integrations of installed packages that are not registered yet, and returns
+        """Register integrations of installed packages that are not registered yet, and return
         their names. One that cannot be registered is skipped with a warning, and its status
         says why."""
+        from importlib.metadata import entry_points
+
         found = []
-        with self._lock:
-            for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        with self.lock:
+            for point in entry_points(group=ENTRY_POINTS):
                 if point.name in self._entries or point.name in self._broken:
                     continue
                 try:
@@ -150,18 +175,33 @@ class IntegrationRegistry:
                     found.append(point.name)
         return found
 
-    def integrate_all(self) -> dict[str, bool]:
-        """Turns on all that are not active, in their order; returns for each name whether it is
-        active."""
-        with self._lock:
-            entries = sorted(self._entries.items(), key=lambda item: (item[1].order, item[0]))
-            return {name: self._integrate(entry) for name, entry in entries}
+    def integrate_all(self, *, requiring: str | None = None) -> dict[str, bool]:
+        """Turn on the integrations that are not active, in their order: all, or those that require
+        the named one. Return for each name whether it is active."""
+        with self.lock:
+            return {
+                name: self._turn_on(entry)
+                for name, entry in self._in_order()
+                if requiring in (None, entry.integration.requires)
+            }
 
-    def _integrate(self, entry: _Entry) -> bool:
+    def turn_off(self, *, requiring: str, reason: str) -> None:
+        """Disable the active integrations that require the named one, the last one first."""
+        with self.lock:
+            for _, entry in reversed(list(self._in_order())):
+                if entry.state is State.ACTIVE and entry.integration.requires == requiring:
+                    entry.integration.disable()
+                    entry.state, entry.reason = State.INACTIVE, reason
+
+    def _in_order(self) -> Iterator[tuple[str, _Entry]]:
+        return iter(sorted(self._entries.items(), key=lambda item: (item[1].order, item[0])))
+
+    def _turn_on(self, entry: _Entry) -> bool:
         integration = entry.integration
         if entry.replaces is None and self._state(entry)[0] is State.ACTIVE:
             return True
         try:
+            self._check_required(integration)
             integration.dry_run()
             integration.load()
             if entry.replaces is not None:
@@ -172,21 +212,41 @@ class IntegrationRegistry:
             if not integration.enable_fallback:
                 raise
             why = str(error) if isinstance(error, DiodeError) else repr(error)
-            entry.state, entry.reason = State.INACTIVE, why
-            log.warning("The integration %s is off: %s", integration.name, why)
+            # Where the required one is off, its own message is enough. And an import fails in the
+            # middle of Inductor's own imports, and works later.
+            quiet = integration.requires and isinstance(error, (_RequiredIsOff, ImportError))
+            level = logging.DEBUG if quiet else logging.WARNING
+            log.log(level, "The integration %s is off: %s", integration.name, why)
             log.debug("It has raised this.", exc_info=True)
+            entry.state, entry.reason = State.INACTIVE, why
             return False
         entry.state, entry.reason = State.ACTIVE, ""
-        return True
+        return self._state(entry)[0] is State.ACTIVE
+
+    def _check_required(self, integration: BaseIntegration) -> None:
+        """Raise _RequiredIsOff where the integration requires one that is off."""
+        if integration.requires:
+            state, why = self._state_of_required(integration)
+            if state in (State.REGISTERED, State.INACTIVE):
+                raise _RequiredIsOff(why)
+
+    def _state_of_required(self, integration: BaseIntegration) -> tuple[State, str]:
+        entry = self._entries.get(integration.requires)
+        state, why = (State.INACTIVE, "there is none") if entry is None else self._state(entry)
+        return state, f"it requires the integration {integration.requires}, which is {state}: {why}"
 
     def _state(self, entry: _Entry) -> tuple[State, str]:
+        if entry.integration.requires and entry.state in (State.REGISTERED, State.ACTIVE):
+            state, why = self._state_of_required(entry.integration)
+            if state in (State.WAITING, State.INACTIVE):
+                return state, why
         return entry.integration.state() or (entry.state, entry.reason)
 
     def status(self) -> dict[str, Mapping[str, Any]]:
-        """For each name: state, reason (why it is not active), execute_order and models."""
-        with self._lock:
+        """Return for each name: state, reason (why it is not active), execute_order and models."""
+        with self.lock:
             out: dict[str, Mapping[str, Any]] = {}
-            for name, entry in sorted(self._entries.items(), key=lambda item: item[1].order):
+            for name, entry in self._in_order():
                 state, reason = self._state(entry)
                 out[name] = {
                     "state": str(state),

@@ -9,12 +9,14 @@ Diode would take one of Triton's kernels for it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from torch._inductor.fx_passes import post_grad
 
 from diode_engine.core.operators import named
+from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
@@ -25,21 +27,27 @@ from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
 
 _OPERANDS = ("mat1", "mat2", "mat3", "mat4")
-_wrapped = Patches()
 
 
-def attach() -> None:
-    """Wraps the condition under which Inductor makes one op of a sum, once."""
+def check_place() -> None:
+    """Find the condition. Raises IntegrationError where this torch has no such pattern."""
+    if not _patterns():
+        raise IntegrationError("this torch has no pattern for sums of products.")
+
+
+def apply(patches: Patches) -> None:
+    """Wrap the condition under which Inductor makes one op of a sum."""
+    for pattern in _patterns():
+        patches.wrap(pattern, "extra_check", _before)
+
+
+def _patterns() -> list[Any]:
     condition = part(post_grad, "is_valid_mm_plus_mm")
-    for patterns in part(post_grad, "pass_patterns") or ():
-        for entry in [e for entries in patterns.patterns.values() for e in entries]:
-            if condition is not None and entry.extra_check is condition:
-                _wrapped.wrap(entry, "extra_check", _before)
-
-
-def detach() -> None:
-    """Restores what was there, unless somebody has replaced it since."""
-    _wrapped.give_back()
+    passes = part(post_grad, "pass_patterns") or ()
+    found = [e for each in passes for entries in each.patterns.values() for e in entries]
+    return [
+        entry for entry in found if condition and inspect.unwrap(entry.extra_check) is condition
+    ]
 
 
 def _before(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:

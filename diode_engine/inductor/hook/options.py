@@ -1,9 +1,10 @@
-"""Diode's keys in torch._inductor.config.
+"""Diode's keys in torch._inductor.config, and the name DIODE in max_autotune_gemm_backends.
 
 Everything in that module is part of the keys of Inductor's FX-graph cache and of the AOTAutograd
 cache. So a kernel that was chosen with one model or option is never used with another, nor where
 Diode is off. Users set the options there, with `config.patch` or with `torch.compile(options={…})`;
-Diode sets `diode_state`.
+Diode sets `diode_state`. The backend DIODE stands for those that Diode chooses among, ATEN and
+TRITON; where Diode is not active it means that Inductor benchmarks those.
 """
 
 from __future__ import annotations
@@ -11,15 +12,24 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from diode_engine.inductor.choosing.current import report_failure
+from diode_engine.inductor.guard import STOCK, guard
+from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals import config_entries
+from diode_engine.inductor.torch_internals.versions import part
+from diode_engine.inductor.torch_internals.wrapped_functions import USES_BACKEND
 
 log = logging.getLogger(__name__)
 
 KEY = "diode_state"
+BACKEND = "DIODE"
+_STANDS_FOR = ("ATEN", "TRITON")
+_backend_patches = Patches()  # never restored: a program may name the backend without Diode
 
 Value = bool | int | float
 
@@ -36,7 +46,7 @@ class Option:
     most: float = 1
 
     def parse(self, text: str) -> Value:
-        """The value in the environment variable. Raises ValueError where it is not valid."""
+        """Return the value in the environment variable. Raises ValueError where it is not valid."""
         if isinstance(self.default, bool):
             words = {"1": True, "true": True, "0": False, "false": False, "": False}
             if text.lower() not in words:
@@ -67,7 +77,7 @@ OPTIONS = (
 
 
 def register(state: Callable[[], str]) -> None:
-    """Adds the keys, once. The value of `diode_state` is what `state` returns whenever it is read,
+    """Add the keys, once. The value of `diode_state` is what `state` returns whenever it is read,
     in every thread. The options' defaults are those of the present environment."""
     config = _config()
     if config_entries.has_config_key(config, KEY):
@@ -94,14 +104,40 @@ def _from_environment(option: Option, environment: Mapping[str, str]) -> Value:
 
 
 def make_unrepeatable_key(*_: Any) -> str:
-    """A cache key that never occurs again, so that nothing is found under it."""
+    """Return a cache key that never occurs again, so that nothing is found under it."""
     return f"unsettled {os.urandom(16).hex()}"
 
 
 def invalidate() -> None:
-    """Makes every thread read the state again: torch keeps copies and hashes of its config."""
+    """Make every thread read the state again: torch keeps copies and hashes of its config."""
     config_entries.forget_config_copies(_config())
 
 
 def _config() -> Any:
     return importlib.import_module("torch._inductor.config")
+
+
+def understand_backend() -> None:
+    """Make Inductor understand the backend DIODE, once; after torch._inductor.utils was
+    imported."""
+    utils: Any = sys.modules["torch._inductor.utils"]
+    original = part(utils, USES_BACKEND)
+    # Also in modules that have imported the function by its name before.
+    for name, module in list(sys.modules.items()):
+        has_it = original is not None and vars(module).get(USES_BACKEND) is original
+        if has_it and name.startswith("torch._inductor"):
+            _backend_patches.wrap(module, USES_BACKEND, _before_backend)
+
+
+def _before_backend(theirs: Callable[[str], bool]) -> Callable[[str], bool]:
+    @guard("a GEMM backend was not looked up", stock=theirs, report=report_failure)
+    def uses(backend: str) -> Any:
+        return True if backend.upper() in _STANDS_FOR and theirs(BACKEND) else STOCK
+
+    return uses
+
+
+def uses_backend(backend: str) -> bool:
+    """Return whether Inductor uses kernels of this backend in the present compile."""
+    utils: Any = sys.modules["torch._inductor.utils"]
+    return bool(getattr(utils, USES_BACKEND)(backend))

@@ -17,13 +17,13 @@ the start is a launch, which fills what is added.
 
 from __future__ import annotations
 
-import importlib
-import sys
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, prod
 from typing import Any
 
 from torch._inductor import config
+from torch._inductor.fx_passes import pad_mm
 
 from diode_engine.choosing.policy import MARGIN
 from diode_engine.core.operators import named
@@ -36,28 +36,25 @@ from diode_engine.inductor.choosing.outside_graph import taken_for
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
-from diode_engine.inductor.patches import Patches
-from diode_engine.inductor.torch_internals.versions import part
+from diode_engine.inductor.patches import Patches, check_called, patch_attribute
 from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
 
 # By how much a padded product must be faster if both kernels are the library's. It loses the least
 # against what timing would decide (docs/integration.md#padding).
 _LIBRARY_MARGIN = 1.05
-_MODULE = "torch._inductor.fx_passes.pad_mm"
-
-_wrapped = Patches()
 
 
-def attach() -> None:
-    """Wraps Inductor's benchmark, once."""
-    module = importlib.import_module(_MODULE)
-    if part(module, SHOULD_PAD) is not None:
-        _wrapped.wrap(module, SHOULD_PAD, _before)
+def check_place() -> None:
+    """Have Inductor's decision call a dummy."""
+    with patch_attribute(pad_mm, "can_pad", lambda *_: True):
+        nothing: Any = None
+        decide = functools.partial(pad_mm.should_pad, nothing, nothing, nothing, nothing)
+        check_called(pad_mm, SHOULD_PAD, decide)
 
 
-def detach() -> None:
-    """Restores what was there, unless somebody has replaced it since."""
-    _wrapped.give_back()
+def apply(patches: Patches) -> None:
+    """Wrap Inductor's benchmark."""
+    patches.wrap(pad_mm, SHOULD_PAD, _before)
 
 
 def _before(theirs: Callable[..., bool]) -> Callable[..., bool]:
@@ -92,20 +89,19 @@ def _predicted(
     program has changed Inductor's search."""
     if search.altered() is not None:
         return None
-    module: Any = sys.modules[_MODULE]
     tensors = [t for t in (bias, mat1, mat2) if t is not None]
     shapes = [tuple(_hint(size) for size in t.shape) for t in tensors]
     strides = [tuple(_hint(step) for step in t.stride()) for t in tensors]
     if any(x is None for each in (*shapes, *strides) for x in each):
         return None
     (m, k), n = shapes[-2][-2:], shapes[-1][-1]
-    if not module.is_mm_compute_bound(m, k, n, mat1.dtype):
+    if not pad_mm.is_mm_compute_bound(m, k, n, mat1.dtype):
         return False
-    align = module.get_alignment_size(mat1)
+    align = pad_mm.get_alignment_size(mat1)
     more = {
-        "M": module.get_padded_length(mat1.shape[-2], align),
-        "K": module.get_padded_length(mat1.shape[-1], align),
-        "N": module.get_padded_length(mat2.shape[-1], module.get_alignment_size(mat2)),
+        "M": pad_mm.get_padded_length(mat1.shape[-2], align),
+        "K": pad_mm.get_padded_length(mat1.shape[-1], align),
+        "N": pad_mm.get_padded_length(mat2.shape[-1], pad_mm.get_alignment_size(mat2)),
     }
     operator = named(op.__name__)
     padded_shapes, padded_strides, copies_us = [], [], 0.0
@@ -115,7 +111,7 @@ def _predicted(
         padded_strides.append(stride if grown == shape else _dense(grown, stride))
         if grown != shape:
             theirs = {"a": "mat1", "b": "mat2"}.get(given.name)
-            free = theirs is not None and module.should_exclude_padding_time(match, theirs)
+            free = theirs is not None and pad_mm.should_exclude_padding_time(match, theirs)
             moved = 0 if free else (prod(shape) + prod(grown)) * t.dtype.itemsize
             copies_us += moved / max(chooser.hardware.memory_gb_s * 1e3, 1.0) + LAUNCH_US
     moves = any(

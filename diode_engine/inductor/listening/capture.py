@@ -108,9 +108,9 @@ def _attach_grouped(note: Any) -> None:
 
 
 def _record_grouped(note: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
-    from diode_engine.inductor.lowering import grouped
+    from diode_engine.inductor.lowering import grouped_offers
 
-    asked = grouped.asked_of(signature, args, kwargs)
+    asked = grouped_offers.asked_of(signature, args, kwargs)
     if asked is not None:
         _record(note, asked.kernel_inputs, asked.op, asked.overrides)
 

@@ -34,7 +34,7 @@ from diode_engine.core.operators import Operator
 from diode_engine.core.operators.specification import Fields
 from diode_engine.core.problem import Problem
 from diode_engine.core.templates import TEMPLATES, template_of
-from diode_engine.inductor.lowering import grouped
+from diode_engine.inductor.lowering import grouped_offers
 from diode_engine.inductor.lowering.candidates import candidate_of, is_usable, tf32_allowed
 from diode_engine.inductor.lowering.space import search_space
 from diode_engine.inductor.torch_internals.templates import compiled_subgraph
@@ -151,7 +151,9 @@ def offered(
     """
     if op.beside_hook:
         with config.patch(autotuning_options()):
-            return {candidate_of(offer): offer for offer in grouped.offers(op, operands, fields)}
+            return {
+                candidate_of(offer): offer for offer in grouped_offers.offers(op, operands, fields)
+            }
     collector = _Collector(space)
     ask(collector, op, operands, fields=fields, optional=optional)
     return {

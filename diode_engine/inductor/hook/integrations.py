@@ -1,0 +1,187 @@
+"""Diode's own integrations: what each chooses, and where it attaches to torch.
+
+All but `matmul` replace functions of Inductor that have no hook. Each of these has a module with
+`check_place()`, which tests the place with a dummy, and `apply(patches)`, which wraps its
+functions. The module imports Inductor, so it is imported only when Inductor is.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from diode_engine.errors import IntegrationError
+from diode_engine.inductor.choosing.choice_options import ChoiceOptions
+from diode_engine.inductor.hook.installation import INSTALLATION, MATMUL, is_disabled
+from diode_engine.inductor.hook.integration import BaseIntegration, ModelPointer, State
+from diode_engine.inductor.patches import Patches
+
+if TYPE_CHECKING:
+    from diode_engine.inductor.hook.choices import DiodeInductorChoices
+
+_NEEDED = "Diode needs torch 2.10 or newer with Inductor and Triton"
+
+
+def make_choices(options: ChoiceOptions) -> DiodeInductorChoices:
+    """Make choices that are not installed yet. Errors are those of DiodeInductorChoices, and
+    IntegrationError where torch cannot be imported or has no Inductor."""
+    try:
+        from diode_engine.inductor.hook.choices import DiodeInductorChoices
+    except ImportError as error:
+        raise IntegrationError(f"{_NEEDED}: {error}.") from error
+    return DiodeInductorChoices(**vars(options))
+
+
+class MatmulIntegration(BaseIntegration):
+    """The choices of templates: Inductor's kernels for Diode's operators, chosen as
+    `install_diode_choices` describes. With `top_k_configs` 1 the kernel is taken without a
+    benchmark. It attaches to Inductor's slot of choices (`hook/installation.py`)."""
+
+    name = MATMUL
+    execute_order = 0
+
+    def __init__(
+        self,
+        *,
+        model: ModelPointer | None = None,
+        top_k_configs: int = 1,
+        enable_fallback: bool = True,
+    ) -> None:
+        super().__init__(enable_fallback=enable_fallback)
+        self._model = model or ModelPointer()
+        self._top_k = top_k_configs
+        self._choices: DiodeInductorChoices | None = None
+
+    @property
+    def models(self) -> Sequence[ModelPointer]:
+        return (self._model,)
+
+    def dry_run(self) -> None:
+        """Have Inductor ask a dummy in the slot of choices, in this thread only."""
+        if is_disabled():
+            raise IntegrationError("DIODE_DISABLE is set")
+        try:
+            from torch._inductor.choices import InductorChoices
+            from torch._inductor.virtualized import V
+        except ImportError as error:
+            raise IntegrationError(f"{_NEEDED}: {error}.") from error
+        asked: list[str] = []
+
+        class Dummy(InductorChoices):
+            def _finalize_template_configs(
+                self, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
+                kwarg_overrides: Any = None,
+            ) -> list[Any]:  # fmt: skip
+                asked.append(op_name)
+                return []
+
+        no_inputs: Any = SimpleNamespace(
+            nodes=lambda: [None, None], output_layout=lambda flexible=True: None
+        )
+        with V.set_choices_handler(Dummy()):
+            V.choices.get_template_configs(no_inputs, [], "mm")
+        if asked != ["mm"]:
+            raise IntegrationError(
+                "this torch does not ask for choices of GEMM kernels; Diode needs 2.10 or newer."
+            )
+
+    def load(self) -> None:
+        self._choices = make_choices(
+            ChoiceOptions(
+                self._model.reference,
+                top_k_configs=self._top_k,
+                enable_fallback=self.enable_fallback,
+            )
+        )
+
+    def enable(self) -> None:
+        assert self._choices is not None
+        INSTALLATION.install(self._choices)
+
+    def disable(self) -> None:
+        INSTALLATION.uninstall()
+
+    def state(self) -> tuple[State, str]:
+        return INSTALLATION.state()
+
+
+class PatchIntegration(BaseIntegration):
+    """An integration that wraps functions of Inductor's modules; the model of `matmul` chooses."""
+
+    requires = MATMUL
+    module: ClassVar[str]  # in which `check_place` and `apply` are
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._patches = Patches()
+        self._place: Any = None
+
+    def dry_run(self) -> None:
+        self._place = importlib.import_module(self.module)
+        self._place.check_place()
+
+    def load(self) -> None:
+        """Load nothing: the functions ask for the present choices' model when they are called."""
+
+    def enable(self) -> None:
+        self._place.apply(self._patches)
+
+    def disable(self) -> None:
+        self._patches.restore()
+
+
+class FastAutotune(PatchIntegration):
+    """`fast_autotune`, and the default mode for products without a choice: lowerings of ops."""
+
+    name, execute_order = "fast_autotune", 10
+    module = "diode_engine.inductor.hook.fast_autotune"
+
+
+class GroupedProducts(PatchIntegration):
+    """Products of groups: Inductor's kernel/mm_grouped.py."""
+
+    name, execute_order = "grouped_mm", 20
+    module = "diode_engine.inductor.hook.grouped_products"
+
+
+class FlexAttention(PatchIntegration):
+    """FlexAttention's configs: three methods of InductorChoices."""
+
+    name, execute_order = "flex_attention", 30
+    module = "diode_engine.inductor.hook.flex_attention"
+
+    def state(self) -> tuple[State, str] | None:
+        choices = INSTALLATION.decision.choices
+        if choices is None or choices.diode_chooser.flex.table is not None:
+            return None
+        return State.INACTIVE, f"no call was measured on {choices.diode_chooser.hardware.name}"
+
+
+class Convolutions(PatchIntegration):
+    """1×1 convolutions that become products: Inductor's kernel/conv.py."""
+
+    name, execute_order = "convolution", 40
+    module = "diode_engine.inductor.hook.convolutions"
+
+
+class SumsOfProducts(PatchIntegration):
+    """Sums of two products that become one op: Inductor's fx_passes/post_grad.py."""
+
+    name, execute_order = "mm_plus_mm", 50
+    module = "diode_engine.inductor.hook.mm_plus_mm"
+
+
+class ShapePadding(PatchIntegration):
+    """Padding of a product's operands: Inductor's fx_passes/pad_mm.py."""
+
+    name, execute_order = "shape_padding", 60
+    module = "diode_engine.inductor.hook.shape_padding"
+
+
+for _kind in (
+    MatmulIntegration, FastAutotune, GroupedProducts, FlexAttention, Convolutions, SumsOfProducts,
+    ShapePadding,
+):  # fmt: skip
+    INSTALLATION.integrations.register(_kind())
