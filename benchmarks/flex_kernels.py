@@ -220,11 +220,14 @@ def choices_of(family: Family, wanted: Sequence[Config]) -> Iterator[dict[Config
     shape_env = ShapeEnv()
     graph, inputs, mode = _program(family, shape_env)
     lowering = GraphLowering(graph, inputs, shape_env=shape_env)
+    attention, decoding = (
+        import_module(f"{_FLEX}.flex_{each}") for each in ("attention", "decoding")
+    )
     with (
         V.set_graph_handler(lowering), V.set_fake_mode(mode), V.set_debug_handler(DebugContext()),
         V.set_choices_handler(Wanted()),
-        patch_attribute(import_module(f"{_FLEX}.flex_attention"), "autotune_select_algorithm", capture),
-        patch_attribute(import_module(f"{_FLEX}.flex_decoding"), "autotune_select_algorithm", capture),
+        patch_attribute(attention, "autotune_select_algorithm", capture),
+        patch_attribute(decoding, "autotune_select_algorithm", capture),
     ):  # fmt: skip
         try:
             lowering.run(*inputs)
