@@ -102,7 +102,7 @@ def find(
 ) -> list[Status]:
     """A page of the runs that a filter query finds (see `store.run_query.runs`), the last one
     first. For the next page, `before` is the number of this page's last run. Raises QueryError."""
-    wanted = RUNS.parse(query).judged.get("state")
+    wanted = RUNS.parse(query).computed.get("state")
     found: list[Status] = []
     while True:
         page = runs(store, query, before=before)

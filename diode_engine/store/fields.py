@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,148 +17,112 @@ from diode_engine.core.operand import SPELLINGS, Bias, DType, Layout
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.operators.specification import Attribute, Scalar, gemm_flops
 from diode_engine.store import bulk, schema
-from diode_engine.store.filter import EQUAL, ORDERED, BadValue, Condition, Judged, Language
+from diode_engine.store.filter import BadValue, Condition, Language, QueryField
 from diode_engine.store.runs import RunState
 
 _MAX_INT = 2**63 - 1  # the store's integers have 64 bits
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "=": lambda column, value: column == value,
-    "<": lambda column, value: column < value,
-    "<=": lambda column, value: column <= value,
-    ">": lambda column, value: column > value,
-    ">=": lambda column, value: column >= value,
-}
+    "=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Equal:
-    """The base of the fields: one that can be compared for equality alone."""
-
-    help: str
-    choices: Sequence[str] = ()
-    comparisons: tuple[str, ...] = EQUAL
-    divisible: bool = False
-
-    def remainder(self, divisor: int, value: str) -> Condition:
-        raise BadValue("cannot be divided")
+def _text(help_line: str, match: Callable[[str], Condition]) -> QueryField:
+    """A text; `match` decides whether it must be equal to the query's value, contain it or begin
+    with it."""
+    return QueryField(help_line, lambda _, value: match(value))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ChoiceField(_Equal):
-    """One of a few values, each with its condition."""
+def _choice(help_line: str, conditions: Mapping[str, Condition], *, shown: int = 0) -> QueryField:
+    """One of a few values, each with its condition. The first `shown` values are listed (0: all);
+    the others are other names for the same conditions."""
 
-    conditions: Mapping[str, Condition]
-
-    def condition(self, comparison: str, value: str) -> Condition:
+    def condition(comparison: str, value: str) -> Condition:
         try:
-            return self.conditions[value.lower()]
+            return conditions[value.lower()]
         except KeyError:
             raise BadValue from None
 
-
-def _choice(help_line: str, conditions: Mapping[str, Condition], *, shown: int = 0) -> _ChoiceField:
-    """A _ChoiceField. The first `shown` values are listed (0: all); the others are other names for
-    the same conditions."""
-    return _ChoiceField(help_line, tuple(conditions)[: shown or None], conditions=conditions)
+    return QueryField(help_line, condition, tuple(conditions)[: shown or None])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Named(_Equal):
-    """A name that consists of parts with dashes between them. A text in a query stands for all
-    names that have its parts in its order: llama-7b for llama-2-7b, qwen2 for every qwen2."""
+def _number(help_line: str, column: Any, kind: type[int | float] = float) -> QueryField:
+    """A number. Of a whole one the remainders can be compared, too."""
 
-    names: Sequence[str]
-    of: Callable[[Sequence[str]], Condition]
-
-    def condition(self, comparison: str, value: str) -> Condition:
-        pattern = ".*".join(
-            rf"(?:^|-){re.escape(part)}(?=$|-)" for part in value.lower().split("-")
-        )
-        found = [name for name in self.names if re.search(pattern, name)]
-        if not found:
-            raise BadValue("is not a name that Diode knows")
-        return self.of(found)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Text(_Equal):
-    """A text; `match` decides whether it must be equal to the query's value, contain it or begin
-    with it."""
-
-    match: Callable[[str], Condition]
-
-    def condition(self, comparison: str, value: str) -> Condition:
-        return self.match(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Number(_Equal):
-    """A number. A whole one is `divisible`: its remainders can be compared."""
-
-    of: Any
-    comparisons: tuple[str, ...] = ORDERED
-
-    def condition(self, comparison: str, value: str) -> Condition:
-        condition: Condition = _COMPARE[comparison](self.of, self._number(value))
-        return condition
-
-    def remainder(self, divisor: int, value: str) -> Condition:
-        condition: Condition = self.of % divisor == self._number(value)
-        return condition
-
-    def _number(self, value: str) -> float:
+    def parse(value: str) -> float:
         try:
-            number = int(value) if self.divisible else float(value)
+            number = kind(value)
         except ValueError:
             number = float("nan")
         if not abs(number) <= _MAX_INT:
-            raise BadValue(f"is no {'whole ' * self.divisible}number")
+            raise BadValue(f"is no {'whole ' * (kind is int)}number")
         return number
 
+    def condition(comparison: str, value: str) -> Condition:
+        found: Condition = _COMPARE[comparison](column, parse(value))
+        return found
 
-@dataclass(frozen=True, kw_only=True)
-class _AttributeField(_Equal):
+    def remainder(divisor: int, value: str) -> Condition:
+        found: Condition = column % divisor == parse(value)
+        return found
+
+    whole = remainder if kind is int else None
+    return QueryField(help_line, condition, ordered=True, remainder=whole)
+
+
+def _whole(help_line: str, column: Any) -> QueryField:
+    return _number(help_line, column, int)
+
+
+def _time(help_line: str, column: Any) -> QueryField:
+    """A moment in UTC. A value in a query stands for a span of time: a year, month, day, minute or
+    second."""
+
+    def condition(comparison: str, value: str) -> Condition:
+        first, behind = _stretch(value)
+        if comparison == "=":
+            return sa.and_(column >= first, column < behind)
+        # Before and from the beginning, up to and after the end.
+        found: Condition = {
+            "<": column < first, "<=": column < behind, ">": column >= behind, ">=": column >= first
+        }[comparison]  # fmt: skip
+        return found
+
+    return QueryField(help_line, condition, ordered=True)
+
+
+def _model(value: str) -> Condition:
+    """The condition that a problem is a product of a layer of a named model. The name consists of
+    parts with dashes between them, and the value stands for all names that have its parts in its
+    order: llama-7b for llama-2-7b, qwen2 for every qwen2."""
+    pattern = ".*".join(rf"(?:^|-){re.escape(part)}(?=$|-)" for part in value.lower().split("-"))
+    found = [name for name in NAMES if re.search(pattern, name)]
+    if not found:
+        raise BadValue("is not a name that Diode knows")
+    return _layers(found)
+
+
+def _attribute(of: Attribute, ops: Sequence[str]) -> QueryField:
     """An attribute, which only problems of some operators have. The store keeps it as JSON, and
     leaves out the usual value."""
+    values = {} if isinstance(of.values, range) else {_shown(each): each for each in of.values}
+    field = json.dumps(of.name) + ":"
 
-    of: Attribute
-    ops: tuple[str, ...]
-
-    def condition(self, comparison: str, value: str) -> Condition:
-        wanted = next((each for each in self.of.values if _text(each) == value.lower()), None)
+    def condition(comparison: str, value: str) -> Condition:
+        wanted = next((each for each in of.values if _shown(each) == value.lower()), None)
         if wanted is None:
-            raise BadValue(f"is not {self.of.must_be}")
-        field = json.dumps(self.of.name) + ":"
-        if wanted == self.of.usual:
-            return sa.and_(_P.op.in_(self.ops), sa.not_(_P.attributes.contains(field)))
+            raise BadValue(f"is not {of.must_be}")
+        if wanted == of.usual:
+            return sa.and_(_P.op.in_(ops), sa.not_(_P.attributes.contains(field)))
         return sa.or_(
             *(_P.attributes.contains(field + json.dumps(wanted) + end) for end in (",", "}"))
         )
 
+    return QueryField(f"of {', '.join(ops)}", condition, tuple(values))
 
-def _text(value: Scalar) -> str:
+
+def _shown(value: Scalar) -> str:
     """The value as it is written in a query."""
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Time(_Equal):
-    """A moment in UTC. A value in a query stands for a span of time: a year, month, day, minute or
-    second."""
-
-    of: Any
-    comparisons: tuple[str, ...] = ORDERED
-
-    def condition(self, comparison: str, value: str) -> Condition:
-        first, behind = _stretch(value)
-        conditions: Mapping[str, Condition] = {
-            "=": sa.and_(self.of >= first, self.of < behind),
-            "<": self.of < first,
-            "<=": self.of < behind,
-            ">": self.of >= behind,
-            ">=": self.of >= first,
-        }
-        return conditions[comparison]
 
 
 def _stretch(value: str) -> tuple[float, float]:
@@ -192,7 +156,7 @@ SUMMARIES = schema.summaries.outerjoin(schema.problems, _S.problem == _P.id).out
 )
 
 
-def _dtypes(help_line: str, column: sa.Column[str]) -> _ChoiceField:
+def _dtypes(help_line: str, column: sa.Column[str]) -> QueryField:
     names: dict[str, tuple[DType, ...]] = {name: (each,) for name, each in SPELLINGS.items()}
     names["fp8"] = (DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2)
     conditions = {name: column.in_(map(str, dtypes)) for name, dtypes in names.items()}
@@ -246,10 +210,6 @@ def _begins(column: sa.Column[Any]) -> Callable[[str], Condition]:
     return lambda value: column.istartswith(value, autoescape=True)
 
 
-def _whole(help_line: str, of: Any) -> _Number:
-    return _Number(help_line, of=of, divisible=True)
-
-
 def _flops() -> Any:
     """The flops of a problem in SQL, as Problem.flops computes them."""
     sizes = {name: _P[name] for name in "BMNK"}
@@ -258,21 +218,15 @@ def _flops() -> Any:
     return sa.case(*own, else_=gemm_flops(sizes)) if own else gemm_flops(sizes)
 
 
-def _attributes() -> dict[str, _AttributeField]:
+def _attributes() -> dict[str, QueryField]:
     """The attributes of all ops, by name."""
-    named: dict[str, tuple[Attribute, list[str]]] = {}
+    ops: dict[str, list[str]] = {}
+    found: dict[str, Attribute] = {}
     for op in OPERATORS.values():
-        for attribute in op.attributes:
-            named.setdefault(attribute.name, (attribute, []))[1].append(op.name)
-    return {
-        name: _AttributeField(
-            f"of {', '.join(ops)}",
-            () if isinstance(of.values, range) else tuple(map(_text, of.values)),
-            of=of,
-            ops=tuple(ops),
-        )
-        for name, (of, ops) in named.items()
-    }
+        for each in op.attributes:
+            ops.setdefault(each.name, []).append(op.name)
+            found.setdefault(each.name, each)
+    return {name: _attribute(each, ops[name]) for name, each in found.items()}
 
 
 def _spilling() -> Any:
@@ -300,7 +254,7 @@ PROBLEMS = Language(
         "m": _whole("a whole number as in m<=64, m:64..512 or m%8!=0", _P.M),
         "n": _whole("a whole number as in n<=64, n:64..512 or n%8!=0", _P.N),
         "k": _whole("a whole number as in k<=64, k:64..512 or k%8!=0", _P.K),
-        "flops": _Number("2·B·M·N·K, a number as in flops>1e9", of=FLOPS),
+        "flops": _number("2·B·M·N·K, a number as in flops>1e9", FLOPS),
         "tf32": _choice(
             "whether TF32 is allowed", {"yes": _P.allow_tf32 == 1, "no": _P.allow_tf32 == 0}
         ),
@@ -310,27 +264,25 @@ PROBLEMS = Language(
             sa.case((_P.a_align < _P.b_align, _P.a_align), else_=_P.b_align),
         ),
         "bias": _choice("the bias", {str(bias): _P.bias == str(bias) for bias in Bias}),
-        "model": _Named(
+        "model": QueryField(
             "whose linear layers or experts they are, as in model:llama-7b",
+            lambda _, value: _model(value),
             NAMES,
-            names=NAMES,
-            of=_layers,
         ),
-        "gpu": _Text("a part of the GPU's name, as in gpu:h200", match=_names_gpu(_E.name)),
-        "torch": _Text("how the version begins, as in torch:2.13", match=_begins(_E.torch)),
-        "triton": _Text("how the version begins, as in triton:3.7", match=_begins(_E.triton)),
-        "driver": _Text("how the version begins, as in driver:570", match=_begins(_E.driver)),
+        "gpu": _text("a part of the GPU's name, as in gpu:h200", _names_gpu(_E.name)),
+        "torch": _text("how the version begins, as in torch:2.13", _begins(_E.torch)),
+        "triton": _text("how the version begins, as in triton:3.7", _begins(_E.triton)),
+        "driver": _text("how the version begins, as in driver:570", _begins(_E.driver)),
         "id": _whole("the problem's number, as in id:17", _S.problem),
-        "key": _Text("how the problem's key begins", match=_begins(_P.key)),
+        "key": _text("how the problem's key begins", _begins(_P.key)),
         "candidates": _whole("how many were tried, as in candidates>100", _S.candidates),
         "failed": _whole("how many candidates failed, as in failed>0", _S.failed),
         "spills": _whole("how many kernels are known to spill registers, as in spills>0",
                          _spilling()),
         "timings": _whole("how many timings, as in timings>100", _S.timings),
-        "best": _Number("the best time in microseconds, as in best<10", of=_S.best_us),
-        "aten": _Number("ATen's time in microseconds, as in aten<10", of=_S.aten_us),
-        "efficiency": _Number("the best time divided by ATen's, as in efficiency<0.8",
-                              of=EFFICIENCY),
+        "best": _number("the best time in microseconds, as in best<10", _S.best_us),
+        "aten": _number("ATen's time in microseconds, as in aten<10", _S.aten_us),
+        "efficiency": _number("the best time divided by ATen's, as in efficiency<0.8", EFFICIENCY),
         **_attributes(),
     }
 )  # fmt: skip
@@ -367,23 +319,22 @@ def _on_gpu(name: str) -> Condition:
 
 RUNS = Language(
     {
-        "state": Judged("how it is", tuple(map(str, RunState))),
-        "kind": _Text("collect, train, validate, import, …", match=lambda value: (
+        "state": QueryField("how it is", None, tuple(map(str, RunState))),
+        "kind": _text("collect, train, validate, import, …", lambda value: (
             sa.func.lower(_R.kind) == value.lower()
         )),
-        "tag": _Text("one of its tags", match=_tagged),
-        "note": _Text("a part of its note", match=_contains(_R.note)),
-        "message": _Text("a part of its message", match=_contains(_R.message)),
-        "spec": _Text("a part of what it was asked for", match=_contains(_R.spec)),
+        "tag": _text("one of its tags", _tagged),
+        "note": _text("a part of its note", _contains(_R.note)),
+        "message": _text("a part of its message", _contains(_R.message)),
+        "spec": _text("a part of what it was asked for", _contains(_R.spec)),
         "id": _whole("its number, as in id>100", _R.id),
-        "started": _Time("a time in UTC, as in started>2026-11-01 or started:2026-11",
-                           of=_R.started),
-        "finished": _Time("a time in UTC, as in finished<2026-11-01T12:30", of=_R.finished),
+        "started": _time("a time in UTC, as in started>2026-11-01 or started:2026-11", _R.started),
+        "finished": _time("a time in UTC, as in finished<2026-11-01T12:30", _R.finished),
         "problems": _whole("how many it has timings of, as in problems>100", RUN_PROBLEMS),
         "timings": _whole("how many it has, as in timings>0", RUN_TIMINGS),
-        "gpu": _Text("a part of the name of a GPU that it timed on", match=_on_gpu),
-        "host": _Text("a part of the name of the machine it ran on", match=_contains(_R.host)),
-        "user": _Text("a part of the name of who started it", match=_contains(_R.user)),
+        "gpu": _text("a part of the name of a GPU that it timed on", _on_gpu),
+        "host": _text("a part of the name of the machine it ran on", _contains(_R.host)),
+        "user": _text("a part of the name of who started it", _contains(_R.user)),
     }
 )  # fmt: skip
 

@@ -13,9 +13,9 @@ Nothing of a query becomes SQL text: each term is made an SQLAlchemy condition b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import sqlalchemy as sa
 
@@ -23,9 +23,7 @@ from diode_engine.errors import QueryError
 
 Condition = sa.ColumnElement[bool]
 
-# Comparisons, as they are passed to fields; in a query = may also be written : or ==.
-EQUAL = ("=",)
-ORDERED = ("=", "<", "<=", ">", ">=")
+# Comparisons in a query, as they are passed to fields.
 _SIGNS = {":": "=", "==": "=", "=": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 _WORD = re.compile(r'(?:"[^"]*"|[^\s"])+')
@@ -39,44 +37,30 @@ class BadValue(Exception):
     value."""
 
 
-class QueryField(Protocol):
-    """A field that a query can name. `help` is one line for people; `choices` are its values where
-    they can be listed; `comparisons` is EQUAL or ORDERED; `divisible` says whether ``%`` is
-    possible."""
-
-    @property
-    def help(self) -> str: ...
-    @property
-    def choices(self) -> Sequence[str]: ...
-    @property
-    def comparisons(self) -> tuple[str, ...]: ...
-    @property
-    def divisible(self) -> bool: ...
-
-    def condition(self, comparison: str, value: str) -> Condition:
-        """The condition that the field compares so with the value. Raises BadValue."""
-
-    def remainder(self, divisor: int, value: str) -> Condition:
-        """The condition that the field, divided by `divisor`, leaves the remainder `value`. Raises
-        BadValue."""
-
-
 @dataclass(frozen=True)
-class Judged:
-    """A field that has no column: the code that reads the rows computes its value and compares it
-    (see Filter.judged)."""
+class QueryField:
+    """A field that a query can name. `help` is one line for people; `choices` are its values where
+    they can be listed."""
 
     help: str
-    choices: tuple[str, ...]
+    # (comparison, value): the condition that the field compares so with the value, or BadValue.
+    # None: the field has no column; the code that reads the rows computes its value and compares it
+    # with the `choices` (see Filter.computed).
+    condition: Callable[[str, str], Condition] | None
+    choices: tuple[str, ...] = ()
+    ordered: bool = False  # has all comparisons of _SIGNS; else it can be equal or not
+    # (divisor, value): the condition that the field leaves the remainder `value`, or BadValue.
+    remainder: Callable[[int, str], Condition] | None = None
 
 
 @dataclass(frozen=True)
 class Filter:
-    """A parsed query. `judged` has, for each Judged field in it, the choices that it accepts."""
+    """A parsed query. `computed` has, for each field in it without a column, the choices that the
+    query accepts."""
 
     text: str
     conditions: tuple[Condition, ...] = ()
-    judged: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    computed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,22 +76,22 @@ class Completion:
 class Language:
     """The fields, by name, that queries on one table can name."""
 
-    fields: Mapping[str, QueryField | Judged]
+    fields: Mapping[str, QueryField]
 
     def parse(self, text: str) -> Filter:
         """The parsed query. Raises QueryError, which says where the mistake is and what could be
         there."""
         conditions: list[Condition] = []
-        judged: dict[str, frozenset[str]] = {}
+        computed: dict[str, frozenset[str]] = {}
         for start, word in _words(text):
             term = self._term(start, word)
             known = self.fields[term.name]
-            if isinstance(known, Judged):
-                allowed = self._judge(term, known)
-                judged[term.name] = judged.get(term.name, allowed) & allowed
+            if known.condition is None:
+                allowed = _allowed_choices(term, known)
+                computed[term.name] = computed.get(term.name, allowed) & allowed
             else:
-                conditions.append(_condition(term, known))
-        return Filter(text, tuple(conditions), judged)
+                conditions.append(_condition(term, known, known.condition))
+        return Filter(text, tuple(conditions), computed)
 
     def suggest(
         self, text: str, cursor: int, values: Mapping[str, Sequence[str]] | None = None
@@ -123,11 +107,12 @@ class Language:
             start += word.startswith("-")
             typed = text[start:cursor].lower()
             known = self.fields.get(typed)
-            if known is not None and not isinstance(known, Judged) and known.comparisons != EQUAL:
-                signs = (":", "<=", ">=", "<", ">", *(["%8=0", "%8!=0"] * known.divisible))
+            if known is not None and known.ordered:
+                signs = [":", "<=", ">=", "<", ">"]
+                signs += ["%8=0", "%8!=0"] if known.remainder else []
                 return Completion(start, cursor, tuple(typed + sign for sign in signs))
             names = [
-                name if not isinstance(f, Judged) and f.comparisons != EQUAL else f"{name}:"
+                name if f.ordered else f"{name}:"
                 for name, f in self.fields.items()
                 if name.startswith(typed)
             ]
@@ -174,16 +159,6 @@ class Language:
         names = ", ".join(self.fields)
         raise QueryError(f"{sentence}{_at(start)}; the fields are {names}.", start, end)
 
-    def _judge(self, term: _Term, known: Judged) -> frozenset[str]:
-        if term.sign not in ("=", "!=") or term.divisor is not None:
-            raise term.error(f"{term.name} can be compared with : and != only")
-        for at, value in term.values:
-            if value.lower() not in known.choices:
-                raise term.bad(value, at, f"is not a known {term.name}", known)
-        chosen = frozenset(value.lower() for _, value in term.values)
-        turned = term.negated != (term.sign == "!=")
-        return frozenset(known.choices) - chosen if turned else chosen
-
 
 @dataclass(frozen=True)
 class _Term:
@@ -199,7 +174,7 @@ class _Term:
         end = self.start + len(self.word)
         return QueryError(f"{sentence}{_at(self.start)}.", self.start, end)
 
-    def bad(self, value: str, at: int, why: str, known: QueryField | Judged) -> QueryError:
+    def bad(self, value: str, at: int, why: str, known: QueryField) -> QueryError:
         rest = _allowed(self.name, known)
         return QueryError(f"{value} {why}{_at(at)}{rest}.", at, at + len(value))
 
@@ -211,17 +186,31 @@ def _words(text: str) -> Iterable[tuple[int, str]]:
     return ((word.start(), word[0]) for word in _WORD.finditer(text))
 
 
-def _condition(term: _Term, known: QueryField) -> Condition:
+def _allowed_choices(term: _Term, known: QueryField) -> frozenset[str]:
+    """The choices of a field without a column that a term accepts."""
+    if term.sign not in ("=", "!=") or term.divisor is not None:
+        raise term.error(f"{term.name} can be compared with : and != only")
+    for at, value in term.values:
+        if value.lower() not in known.choices:
+            raise term.bad(value, at, f"is not a known {term.name}", known)
+    chosen = frozenset(value.lower() for _, value in term.values)
+    turned = term.negated != (term.sign == "!=")
+    return frozenset(known.choices) - chosen if turned else chosen
+
+
+def _condition(
+    term: _Term, known: QueryField, compare: Callable[[str, str], Condition]
+) -> Condition:
     sign, turned = term.sign, term.negated
     if sign == "!=":
         sign, turned = "=", not turned
-    if sign not in known.comparisons:
+    if sign != "=" and not known.ordered:
         raise term.error(f"{term.name} can be compared with : and != only")
     if sign != "=" and len(term.values) > 1:
         raise term.error(f"{sign} takes one value")
     divisor = None
     if term.divisor is not None:
-        if not known.divisible or sign != "=":
+        if known.remainder is None or sign != "=":
             raise term.error(f"{term.name} takes no %, which is for whole numbers, as in k%8=0")
         if not re.fullmatch("[1-9][0-9]{0,17}", term.divisor):
             raise term.error(f"{term.divisor or 'nothing'} cannot divide {term.name}")
@@ -229,15 +218,13 @@ def _condition(term: _Term, known: QueryField) -> Condition:
     holds = []
     for at, value in term.values:
         try:
-            ends = _RANGE.fullmatch(value) if known.comparisons != EQUAL and sign == "=" else None
-            if divisor is not None:
+            ends = _RANGE.fullmatch(value) if known.ordered and sign == "=" else None
+            if divisor is not None and known.remainder is not None:
                 holds.append(known.remainder(divisor, value))
             elif ends is not None:
-                holds.append(
-                    sa.and_(known.condition(">=", ends[1]), known.condition("<=", ends[2]))
-                )
+                holds.append(sa.and_(compare(">=", ends[1]), compare("<=", ends[2])))
             else:
-                holds.append(known.condition(sign, value))
+                holds.append(compare(sign, value))
         except BadValue as error:
             raise term.bad(value, at, str(error) or f"is not a known {term.name}", known) from None
     condition = sa.or_(*holds)
@@ -248,7 +235,7 @@ def _at(position: int) -> str:
     return f" (character {position + 1})"
 
 
-def _allowed(name: str, known: QueryField | Judged) -> str:
+def _allowed(name: str, known: QueryField) -> str:
     if known.choices:
         return f"; {name} can be {', '.join(known.choices)}"
     return f"; {name} is {known.help}"

@@ -44,8 +44,8 @@ def runs(
     `diode_engine.runs.find` decides."""
     wanted = RUNS.parse(query)
     select = sa.select(schema.runs).where(*wanted.conditions)
-    if "state" in wanted.judged:
-        stored = {RunState(state) for state in wanted.judged["state"]}
+    if "state" in wanted.computed:
+        stored = {RunState(state) for state in wanted.computed["state"]}
         if not stored <= set(ENDED):
             stored |= {RunState.QUEUED, RunState.RUNNING}
         select = select.where(schema.runs.c.state.in_(map(str, stored)))
