@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
 from diode_engine.store import schema
 
@@ -46,53 +44,15 @@ _COPIED = np.dtype(
 )
 
 
-class packed(FunctionElement[int]):  # its name is lower-case, as that of a function of SQL
+def packed(high: Any, low: Any) -> sa.ColumnElement[int]:
     """Two integers of 32 bits as one of 64, the first in the upper half: so a query has one column
     fewer to read."""
-
-    type = sa.BigInteger()
-    inherit_cache = True
-
-
-@compiles(packed)
-def _packed(element: packed, compiler: Any, **more: Any) -> str:
-    high, low = (compiler.process(clause, **more) for clause in element.clauses)
-    return f"(({high} << 32) | {low})"
-
-
-@compiles(packed, "postgresql")
-def _packed_of_32_bits(element: packed, compiler: Any, **more: Any) -> str:
-    high, low = (compiler.process(clause, **more) for clause in element.clauses)
-    return f"((CAST({high} AS BIGINT) << 32) | {low})"
+    found: sa.ColumnElement[int] = high * sa.literal_column(str(2**32), sa.BigInteger()) + low
+    return found
 
 
 def is_postgresql(connection: sa.Connection) -> bool:
     return connection.dialect.name == "postgresql"
-
-
-def is_in(
-    connection: sa.Connection, column: sa.Column[Any], values: Sequence[Any]
-) -> sa.ColumnElement[bool]:
-    """The condition that a column has one of hundreds of values. On PostgreSQL the values are sent
-    as one array: separate parameters would take longer than the rows of the result."""
-    if is_postgresql(connection):
-        return column == sa.any_(sa.literal(list(values), sa.ARRAY(column.type)))
-    return column.in_(values)
-
-
-def are_in(
-    connection: sa.Connection,
-    columns: tuple[sa.Column[Any], sa.Column[Any]],
-    pairs: Sequence[tuple[Any, ...]],
-) -> sa.ColumnElement[bool]:
-    """As `is_in`, for two columns together."""
-    if not is_postgresql(connection):
-        return sa.tuple_(*columns).in_(pairs)
-    arrays = (
-        sa.func.unnest(sa.literal([pair[i] for pair in pairs], sa.ARRAY(column.type)))
-        for i, column in enumerate(columns)
-    )
-    return sa.tuple_(*columns).in_(sa.select(*arrays))
 
 
 def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:

@@ -164,9 +164,7 @@ def _known(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> d
     known: dict[str, int] = {}
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
-        known |= pairs_of(
-            connection, table.c.key, table.c.id, bulk.is_in(connection, table.c.key, some)
-        )
+        known |= pairs_of(connection, table.c.key, table.c.id, table.c.key.in_(some))
     return known
 
 
@@ -180,9 +178,7 @@ def _sweep_ids(
     problems = np.unique(problem).tolist()
     for start in range(0, len(problems), _KEYS_A_QUERY):
         some = problems[start : start + _KEYS_A_QUERY]
-        query = sa.select(s.id, s.problem, s.environment).where(
-            s.run == run, bulk.is_in(connection, s.problem, some)
-        )
+        query = sa.select(s.id, s.problem, s.environment).where(s.run == run, s.problem.in_(some))
         known.update(((p << 32) | e, i) for i, p, e in connection.execute(query))
     ids = np.zeros(len(pairs), dtype=np.int64)
     there: list[int] = []

@@ -19,12 +19,10 @@ from diode_engine.core.operators import OPERATORS
 from diode_engine.store import schema
 from diode_engine.store.fields import PROBLEMS, SUMMARIES
 from diode_engine.store.query import MAX_ROWS, one_of
-from diode_engine.store.records import (
-    pairs_of,
-)
+from diode_engine.store.records import pairs_of
 from diode_engine.store.session import OpenStore
 
-_S, _P, _E, _C = schema.summaries.c, schema.problems.c, schema.environments.c, schema.candidates.c
+_S, _P, _E = schema.summaries.c, schema.problems.c, schema.environments.c
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ QueryError where it has a mistake, and StoreError where the store cannot be read
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,21 +20,16 @@ from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.timing import KERNEL_FACTS, KernelFacts
 from diode_engine.errors import QueryError
-from diode_engine.store import bulk, schema
+from diode_engine.store import schema
 from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, SUMMARIES
 from diode_engine.store.ingest import failure_reasons
-from diode_engine.store.records import (
-    candidate_of,
-    environment_of,
-    few_records,
-    problem_of,
-)
+from diode_engine.store.records import candidate_of, environment_of, few_records, problem_of
 from diode_engine.store.session import OpenStore
 from diode_engine.store.summaries import medians
 
 MAX_ROWS = 500  # of a page; a larger `limit` is cut to this
 
-_S, _P, _E, _C = schema.summaries.c, schema.problems.c, schema.environments.c, schema.candidates.c
+_S, _P, _E = schema.summaries.c, schema.problems.c, schema.environments.c
 _DTYPE = _P.dtype.concat(sa.case((_P.allow_tf32 == 1, " tf32"), else_=""))
 
 SORTS: Mapping[str, sa.ColumnElement[Any]] = {
@@ -137,7 +132,7 @@ def problems(
     in which the store got them."""
     order = one_of(SORTS, sort, "sorted by")
     page = (
-        sa.select(_S.problem, _S.environment)
+        sa.select(schema.summaries)
         .select_from(SUMMARIES)
         .where(*PROBLEMS.parse(query).conditions)
         .order_by((order.desc() if descending else order).nulls_last(), _S.problem, _S.environment)
@@ -145,8 +140,7 @@ def problems(
         .offset(offset)
     )
     with store.reads() as connection:
-        pairs = [tuple(pair) for pair in connection.execute(page)]
-        return _rows(store, connection, pairs)
+        return _rows(connection, connection.execute(page).all())
 
 
 def count_problems(store: OpenStore, query: str = "") -> int:
@@ -156,32 +150,22 @@ def count_problems(store: OpenStore, query: str = "") -> int:
         return int(connection.scalar(count.where(*PROBLEMS.parse(query).conditions)) or 0)
 
 
-def _rows(
-    store: OpenStore, connection: sa.Connection, pairs: Sequence[tuple[Any, ...]]
-) -> list[ProblemRow]:
-    """The rows of these (problem, environment)s, in their order."""
-    summaries = {
-        (row.problem, row.environment): row
-        for row in connection.execute(
-            sa.select(schema.summaries).where(
-                bulk.are_in(connection, (_S.problem, _S.environment), pairs)
-            )
-        )
-    }
-    problem = few_records(
-        connection, store.location, schema.problems, {p for p, _ in pairs}, problem_of
-    )
-    environment = few_records(
-        connection, store.location, schema.environments, {e for _, e in pairs}, environment_of
-    )
-    best = {row.best for row in summaries.values()} - {None}
-    candidate = few_records(connection, store.location, schema.candidates, best, candidate_of)
+def _rows(connection: sa.Connection, found: Sequence[Any]) -> list[ProblemRow]:
+    """The rows of these summaries, in their order."""
+
+    def records(table: sa.Table, column: str, make: Callable[[Any], Any]) -> dict[int, Any]:
+        ids = {getattr(row, column) for row in found} - {None}
+        return few_records(connection, table, ids, make)
+
+    problem = records(schema.problems, "problem", problem_of)
+    environment = records(schema.environments, "environment", environment_of)
+    candidate = records(schema.candidates, "best", candidate_of)
     return [
         ProblemRow(
-            number=p,
-            problem=problem[p],
-            environment_number=e,
-            environment=environment[e],
+            number=row.problem,
+            problem=problem[row.problem],
+            environment_number=row.environment,
+            environment=environment[row.environment],
             candidates=row.candidates,
             failed=row.failed,
             timings=row.timings,
@@ -189,7 +173,7 @@ def _rows(
             best_us=row.best_us,
             aten_us=row.aten_us,
         )
-        for (p, e), row in ((pair, summaries[pair[0], pair[1]]) for pair in pairs)
+        for row in found
     ]
 
 
@@ -219,9 +203,7 @@ def candidates(
             if row[3] is not None:
                 failures.setdefault(row[0], Counter())[row[3]] += 1
         page = np.lexsort((ids, time_us))[offset : offset + min(limit, MAX_ROWS)]
-        found = few_records(
-            connection, store.location, schema.candidates, set(ids[page].tolist()), candidate_of
-        )
+        found = few_records(connection, schema.candidates, ids[page].tolist(), candidate_of)
         names = {number: reason for reason, number in failure_reasons(connection).items()}
         k = schema.kernels.c
         kernels = (

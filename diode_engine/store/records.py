@@ -7,16 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import sqlalchemy as sa
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Problem
-from diode_engine.errors import StoreError
-from diode_engine.location import Location
-from diode_engine.store import bulk
 
 _T = TypeVar("_T")
 _HARDWARE = tuple(field.name for field in fields(Hardware))
@@ -57,46 +52,29 @@ def environment_of(row: Any) -> Environment:
 
 def records_with(
     connection: sa.Connection,
-    store: Location,
     table: sa.Table,
     ids: npt.NDArray[np.int64],
     make: Callable[[Any], _T],
 ) -> list[_T]:
     """The records with these ids, in ascending order of ids; `make` makes one from a row. Raises
-    StoreError, which names the store, where a record is impossible or missing."""
-    wanted = set(ids.tolist())
+    LookupError where one is missing, and what `make` raises."""
+    wanted = set(ids)
     rows = connection.execute(sa.select(table).order_by(table.c.id))
-    found = _made(store, (row for row in rows if row.id in wanted), make)
+    found = [make(row) for row in rows if row.id in wanted]
     if len(found) < len(wanted):
-        raise StoreError(
-            f"The store {store} has timings of {len(wanted) - len(found)} {table.name} that are "
-            "not there; restore a backup."
+        raise LookupError(
+            f"there are timings of {len(wanted) - len(found)} {table.name} that are not there"
         )
-    return list(found.values())
+    return found
 
 
 def few_records(
-    connection: sa.Connection,
-    store: Location,
-    table: sa.Table,
-    ids: Iterable[int],
-    make: Callable[[Any], _T],
+    connection: sa.Connection, table: sa.Table, ids: Iterable[int], make: Callable[[Any], _T]
 ) -> dict[int, _T]:
     """The records with these ids, by id. For a few ids it is faster than `records_with`; missing
     records are left out."""
-    rows = connection.execute(
-        sa.select(table).where(bulk.is_in(connection, table.c.id, list(set(ids))))
-    )
-    return _made(store, rows, make)
-
-
-def _made(store: Location, rows: Iterable[Any], make: Callable[[Any], _T]) -> dict[int, _T]:
-    try:
-        return {row.id: make(row) for row in rows}
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise StoreError(
-            f"The store {store} holds an impossible record; restore a backup. {error}"
-        ) from error
+    rows = connection.execute(sa.select(table).where(table.c.id.in_(set(ids))))
+    return {row.id: make(row) for row in rows}
 
 
 def pairs_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,15 +11,12 @@ from diode_engine.core.hardware import Environment
 from diode_engine.store import schema
 from diode_engine.store.fields import RUN_PROBLEMS, RUNS
 from diode_engine.store.query import MAX_ROWS
-from diode_engine.store.records import (
-    environment_of,
-    few_records,
-)
 from diode_engine.store.run_table import run_of
 from diode_engine.store.runs import ENDED, Run, RunState
 from diode_engine.store.session import OpenStore
+from diode_engine.store.summaries import count_timings
 
-_S, _P, _E, _C = schema.summaries.c, schema.problems.c, schema.environments.c, schema.candidates.c
+_E = schema.environments.c
 
 
 @dataclass(frozen=True)
@@ -64,30 +60,11 @@ def runs(
 
 def run_contents(store: OpenStore, run: int) -> RunContents:
     """Counts what a run has written; all 0 where there is no such run."""
-    t = schema.tallies.c
-    cells = (
-        sa.select(t.environment, schema.failures.c.reason, sa.func.sum(t.timings))
-        .outerjoin_from(schema.tallies, schema.failures, t.failure == schema.failures.c.id)
-        .where(t.run == run)
-        .group_by(t.environment, schema.failures.c.reason)
-    )
     with store.reads() as connection:
-        failures: Counter[str] = Counter()
-        by_environment: Counter[int] = Counter()
-        for environment, reason, n in connection.execute(cells):
-            by_environment[environment] += n
-            if reason is not None:
-                failures[reason] += n
-        known = few_records(
-            connection, store.location, schema.environments, set(by_environment), environment_of
-        )
-        counted = sa.select(RUN_PROBLEMS).where(schema.runs.c.id == run)
-        return RunContents(
-            problems=int(connection.scalar(counted) or 0),
-            timings=by_environment.total(),
-            failures=dict(failures.most_common()),
-            by_environment=tuple((known[e], n) for e, n in by_environment.most_common()),
-        )
+        counts = count_timings(connection, run)
+        problems = connection.scalar(sa.select(RUN_PROBLEMS).where(schema.runs.c.id == run)) or 0
+    environments = sorted(counts.by_environment, key=lambda each: -each[1])
+    return RunContents(int(problems), counts.timings, counts.failures, tuple(environments))
 
 
 def known_values(store: OpenStore) -> dict[str, list[str]]:

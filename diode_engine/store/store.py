@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,14 +20,10 @@ from diode_engine.errors import StoreError
 from diode_engine.store import bulk, schema
 from diode_engine.store.fields import sweeps_found
 from diode_engine.store.ingest import add_rows, failure_reasons, rows_there
-from diode_engine.store.records import (
-    candidate_of,
-    environment_of,
-    problem_of,
-    records_with,
-)
+from diode_engine.store.records import candidate_of, environment_of, problem_of, records_with
 from diode_engine.store.run_table import RunTable, as_json
 from diode_engine.store.runs import Run, RunState
+from diode_engine.store.summaries import count_timings
 
 _Ids = npt.NDArray[np.int64]
 _Record = TypeVar("_Record", Problem, Candidate, Environment)
@@ -188,10 +183,7 @@ class Store(RunTable):
             if len(sweep) and not (
                 position.max() < len(sweeps) and np.array_equal(sweeps[position, 0], sweep)
             ):
-                raise StoreError(
-                    f"The store {self.location} has timings of which it does not tell the problem; "
-                    "restore a backup."
-                )
+                raise LookupError("there are timings without a problem")
             problem, environment = sweeps[position, 1], sweeps[position, 2]
             candidate = data["sweep_candidate"] & _LOW
             order = (problem << 32) | candidate
@@ -239,42 +231,18 @@ class Store(RunTable):
     def stats(self) -> StoreStats:
         """Counts what the store holds."""
         t = schema.tallies.c
-        kinds = (t.op, t.dtype, t.allow_tf32, t.environment, schema.failures.c.reason)
-        counts = (
-            sa.select(*kinds, sa.func.sum(t.timings))
-            .outerjoin_from(schema.tallies, schema.failures, t.failure == schema.failures.c.id)
-            .group_by(*kinds)
-        )
         of_runs = sa.select(t.run, sa.func.sum(t.timings)).group_by(t.run).order_by(t.run)
-        total = 0
-        failed: Counter[str] = Counter()
-        by_op: Counter[str] = Counter()
-        by_dtype: Counter[str] = Counter()
-        by_environment: Counter[int] = Counter()
         with self.reads() as connection:
-            for op, dtype, tf32, environment, reason, n in connection.execute(counts):
-                total += n
-                by_op[op] += n
-                by_dtype[f"{dtype} tf32" if tf32 else dtype] += n
-                by_environment[environment] += n
-                if reason is not None:
-                    failed[reason] += n
-            ids = np.array(sorted(by_environment), dtype=np.int64)
-            environments = records_with(
-                connection, self.location, schema.environments, ids, environment_of
-            )
+            counts = count_timings(connection)
             return StoreStats(
                 size_bytes=self._backend.size_bytes(connection),
                 problems=_count(connection, schema.problems),
                 candidates=_count(connection, schema.candidates),
-                timings=total,
-                failures=dict(failed.most_common()),
-                by_op=dict(by_op.most_common()),
-                by_dtype=dict(by_dtype.most_common()),
-                by_environment=tuple(
-                    (environment, by_environment[int(i)])
-                    for environment, i in zip(environments, ids, strict=True)
-                ),
+                timings=counts.timings,
+                failures=counts.failures,
+                by_op=counts.by_op,
+                by_dtype=counts.by_dtype,
+                by_environment=counts.by_environment,
                 by_run=dict(map(tuple, connection.execute(of_runs))),
                 runs=tuple(self._runs(connection)),
             )
@@ -290,14 +258,11 @@ class Store(RunTable):
         last = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
         # An impossible id must be noticed before an array of its size is allocated.
         if len(ids) and not 0 <= ids.min() <= ids.max() <= last:
-            raise StoreError(
-                f"The store {self.location} has timings of {table.name} that are not there; "
-                "restore a backup."
-            )
+            raise LookupError(f"there are timings of {table.name} that are not there")
         there = np.zeros(last + 1, dtype=np.bool_)
         there[ids] = True
         place = np.cumsum(there, dtype=np.int32) - np.int32(1)
-        found = records_with(connection, self.location, table, np.flatnonzero(there), make)
+        found = records_with(connection, table, np.flatnonzero(there).tolist(), make)
         return tuple(found), place[ids]
 
     def _failure_codes(self, connection: sa.Connection) -> npt.NDArray[np.uint8]:

@@ -3,16 +3,20 @@ are written in the transaction that writes the timings, so that they always agre
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from diode_engine.core.hardware import Environment
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import template_of
 from diode_engine.store import bulk, schema
+from diode_engine.store.records import environment_of, few_records
 
 _Ids = npt.NDArray[np.int64]
 _Times = npt.NDArray[np.float64]
@@ -109,7 +113,7 @@ def _there(connection: sa.Connection, pairs: _Ids) -> npt.NDArray[np.bool_]:
     # A few problems are looked up one by one; for many, the part of the table from the first to the
     # last is read.
     query = sa.select(bulk.packed(s.problem, s.environment)).where(
-        bulk.is_in(connection, s.problem, problems.tolist())
+        s.problem.in_(problems.tolist())
         if len(problems) <= 500
         else s.problem.between(int(problems[0]), int(problems[-1]))
     )
@@ -145,4 +149,48 @@ def tally(
             (run, cell >> 32, *names[(cell & 0xFFFFFFFF) >> 8], cell & 0xFF, n)
             for cell, n in zip(cells.tolist(), counts.tolist(), strict=True)
         ],
+    )
+
+
+@dataclass(frozen=True)
+class TimingCounts:
+    """Counts of timings: of failures by their reasons, and of all timings by op, by type (TF32
+    apart from float32) and by environment, the one that the store got first before the others."""
+
+    failures: Mapping[str, int]
+    by_op: Mapping[str, int]
+    by_dtype: Mapping[str, int]
+    by_environment: tuple[tuple[Environment, int], ...]
+
+    @property
+    def timings(self) -> int:
+        return sum(self.by_op.values())
+
+
+def count_timings(connection: sa.Connection, run: int | None = None) -> TimingCounts:
+    """Return the counts of a run's timings, by `tallies`; of all runs' (None)."""
+    t = schema.tallies.c
+    kinds = (t.op, t.dtype, t.allow_tf32, t.environment, schema.failures.c.reason)
+    cells = (
+        sa.select(*kinds, sa.func.sum(t.timings))
+        .outerjoin_from(schema.tallies, schema.failures, t.failure == schema.failures.c.id)
+        .where(sa.true() if run is None else t.run == run)
+        .group_by(*kinds)
+    )
+    failures: Counter[str] = Counter()
+    ops: Counter[str] = Counter()
+    dtypes: Counter[str] = Counter()
+    environments: Counter[int] = Counter()
+    for op, dtype, tf32, environment, reason, n in connection.execute(cells):
+        ops[op] += n
+        dtypes[f"{dtype} tf32" if tf32 else dtype] += n
+        environments[environment] += n
+        if reason is not None:
+            failures[reason] += n
+    known = few_records(connection, schema.environments, environments, environment_of)
+    return TimingCounts(
+        failures=dict(failures.most_common()),
+        by_op=dict(ops.most_common()),
+        by_dtype=dict(dtypes.most_common()),
+        by_environment=tuple((known[number], n) for number, n in sorted(environments.items())),
     )
