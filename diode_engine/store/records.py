@@ -53,7 +53,7 @@ def environment_of(row: Any) -> Environment:
 def records_with(
     connection: sa.Connection,
     table: sa.Table,
-    ids: npt.NDArray[np.int64],
+    ids: Iterable[int],
     make: Callable[[Any], _T],
 ) -> list[_T]:
     """The records with these ids, in ascending order of ids; `make` makes one from a row. Raises

@@ -168,7 +168,7 @@ def _table(document: Any, times_required: bool) -> tuple[TimingTable, JoinedRows
     problems = _records(document, "problems", Problem.from_dict)
     candidates = _records(document, "candidates", Candidate.from_dict)
     rows = JoinedRows(document["timings"], len(problems), len(environments))
-    time = {name: rows.numbers(name, positive=True) for name in TIMES}
+    time = {name: rows.times(name, positive=True) for name in TIMES}
     if np.any(swapped := time["min_us"] > time["median_us"]):
         raise Malformed(f"{rows.place(swapped)} has a min_us larger than its median_us.")
     failure = rows.failures()
@@ -187,12 +187,12 @@ def _table(document: Any, times_required: bool) -> tuple[TimingTable, JoinedRows
         candidates,
         environments,
         problem=np.repeat(np.array(rows.problem, dtype=np.int32), rows.lengths),
-        candidate=rows.whole("candidate", len(candidates) - 1, none=None),
+        candidate=rows.whole("candidate", len(candidates) - 1, null=None),
         environment=np.repeat(np.array(rows.environment, dtype=np.int32), rows.lengths),
         min_us=time["min_us"],
         median_us=time["median_us"],
-        spread_us=rows.numbers("spread_us", positive=False),
-        repeats=rows.whole("repeats", 2**31 - 1, none=0),
+        spread_us=rows.times("spread_us", positive=False),
+        repeats=rows.whole("repeats", 2**31 - 1, null=0),
         failure=failure,
         kernel=rows.kernel(),
     )

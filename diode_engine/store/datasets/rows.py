@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,6 @@ from diode_engine.store.datasets.parsing import Malformed, items, mapping, show
 
 NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1  # the code of a row with neither time nor failure
 _GROUP_FIELDS = {"problem", "environment", *COLUMNS, *KERNEL_FACTS}
-_NUMBER = {int, float, type(None)}
 _FAILURE_CODES: dict[Any, int] = {None: 0} | {
     str(reason): code for code, reason in enumerate(FAILURES, 1) if code != NOT_TIMED
 }
@@ -76,71 +76,62 @@ class JoinedRows:
             return f"timings[{group}].{column}[{within}]"
         return f"Row {within} of timings[{group}]"
 
-    def _refuse_first(self, name: str, good: Callable[[Any], bool], must: str) -> None:
+    def _refuse_first(self, name: str, is_good: Callable[[Any], bool], must: str) -> None:
         """Raises Malformed for the first value of a column that is not good; `must` says what it
         must be."""
         for row, value in enumerate(self.columns[name]):
-            if not good(value):
+            if not is_good(value):
                 raise Malformed(f"{self.place(row, name)} is {show(value)}; it must be {must}.")
 
-    def numbers(self, name: str, *, positive: bool) -> npt.NDArray[np.float64]:
-        """[n] a column of times, in microseconds; NaN for null. Raises Malformed."""
-        column = self.columns[name]
-        must = "a positive number of microseconds" if positive else "a number from 0 up"
-        must += ", of an hour at most, or null"
-
-        def good(value: Any) -> bool:
-            if value is None:
-                return True
-            if type(value) not in _NUMBER:
-                return False
-            try:
-                number = float(value)
-            except OverflowError:
-                return False
-            return (number > 0 or (number == 0 and not positive)) and number <= MAX_US
-
+    def _numbers(
+        self, name: str, kind: type[int | float], least: float, most: float, null: float | None,
+        must: str,
+    ) -> npt.NDArray[Any]:  # fmt: skip
+        """[n] a column of numbers from `least` to `most`, as int64 or float64. Null becomes `null`,
+        which is none of these numbers; where `null` is None, it is not allowed. Raises
+        Malformed."""
+        column, kinds = self.columns[name], {kind, int}
+        nulls = 0 if null is None else column.count(None)
         try:
-            if not set(map(type, column)) <= _NUMBER:
-                raise OverflowError
-            numbers = np.array(column, dtype=np.float64)
-        except OverflowError:
-            self._refuse_first(name, good, must)
-            raise
-        null = np.isnan(numbers)
-        if null.sum() != column.count(None) or not np.all(
-            null | ((numbers <= MAX_US) & ((numbers > 0) if positive else (numbers >= 0)))
-        ):
-            self._refuse_first(name, good, must)
-        return numbers
+            values = [null if value is None else value for value in column] if nulls else column
+            found = np.array(values, np.dtype(kind))
+            known = found[~np.isnan(found)] if kind is float else found[found != null]
+            if (
+                set(map(type, column)) <= (kinds | {type(None)} if nulls else kinds)
+                and len(found) - len(known) == nulls
+                and np.all((known >= least) & (known <= most))
+            ):
+                return found
+        except (OverflowError, TypeError, ValueError):
+            pass
+        self._refuse_first(
+            name,
+            lambda value: (
+                null is not None
+                if value is None
+                else type(value) in kinds and least <= value <= most
+            ),
+            must if null is None else f"{must}, or null",
+        )
+        raise AssertionError("every number is good, and the column is not")
 
-    def whole(self, name: str, largest: int, *, none: int | None) -> npt.NDArray[np.int32]:
-        """[n] a column of whole numbers from 0 to `largest`. Null becomes the number `none`; where
-        `none` is None, null is not allowed. Raises Malformed."""
-        column = self.columns[name]
+    def times(self, name: str, *, positive: bool) -> npt.NDArray[np.float64]:
+        """[n] a column of times, in microseconds; NaN for null. Raises Malformed."""
+        must = "a positive number of microseconds" if positive else "a number from 0 up"
+        least = math.nextafter(0, 1) if positive else 0
+        return self._numbers(name, float, least, MAX_US, math.nan, f"{must}, of an hour at most")
+
+    def whole(self, name: str, largest: int, *, null: int | None) -> npt.NDArray[np.int32]:
+        """[n] a column of whole numbers from 0 to `largest`. Null becomes `null`; where that is
+        None, it is not allowed. Raises Malformed."""
         must = f"a whole number from 0 to {largest}" if largest >= 0 else "left out: there are none"
-        if none is not None:
-            must += ", or null"
-            kinds = set(map(type, column))
-            if type(None) in kinds:
-                column = [none if value is None else value for value in column]
-
-        def good(value: Any) -> bool:
-            if value is None:
-                return none is not None
-            return type(value) is int and 0 <= value <= largest
-
-        if column and (
-            not set(map(type, column)) <= {int} or min(column) < 0 or max(column) > largest
-        ):
-            self._refuse_first(name, good, must)
-        return np.array(column, dtype=np.int32)
+        return self._numbers(name, int, 0, largest, null, must).astype(np.int32)
 
     def kernel(self) -> npt.NDArray[np.int32] | None:
         """[n, KernelFacts] as in a TimingTable; None where the file has none. Raises Malformed."""
         if not self.columns.keys() >= set(KERNEL_FACTS):
             return None
-        facts = np.stack([self.whole(name, 2**31 - 1, none=-1) for name in KERNEL_FACTS], axis=1)
+        facts = np.stack([self.whole(name, 2**31 - 1, null=-1) for name in KERNEL_FACTS], axis=1)
         known = facts >= 0
         if np.any(partly := known.any(axis=1) != known.all(axis=1)):
             raise Malformed(
