@@ -18,14 +18,10 @@ from diode_app.data.problem import in_default
 from diode_app.data.problems import short
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.operand import Bias, DType
+from diode_engine.core.operand import TYPES, Bias
 from diode_engine.core.problem import Problem
 from diode_engine.models.estimates import Resources, Roofline, resources, roofline
 
-_TYPES = {
-    DType.BFLOAT16: "bf16", DType.FLOAT16: "fp16", DType.FLOAT32: "fp32",
-    DType.FLOAT8_E4M3FN: "e4m3", DType.FLOAT8_E5M2: "e5m2", DType.INT8: "int8",
-}  # fmt: skip
 SURE = 0.9  # the confidence that is wanted of timing several kernels (see `ModelChoice.to_time`)
 
 
@@ -50,11 +46,11 @@ class Question:
             p.op, p.M, p.N, p.K, p.dtype, B=p.B, a_layout=p.a.layout, b_layout=p.b.layout,
             allow_tf32=p.allow_tf32, bias=p.bias, **own,
         )  # fmt: skip
-        if p.dtype not in _TYPES or p != usual:
+        if p.dtype.short not in TYPES or p != usual:
             return None
         options = {
             "batch": p.B if p.op.batched else None,
-            "dtype": "tf32" if p.allow_tf32 else _TYPES[p.dtype],
+            "dtype": "tf32" if p.allow_tf32 else p.dtype.short,
             "layouts": f"{p.a.layout}/{p.b.layout}",
             "bias": None if p.bias is Bias.NONE else p.bias,
             "model": self.model.reference,

@@ -16,16 +16,12 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
     from diode_engine.store.query import ProblemRow
 
-_SHORT = {
-    "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64",
-    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
-}  # fmt: skip
 FASTEST = 8  # of a problem's candidates, in its preview
 
 
 def dtype(problem: Problem) -> str:
     """As filter queries write it: bf16, fp32, ...; tf32 where TF32 is allowed."""
-    return "tf32" if problem.allow_tf32 else _SHORT.get(problem.dtype, str(problem.dtype))
+    return "tf32" if problem.allow_tf32 else problem.dtype.short
 
 
 def short(candidate: Candidate) -> str:

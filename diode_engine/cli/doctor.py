@@ -115,7 +115,7 @@ def _torch(status: dict[str, Any]) -> Check:
 def _triton(status: dict[str, Any], hardware: Hardware | None) -> Check:
     if status["triton"] is not None:
         return Check("triton", Health.WORKS, status["triton"])
-    needed = hardware is not None and hardware.backend == "cuda"
+    needed = hardware is not None and hardware.is_supported
     why = "not installed: Inductor has only the libraries' kernels"
     return Check("triton", Health.BROKEN if needed else Health.OFF, why)
 
@@ -126,7 +126,7 @@ def _gpu(hardware: Hardware | None) -> Check:
     if hardware.backend == "cpu":
         why = "torch sees none: no timing here (collect); training, validating, predicting work"
         return Check("GPU", Health.OFF, why)
-    if hardware.backend != "cuda":
+    if not hardware.is_supported:
         return Check("GPU", Health.OFF, f"{hardware.name}: Diode chooses for NVIDIA's only")
     return Check("GPU", Health.WORKS, hardware.name)
 
@@ -134,7 +134,7 @@ def _gpu(hardware: Hardware | None) -> Check:
 def _model(hardware: Hardware | None) -> Check:
     from diode_engine import registry
 
-    if hardware is None or hardware.backend != "cuda":
+    if hardware is None or not hardware.is_supported:
         return Check("model", Health.OFF, "no GPU to choose one for")
     match = registry.best_for(hardware)
     if match is None:
@@ -152,7 +152,7 @@ def _choices(hardware: Hardware | None) -> Check:
     """Whether a compile in a process like this one would use the model's choices."""
     import diode_engine
 
-    if hardware is not None and hardware.backend == "cuda":
+    if hardware is not None and hardware.is_supported:
         diode_engine.install_diode_choices(top_k_configs=1)
     stats = diode_engine.get_stats()
     if stats["active"]:

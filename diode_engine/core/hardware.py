@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +52,23 @@ class Hardware:
     registers_multiprocessor: int
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "str":
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.type == "str":
                 if not isinstance(value, str) or not value:
-                    raise RecordError(f"A hardware's {field.name} is {value!r}; it must be a text.")
+                    raise RecordError(f"A hardware's {each.name} is {value!r}; it must be a text.")
                 continue
-            least = int(field.name == "multiprocessors" and self.backend in ("cuda", "rocm"))
+            least = int(each.name == "multiprocessors" and self._family.counts_multiprocessors)
             whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or not least <= value <= MAX_VALUES[field.name]:
+            if not whole or not least <= value <= MAX_VALUES[each.name]:
                 raise RecordError(
-                    f"A hardware's {field.name} is {shown(value)}; it must be a whole number from "
-                    f"{least} to {MAX_VALUES[field.name]}."
+                    f"A hardware's {each.name} is {shown(value)}; it must be a whole number from "
+                    f"{least} to {MAX_VALUES[each.name]}."
                 )
-        if self.backend == "cuda" and not re.fullmatch(r"\d{1,3}\.\d{1,3}", self.arch):
+        if not re.fullmatch(self._family.arch, self.arch):
             raise RecordError(
-                f'A hardware\'s arch is {self.arch!r}; on cuda it must be like "9.0".'
+                f"A hardware's arch is {self.arch!r}; on {self.backend} it must be "
+                f"{self._family.arch_example}."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,6 +94,15 @@ class Hardware:
         return slug_of(name) == self.slug
 
     @property
+    def _family(self) -> DeviceFamily:
+        return FAMILIES.get(self.backend, _OTHER)
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether Diode times kernels on such devices and chooses kernels for them."""
+        return self._family.is_supported
+
+    @property
     def has_wgmma(self) -> bool:
         """Whether it has warpgroup matrix instructions (wgmma): NVIDIA's Hopper alone."""
         return self.backend == "cuda" and self.arch.startswith("9.")
@@ -104,11 +114,9 @@ class Hardware:
         The operations of a multiprocessor in a clock are from NVIDIA's architecture white papers
         (Volta to Blackwell); any other device counts as Ampere.
         """
-        generation = "8.0"
-        if self.backend == "cuda":
-            known = [a for a in _TENSOR_FLOPS_PER_CLOCK if float(a) <= float(self.arch)]
-            generation = max(known, key=float, default=generation)
-        half = _TENSOR_FLOPS_PER_CLOCK[generation]
+        flops = self._family.tensor_flops
+        known = [arch for arch in flops if float(arch) <= float(self.arch)] if flops else []
+        half = flops[max(known, key=float)] if known else _AMPERE_FLOPS
         if dtype is DType.FLOAT32:
             per_clock = half / 2 if tf32 else 256
         elif dtype is DType.FLOAT64:
@@ -138,8 +146,19 @@ class Hardware:
         return 0.99 * math.exp(-distance) if self.name != other.name else 0.995
 
 
-# Dense 16-bit operations a clock of one multiprocessor, by compute capability.
-_TENSOR_FLOPS_PER_CLOCK = {"7.0": 1024, "8.0": 2048, "8.6": 1024, "9.0": 4096, "10.0": 8192}
+@dataclass(frozen=True)
+class DeviceFamily:
+    """The devices of one backend of torch: what differs between vendors (see FAMILIES)."""
+
+    # (torch, index or None): the device of this process, or None where torch has no such device.
+    detect: Callable[[Any, int | None], Hardware | None]
+    arch: str = r"[\s\S]+"  # a pattern of Hardware.arch, and in words
+    arch_example: str = "a text"
+    is_supported: bool = False  # has templates, features, and a way to time kernels
+    counts_multiprocessors: bool = False  # whether their number must be known
+    # Dense 16-bit operations a clock of one multiprocessor, by arch. An arch has those of the
+    # newest earlier one.
+    tensor_flops: Mapping[str, int] = field(default_factory=dict)
 
 
 _NO_SLUG = re.compile(r"[^a-z0-9]+")
@@ -208,6 +227,82 @@ def _exactly(cls: type, given: Mapping[str, Any], what: str) -> dict[str, Any]:
     return dict(given)
 
 
+@cache
+def detect(index: int | None = None) -> Hardware:
+    """The hardware of this process's device `index` (the current one if None); the CPU where
+    there is no other. Imports torch."""
+    import torch
+
+    found = (family.detect(torch, index) for family in FAMILIES.values())
+    return next(hardware for hardware in found if hardware is not None)
+
+
+def _detect_cuda(torch: Any, index: int | None, *, rocm: bool = False) -> Hardware | None:
+    """An NVIDIA GPU, or with `rocm` one of AMD's: torch has the same functions for both."""
+    if not torch.cuda.is_available() or (getattr(torch.version, "hip", None) is not None) != rocm:
+        return None
+    p = torch.cuda.get_device_properties(torch.cuda.current_device() if index is None else index)
+    # The clock rates are in kHz; memory moves twice a clock.
+    bandwidth = 2e3 * p.memory_clock_rate * p.memory_bus_width / 8 / 1e9
+    return Hardware(
+        backend="rocm" if rocm else "cuda",
+        name=p.name,
+        arch=p.gcnArchName.split(":")[0] if rocm else f"{p.major}.{p.minor}",
+        multiprocessors=p.multi_processor_count,
+        clock_mhz=round(p.clock_rate / 1e3),
+        memory_gb_s=round(bandwidth),
+        l2_bytes=p.L2_cache_size,
+        shared_bytes_block=getattr(p, "shared_memory_per_block_optin", 0),
+        shared_bytes_multiprocessor=getattr(p, "shared_memory_per_multiprocessor", 0),
+        registers_multiprocessor=getattr(p, "regs_per_multiprocessor", 0),
+    )
+
+
+def _detect_xpu(torch: Any, index: int | None) -> Hardware | None:
+    if not (hasattr(torch, "xpu") and torch.xpu.is_available()):
+        return None
+    x = torch.xpu.get_device_properties(0 if index is None else index)
+    return Hardware(
+        backend="xpu",
+        name=x.name,
+        arch=str(getattr(x, "version", "") or "xpu"),
+        multiprocessors=getattr(x, "gpu_subslice_count", 0),
+        clock_mhz=0,
+        memory_gb_s=0,
+        l2_bytes=getattr(x, "last_level_cache_size", 0),
+        shared_bytes_block=getattr(x, "local_mem_size", 0),
+        shared_bytes_multiprocessor=0,
+        registers_multiprocessor=0,
+    )
+
+
+def _detect_cpu(torch: Any, index: int | None) -> Hardware:
+    import platform
+
+    name = platform.processor() or platform.machine() or "cpu"
+    return Hardware("cpu", name, platform.machine() or "cpu", 0, 0, 0, 0, 0, 0, 0)
+
+
+_AMPERE_FLOPS = 2048
+# By Hardware.backend, in the order in which `detect` looks for a device.
+FAMILIES: Mapping[str, DeviceFamily] = {
+    "cuda": DeviceFamily(
+        _detect_cuda,
+        arch=r"\d{1,3}\.\d{1,3}",
+        arch_example='like "9.0"',
+        is_supported=True,
+        counts_multiprocessors=True,
+        tensor_flops={
+            "7.0": 1024, "8.0": _AMPERE_FLOPS, "8.6": 1024, "9.0": 4096, "10.0": 8192,
+        },
+    ),
+    "rocm": DeviceFamily(partial(_detect_cuda, rocm=True), counts_multiprocessors=True),
+    "xpu": DeviceFamily(_detect_xpu),
+    "cpu": DeviceFamily(_detect_cpu),
+}  # fmt: skip
+_OTHER = FAMILIES["cpu"]  # what is known of a backend that is not in the table
+
+
 # The GPUs that a file may name without their facts (KNOWN). The H200's, which most shipped timings
 # were taken on, are from the data sheet and from torch on that machine.
 H200 = Hardware(
@@ -248,51 +343,6 @@ KNOWN = {
         replace(_A100, name="NVIDIA A100-SXM4-40GB", memory_gb_s=1555),
     )
 }
-
-
-@cache
-def detect(index: int | None = None) -> Hardware:
-    """The hardware of this process's device `index` (the current one if None); the CPU where
-    there is no other. Imports torch."""
-    import torch
-
-    if torch.cuda.is_available():
-        p = torch.cuda.get_device_properties(
-            torch.cuda.current_device() if index is None else index
-        )
-        rocm = getattr(torch.version, "hip", None) is not None
-        # The clock rates are in kHz; memory moves twice a clock.
-        bandwidth = 2e3 * p.memory_clock_rate * p.memory_bus_width / 8 / 1e9
-        return Hardware(
-            backend="rocm" if rocm else "cuda",
-            name=p.name,
-            arch=p.gcnArchName.split(":")[0] if rocm else f"{p.major}.{p.minor}",
-            multiprocessors=p.multi_processor_count,
-            clock_mhz=round(p.clock_rate / 1e3),
-            memory_gb_s=round(bandwidth),
-            l2_bytes=p.L2_cache_size,
-            shared_bytes_block=getattr(p, "shared_memory_per_block_optin", 0),
-            shared_bytes_multiprocessor=getattr(p, "shared_memory_per_multiprocessor", 0),
-            registers_multiprocessor=getattr(p, "regs_per_multiprocessor", 0),
-        )
-    if hasattr(torch, "xpu") and torch.xpu.is_available():
-        x = torch.xpu.get_device_properties(0 if index is None else index)
-        return Hardware(
-            backend="xpu",
-            name=x.name,
-            arch=str(getattr(x, "version", "") or "xpu"),
-            multiprocessors=getattr(x, "gpu_subslice_count", 0),
-            clock_mhz=0,
-            memory_gb_s=0,
-            l2_bytes=getattr(x, "last_level_cache_size", 0),
-            shared_bytes_block=getattr(x, "local_mem_size", 0),
-            shared_bytes_multiprocessor=0,
-            registers_multiprocessor=0,
-        )
-    import platform
-
-    name = platform.processor() or platform.machine() or "cpu"
-    return Hardware("cpu", name, platform.machine() or "cpu", 0, 0, 0, 0, 0, 0, 0)
 
 
 def environment() -> Environment:

@@ -17,26 +17,36 @@ OUTER, INNER = "outer", "inner"
 
 
 class DType(StrEnum):
-    """Element types, by their torch names."""
+    """Element types, by their torch names: the table of all that Diode knows of a type.
 
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-    INT8 = "int8"
-    INT32 = "int32"
-    FLOAT8_E4M3FN = "float8_e4m3fn"
-    FLOAT8_E5M2 = "float8_e5m2"
+    `itemsize` is the bytes of one element, `short` the name in commands ("bf16"), and `tolerance`
+    the largest error of a kernel's result on such operands (see collect/workers/timer.py). Other
+    names under which a type is read come after these.
+    """
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return _ITEMSIZE[self]
+    itemsize: int
+    short: str
+    tolerance: float
+    spellings: tuple[str, ...]
 
-    @property
-    def short(self) -> str:
-        """The short name, as commands show it: "bf16"."""
-        return _SHORT[self]
+    FLOAT16 = "float16", 2, "fp16", 2e-3, "half", "f16"
+    BFLOAT16 = "bfloat16", 2, "bf16", 1e-2
+    FLOAT32 = "float32", 4, "fp32", 1e-4, "f32"
+    FLOAT64 = "float64", 8, "fp64", 1e-10, "f64"
+    INT8 = "int8", 1, "int8", 0.0
+    INT32 = "int32", 4, "int32", 0.0
+    # Tensor cores keep about 14 bits when they add up products of these types.
+    FLOAT8_E4M3FN = "float8_e4m3fn", 1, "e4m3", 4e-2
+    FLOAT8_E5M2 = "float8_e5m2", 1, "e5m2", 4e-2
+
+    def __new__(
+        cls, name: str, itemsize: int = 0, short: str = "", tolerance: float = 0.0, *others: str
+    ) -> DType:
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.itemsize, member.short, member.tolerance = itemsize, short, tolerance
+        member.spellings = (name, short, *others)
+        return member
 
     @classmethod
     def _missing_(cls, value: object) -> DType | None:
@@ -44,39 +54,11 @@ class DType(StrEnum):
         return _find_dtype(str(value))
 
 
-_ITEMSIZE = {
-    DType.FLOAT16: 2,
-    DType.BFLOAT16: 2,
-    DType.FLOAT32: 4,
-    DType.FLOAT64: 8,
-    DType.INT8: 1,
-    DType.INT32: 4,
-    DType.FLOAT8_E4M3FN: 1,
-    DType.FLOAT8_E5M2: 1,
-}
-
-
-_SHORT = {
-    DType.FLOAT16: "fp16",
-    DType.BFLOAT16: "bf16",
-    DType.FLOAT32: "fp32",
-    DType.FLOAT64: "fp64",
-    DType.INT8: "int8",
-    DType.INT32: "int32",
-    DType.FLOAT8_E4M3FN: "e4m3",
-    DType.FLOAT8_E5M2: "e5m2",
-}
-# Every spelling of a type that is read, in lower case.
+# Every spelling of a type that is read, in lower case: first the full names, then the short ones.
 SPELLINGS = {
-    **{str(dtype): dtype for dtype in DType},
-    **{short: dtype for dtype, short in _SHORT.items()},
-    "half": DType.FLOAT16,
-    "f16": DType.FLOAT16,
-    "f32": DType.FLOAT32,
-    "f64": DType.FLOAT64,
-}
-
-
+    each.spellings[place]: each for place in range(4) for each in DType
+    if place < len(each.spellings)
+}  # fmt: skip
 # The types that problems are drawn in and models explained for, by their short names. float32 is
 # "fp32" without TF32 and "tf32" with it: the kernels differ.
 TYPES = ("bf16", "fp16", "fp32", "tf32", "e4m3", "e5m2", "int8")

@@ -92,7 +92,7 @@ def tune(
     TrainingError where there are too few timings; ModelError and RegistryError where there is no
     such model to start from. What was timed stays in the store.
     """
-    if hardware.backend != "cuda":
+    if not hardware.is_supported:
         raise CollectionError(
             f"{hardware.name} cannot be tuned for: kernels are timed on NVIDIA GPUs only."
         )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from diode_engine.collect.workers.driver import DriverError
+from diode_engine.core.operand import DType
 from diode_engine.core.timing import Failure, Timing
 
 WARMUP = 3
@@ -19,18 +20,8 @@ BUDGET_MS = 12.0
 # GPU longer (over 100 µs) than the host needs to enqueue the next launch, so that no gap is timed.
 FLUSH_BYTES = 512 * 2**20
 
-# The largest error of a kernel's result, by the type of its operands: the Frobenius norm of its
-# difference from the reference, divided by the norm of the reference.
-TOLERANCE = {
-    torch.bfloat16: 1e-2,
-    torch.float16: 2e-3,
-    torch.float32: 1e-4,
-    torch.float64: 1e-10,
-    # Tensor cores keep about 14 bits when they add up products of these types.
-    torch.float8_e4m3fn: 4e-2,
-    torch.float8_e5m2: 4e-2,
-    torch.int8: 0.0,
-}
+# The largest error of a kernel's result with TF32: the Frobenius norm of its difference from the
+# reference, divided by the norm of the reference. Those of the other types are DType.tolerance.
 TF32_TOLERANCE = 2e-3
 
 
@@ -94,7 +85,7 @@ def is_right(
 
 def max_error(reference: torch.Tensor, *, tf32: bool, dtype: torch.dtype) -> torch.Tensor:
     """The norm of the largest error that is tolerated, as a tensor on the device."""
-    tolerance = TF32_TOLERANCE if tf32 else TOLERANCE.get(dtype, 1e-2)
+    tolerance = TF32_TOLERANCE if tf32 else DType(str(dtype)).tolerance
     most: torch.Tensor = tolerance * torch.linalg.vector_norm(_real(reference), dtype=torch.float32)
     return most
 

@@ -254,7 +254,7 @@ def _chooser(options: ChoiceOptions) -> Chooser:
             "needs torch 2.10 or newer."
         )
     hardware = detect(options.index)
-    if hardware.backend != "cuda":
+    if not hardware.is_supported:
         raise IntegrationError(
             f"there is no NVIDIA GPU here ({hardware.backend} {hardware.name}), and Diode "
             "chooses kernels for those only."

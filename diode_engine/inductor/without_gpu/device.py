@@ -31,7 +31,7 @@ def pretend(hardware: Hardware = H200) -> None:
         raise IntegrationError(f"This process pretends to have a {_pretended.name} already.")
     if torch.cuda.is_available():
         raise IntegrationError("There is a GPU here: compile for it instead of pretending.")
-    if hardware.backend != "cuda":
+    if not hardware.is_supported:
         raise IntegrationError(f"{hardware.name} is not an NVIDIA GPU; only those are pretended.")
     properties = _properties(hardware)
     _replace_torch_cuda(properties)
