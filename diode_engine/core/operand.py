@@ -42,11 +42,11 @@ class DType(StrEnum):
     def __new__(
         cls, name: str, itemsize: int = 0, short: str = "", tolerance: float = 0.0, *others: str
     ) -> DType:
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.itemsize, member.short, member.tolerance = itemsize, short, tolerance
-        member.spellings = (name, short, *others)
-        return member
+        made = str.__new__(cls, name)
+        made._value_ = name
+        made.itemsize, made.short, made.tolerance = itemsize, short, tolerance
+        made.spellings = (name, short, *others)
+        return made
 
     @classmethod
     def _missing_(cls, value: object) -> DType | None:
