@@ -68,12 +68,18 @@ docs: setup ## build the documentation's site into build/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
 	@echo "The site is build/docs/index.html."
 
+# What pip installs for TORCH=: a version, or one of these words.
+TORCH_oldest = torch==$(OLDEST)
+TORCH_newest = torch
+TORCH_nightly = --pre --index-url https://download.pytorch.org/whl/nightly/cpu torch
+TORCH_WANTED = $(or $(TORCH_$(TORCH)),torch==$(TORCH))
+
 # torch brings the Triton that belongs to it, but for its CPU builds, which get the newest.
-try-torch: ## run the tests of the integration with another torch: TORCH=x.y.z, or newest
+try-torch: ## run the tests of the integration with another torch: TORCH=x.y.z, oldest, newest or nightly
 	@set -e; try=.try-torch; rm -rf $$try; trap 'rm -rf $$try' EXIT; \
 	$(PYTHON) -m venv $$try; \
 	echo "Installing torch $(TORCH), some minutes ..."; \
-	$$try/bin/pip install -qq "torch$(if $(filter newest,$(TORCH)),,==$(TORCH))"; \
+	$$try/bin/pip install -qq $(TORCH_WANTED); \
 	$$try/bin/python -c 'import triton' 2>/dev/null || $$try/bin/pip install -qq triton; \
 	$$try/bin/pip install -qq -e '.[dev]'; \
 	$$try/bin/python -c 'import torch, triton; print("torch", torch.__version__, "with Triton", triton.__version__)'; \

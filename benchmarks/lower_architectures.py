@@ -7,7 +7,7 @@
 They are all model types of the installed transformers, a model of each module of timm and of each
 family of torchvision whose layers are more than convolutions: with default sizes, few layers, and
 an odd size here and there. Type, training, dynamic sizes and Diode's ways take turns. A program
-with Diode is compared with plain Inductor's. See docs/benchmarks.md.
+with Diode is compared with plain Inductor's. See docs/notes/README.md.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
     python benchmarks/zoo.py --list [--models REGEX]
 
 Each row goes to --json at once, one JSON object a line. A model and way that the file has already
-are not done again. What is measured, and how: docs/benchmarks.md.
+are not done again. What is measured, and how: docs/notes/README.md.
 """
 
 from __future__ import annotations

@@ -14,55 +14,70 @@ from diode_engine.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 # What the site has beside docs/; everything else in the repository is none of its business.
-BESIDE = ("CHANGELOG.md", "README.md", "SECURITY.md", "benchmarks", "datasets", "examples")
+BESIDE = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "benchmarks",
+    "datasets",
+    "examples",
+)
 # The order of pages, by the part that the sidebar shows them in.
 NAV = {
-    "Start": (
+    "Begin": (
         "docs/getting-started",
         "docs/concepts",
+        "docs/how-it-works",
         "README",
+        "docs/results",
         "docs/toolkit",
-        "docs/troubleshooting",
     ),
-    "Use": (
+    "Compile with it": (
         "docs/integration",
-        "docs/flex-attention",
+        "docs/dynamic-shapes",
+        "docs/serving-and-training",
+        "docs/troubleshooting",
+        "docs/debugging-a-choice",
+        "docs/reliability",
+    ),
+    "Make models": (
+        "docs/tuning",
         "docs/collection",
+        "docs/scale",
         "docs/models",
         "docs/validation",
-        "docs/tuning",
         "docs/registry",
-        "docs/workflow",
         "docs/runs",
-        "docs/shared-store",
-        "docs/scale",
+        "docs/dashboard",
         "docs/queries",
-    ),
-    "Add": (
-        "docs/architecture",
-        "docs/hardware",
-        "docs/adding-a-kernel",
-        "docs/adding-an-operator",
-        "docs/adding-a-model-family",
-        "docs/adding-integrations",
-        "examples/model-package/README",
-        "docs/dashboard-development",
+        "docs/shared-store",
     ),
     "Look up": (
         "docs/commands",
+        "docs/api/index",
         "docs/formats",
         "docs/dataset-format",
-        "docs/api/index",
-        "docs/results",
-        "docs/benchmarks",
-        "docs/zoo",
-        "docs/calibration",
-        "docs/reliability",
+        "datasets/README",
         "benchmarks/README",
         "benchmarks/regret/README",
-        "datasets/README",
         "SECURITY",
         "CHANGELOG",
+    ),
+    "Change it": (
+        "CONTRIBUTING",
+        "docs/architecture",
+        "docs/extending",
+        "examples/model-package/README",
+        "docs/dashboard-development",
+    ),
+    "Notes": (
+        "docs/notes/README",
+        *sorted(
+            f"docs/notes/{page.stem}"
+            for page in (ROOT / "docs" / "notes").glob("*.md")
+            if page.stem != "README"
+        ),
     ),
 }
 

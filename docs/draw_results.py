@@ -1,47 +1,34 @@
-"""Draws README's picture of results from the zoo's measured rows: for each model its speed over
-plain torch.compile, and how long it compiles in units of plain's. Needs matplotlib.
+"""Draw README's picture of results from the measured rows of the zoo: for each program its speed
+over plain torch.compile, and how long it compiles in units of plain's. Needs matplotlib.
 
     python docs/draw_results.py
 
-A dot is a model; a dashed line is the geometric mean of a way's models, where they are ten or more.
-Models of which a row says that they failed, or of which there is no time, are left out.
+A dot is a program; a dashed line is the geometric mean of a way's programs, where they are ten or
+more. docs/write_figures.py reads the rows.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import zstandard
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from write_figures import DIODE, SEARCH, read_programs
 
 HERE = Path(__file__).resolve().parent
-ROWS = sorted((HERE.parent / "benchmarks" / "results").glob("zoo-h200-*.jsonl.zst"))
 PICTURE = HERE / "results.svg"
 WAYS = {
-    "import": ("Diode", "#0072B2", -0.14),
-    "DEFAULT": ("max-autotune", "#D55E00", 0.14),
+    DIODE: ("Diode", "#0072B2", -0.14),
+    SEARCH: ("max-autotune", "#D55E00", 0.14),
 }  # colours that the colour-blind can tell apart (Okabe and Ito)
 _INCHES = (10.0, 5.2)
 _MIN_FOR_MEAN = 10  # models; the mean of fewer would be read as that of all
 
 Row = Mapping[str, Any]
-
-
-def rows(paths: Iterable[Path]) -> list[Row]:
-    """The last row of each model and way."""
-    last: dict[tuple[str, str], Row] = {}
-    for path in paths:
-        with zstandard.open(path, "rt", encoding="utf-8") as file:
-            for row in map(json.loads, file):
-                if not row.get("error") and row.get("ratio"):
-                    last[row["model"], row["way"]] = row
-    return list(last.values())
 
 
 def draw(found: Sequence[Row]) -> Figure:
@@ -95,7 +82,9 @@ def _dots(
 
 def main() -> None:
     with mpl.rc_context({"svg.hashsalt": "diode", "svg.fonttype": "none", "font.size": 9}):
-        draw(rows(ROWS)).savefig(PICTURE, metadata={"Date": None})
+        draw([row for way in WAYS for row in read_programs()[way].values()]).savefig(
+            PICTURE, metadata={"Date": None}
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Writes docs/commands.md, and the table of commands in README.md, from the commands themselves.
+"""Write docs/commands.md from the commands themselves.
 
 python docs/write_commands.py
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +13,7 @@ import click
 from diode_engine.cli.group import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
-REFERENCE, README = ROOT / "docs" / "commands.md", ROOT / "README.md"
-_TABLE = re.compile(
-    r"(?<=<!-- commands: docs/write_commands.py -->\n).*?(?=<!-- end -->)", re.DOTALL
-)
+REFERENCE = ROOT / "docs" / "commands.md"
 _WIDTH = 100
 
 _HEAD = """\
@@ -69,7 +65,7 @@ model is taken), nor `ray` (which cluster is connected to): there they are ignor
 
 
 def every(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    """The command and those below it, with their names."""
+    """Yield the command and those below it, with their names."""
     yield name, command
     if isinstance(command, click.Group):
         for child in command.list_commands(click.Context(command)):
@@ -77,8 +73,8 @@ def every(command: click.Command, name: str) -> Iterator[tuple[str, click.Comman
 
 
 def reference() -> str:
-    """docs/commands.md."""
-    parts = [_HEAD]
+    """Return docs/commands.md."""
+    parts = [_HEAD, table()]
     for top, entry in COMMANDS.items():
         for name, command in every(entry.load(top), top):
             settings = {**command.context_settings, "help_option_names": ["-h", "--help"]}
@@ -93,21 +89,14 @@ def reference() -> str:
 
 
 def table() -> str:
-    """README.md's."""
+    """Return the table of all commands, with those below each."""
     lines = ["| command | does |", "|---|---|"]
     for name, entry in COMMANDS.items():
         below = [word for word, _ in every(entry.load(name), name)][1:]
         within = ", ".join(f"`{word.removeprefix(name).strip()}`" for word in below)
-        link = f"[`{name}`](docs/commands.md#{name})"
-        lines.append(f"| {link}{' ' if within else ''}{within} | {entry.help} |")
+        lines.append(f"| [`{name}`](#{name}){' ' if within else ''}{within} | {entry.help} |")
     return "\n".join(lines) + "\n"
-
-
-def with_table(readme: str) -> str:
-    """README.md with the table as it should be."""
-    return _TABLE.sub(lambda _: table(), readme)
 
 
 if __name__ == "__main__":
     REFERENCE.write_text(reference(), encoding="utf-8")
-    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A new operator is a module of its own and a line in the table (docs/adding-an-operator.md)."""
+"""A new operator is a module of its own and a line in the table (docs/extending.md)."""
 
 from __future__ import annotations
 

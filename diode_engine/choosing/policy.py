@@ -31,7 +31,7 @@ RULES = "2026-11-24b"
 # By how much another kernel must be predicted to be faster than the library's before it is taken,
 # and how much of the error of predicted gains near the problem is added, in log time. The errors
 # are the worst of each problem and of models with fewer steps, so a part of them is enough.
-# docs/integration.md says how both were chosen.
+# docs/notes/margins.md says how both were chosen.
 LEAST_MARGIN, ERROR_WEIGHT = 1.05, 0.5
 # The margin of a model without evidence, and the least one for a dynamic size.
 MARGIN = 1.15

@@ -111,7 +111,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--direct",
     is_flag=True,
     help="Compile each kernel once for many problems and launch it directly: much faster, and "
-    "within a few percent of Inductor's own kernels (docs/calibration.md).",
+    "within a few percent of Inductor's own kernels (docs/notes/direct-launching.md).",
 )
 @click.option(
     "--compiles",

@@ -37,7 +37,7 @@ _MAX_ACCUMULATOR_REGISTERS = 255
 
 # Load instructions of a thread for a tile, in a pipelined loop and in one that is not pipelined.
 # With more, the time of a kernel without wgmma depends on how ptxas happens to compute their
-# addresses, and cannot be predicted (docs/calibration.md).
+# addresses, and cannot be predicted (docs/notes/direct-launching.md).
 MAX_LOADS = 24
 MAX_LOADS_AT_ONCE = 4
 # Multiplications of a thread for a tile, see `spills_erratically`.

@@ -4,7 +4,7 @@ A family is a class (models.protocol.TimingModel) and how it is fitted
 (models.fitting_method.FittingMethod). The table names both, and they are imported when they are
 first needed: a compile does not import code that fits models, and a list of the families imports
 neither. A new family is a module with the two, and a line in FAMILIES
-(docs/adding-a-model-family.md).
+(docs/extending.md).
 """
 
 from __future__ import annotations

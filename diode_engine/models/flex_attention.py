@@ -38,7 +38,7 @@ FIELDS = {
     DECODING: ("block_n", "num_stages", "num_warps"),
 }
 
-# Chosen by leave-one-out cross-validation on the table's calls: docs/flex-attention.md.
+# Chosen by leave-one-out cross-validation on the table's calls: docs/notes/flex-attention.md.
 MARGIN = 1.03  # a config must be estimated to be so many times as fast as the default
 WIDTH = 0.5  # of the Gaussian, in the units of `FlexCall.place`
 READING = 2.0  # the distance between a mask that reads a tensor and one that does not

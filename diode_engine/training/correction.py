@@ -25,7 +25,7 @@ from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 from diode_engine.training.fit import fitted_and_watched
 
 # Few, shallow trees with many rows in a leaf: deeper ones spoil the order of the kernels, which the
-# H200's model predicts nearly right for the H100 (docs/hardware.md).
+# H200's model predicts nearly right for the H100 (docs/notes/transfer.md).
 _TREES = {"rounds": 150, "max_depth": 3, "learning_rate": 0.1, "patience": 20}
 _LEAVES = 50  # the least rows in a leaf; with fewer than 50² rows, 1/50 of all
 # Without XGBoost, a small network.

@@ -1,4 +1,4 @@
-"""docs/commands.md and README's table say what the commands say."""
+"""docs/commands.md says what the commands say."""
 
 from __future__ import annotations
 
@@ -19,9 +19,3 @@ def writer() -> dict[str, Any]:
 
 def test_the_reference_is_of_these_commands(writer: dict[str, Any]) -> None:
     assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == writer["reference"](), HOW
-
-
-def test_the_readmes_table_is_of_these_commands(writer: dict[str, Any]) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert writer["table"]() in readme, HOW
-    assert writer["with_table"](readme) == readme, HOW

@@ -30,7 +30,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 
 ENVIRONMENT = Environment(replace(H200, name=f"{H200.name} (replay)"), "replay", "replay", "replay")
-# One H200 with six workers took 1,359 timings a second (docs/benchmarks.md, collect_rate.py).
+# One H200 with six workers took 1,359 timings a second (docs/notes/README.md, collect_rate.py).
 SECONDS_EACH = 1 / 1359
 
 

@@ -32,7 +32,7 @@ def promises(section: str) -> Iterator[str]:
     """The second column of its tables."""
     for line in section.splitlines():
         if line.startswith("| ") and not line.startswith("| promise "):
-            yield line.split(" | ")[1]
+            yield line.removesuffix(" |").split(" | ")[1]
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.split("\n")[0])

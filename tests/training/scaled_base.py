@@ -1,4 +1,4 @@
-"""A made-up family of models, as docs/adding-a-model-family.md has one: the base time of the
+"""A made-up family of models, as docs/extending.md has one: the base time of the
 features, times a factor that is fitted. Everything that a family must define is here."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A new device needs no code where files have its facts. Where files name it without its facts, it
-is a line in a table (docs/hardware.md)."""
+is a line in a table (docs/notes/transfer.md)."""
 
 from __future__ import annotations
 

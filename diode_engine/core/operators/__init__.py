@@ -1,6 +1,6 @@
 """The operators that Diode chooses kernels for: a table, with a line for each.
 
-What an operator is, and how one is added: `specification`, docs/adding-an-operator.md.
+What an operator is, and how one is added: `specification`, docs/extending.md.
 """
 
 from diode_engine.core.operators.gemm import ADDMM, BADDBMM, BMM, MM

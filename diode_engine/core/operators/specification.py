@@ -1,7 +1,7 @@
 """What an operator is: one record. All code that depends on the op reads it.
 
 A module of this folder describes one operator, or a few similar ones. The table of the folder has a
-line for each: see docs/adding-an-operator.md.
+line for each: see docs/extending.md.
 """
 
 from __future__ import annotations

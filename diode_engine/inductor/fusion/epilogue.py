@@ -14,7 +14,7 @@ and the loads of a residual. A separate pointwise kernel does these while other 
 are under way; a product's kernel, whose tiles all end at the same time, does not. (On an H200,
 from 0.8 million elements on, GELU made fused kernels 1.1 to 3.4 microseconds per million elements
 slower than ReLU, and a SiLU gate 0.3 to 2.0 slower than ReLU and a residual;
-docs/benchmarks.md.)
+docs/notes/README.md.)
 
 It counts only where Inductor does fuse (the scheduler's `can_fuse_vertical` and the inlining into
 reductions decide that): for pointwise ops with as many elements as the product, whose result is

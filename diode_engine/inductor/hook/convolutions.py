@@ -4,7 +4,7 @@ With max-autotune Inductor computes a 1×1 convolution of tensors in channels-la
 product. Where Diode chooses, it stays the convolution of plain torch.compile
 
 - where Diode would take a library's kernel for the product: then nothing is gained, and on an H200
-  a model with such convolutions was slower by up to 7 % (docs/zoo.md);
+  a model with such convolutions was slower by up to 7 % (docs/notes/programs.md);
 - in float32, where the convolution may use TF32 (torch.backends.cudnn) and the product may not
   (torch.backends.cuda.matmul), as by torch's defaults.
 """

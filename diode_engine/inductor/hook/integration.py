@@ -1,7 +1,7 @@
 """What an integration is: a place in torch that asks for choices, and the model that chooses there.
 
 Every integration has one life cycle. It is registered, by Diode or by a package with an entry point
-of the group `diode_engine.integrations` (docs/adding-integrations.md has an example). `turn_on`
+of the group `diode_engine.integrations` (docs/extending.md has an example). `turn_on`
 then tests the place with a dummy, loads what the integration needs, and enables it, each step only
 where the one before has worked. `disable` restores torch.
 """

@@ -212,7 +212,8 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
 
     Compiled for sm_90 with torch 2.11 (150 pairs), shared binaries and binaries for one problem
     always had the same shared memory and the same numbers of wgmma, mma, cp.async, load and store
-    instructions. Three kinds of kernels have other speeds nevertheless (docs/calibration.md):
+    instructions. Three kinds of kernels have other speeds nevertheless
+    (docs/notes/direct-launching.md):
 
     - Where a leading stride is divisible by 2 at most, a third of the binaries differ in the
       registers that decide how many blocks a multiprocessor holds.

@@ -1,0 +1,168 @@
+"""Write the tables of measured figures into README.md and docs/results.md, from measured rows.
+
+python docs/write_figures.py
+
+The rows are benchmarks/results/zoo-h200-*.jsonl.zst (programs) and the manifests of the default
+models in trained_models/ (held-out products). A page has a table between `<!-- figures: NAME -->`
+and `<!-- end -->`; no other page repeats its figures.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import zstandard
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MODELS = ROOT / "trained_models"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+
+Row = Mapping[str, Any]
+
+
+class MeasuredSet(NamedTuple):
+    """A file of measured programs: which model chose, and the commit that ran."""
+
+    file: str
+    model: str
+    commit: str
+    date: str
+
+
+# In the order in which they were measured: the last row of a program and a way counts.
+SETS = (
+    MeasuredSet("zoo-h200-2026-11-22.jsonl.zst", "gemm@6", "ce5b5cfd", "2026-11-22"),
+    MeasuredSet("zoo-h200-2026-11-23.jsonl.zst", "gemm@8", "169d4dc5", "2026-11-23"),
+    MeasuredSet("zoo-h200-2026-11-23.second.jsonl.zst", "gemm@9", "7d6613ad", "2026-11-23"),
+    MeasuredSet("zoo-h200-2026-11-23.third.jsonl.zst", "gemm@10", "bac7a705", "2026-11-23"),
+    MeasuredSet("zoo-h200-2026-11-24.jsonl.zst", "gemm@11", "851fa045", "2026-11-24"),
+)
+DIODE, SEARCH = "import", "DEFAULT"  # ways of the zoo: Diode, and max-autotune's own search
+
+
+def read_programs(sets: Iterable[MeasuredSet] = SETS) -> dict[str, dict[str, Row]]:
+    """Return the last row of each way and program, with its `set`: rows[way][program]."""
+    rows: dict[str, dict[str, Row]] = {}
+    for measured in sets:
+        with zstandard.open(RESULTS / measured.file, "rt", encoding="utf-8") as file:
+            for row in map(json.loads, file):
+                if not row.get("error") and row.get("ratio"):
+                    rows.setdefault(row["way"], {})[row["model"]] = {**row, "set": measured}
+    return rows
+
+
+def programs() -> str:
+    """The speed and compile time of programs by kind, in units of plain torch.compile."""
+    rows = read_programs()
+    diode, search = rows[DIODE], rows[SEARCH]
+    kinds: dict[str, list[Row]] = {}
+    for row in diode.values():
+        kinds.setdefault(row["group"], []).append(row)
+    names = {"mlp": "multilayer perceptrons", "8 bits": "layers in 8 bits"}
+    lines = [
+        "| programs | number | speed | slowest | fastest | compile time |",
+        "|---|---|---|---|---|---|",
+        *(
+            _programs_line(names.get(kind, kind), kinds[kind])
+            for kind in sorted(kinds, key=_speed_of(kinds))
+        ),
+        _programs_line("**all**", diode.values()),
+    ]
+    both = [name for name in search if name in diode]
+    lines += [
+        _programs_line(f"{len(both)} of them, by Diode", [diode[name] for name in both]),
+        _programs_line("the same, by max-autotune's search", [search[name] for name in both]),
+    ]
+    return "\n".join(lines)
+
+
+def _speed_of(kinds: Mapping[str, list[Row]]) -> Callable[[str], float]:
+    """Return the order of the table: the kind that gains the most comes first."""
+    return lambda kind: _geomean(row["ratio"] for row in kinds[kind])
+
+
+def _programs_line(name: str, rows: Iterable[Row]) -> str:
+    rows = list(rows)
+    ratios = [row["ratio"] for row in rows]  # the step time in units of plain's
+    compiles = _geomean(row["compile_ratio"] for row in rows)
+    return (
+        f"| {name} | {len(rows)} | {1 / _geomean(ratios):.2f} × | {1 / max(ratios):.2f} × "
+        f"| {1 / min(ratios):.2f} × | {compiles:.2f} × |"
+    )
+
+
+def products() -> str:
+    """How well the default model of each GPU chooses on the products held out from training."""
+    choosers = ("ATen", "max-autotune DEFAULT", "nvMatmulHeuristics", "roofline")
+    lines = [
+        "| GPU | products | Diode | 10th percentile | ATen | max-autotune DEFAULT "
+        "| nvMatmulHeuristics | roofline |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for gpu in _default_model()["gpus"]:
+        metrics = gpu["metrics"]
+        others = " | ".join(f"{metrics['efficiency_of_others'][name]:.3f}" for name in choosers)
+        lines.append(
+            f"| {gpu['hardware']['name']} | {metrics['problems']:,} | {metrics['efficiency']:.3f} "
+            f"| {metrics['efficiency_p10']:.3f} | {others} |"
+        )
+    return "\n".join(lines)
+
+
+def sources() -> str:
+    """Which model, commit and date each measured set is of."""
+    last = read_programs()[DIODE].values()
+    manifest = _default_model()
+    lines = ["| set | rows that count | model | commit | date |", "|---|---|---|---|---|"]
+    for measured in reversed(SETS):
+        count = sum(row["set"] == measured for row in last)
+        if count:
+            lines.append(
+                f"| `benchmarks/results/{measured.file}` | {count} programs | {measured.model} "
+                f"| {measured.commit} | {measured.date} |"
+            )
+    held_out = sum(gpu["metrics"]["problems"] for gpu in manifest["gpus"])
+    lines.append(
+        f"| held-out part of `datasets/` | {held_out:,} products | {_default_name()} "
+        f"| in the manifest | {manifest['created'][:10]} |"
+    )
+    return "\n".join(lines)
+
+
+def _default_name() -> str:
+    aliases = json.loads((MODELS / "nvidia-h200" / "aliases.json").read_text(encoding="utf-8"))
+    return str(aliases["default"])
+
+
+def _default_model() -> dict[str, Any]:
+    name, version = _default_name().split("@")
+    manifest = MODELS / "nvidia-h200" / name / version / "manifest.json"
+    return dict(json.loads(manifest.read_text(encoding="utf-8")))
+
+
+def _geomean(values: Iterable[float]) -> float:
+    logs = [math.log(value) for value in values]
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+TABLES = {"programs": programs, "products": products, "sources": sources}
+
+
+def with_tables(page: str) -> str:
+    """Return the page with its tables as the rows have them now."""
+    for name, table in TABLES.items():
+        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
+        if begin in page:
+            head, _, rest = page.partition(begin)
+            page = f"{head}{begin}{table()}\n{end}{rest.partition(end)[2]}"
+    return page
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")

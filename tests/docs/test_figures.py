@@ -1,0 +1,40 @@
+"""Measured figures stand in generated tables, and nowhere else in README and the guide."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Thresholds, and figures of a file's form: they are rules and examples, not measurements.
+RULES = {"0.003"}
+
+
+@pytest.fixture(scope="module")
+def writer() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "docs" / "write_figures.py"))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_the_tables_are_of_the_measured_rows(writer: dict[str, Any], page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert "<!-- figures: " in text
+    assert writer["with_tables"](text) == text, "run `python docs/write_figures.py`"
+
+
+def test_every_file_of_programs_is_among_the_sets(writer: dict[str, Any]) -> None:
+    files = {file.name for file in writer["RESULTS"].glob("zoo-h200-*.jsonl.zst")}
+    assert {measured.file for measured in writer["SETS"]} == files
+
+
+def test_no_page_of_the_guide_has_a_figure_of_its_own() -> None:
+    """The measurement notes have them (docs/notes/), and the generated tables."""
+    generated = re.compile(r"<!-- figures: .*?<!-- end -->|```.*?```", re.DOTALL)
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        text = generated.sub("", page.read_text(encoding="utf-8"))
+        figures = set(re.findall(r"(?<![\d.])[01]\.\d{3}\b", text)) - RULES
+        assert not figures, page.name
