@@ -1,5 +1,4 @@
-"""A training before it starts: the options that a person chose, and the data that it would learn
-from."""
+"""A training before it starts: the data that it would learn from."""
 
 from __future__ import annotations
 
@@ -9,58 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diode_engine.errors import DiodeError, QueryError
-from diode_engine.models.families import ENSEMBLE, TUNED, members_of, trainable
+from diode_engine.errors import DiodeError
+from diode_engine.models.families import TUNED
 
 if TYPE_CHECKING:
-    from diode_engine.core.table import TimingTable
     from diode_engine.store import Store
-
-FAMILIES = tuple(sorted(trainable(), key=lambda name: name != ENSEMBLE))  # the usual one first
-RANKINGS = ("listwise", "regret", "pairwise", "none")
-HELD_OUT, NOTHING = "a fifth", "nothing"  # what is held out of what the registered model learns
-# The values of the form's fields where a person has changed nothing.
-USUAL = {
-    "query": "", "dataset": "", "hardware": "", "fine_tune": "", "family": ENSEMBLE, "name": "",
-    "all": HELD_OUT, "default": "", "search": "", "seed": "0", "hidden": "", "layers": "",
-    "epochs": "", "batch_size": "", "learning_rate": "", "weight_decay": "", "patience": "",
-    "ranking": RANKINGS[0], "rounds": "", "depth": "",
-}  # fmt: skip
-NETWORK_FIELDS = ("hidden", "layers", "epochs", "batch_size", "learning_rate", "weight_decay",
-               "patience", "ranking")  # fmt: skip
-TREE_FIELDS = ("rounds", "depth")
-
-
-def fields_of(values: Mapping[str, str]) -> set[str]:
-    """The names of the fields that have a meaning, given the others' values."""
-    family = values["family"]
-    left = set(USUAL)
-    if values["fine_tune"].strip():
-        left -= {"family", "search", *TREE_FIELDS}
-    else:
-        members = members_of(family) or ()
-        left -= set() if "network" in members else set(NETWORK_FIELDS)
-        left -= set() if "trees" in members else set(TREE_FIELDS)
-    if values["dataset"].strip():
-        left -= {"query"}
-    return left
-
-
-def spec_of(values: Mapping[str, str]) -> dict[str, Any]:
-    """The options of `diode-engine train` for the fields' values, without those that have their
-    default."""
-    spec: dict[str, Any] = {}
-    for name, value in values.items():
-        if value == USUAL[name]:
-            continue
-        if name == "dataset":
-            value = _path(value)
-        spec[name] = True if name in ("all", "default") else value
-    return spec
-
-
-def _path(given: str) -> str:
-    return str(Path(given).expanduser().absolute())
 
 
 @dataclass(frozen=True)
@@ -96,30 +48,28 @@ class TrainingPlan:
     mistakes: Mapping[str, str]
 
 
-def planned(store: Store, values: Mapping[str, str]) -> TrainingPlan:
-    """The plan for values that have no mistakes of their own. Needs no torch."""
+def planned(store: Store, spec: Mapping[str, Any]) -> TrainingPlan:
+    """The plan of `diode-engine train` with these options (as `runs.command_line` takes them).
+    Needs no torch."""
     from diode_engine.models.manifest import check_name
     from diode_engine.store.run_query import known_values
 
     mistakes: dict[str, str] = {}
     parts: tuple[Part, ...] = ()
-    if values["dataset"]:
-        try:
-            file = Path(_path(values["dataset"]))
-            parts = _in_file(file, file.stat().st_mtime_ns)
-        except OSError as error:
-            mistakes["dataset"] = f"{error.filename}: {error.strerror}."
-        except DiodeError as error:
-            mistakes["dataset"] = str(error)
-    else:
-        try:
-            parts = _in_store(store, values["query"])
-        except QueryError as error:
-            mistakes["query"] = str(error)
-    source = "dataset" if values["dataset"] else "query"
-    data = _chosen(parts, values["hardware"])
+    files, query, base = spec.get("dataset"), spec.get("query", ""), spec.get("fine_tune")
+    source = "dataset" if files else "query"
+    try:
+        if files:
+            parts = _in_files(tuple((path, Path(path).stat().st_mtime_ns) for path in files))
+        else:
+            parts = _in_store(store, query)
+    except OSError as error:
+        mistakes[source] = f"{error.filename}: {error.strerror}."
+    except DiodeError as error:
+        mistakes[source] = str(error)
+    data = _chosen(parts, spec.get("hardware", ""))
     if source not in mistakes:
-        if not parts and values[source]:
+        if not parts and (files or query):
             mistakes[source] = "There are no timings of such problems."
         elif not parts:
             mistakes[source] = (
@@ -131,15 +81,15 @@ def planned(store: Store, values: Mapping[str, str]) -> TrainingPlan:
                 f"{data.chosen.problems:,} problems are too few to learn from and to judge by; it "
                 f"takes {least} at least, and hundreds for a good model."
             )
-    models, why = _base(values["fine_tune"], data.chosen)
+    models, why = _base(base, data.chosen)
     if why is not None:
         mistakes["fine_tune"] = why
-    if values["name"]:
+    if "name" in spec:
         try:
-            check_name(values["name"])
+            check_name(spec["name"])
         except DiodeError as error:
             mistakes["name"] = str(error)
-    usual = _usual(tuned=bool(values["fine_tune"]))
+    usual = _usual(tuned=base is not None)
     return TrainingPlan(data, models, known_values(store), usual, mistakes)
 
 
@@ -161,23 +111,23 @@ def _in_store(store: Store, query: str) -> tuple[Part, ...]:
 
 
 @lru_cache(maxsize=2)  # while a person changes other fields
-def _in_file(path: Path, _changed: int) -> tuple[Part, ...]:
+def _in_files(files: tuple[tuple[str, int], ...]) -> tuple[Part, ...]:
+    """The parts in dataset files, each given with the time of its last change."""
     import numpy as np
 
-    from diode_engine.store.datasets.reading import read_dataset
+    from diode_engine.store import read_dataset
+    from diode_engine.store.transfer import read_datasets
 
-    table: TimingTable = read_dataset(path)
+    paths = [Path(path) for path, _ in files]
+    table = read_dataset(paths[0]) if len(paths) == 1 else read_datasets(paths)
     parts = []
     for i, environment in enumerate(table.environments):
         rows = table.environment == i
-        parts.append(
-            Part(
-                environment.hardware.name, environment.torch,
-                problems=len(np.unique(table.problem[rows])),
-                timings=int(rows.sum()),
-                failed=int((table.failure[rows] != 0).sum()),
-            )
-        )  # fmt: skip
+        problems, failed = len(np.unique(table.problem[rows])), (table.failure[rows] != 0).sum()
+        part = Part(
+            environment.hardware.name, environment.torch, problems, int(rows.sum()), int(failed)
+        )
+        parts.append(part)
     return tuple(part for part in parts if part.timings)
 
 
@@ -190,7 +140,7 @@ def _chosen(parts: tuple[Part, ...], gpu: str) -> TrainingData:
     return TrainingData(gpus, chosen, tuple(part for part in parts if part is not chosen))
 
 
-def _base(reference: str, data: Part | None) -> tuple[tuple[str, ...], str | None]:
+def _base(reference: str | None, data: Part | None) -> tuple[tuple[str, ...], str | None]:
     """The registered models, and what is wrong with the one to tune."""
     from diode_engine import registry
 
@@ -213,9 +163,8 @@ def _usual(*, tuned: bool) -> Mapping[str, str]:
 
     settings = TrainingSettings()
     network, trees = settings.of(TUNED if tuned else "network"), settings.of("trees")
-    hidden = ", ".join(map(str, network.hidden))
     return {
-        "hidden": hidden,
+        "hidden": ", ".join(map(str, network.hidden)),
         "layers": str(len(network.hidden)),
         "epochs": str(network.epochs),
         "batch_size": f"{network.problems * network.rows:,}",

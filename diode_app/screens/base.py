@@ -22,6 +22,7 @@ from diode_app.keys import ASKING
 from diode_app.screens.places import ASIDE, PLACES
 from diode_app.session import Session
 from diode_app.settings import Settings
+from diode_app.widgets.choices import Choices
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Confirm, ErrorDialog, Working
@@ -186,7 +187,7 @@ class DiodeScreen(Actions, Screen[None]):
         return action != "leave" or self.MODE in ASIDE or self._is_in_field()
 
     def _is_in_field(self) -> bool:
-        return isinstance(self.focused, Input | Select)
+        return isinstance(self.focused, Input | Select | Choices)
 
     def action_leave(self) -> None:
         """Escape: leaves a field, so that letters are the screen's keys again; else leaves a place

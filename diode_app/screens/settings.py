@@ -16,7 +16,7 @@ from diode_app.screens.base import DiodeScreen, SettingsChanged
 from diode_app.screens.places import sections
 from diode_app.settings import COLUMNS, FILTERED, WAYS, Settings, SettingsError, sentence
 from diode_app.themes import NAMES
-from diode_app.widgets.form import Field, whole_number
+from diode_app.widgets.form import ChoiceField, Field
 from diode_app.widgets.modals import Notice
 from diode_app.widgets.styling import FocusScroll
 from diode_engine.errors import DiodeError
@@ -37,10 +37,8 @@ class SettingsScreen(DiodeScreen):
         now = self.session.settings
         with FocusScroll():
             yield Static(id="settings-file", markup=False, classes="muted")
-            yield Field("theme", "Theme", sentence("theme"), now.theme, choices=NAMES)
-            yield Field(
-                "rows", "Rows", sentence("rows"), str(now.rows), check=whole_number(10, 500)
-            )
+            yield ChoiceField("theme", "Theme", sentence("theme"), NAMES, now.theme)
+            yield Field("rows", "Rows", sentence("rows"), str(now.rows), check=_check_rows)
             yield Field(
                 "run_columns", "Columns of the runs", sentence("run_columns"),
                 " ".join(now.run_columns), check=partial(_check_columns, "run_columns"),
@@ -49,7 +47,7 @@ class SettingsScreen(DiodeScreen):
                 "problem_columns", "Columns of the problems", sentence("problem_columns"),
                 " ".join(now.problem_columns), check=partial(_check_columns, "problem_columns"),
             )  # fmt: skip
-            yield Field("tell", "End of a run", sentence("tell"), now.tell, choices=WAYS)
+            yield ChoiceField("tell", "End of a run", sentence("tell"), WAYS, now.tell)
             yield Field(
                 "keys", "Keys", f"{sentence('keys')} Here: runs.cancel=x runs.note=m",
                 _as_words(now.keys), check=self._check_keys,
@@ -132,6 +130,11 @@ def _check_columns(setting: str, given: str) -> str | None:
     if unknown or not given.split():
         return f"It must be some of {', '.join(COLUMNS[setting])}."
     return None
+
+
+def _check_rows(given: str) -> str | None:
+    right = given.isdecimal() and 10 <= int(given) <= 500
+    return None if right else "It must be a whole number from 10 to 500."
 
 
 def _check_filters(given: str) -> str | None:

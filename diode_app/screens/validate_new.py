@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import VerticalGroup
@@ -13,20 +12,14 @@ from textual.widgets import Button, Static
 from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.problems import suggestions
-from diode_app.data.training import FAMILIES
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
-from diode_app.widgets.field_rows import FieldRows
-from diode_app.widgets.form import ChoiceField, Field
+from diode_app.widgets.command_form import CommandForm, form_options
+from diode_app.widgets.form import Field
 from diode_engine.errors import QueryError
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
-
-IN_USE = "in use"
-_MODEL = "a model"
-_HELD_OUT, _ALL = "held out", "all"
-_KINDS = (_MODEL, "folds", "llm", "sizes")
 
 
 def model_choices() -> tuple[str, ...]:
@@ -42,12 +35,13 @@ def model_choices() -> tuple[str, ...]:
     )
 
 
-class NewValidationScreen(DiodeScreen):
+class NewValidationScreen(CommandScreen):
     """`models` are those to choose from; `model` is the one that is chosen at first."""
 
-    MODE = "validate"
+    MODE = COMMAND = "validate"
+    NOUN = "validation"
+    COUNTS = "#validation-count"
     HELP_TITLE = "A new validation"
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("validation.back", "escape", "Back", "Start nothing."),
         Action("validation.start", "ctrl+g", "Start", "Start it as a run.", "{command}"),
@@ -59,71 +53,33 @@ class NewValidationScreen(DiodeScreen):
     }
     """
 
-    def __init__(self, session: Session, models: Sequence[str], model: str = IN_USE) -> None:
+    def __init__(self, session: Session, models: Sequence[str], model: str | None = None) -> None:
         super().__init__(session)
-        self._models = (IN_USE, *models)
-        self._model = model if model in models else IN_USE
+        self._models = models
+        self._model = model if model in models else None
 
     def body(self) -> ComposeResult:
-        yield FieldRows(
-            "What is judged",
-            ChoiceField("what", "Judge", "A model; or a way of training, by models that are made "
-                        "without a part of the problems: folds, each named transformer, the "
-                        "largest. These take minutes.", _KINDS, _MODEL),
-            ChoiceField("model", "Model", "That in use is the one for the timings' GPU.",
-                        self._models, self._model),
-            ChoiceField("family", "Family", "What is trained.", FAMILIES, FAMILIES[0]),
-            "On which problems",
-            ChoiceField("problems", "Problems", "Those that training holds out, about a fifth; or "
-                        "all, also those that the model may have learned from.",
-                        (_HELD_OUT, _ALL), _HELD_OUT),
-            Field("query", "Only", "The problems that a filter finds, such as op:mm m<=64.",
-                  hint="all of the store", suggest=suggestions({}), check=_check_query),
+        usual = form_options("validate")["model"].default_text
+        yield CommandForm(
+            "validate", choices={"model": (usual, *self._models)},
+            first={"model": self._model or usual}, suggest={"query": suggestions({})},
+            checks={"query": _check_query},
         )  # fmt: skip
         with VerticalGroup(id="validation-plan"):
             yield Static(id="validation-count", markup=False)
             yield Static(id="validation-command", markup=False)
             yield Button("Start (^g)", action="screen.start", compact=True)
 
-    @property
-    def form(self) -> FieldRows:
-        return self.query_one(FieldRows)
-
     def body_mounted(self) -> None:
-        self._arrange()
-        self.form.focus_rows()
+        super().body_mounted()
+        self._show_command()
 
-    @property
-    def spec(self) -> dict[str, Any]:
-        """The command's options."""
-        values = self.form.values
-        kind, model = values["what"], values.get("model", IN_USE)
-        return {
-            "model": None if model == IN_USE else model,
-            "cross_validate": None if kind == _MODEL else kind,
-            "family": values.get("family"),
-            "all": values["problems"] == _ALL,
-            "query": values["query"] or None,
-        }
-
-    def _command(self) -> tuple[str, ...]:
-        from diode_engine.runs import command_line
-
-        return command_line("validate", self.spec, self.session.location)
-
-    def values(self) -> Mapping[str, object]:
-        return {"command": self._command()}
-
-    def _arrange(self) -> None:
-        crossed = self.form.field("what").value != _MODEL
-        self.form.field("model").display = not crossed
-        self.form.field("family").display = crossed
-        self.put("#validation-command", f"$ {shlex.join(self._command())}")
+    def _show_command(self) -> None:
+        self.put("#validation-command", f"$ {self.headless_command('validation.start')}")
 
     def on_field_changed(self, event: Field.Changed) -> None:
-        self._arrange()
-        if event.field.name == "query":
-            self.reload()
+        super().on_field_changed(event)
+        self._show_command()
 
     def reader(self) -> Callable[[Store], int] | None:
         if self.form.mistakes:
@@ -140,32 +96,12 @@ class NewValidationScreen(DiodeScreen):
     def show(self, snapshot: int) -> None:
         self.put("#validation-count", f"{text.counted(snapshot, 'problems')} with timings.")
 
-    # Actions
+    def has_started(self, run: int) -> None:
+        self.app.notify(f"Run {run} has started; its report is shown here when it is done.")
+        self.call_next(self.action_back)
 
     def action_back(self) -> None:
         self.dismiss()
-
-    def action_start(self) -> None:
-        if self.form.mistakes:
-            self.form.go_to(next(iter(self.form.mistakes)))
-            return
-        spec = self.spec
-
-        def start(store: Store) -> int:
-            from diode_engine.runs import start
-
-            return start(store, "validate", spec).id
-
-        async def begin() -> None:
-            self.session.store.must_be_writable()
-            counts = self.query_one("#validation-count", Static).content
-            if not await self.confirmed(f"Start this validation?\n{counts}", "Start it"):
-                return
-            run = await self.session.store.write(start)
-            self.app.notify(f"Run {run} has started; its report is shown here when it is done.")
-            self.call_next(self.action_back)
-
-        self.act(begin, "starts a validation")
 
 
 def _check_query(query: str) -> str | None:

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalGroup
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Checkbox, Input, Select, Static
+from textual.widgets import Input, Static
 
 from diode_app.widgets.choices import Choices
 from diode_app.widgets.filter_box import Completions, Suggest
@@ -20,8 +20,7 @@ Check = Callable[[str], str | None]  # a sentence where the value will not do
 
 
 class Field(VerticalGroup):
-    """One value, as text. With `choices` it is a selection, with `flag` a box to tick ("yes" or
-    "").
+    """A label, one value as text, what it means, and what is wrong with it.
 
     Posts `Field.Changed` with the value and whether it is valid.
     """
@@ -39,42 +38,24 @@ class Field(VerticalGroup):
     class Changed(Message):
         def __init__(self, field: Field, value: str, right: bool) -> None:
             super().__init__()
-            self.field = field
-            self.value = value
-            self.right = right
+            self.field, self.value, self.right = field, value, right
 
         @property
         def control(self) -> Field:
             return self.field
 
     def __init__(
-        self,
-        name: str,
-        label: str,
-        sentence: str = "",
-        value: str = "",
-        *,
-        choices: Sequence[str] = (),
-        flag: bool = False,
-        hint: str = "",
-        suggest: Suggest | None = None,
-        check: Check = lambda _: None,
-    ) -> None:
+        self, name: str, label: str, sentence: str = "", value: str = "", *, hint: str = "",
+        suggest: Suggest | None = None, check: Check = lambda _: None,
+    ) -> None:  # fmt: skip
         """`hint` is shown in an empty field; `suggest` completes a text."""
         super().__init__(id=f"field-{name}", name=name)
-        self._label = label
-        self.sentence = sentence
-        self._hint = hint
-        self._suggest = suggest
-        self._check = check
-        self.first = value
-        self._choices = tuple(choices)
-        self._flag = flag
+        self.sentence, self.first = sentence, value
+        self._label, self._hint, self._suggest, self._check = label, hint, suggest, check
         self._complaint: str | None = None
 
     def compose(self) -> ComposeResult:
-        if not self._flag:
-            yield Static(self._label, classes="field--label", markup=False)
+        yield Static(self._label, classes="field--label", markup=False)
         yield self.make_entry()
         if self.sentence:
             yield Static(self.sentence, classes="field--help", markup=False)
@@ -82,41 +63,18 @@ class Field(VerticalGroup):
 
     def make_entry(self) -> Widget:
         """The widget that holds the value, of the class field--entry."""
-        if self._choices:
-            return Select(
-                [(choice, choice) for choice in self._choices],
-                value=self.first,
-                allow_blank=False,
-                compact=True,
-                classes=_ENTRY,
-            )
-        if self._flag:
-            return Checkbox(self._label, value=self.first == "yes", compact=True, classes=_ENTRY)
         suggester = None if self._suggest is None else Completions(self._suggest)
         return Input(
-            self.first,
-            placeholder=self._hint,
-            suggester=suggester,
-            compact=True,
-            classes=_ENTRY,
+            self.first, placeholder=self._hint, suggester=suggester, compact=True, classes=_ENTRY
         )
 
     @property
     def value(self) -> str:
-        if self._choices:
-            return str(self.query_one(Select).value)
-        if self._flag:
-            return "yes" if self.query_one(Checkbox).value else ""
         return self.query_one(Input).value
 
     @value.setter
     def value(self, value: str) -> None:
-        if self._choices:
-            self.query_one(Select).value = value
-        elif self._flag:
-            self.query_one(Checkbox).value = value == "yes"
-        else:
-            self.query_one(Input).value = value
+        self.query_one(Input).value = value
 
     @property
     def error(self) -> str | None:
@@ -131,23 +89,12 @@ class Field(VerticalGroup):
             self.set_class(sentence is not None, "-wrong")
             self.query_one(".field--error", Static).update(f"✗ {sentence}" if sentence else "")
 
-    def changed(self) -> None:
+    def on_input_changed(self, event: Input.Changed | Choices.Changed) -> None:
         """Checks the value and posts that it has changed."""
+        event.stop()
         sentence = self.error
         self.complain(sentence)
         self.post_message(self.Changed(self, self.value, sentence is None))
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        event.stop()
-        self.changed()
-
-    def on_select_changed(self, event: Select.Changed) -> None:
-        event.stop()
-        self.changed()
-
-    def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
-        event.stop()
-        self.changed()
 
 
 class ChoiceField(Field):
@@ -155,49 +102,40 @@ class ChoiceField(Field):
     between."""
 
     def __init__(
-        self,
-        name: str,
-        label: str,
-        sentence: str,
-        names: Sequence[str],
-        value: str = "",
-        *,
-        several: bool = False,
-        check: Check = lambda _: None,
-    ) -> None:
+        self, name: str, label: str, sentence: str, names: Sequence[str], value: str = "", *,
+        several: bool = False, check: Check = lambda _: None,
+    ) -> None:  # fmt: skip
         super().__init__(name, label, sentence, value, check=check)
-        self._names = tuple(names)
-        self._several = several
+        self._names, self._several = tuple(names), several
 
     def make_entry(self) -> Widget:
-        return Choices(self._names, _parts(self.first), several=self._several).add_class(
-            "field--entry", update=False
-        )
+        entry = Choices(self._names, _parts(self.first), several=self._several)
+        return entry.add_class("field--entry", update=False)
 
     @property
-    def entry(self) -> Choices:
-        return self.query_one(Choices)
+    def is_decided(self) -> bool:
+        """Whether there is nothing to choose: one name at most, of which one is chosen."""
+        return not self._several and len(self._names) < 2
+
+    def offer(self, names: Sequence[str]) -> None:
+        """Offers these names from now on (see `Choices.offer`)."""
+        self._names = tuple(names)
+        self.query_one(Choices).offer(names)
 
     @property
     def value(self) -> str:
-        return ",".join(self.entry.chosen)
+        return ",".join(self.query_one(Choices).chosen)
 
     @value.setter
     def value(self, value: str) -> None:
-        self.entry.chosen = _parts(value)
+        self.query_one(Choices).chosen = _parts(value)
 
     def on_choices_changed(self, event: Choices.Changed) -> None:
-        event.stop()
-        self.changed()
+        self.on_input_changed(event)
 
 
 def _parts(value: str) -> tuple[str, ...]:
     return tuple(filter(None, value.split(",")))
-
-
-def optional(check: Check) -> Check:
-    """The check, for a value that may be left out."""
-    return lambda value: check(value) if value.strip() else None
 
 
 def existing_file(given: str) -> str | None:
@@ -206,16 +144,3 @@ def existing_file(given: str) -> str | None:
     if path.is_dir():
         return f"{path} is a folder; give a file in it."
     return None if path.is_file() else f"There is no file {path}."
-
-
-def whole_number(least: int, most: int) -> Check:
-    def check(value: str) -> str | None:
-        try:
-            number = int(value)
-        except ValueError:
-            number = least - 1
-        if least <= number <= most:
-            return None
-        return f"It must be a whole number from {least:,} to {most:,}."
-
-    return check

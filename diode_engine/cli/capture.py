@@ -10,6 +10,7 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.options import WRITTEN_FILE, option
 from diode_engine.cli.output_file import check_output
 
 
@@ -17,12 +18,11 @@ from diode_engine.cli.output_file import check_output
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     options_metavar="[-o FILE] --",
 )
-@click.option(
+@option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=WRITTEN_FILE,
     default=Path("captured.json"),
-    show_default=True,
     help="The shapeset to write.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,13 +11,17 @@ import click
 
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
-from diode_engine.cli.drawing import DrawnProblems, drawn_options
+from diode_engine.cli.drawing import drawn_options, named_sources, wanted_problems
 from diode_engine.cli.options import (
+    READ_FILE,
     WordsCommand,
     accelerator_option,
+    budget_option,
     check_cluster,
     gpus_option,
     json_anyway_option,
+    option,
+    problems_option,
     seed_option,
     store_option,
     unused_option,
@@ -36,90 +39,84 @@ if TYPE_CHECKING:
     from diode_engine.core.table import TimingTable
     from diode_engine.store import Store
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command(cls=WordsCommand)
 @store_option
-@click.option(
-    "--problems",
-    "--num-shapes",
-    type=click.IntRange(1),
-    default=300,
-    show_default=True,
-    help="How many distinct problems to draw from the sources.",
-)
+@problems_option(300)
 @drawn_options
-@click.option(
+@option(
     "--file",
     "files",
-    type=_FILE,
+    type=READ_FILE,
     multiple=True,
-    help="Time the problems of this shapeset (as capture writes it, or torch-diode) or dataset; "
-    "may be repeated. Nothing is drawn then, unless a source is named too.",
+    heading="Problems",
+    label="Files",
+    help="Time the problems of this shapeset or dataset. Nothing is drawn then, unless a source is "
+    "named too.",
+    details="A shapeset is as capture writes it, or torch-diode's. May be repeated.",
 )
-@click.option(
+@option(
     "--search-space",
     type=click.Choice(("EXHAUSTIVE", "DEFAULT"), case_sensitive=False),
     default="EXHAUSTIVE",
-    show_default=True,
-    help="Inductor's space of candidates that is timed.",
+    heading="Candidates of each",
+    label="Space",
+    help="Inductor's space of candidates that is timed: EXHAUSTIVE is what Diode chooses among, "
+    "DEFAULT what max-autotune times by itself.",
 )
-@click.option(
+@option(
     "--search-mode",
     type=click.Choice(("max-autotune", "max-autotune-no-cudagraphs")),
     default="max-autotune",
-    show_default=True,
     expose_value=False,
     help="torch.compile's mode whose candidates are timed. Both modes have the same candidates, "
     "and other modes have none.",
 )
-@click.option(
-    "--budget",
-    type=click.IntRange(1),
-    help="At most this many candidates for each problem: ATen, decompose_k and the DEFAULT "
-    "space first, then the model's favourites, random others and the neighbours of the best. "
-    "[default: all]",
-)
-@click.option(
+@budget_option
+@option(
     "--whole",
     type=click.IntRange(0),
     default=0,
+    heading="Candidates of each",
     help="Time all candidates of this many problems, the first ones, whatever the budget is.",
 )
-@click.option(
+@option(
     "--candidates",
-    type=_FILE,
+    type=READ_FILE,
     help='Time only the candidates in this file, a JSON list of {"template": ..., "kwargs": '
     "{...}}; with --budget at most so many of them.",
 )
+@option(
+    "--direct",
+    is_flag=True,
+    heading="How",
+    help="Compile each kernel once for many problems and launch it directly: much faster, and "
+    "within a few percent of Inductor's own kernels.",
+    details="See docs/notes/direct-launching.md.",
+)
+@option(
+    "--compiles",
+    type=click.IntRange(0),
+    heading="How",
+    applies=lambda values: bool(values["direct"] and values["budget"].strip()),
+    help="With --direct and --budget: compile at most this many kernels for a problem, besides the "
+    "DEFAULT space's. After that, only kernels are timed that were compiled for other problems.",
+)
+@gpus_option("", "all")
 @seed_option()
-@gpus_option("[default: all]")
-@click.option(
+@option(
     "--ray",
     metavar="ADDRESS",
     help="Time on the GPUs of the Ray cluster at this address, host:port or auto, instead of this "
     "machine's (docs/scale.md).",
 )
 @accelerator_option
-@click.option(
+@option(
     "--workers",
     type=click.IntRange(1),
     help="Worker processes for each GPU. [default: one for each core]",
 )
-@click.option(
-    "--direct",
-    is_flag=True,
-    help="Compile each kernel once for many problems and launch it directly: much faster, and "
-    "within a few percent of Inductor's own kernels (docs/notes/direct-launching.md).",
-)
-@click.option(
-    "--compiles",
-    type=click.IntRange(0),
-    help="With --direct and --budget: compile at most this many kernels for a problem, besides the "
-    "DEFAULT space's. After that, only kernels are timed that were compiled for other problems.",
-)
-@click.option(
+@option(
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False),
@@ -127,55 +124,31 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @unused_option("--chunk-size", instead="timings are stored as they come")
 @json_anyway_option
-@click.option(
-    "--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing."
-)
+@option("--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing.")
 def collect(
-    store: Location, problems: int, drawn: DrawnProblems, files: tuple[Path, ...],
-    search_space: str,
-    budget: int | None, whole: int, candidates: Path | None, seed: int, gpus: tuple[int, ...],
-    ray: str | None, accelerator: str | None, workers: int | None, direct: bool,
-    compiles: int | None, output: str | None, plan_only: bool, only_held_out: bool = False,
+    store: Location, gpus: tuple[int, ...], ray: str | None, accelerator: str | None,
+    workers: int | None, output: str | None, plan_only: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Time Inductor's candidates on this machine's GPUs, or on a cluster's, into the store.
 
     Ctrl-C keeps what was timed; the same command continues from there. The counts go to stdout as
     JSON; with --plan, those of the plan.
     """
-    from diode_engine.collect.planning.plan import Plan, read_candidates
-    from diode_engine.errors import NothingError
-    from diode_engine.problems.sources import mixed, problems_in
     from diode_engine.store.datasets.format import SUFFIXES
 
-    if candidates is not None and search_space == "DEFAULT":
-        raise click.UsageError("--candidates names the candidates: leave out --search-space.")
-    if compiles is not None and not (direct and budget):
-        raise click.UsageError("--compiles goes with --direct and --budget.")
     if output is not None and not output.endswith(SUFFIXES):
         raise click.UsageError(f"--output must end in {', '.join(SUFFIXES)}.")
     if output is not None:
-        check_output(Path(output), FileKind.DATASET, sources=files)
+        check_output(Path(output), FileKind.DATASET, sources=options["files"])
     check_cluster(ray, accelerator, gpus)
     if gpus:
         from diode_engine.collect.local import devices
 
         gpus = devices(gpus)
-    wanted = drawn.wanted(held_out=only_held_out)
-    todo = [p for file in files for p in problems_in(file, seed) if wanted.holds(p)]
-    if files and only_held_out:
-        diagnostics.note(f"{len(todo)} problems in the files are held out from training.")
-    if drawn.sources or not files:
-        todo += mixed(problems, seed, drawn.sources, wanted)
-    fixed = None if candidates is None else read_candidates(candidates)
-    plan = Plan.of(
-        todo, budget=budget, whole=whole, fixed=fixed, compiles=compiles,
-        default=search_space == "DEFAULT",
-    )  # fmt: skip
-    if not len(plan):
-        raise NothingError("There are no problems in what was given; name a source or a file.")
+    plan = make_plan(options)
     if plan_only:
         here = len(gpus) or (1 if ray is not None else _count_gpus())
-        summary = plan.summary(_expected_rate(store, here, direct))
+        summary = plan.summary(_expected_rate(store, here, options["direct"]))
         diagnostics.note(_table(summary))
         click.echo(json.dumps(summary))
         return
@@ -185,7 +158,7 @@ def collect(
     from diode_engine.paths import binaries_dir
     from diode_engine.store import Store
 
-    how = Direct(binaries_dir()) if direct else None
+    how = Direct(binaries_dir()) if options["direct"] else None
     executor: Executor
     if ray is not None:
         from diode_engine.collect.cluster.executor import RayExecutor
@@ -196,21 +169,15 @@ def collect(
         used = devices(gpus)
         count, where = len(used), "this machine"
         executor = LocalExecutor(used, workers_per_gpu=workers, direct=how)
-    diagnostics.note(_table(plan.summary(_expected_rate(store, count, direct))))
+    diagnostics.note(_table(plan.summary(_expected_rate(store, count, options["direct"]))))
     with Store.open(store) as opened, diagnostics.progress() as display:
         diagnostics.note(
             f"Timing on {count} GPU(s) of {where} into {store}; Ctrl-C stops "
             "this, the same command continues it."
         )
-        spec = {
-            "problems": problems, "source": list(drawn.sources), "file": [str(f) for f in files],
-            "ops": drawn.ops, "dtypes": drawn.dtypes, "layouts": drawn.layouts,
-            "min_size": drawn.min_size, "max_size": drawn.max_size, "search_space": search_space,
-            "budget": budget, "whole": whole, "seed": seed, "compiles": compiles,
-            "candidates": None if candidates is None else str(candidates),
-        }  # fmt: skip
         progress = run(
-            opened, plan, executor, seed=seed, spec=spec, report=_reporter(display, len(plan))
+            opened, plan, executor, seed=options["seed"], spec=_spec(options),
+            report=_reporter(display, len(plan)),
         )  # fmt: skip
         if output is not None:
             _write_dataset(opened, plan, output)
@@ -220,6 +187,49 @@ def collect(
             "Run the same command again for what it leaves."
         )
     click.echo(json.dumps(progress.to_dict()))
+
+
+def make_plan(options: Mapping[str, Any]) -> Plan:
+    """The plan of a collection with these values of the command's options.
+
+    Raises UsageError for options that do not go together, CollectionError for an unknown source or
+    name, DatasetError for a file that cannot be read and NothingError for a plan of no problems.
+    """
+    from diode_engine.collect.planning.plan import Plan, read_candidates
+    from diode_engine.errors import NothingError
+    from diode_engine.problems.sources import mixed, problems_in
+
+    files, candidates, compiles = options["files"], options["candidates"], options["compiles"]
+    default, only_held_out = options["search_space"] == "DEFAULT", "only_held_out" in options
+    if candidates is not None and default:
+        raise click.UsageError("--candidates names the candidates: leave out --search-space.")
+    if compiles is not None and not (options["direct"] and options["budget"]):
+        raise click.UsageError("--compiles goes with --direct and --budget.")
+    wanted, sources = wanted_problems(options, held_out=only_held_out), named_sources(options)
+    found = [p for file in files for p in problems_in(file, options["seed"]) if wanted.holds(p)]
+    if files and only_held_out:
+        diagnostics.note(f"{len(found)} problems in the files are held out from training.")
+    if sources or not files:
+        found += mixed(options["problems"], options["seed"], sources, wanted)
+    if not found:
+        raise NothingError("There are no problems in what was given; name a source or a file.")
+    return Plan.of(
+        found, budget=options["budget"], whole=options["whole"], compiles=compiles, default=default,
+        fixed=None if candidates is None else read_candidates(candidates),
+    )  # fmt: skip
+
+
+def _spec(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as the run's record has them."""
+    kept = ("problems", "ops", "dtypes", "layouts", "min_size", "max_size", "search_space",
+            "budget", "whole", "seed", "compiles")  # fmt: skip
+    candidates = options["candidates"]
+    return {
+        **{name: options[name] for name in kept},
+        "source": list(named_sources(options)),
+        "file": list(map(str, options["files"])),
+        "candidates": None if candidates is None else str(candidates),
+    }
 
 
 def _write_dataset(opened: Store, plan: Plan, output: str) -> None:
@@ -306,16 +316,24 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
 
 
 def _expected_rate(store: Location, gpus: int, direct: bool) -> Rate:
-    from diode_engine.collect.local import cores
-    from diode_engine.collect.planning.plan import expected_rate
     from diode_engine.errors import StoreError
     from diode_engine.store import Store
 
-    earlier = []
-    with contextlib.suppress(StoreError), Store.open(store, read_only=True) as opened:
-        earlier = [(r.spec, r.progress or {}) for r in opened.runs() if r.kind == "collect"]
-    earlier = [(spec, done) for spec, done in earlier if bool(spec.get("direct")) == direct]
-    return expected_rate(earlier, gpus=gpus, cores=cores())
+    try:
+        with Store.open(store, read_only=True) as opened:
+            return expected_rate(opened, gpus, direct=direct)
+    except StoreError:
+        return expected_rate(None, gpus, direct=direct)
+
+
+def expected_rate(store: Store | None, gpus: int, *, direct: bool) -> Rate:
+    """How fast this many GPUs will time candidates, by the earlier collections in the store."""
+    from diode_engine.collect.local import cores
+    from diode_engine.collect.planning.plan import expected_rate as rate_after
+
+    runs = [] if store is None else [run for run in store.runs() if run.kind == "collect"]
+    earlier = [(r.spec, r.progress or {}) for r in runs if bool(r.spec.get("direct")) == direct]
+    return rate_after(earlier, gpus=gpus, cores=cores())
 
 
 def _count_gpus() -> int:

@@ -13,7 +13,7 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import json_anyway_option, store_option
+from diode_engine.cli.options import json_anyway_option, option, store_option
 from diode_engine.cli.output_file import check_output
 from diode_engine.cli.queries import (
     QueryCommand,
@@ -85,8 +85,8 @@ def import_(files: tuple[str, ...], store: Location) -> None:
 @data.command()
 @click.argument("file", type=click.Path())
 @store_option
-@click.option("--hardware", metavar="NAME", help="Only the timings of the GPU of this name.")
-@click.option(
+@option("--hardware", metavar="NAME", help="Only the timings of the GPU of this name.")
+@option(
     "--damaged", is_flag=True, help="Export what can be read of a damaged store, to a new FILE."
 )
 @json_anyway_option
@@ -118,7 +118,7 @@ def export(file: str, store: Location, hardware: str | None, damaged: bool) -> N
 @data.command(cls=QueryCommand)
 @query_argument
 @store_option
-@click.option(
+@option(
     "--by",
     type=click.Choice(GROUPS),
     multiple=True,

@@ -12,7 +12,7 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option, json_anyway_option
+from diode_engine.cli.options import as_json_option, json_anyway_option, option
 from diode_engine.cli.output_file import check_output
 from diode_engine.cli.problems import data
 from diode_engine.errors import DatasetError
@@ -22,7 +22,7 @@ _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, typ
 
 @data.command()
 @_FILES
-@click.option(
+@option(
     "--output",
     metavar="FILE",
     required=True,

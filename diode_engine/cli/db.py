@@ -10,7 +10,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import StoreType, as_json_option, store_option
+from diode_engine.cli.options import WRITTEN_FILE, StoreType, as_json_option, option, store_option
 from diode_engine.location import Location
 
 
@@ -40,9 +40,9 @@ def upgrade(store: Location, as_json: bool) -> None:
 
 
 @db.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=WRITTEN_FILE)
 @store_option
-@click.option("--replace", is_flag=True, help="Replace FILE if it is a store.")
+@option("--replace", is_flag=True, help="Replace FILE if it is a store.")
 @as_json_option
 def backup(file: Path, store: Location, replace: bool, as_json: bool) -> None:
     """Copy the store to FILE, whole or not at all, also while others write to it.

@@ -14,6 +14,7 @@ import click
 
 from diode_engine import paths
 from diode_engine.cli import diagnostics
+from diode_engine.cli.options import WRITTEN_FILE, option
 
 if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
@@ -36,14 +37,13 @@ NEXT = {
 
 
 @click.command()
-@click.option(
+@option(
     "--store",
     "--db",
     "store",
     metavar="PATH",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=WRITTEN_FILE,
     default=FOLDER / "diode.db",
-    show_default=True,
     help="The database that the demonstration makes or continues with.",
 )
 def demo(store: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from diode_engine.cli.options import names, unused_option
+from diode_engine.cli.options import add_options, names, option, unused_option
+from diode_engine.core.operand import TYPES, Layout
+from diode_engine.core.operators import OPERATORS
 
 if TYPE_CHECKING:
     from diode_engine.problems.sources import Wanted
@@ -18,87 +18,59 @@ SOURCES = (
     "transformers", "zoo", "log-normal", "attention", "inner-batch", "skinny", "widths", "odd",
     "grid", "powers", "harvest", "eight-bit", "experts",
 )  # fmt: skip
+LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)
 
 
-@dataclass(frozen=True)
-class DrawnProblems:
-    """The options' values: the sources by name, and which of their problems are taken."""
-
-    sources: tuple[str, ...]
-    ops: str
-    dtypes: str
-    layouts: str
-    min_size: int | None
-    max_size: int | None
-
-    def wanted(self, *, held_out: bool = False) -> Wanted:
-        """The condition for problems to be taken, with `held_out` only those that training holds
-        out. Raises CollectionError for an unknown name."""
-        from diode_engine.problems.sources import Wanted
-
-        return Wanted(
-            names(self.ops), names(self.dtypes), names(self.layouts),
-            least=self.min_size, most=self.max_size, held_out=held_out,
-        )  # fmt: skip
+def named_sources(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The sources that a command's options name, with their parameters."""
+    flags = ("log_normal", "log-normal"), ("power_of_two", "powers")
+    return (*options["sources"], *(source for flag, source in flags if options[flag]))
 
 
-def drawn_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options; the command gets `drawn: DrawnProblems`."""
+def wanted_problems(options: Mapping[str, Any], *, held_out: bool = False) -> Wanted:
+    """The condition that a command's options set for problems to be taken, with `held_out` only
+    those that training holds out. Raises CollectionError for an unknown name."""
+    from diode_engine.problems.sources import Wanted
 
-    @functools.wraps(command)
-    def gathered(
-        *args: Any, sources: tuple[str, ...], log_normal: bool, power_of_two: bool, ops: str,
-        dtypes: str, layouts: str, min_size: int | None, max_size: int | None, **others: Any,
-    ) -> Any:  # fmt: skip
-        named = (*sources, *["log-normal"] * log_normal, *["powers"] * power_of_two)
-        drawn = DrawnProblems(named, ops, dtypes, layouts, min_size, max_size)
-        return command(*args, drawn=drawn, **others)
-
-    decorated: Callable[..., Any] = gathered
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    ops, dtypes, layouts = (names(options[kind]) for kind in ("ops", "dtypes", "layouts"))
+    least, most = options["min_size"], options["max_size"]
+    return Wanted(ops, dtypes, layouts, least=least, most=most, held_out=held_out)
 
 
 _SIZES = "--source, --min-size and --max-size say which sizes are drawn"
 _LOG_NORMAL = "the distribution is set as in --source log-normal:median=700,sigma=1.5"
-_OPTIONS = (
-    click.option(
-        "--source",
-        "sources",
-        metavar="NAME[:PARAMETER=VALUE,...]",
-        multiple=True,
-        help=f"Where problems are drawn from, one of {', '.join(SOURCES)}; may be repeated, then "
-        "each source has an equal share. The values in a list are separated by slashes: "
-        "grid:m=1/64,n=4096,k=4096 or transformers:models=llama-3-8b/qwen2-7b. [default: a mix of "
-        "the first four]",
+# The command gets their values, for `wanted_problems` and `named_sources`.
+drawn_options = add_options(
+    option(
+        "--source", "sources", metavar="NAME[:PARAMETER=VALUE,...]", multiple=True,
+        heading="Problems", label="Sources",
+        help="Where problems are drawn from: names with parameters, such as skinny grid:m=1/64.",
+        details=f"The names are {', '.join(SOURCES)}. It may be repeated, then each source has an "
+        "equal share. The values in a list are separated by slashes: "
+        "grid:m=1/64,n=4096,k=4096 or transformers:models=llama-3-8b/qwen2-7b.",
+        default_text="a mix of the first four",
     ),
-    click.option("--log-normal", is_flag=True, help="The same as --source log-normal."),
-    click.option("--power-of-two", is_flag=True, help="The same as --source powers."),
-    click.option(
-        "--ops",
-        "--operations",
-        metavar="OP,...",
-        default="",
-        help="Only problems of these operators.",
+    option("--log-normal", is_flag=True, help="The same as --source log-normal."),
+    option("--power-of-two", is_flag=True, help="The same as --source powers."),
+    option(
+        "--ops", "--operations", metavar="OP,...", default="", heading="Problems",
+        label="Operators", names=tuple(OPERATORS), help="Only problems of these operators.",
     ),
-    click.option(
-        "--dtypes",
-        metavar="TYPE,...",
-        default="",
-        help="Only problems of these types: bf16, fp16, fp32, tf32, e4m3, e5m2, int8 (or bfloat16 "
-        "and the like).",
+    option(
+        "--dtypes", metavar="TYPE,...", default="", heading="Problems", label="Types", names=TYPES,
+        help="Only problems of these types of the operands; fp32 is without TF32.",
+        details=f"The types are {', '.join(TYPES)} (or bfloat16 and the like).",
     ),
-    click.option(
-        "--layouts",
-        metavar="A/B,...",
-        default="",
-        help="Only problems whose operands have these layouts: row/row, row/col, ...",
+    option(
+        "--layouts", metavar="A/B,...", default="", heading="Problems", names=LAYOUTS,
+        help="Only problems whose operands have these layouts; a Linear layer's forward is "
+        "row/col.",
+        details=f"The layouts are {', '.join(LAYOUTS)}.",
     ),
-    click.option(
+    option(
         "--min-size", type=click.IntRange(1), help="Only problems with M, N and K of at least this."
     ),
-    click.option(
+    option(
         "--max-size", type=click.IntRange(1), help="Only problems with M, N and K of at most this."
     ),
     unused_option("--no-rectangular", is_flag=True, instead=_SIZES),
@@ -108,4 +80,4 @@ _OPTIONS = (
         for size in "mnk"
         for parameter in ("mean", "std")
     ),
-)
+)  # fmt: skip

@@ -3,16 +3,21 @@ timings."""
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-import click
+from typing import TYPE_CHECKING
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.dataset_files import datasets_in
 from diode_engine.cli.models import model_for
-from diode_engine.cli.options import F, batch_size_unused, model_option, store_option
+from diode_engine.cli.options import (
+    FILE_OR_FOLDER,
+    add_options,
+    batch_size_unused,
+    model_option,
+    option,
+    query_option,
+    store_option,
+)
 from diode_engine.errors import RegistryError, TrainingError
 
 if TYPE_CHECKING:
@@ -21,21 +26,33 @@ if TYPE_CHECKING:
     from diode_engine.registry import ModelVersion
 
 
-def judged_options(command: F) -> F:
-    """Adds --model, --store, --query, --op-name, --hardware-name, --dataset and --held-out/--all;
-    the command gets `reference`, `store`, `query`, `dataset` and `only_held_out`."""
+# The command gets `reference`, `store`, `query`, `op_name`, `hardware_name`, `dataset` and
+# `only_held_out`.
+judged_options = add_options(
+    model_option("the one for the timings' GPU"),
+    store_option,
+    option(
+        "--held-out/--all", "only_held_out", default=True,
+        heading="On which problems", label="Problems",
+        help="Judge on the problems that training holds out, about a fifth, or on all, also those "
+        "that the model may have learned from.",
+    ),
+    query_option("Judge on the problems that this filter query finds", "On which problems"),
+    option("--op-name", metavar="OP", help="The same as op:OP in the query."),
+    option("--hardware-name", metavar="NAME", help='The same as gpu:"NAME" in the query.'),
+    option(
+        "--dataset", metavar="FILE|FOLDER", type=FILE_OR_FOLDER,
+        help="Take the timings from this dataset file, or from those in a folder, not from the "
+        "store.",
+    ),
+    batch_size_unused,
+)  # fmt: skip
 
-    @functools.wraps(command)
-    def with_query(
-        *args: Any, query: str, op_name: str | None, hardware_name: str | None, **others: Any
-    ) -> Any:
-        words = (op_name and f"op:{op_name}", hardware_name and f'gpu:"{hardware_name}"', query)
-        return command(*args, query=" ".join(filter(None, words)), **others)
 
-    decorated: Any = with_query
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return cast(F, decorated)
+def judged_query(query: str, op_name: str | None, hardware_name: str | None) -> str:
+    """The query with what --op-name and --hardware-name add to it."""
+    words = (op_name and f"op:{op_name}", hardware_name and f'gpu:"{hardware_name}"', query)
+    return " ".join(filter(None, words))
 
 
 def read_timings(dataset: Path, query: str) -> TimingTable:
@@ -47,29 +64,6 @@ def read_timings(dataset: Path, query: str) -> TimingTable:
 
     files = datasets_in(dataset) if dataset.is_dir() else (dataset,)
     return read_dataset(files[0]) if len(files) == 1 and not query else read_datasets(files, query)
-
-
-_OPTIONS = (
-    model_option("the one for the timings' GPU"),
-    store_option,
-    click.option("--query", default="", help="Judge on the problems that this filter query finds."),
-    click.option("--op-name", metavar="OP", help="The same as op:OP in the query."),
-    click.option("--hardware-name", metavar="NAME", help='The same as gpu:"NAME" in the query.'),
-    click.option(
-        "--dataset",
-        metavar="FILE|FOLDER",
-        type=click.Path(path_type=Path),
-        help="Take the timings from this dataset file, or from those in a folder, not from the "
-        "store.",
-    ),
-    batch_size_unused,
-    click.option(
-        "--held-out/--all",
-        "only_held_out",
-        default=True,
-        help="Judge on the problems that training holds out, or on all.  [default: held-out]",
-    ),
-)
 
 
 def to_judge(

@@ -12,45 +12,44 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing, read_found
-from diode_engine.cli.judging import first_gpu, judged_options, read_timings, to_judge
-from diode_engine.cli.options import as_json_option
+from diode_engine.cli.judging import first_gpu, judged_options, judged_query, read_timings, to_judge
+from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, as_json_option, option
 from diode_engine.cli.output_file import check_output, write_output
 from diode_engine.location import Location
 
 
 @click.command("validate-max-autotune")
-@click.option(
+@option(
     "--max-autotune-solution",
     "file",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=READ_FILE,
     required=True,
     help="The kernels: a JSON object with `name` and `configs`, each with block_m, block_n and "
     "block_k, and, where it is not for all problems, M, N, K and op.",
 )
 @judged_options
-@click.option(
+@option(
     "--top-n",
     "ns",
     metavar="N",
     type=click.IntRange(1, 100),
     multiple=True,
     default=(1, 3, 5, 10),
-    show_default=True,
     help="Compare the best of the model's first N kernels; may be repeated.",
 )
-@click.option(
+@option(
     "--output",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=WRITTEN_FILE,
     default=Path("model_performance_analysis_by_op.json"),
-    show_default=True,
     help="The file for the comparison as JSON.",
 )
 @as_json_option
 def validate_max_autotune(
-    file: Path, reference: str | None, store: Location, query: str, dataset: Path | None,
-    only_held_out: bool, ns: tuple[int, ...], output: Path, as_json: bool,
+    file: Path, reference: str | None, store: Location, query: str, op_name: str | None,
+    hardware_name: str | None, dataset: Path | None, only_held_out: bool, ns: tuple[int, ...],
+    output: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare the best of a model's first N kernels with a solution that max-autotune found, and
     with the best kernel that was measured.
@@ -63,6 +62,7 @@ def validate_max_autotune(
 
     check_output(output, FileKind.TEXT, sources=(file, *([] if dataset is None else [dataset])))
     solution = read_solution(file)
+    query = judged_query(query, op_name, hardware_name)
     if dataset is not None:
         table = read_timings(dataset, query)
     else:

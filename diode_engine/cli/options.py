@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,10 +17,12 @@ from diode_engine.cli import diagnostics
 from diode_engine.core.operand import short_name
 from diode_engine.errors import StoreError
 from diode_engine.location import FORM, Location, child_environment, is_url
+from diode_engine.models.families import ENSEMBLE, trainable
 
 if TYPE_CHECKING:
     from diode_engine.training.fits import FitExecutor
 
+ONE_MODEL = "one model"  # what is judged without --cross-validate
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -75,9 +79,49 @@ class WordsCommand(click.Command):
         return super().parse_args(ctx, joined)
 
 
+class Option(click.Option):
+    """An option of a command, declared once: --help, docs/commands.md and the field of the
+    dashboard's form are made from it.
+
+    With a `heading` the command's form has a field for it, in the part of this name. `label` names
+    the field (by default the option's name does), and `applies` says whether the option has a
+    meaning, given the values of the form's fields by `key`. `help` is shown in both; `details` are
+    sentences that only --help adds. `default_text` says what is done where the option is not given:
+    it ends the help, and is shown in the empty field. `names` are all the names of which the option
+    takes some, with commas between.
+    """
+
+    def __init__(
+        self, spellings: Sequence[str], *, help: str = "", details: str = "",
+        default_text: str = "", names: Sequence[str] = (), heading: str = "", label: str = "",
+        applies: Callable[[Mapping[str, str]], bool] = lambda _: True, **attributes: Any,
+    ) -> None:  # fmt: skip
+        self.meaning, self.default_text = help, default_text
+        self.names, self.heading, self.applies = names, heading, applies
+        default = attributes.get("default")
+        self.usual = "" if default is None else str(default)
+        ending = default_text and f"[default: {default_text}]"
+        attributes.setdefault("show_default", default not in (None, ""))
+        super().__init__(
+            spellings, help=" ".join(filter(None, (help, details, ending))), **attributes
+        )
+        self.key = self.opts[0].removeprefix("--").replace("-", "_")  # in a run's record
+        self.label = label or self.key.replace("_", " ").capitalize()
+
+
+def option(*spellings: str, **attributes: Any) -> Callable[[F], F]:
+    """Adds an Option to a command."""
+    return click.option(*spellings, cls=Option, **attributes)
+
+
+def add_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Adds options that several commands share, in this order."""
+    return lambda command: functools.reduce(lambda done, add: add(done), reversed(options), command)
+
+
 def store_option(command: F) -> F:
     """Adds --store (or --db); the command gets `store: Location`, the default already filled in."""
-    return click.option(
+    return option(
         "--store",
         "--db",
         "store",
@@ -94,9 +138,13 @@ def _store(_ctx: click.Context, _param: click.Parameter, given: Location | None)
     return given or paths.store_location()
 
 
+READ_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+WRITTEN_FILE = click.Path(dir_okay=False, path_type=Path)
+FILE_OR_FOLDER = click.Path(path_type=Path)
+
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
 # Every command accepts --json, so that a script can always give it.
-json_anyway_option = click.option(
+json_anyway_option = option(
     "--json", is_flag=True, expose_value=False, help="Changes nothing: the result is always JSON."
 )
 
@@ -115,35 +163,71 @@ def unused_option(name: str, *, instead: str, is_flag: bool = False) -> Callable
 batch_size_unused = unused_option("--batch-size", instead="all predictions are made at once")
 
 
+def problems_option(default: int) -> Callable[[F], F]:
+    """Adds --problems (or --num-shapes); the command gets `problems: int`."""
+    return option(
+        "--problems", "--num-shapes", type=click.IntRange(1), default=default,
+        heading="Problems", help="How many distinct problems to draw from the sources.",
+    )  # fmt: skip
+
+
+budget_option = option(
+    "--budget", type=click.IntRange(1), heading="Candidates of each",
+    help="At most this many candidates for each problem: ATen, decompose_k and the DEFAULT space "
+    "first, then the model's favourites, random others and the neighbours of the best.",
+    default_text="all",
+)  # fmt: skip
+
+
 def seed_option(
-    meaning: str = "Another seed draws other problems.", *, default: int = 0
+    meaning: str = "Another seed draws other problems.", *, default: int = 0, heading: str = "How"
 ) -> Callable[[F], F]:
     """Adds --seed; the command gets `seed: int`. `meaning` says what another seed changes."""
-    return click.option("--seed", type=int, default=default, show_default=True, help=meaning)
+    return option("--seed", type=int, default=default, heading=heading, help=meaning)
+
+
+def family_option(**attributes: Any) -> Callable[[F], F]:
+    """Adds --family; the command gets `family: str`. `attributes` are Option's."""
+    usual = {"default": ENSEMBLE, "heading": "Model", "help": "What kind of model."}
+    return option("--family", type=click.Choice(trainable()), **{**usual, **attributes})
+
+
+def name_option(default: str, more: str = "") -> Callable[[F], F]:
+    """Adds --name; the command gets `name: str | None`. `default` says what the name is where none
+    is given, and `more` is added to the help."""
+    return option(
+        "--name", heading="Model", default_text=default, details=more,
+        help="Register the model as the next version of this name.",
+    )  # fmt: skip
+
+
+def query_option(help: str, heading: str, **attributes: Any) -> Callable[[F], F]:
+    """Adds --query, a filter query on problems; the command gets `query: str`."""
+    return option(
+        "--query", default="", heading=heading,
+        help=f"{help}, such as dtype:bf16 op:mm,addmm m<=4096.",
+        default_text="all problems with timings", **attributes,
+    )  # fmt: skip
 
 
 def model_option(default: str) -> Callable[[F], F]:
     """Adds --model; the command gets `reference: str | None`. `default` says which model is taken
     where none is named."""
-    return click.option(
-        "--model",
-        "reference",
-        metavar="NAME|PATH",
-        help=f"NAME, NAME@VERSION, or a model's folder or file. [default: {default}]",
-    )
+    return option(
+        "--model", "reference", metavar="NAME|PATH", heading="What is judged",
+        help="NAME, NAME@VERSION, or a model's folder or file.", default_text=default,
+        applies=lambda values: values.get("cross_validate") in (None, ONE_MODEL),
+    )  # fmt: skip
 
 
-def gpus_option(more: str) -> Callable[[F], F]:
+def gpus_option(more: str, default: str) -> Callable[[F], F]:
     """Adds --gpu (or --gpus); the command gets `gpus: tuple[int, ...]`, empty where none is named.
-    `more` is added to the help: which GPUs may be named together, and which are the default."""
-    return click.option(
-        "--gpu",
-        "--gpus",
-        "gpus",
-        type=click.IntRange(0),
-        multiple=True,
-        help=f"Use the GPU of this number; may be repeated. {more}",
-    )
+    `more` is added to the help, and `default` says which GPUs are used where none is named."""
+    return option(
+        "--gpu", "--gpus", "gpus", type=click.IntRange(0), multiple=True, heading="How",
+        label="GPUs", help="Use the GPU of this number; may be repeated.", details=more,
+        default_text=default,
+    )  # fmt: skip
 
 
 def names(listed: str) -> tuple[str, ...]:
@@ -153,7 +237,7 @@ def names(listed: str) -> tuple[str, ...]:
 
 def ray_option(what: str) -> Callable[[F], F]:
     """Adds --ray. `what` says what is done on the cluster's cores; `fits_on` takes the address."""
-    return click.option(
+    return option(
         "--ray",
         metavar="ADDRESS",
         help=f"{what} on the cores of the Ray cluster at this address, host:port or auto "
@@ -162,7 +246,7 @@ def ray_option(what: str) -> Callable[[F], F]:
 
 
 # For a command that times on a cluster's GPUs: with `check_cluster`.
-accelerator_option = click.option(
+accelerator_option = option(
     "--accelerator",
     metavar="KIND",
     help="With --ray: only on GPUs of this kind, a type of accelerator as Ray names it (H200) or a "

@@ -11,7 +11,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import data, existing, none_found
-from diode_engine.cli.options import store_option
+from diode_engine.cli.options import option, store_option
 from diode_engine.cli.queries import (
     QueryCommand,
     TextColumn,
@@ -36,25 +36,20 @@ SORTS = (
 )  # fmt: skip
 AXES = ("b", "m", "n", "k")
 
-rows_option = click.option(
-    "--rows", type=click.IntRange(1, 500), default=20, show_default=True, help="Rows on a page."
-)
-page_option = click.option(
-    "--page", type=click.IntRange(1), default=1, show_default=True, help="The page to show."
-)
+rows_option = option("--rows", type=click.IntRange(1, 500), default=20, help="Rows on a page.")
+page_option = option("--page", type=click.IntRange(1), default=1, help="The page to show.")
 
 
 @data.command(cls=QueryCommand)
 @query_argument
 @store_option
-@click.option(
+@option(
     "--sort",
     type=click.Choice(SORTS),
     default="problem",
-    show_default=True,
     help="The column to sort by.",
 )
-@click.option("--descending", is_flag=True, help="The largest first.")
+@option("--descending", is_flag=True, help="The largest first.")
 @page_option
 @rows_option
 @form_options
@@ -162,18 +157,16 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
 @data.command("map", cls=QueryCommand)
 @query_argument
 @store_option
-@click.option(
+@option(
     "--across",
     type=click.Choice(AXES),
     default="n",
-    show_default=True,
     help="The size that grows to the right.",
 )
-@click.option(
+@option(
     "--down",
     type=click.Choice(AXES),
     default="m",
-    show_default=True,
     help="The size that grows downwards.",
 )
 @form_options

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import click
 
+from diode_engine.cli.options import option
+
 F = TypeVar("F", bound=Callable[..., object])
 
 _NEGATED = re.compile(r"-[A-Za-z]\w*[%:=!<>]")
@@ -39,10 +41,10 @@ def query_argument(command: F) -> F:
 def form_options(command: F) -> F:
     """Adds --json and --csv; the command gets `form: str`: text, json or csv."""
     for form in ("csv", "json"):
-        command = click.option(
+        command = option(
             f"--{form}", "form", flag_value=form, help=f"Write the result as {form.upper()}."
         )(command)
-    return click.option("--text", "form", flag_value="text", default="text", hidden=True)(command)
+    return option("--text", "form", flag_value="text", default="text", hidden=True)(command)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option, json_anyway_option, store_option
+from diode_engine.cli.options import as_json_option, json_anyway_option, option, store_option
 from diode_engine.cli.queries import (
     QueryCommand,
     TextColumn,
@@ -46,17 +46,15 @@ def runs() -> None:
 @query_argument
 @store_option
 @form_options
-@click.option(
+@option(
     "--state",
     "states",
     type=click.Choice(STATES),
     multiple=True,
     help="Only the runs in this state; may be repeated.",
 )
-@click.option(
-    "--rows", type=click.IntRange(1, 500), default=500, show_default=True, help="At most this many."
-)
-@click.option("--before", metavar="RUN", type=click.IntRange(1), help="Only runs before this one.")
+@option("--rows", type=click.IntRange(1, 500), default=500, help="At most this many.")
+@option("--before", metavar="RUN", type=click.IntRange(1), help="Only runs before this one.")
 def list_(
     query: str, store: Location, form: str, states: tuple[str, ...], rows: int, before: int | None
 ) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.options import store_option
+from diode_engine.cli.options import option, store_option
 from diode_engine.location import Location
 
 _MISSING = (
@@ -34,12 +34,10 @@ def _check_url(_ctx: click.Context, _param: click.Parameter, given: str | None) 
 
 @click.command()
 @store_option
-@click.option("--read-only", is_flag=True, help="Serve a dashboard that cannot change anything.")
-@click.option("--host", default="localhost", show_default=True, help="The address to serve at.")
-@click.option(
-    "--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="The port."
-)
-@click.option(
+@option("--read-only", is_flag=True, help="Serve a dashboard that cannot change anything.")
+@option("--host", default="localhost", help="The address to serve at.")
+@option("--port", type=click.IntRange(1, 65535), default=8000, help="The port.")
+@option(
     "--public-url", metavar="URL", callback=_check_url,
     help="The dashboard's address behind a proxy. The proxy must pass on the path and the Origin.",
 )  # fmt: skip

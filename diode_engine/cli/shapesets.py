@@ -12,10 +12,14 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
 from diode_engine.cli.data import existing
-from diode_engine.cli.drawing import DrawnProblems, drawn_options
+from diode_engine.cli.drawing import drawn_options, named_sources, wanted_problems
 from diode_engine.cli.options import (
+    READ_FILE,
+    WRITTEN_FILE,
+    Option,
     WordsCommand,
     json_anyway_option,
+    option,
     seed_option,
     store_option,
 )
@@ -27,15 +31,11 @@ if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
     from diode_engine.problems.sources import Wanted
 
-_FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DRAWING_OPTIONS = ("sources", "problems", "log_normal", "power_of_two")
-_shapeset_option = click.Option(
-    ["--shapeset", "shapesets"],
-    metavar="FILE",
-    type=_FILES,
-    multiple=True,
+_shapeset_option = Option(
+    ["--shapeset", "shapesets"], metavar="FILE", type=READ_FILE, multiple=True,
     help="The same as FILE; may be repeated.",
-)
+)  # fmt: skip
 
 
 def _collect_options(*left_out: str) -> list[click.Parameter]:
@@ -58,7 +58,7 @@ collect_shapeset = WordsCommand(
     "collect-shapeset",
     callback=_collect_shapeset,
     params=[
-        click.Argument(["files"], metavar="FILE...", nargs=-1, type=_FILES),
+        click.Argument(["files"], metavar="FILE...", nargs=-1, type=READ_FILE),
         _shapeset_option,
         *_collect_options("files", *_DRAWING_OPTIONS),
     ],
@@ -78,25 +78,16 @@ create_validation = WordsCommand(
     "create-validation",
     callback=_create_validation,
     params=[
-        click.Option(
-            ["--output"],
-            metavar="FILE",
-            type=click.Path(dir_okay=False),
-            required=True,
+        Option(
+            ["--output"], metavar="FILE", type=click.Path(dir_okay=False), required=True,
             help="The dataset file to write; the timings are put into the store too.",
         ),
-        click.Option(
-            ["--problems", "--num-shapes"],
-            type=click.IntRange(1),
-            default=30,
-            show_default=True,
+        Option(
+            ["--problems", "--num-shapes"], type=click.IntRange(1), default=30,
             help="How many distinct problems to draw from the sources.",
         ),
         _shapeset_option,
-        click.Option(
-            ["--seed"], type=int, default=1, show_default=True,
-            help="Another seed draws other problems.",
-        ),
+        Option(["--seed"], type=int, default=1, help="Another seed draws other problems."),
         *_collect_options("output", "problems", "seed"),
     ],
     help="Time Inductor's candidates on problems that every training holds out, as `collect` does, "
@@ -106,30 +97,29 @@ create_validation = WordsCommand(
 
 
 @click.command("draw-problems")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=WRITTEN_FILE)
 @store_option
-@click.option(
+@option(
     "--dataset",
     "datasets",
     metavar="FILE",
-    type=_FILES,
+    type=READ_FILE,
     multiple=True,
     help="Leave out the problems of this dataset or shapeset too; may be repeated.",
 )
-@click.option(
+@option(
     "--problems",
     "--num-shapes",
     type=click.IntRange(1),
     default=100,
-    show_default=True,
     help="How many problems to write.",
 )
 @drawn_options
 @seed_option(default=1)
 @json_anyway_option
 def draw_problems(
-    file: Path, store: Location, datasets: tuple[Path, ...], problems: int, drawn: DrawnProblems,
-    seed: int,
+    file: Path, store: Location, datasets: tuple[Path, ...], problems: int, seed: int,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Write a shapeset to FILE with problems that the store does not have, so that no model made
     from it knows them. Time them into another store, and judge the model on them.
@@ -144,7 +134,7 @@ def draw_problems(
     from diode_engine.problems.sources import problems_in, read_shapeset, write_shapeset
 
     check_output(file, FileKind.SHAPESET, sources=datasets)
-    wanted = drawn.wanted()
+    wanted = wanted_problems(options)
     known = {_sizes(p) for each in datasets for p in problems_in(each, seed)}
     try:
         with existing(store) as opened:
@@ -152,7 +142,7 @@ def draw_problems(
     except StoreMissingError:
         if not datasets:
             diagnostics.warn(f"There is no store at {store}, so all problems count as unknown.")
-    found = _unknown(problems, known, drawn.sources, wanted, seed)
+    found = _unknown(problems, known, named_sources(options), wanted, seed)
     write_shapeset(found, file, f"draw-problems, seed {seed}")
     shared = sum(_sizes(problem) in known for problem in read_shapeset(file).problems(seed))
     if shared:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,16 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing
 from diode_engine.cli.dataset_files import datasets_in
 from diode_engine.cli.options import (
+    WRITTEN_FILE,
+    F,
     WordsCommand,
+    family_option,
     fits_on,
     json_anyway_option,
+    name_option,
     names,
+    option,
+    query_option,
     ray_option,
     seed_option,
     store_option,
@@ -27,7 +33,7 @@ from diode_engine.cli.options import (
 from diode_engine.cli.output_file import check_output
 from diode_engine.features import SETS, VERSION
 from diode_engine.location import Location
-from diode_engine.models.families import ENSEMBLE, TUNED, trainable
+from diode_engine.models.families import TUNED, members_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -45,128 +51,119 @@ _TYPES = {"base": ("network", 1), "deep": ("network", 2), "boosted": ("trees", 1
 _RATE = click.FloatRange(0, min_open=True)
 
 
+def _has_members(family: str) -> Callable[[Mapping[str, str]], bool]:
+    """The condition that the model to train has members of this family."""
+
+    def applies(values: Mapping[str, str]) -> bool:
+        if values["fine_tune"].strip():
+            return family == "network"
+        return family in (members_of(values["family"]) or ())
+
+    return applies
+
+
+def _setting(*spellings: str, of: str, **attributes: Any) -> Callable[[F], F]:
+    """Adds an option for a setting of the fits of a family of models."""
+    return option(*spellings, heading="Settings", applies=_has_members(of), **attributes)
+
+
+def _makes_new(values: Mapping[str, str]) -> bool:
+    return not values["fine_tune"].strip()
+
+
 @click.command(cls=WordsCommand)
 @store_option
-@click.option("--op-name", metavar="OP", help="The same as op:OP in the query.")
-@click.option("--query", default="", help="Learn from the problems that this filter query finds.")
-@click.option(
-    "--dataset",
-    "datasets",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    multiple=True,
-    help="Learn from this file's timings instead of the store's (the store only keeps the run); "
-    "may be repeated.",
-)
-@click.option(
-    "--data-dir",
-    metavar="FOLDER",
+@option("--op-name", metavar="OP", help="The same as op:OP in the query.")
+@query_option(
+    "Learn from the problems that this filter query finds", "Data", label="Problems",
+    applies=lambda values: not values["dataset"].strip(),
+)  # fmt: skip
+@option(
+    "--dataset", "datasets", metavar="FILE", type=WRITTEN_FILE, multiple=True, heading="Data",
+    label="Files", default_text="none: from the store",
+    help="Learn from this file's timings instead of the store's (the store only keeps the run).",
+    details="May be repeated.",
+)  # fmt: skip
+@option(
+    "--data-dir", metavar="FOLDER",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The same with all dataset files in this folder and its subfolders.",
-)
-@click.option(
-    "--file-extensions",
-    metavar="NAME,...",
-    default="",
+)  # fmt: skip
+@option(
+    "--file-extensions", metavar="NAME,...", default="",
     help="With --data-dir: only files with these suffixes, such as json,msgpack, compressed or "
-    "not. [default: all suffixes of datasets]",
-)
-@click.option(
-    "--hardware",
-    "--hardware-name",
-    metavar="NAME",
-    help="Train for the GPU of this name. [default: the only one with timings]",
-)
-@click.option(
-    "--family",
-    type=click.Choice(trainable()),
-    default=ENSEMBLE,
-    show_default=True,
+    "not.",
+    default_text="all suffixes of datasets",
+)  # fmt: skip
+@option(
+    "--hardware", "--hardware-name", metavar="NAME", heading="Data", label="GPU",
+    help="Train for the GPU of this name.", default_text="the only one with timings",
+)  # fmt: skip
+@family_option(
+    applies=_makes_new,
     help="What kind of model. An ensemble is trees and three networks; distilled is a small "
     "network that learns from an ensemble, answers in a millisecond and needs neither torch nor "
     "XGBoost.",
-)
-@click.option(
-    "--model-type",
-    type=click.Choice(tuple(_TYPES)),
+)  # fmt: skip
+@option(
+    "--model-type", type=click.Choice(tuple(_TYPES)),
     help="Another name of the family: base is a network, deep a network with twice the layers, and "
     "boosted is trees.",
-)
-@click.option(
-    "--fine-tune",
-    metavar="MODEL",
+)  # fmt: skip
+@option(
+    "--fine-tune", metavar="MODEL", heading="Model", label="Tune",
+    default_text="none: a model from nothing",
     help="Tune this model to the timings instead of making a new one. Its predictions for other "
     "problems are kept as far as possible. The result is of the family distilled.",
-)
-@click.option(
-    "--resume",
-    is_flag=True,
+)  # fmt: skip
+@option(
+    "--resume", is_flag=True,
     help="Continue the store's last training, which was interrupted, with the options that it had.",
-)
-@click.option(
-    "--name", help="Register it as the next version of this name. [default: the family's name]"
-)
-@click.option(
-    "--model",
-    "file",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+)  # fmt: skip
+@name_option("the family's, or the tuned model's")
+@option(
+    "--model", "file", metavar="FILE", type=WRITTEN_FILE,
     help="Write the model to this file too, which replaces an earlier model's. Its name is then "
     "--name's default.",
-)
-@click.option(
-    "--default", is_flag=True, help="Make it the model that is taken for its hardware from now on."
-)
-@click.option(
-    "--features",
-    type=click.Choice([str(version) for version in SETS]),
-    help="The version of the features that the model uses; a model that is tuned keeps its own. "
-    f"[default: {VERSION}]",
-)
-@seed_option("Another seed makes another model.")
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
+)  # fmt: skip
+@option(
+    "--all", "everything", is_flag=True, heading="Model", label="All problems",
     help="Train on the held-out problems too, for a model that is shipped; the metrics are then "
     "those of a model that was made in the same way without them.",
-)
-@click.option(
-    "--search",
-    "trials",
-    metavar="N",
-    type=_COUNT,
+)  # fmt: skip
+@option(
+    "--default", is_flag=True, heading="Model",
+    help="Make it the model that is taken for its hardware from now on.",
+)  # fmt: skip
+@option(
+    "--features", type=click.Choice([str(version) for version in SETS]), default_text=str(VERSION),
+    help="The version of the features that the model uses; a model that is tuned keeps its own.",
+)  # fmt: skip
+@option(
+    "--search", "trials", metavar="N", type=_COUNT, heading="Settings", applies=_makes_new,
     help="First search for better settings in N trials on folds of the training problems. The same "
-    "command continues after the trials that are done.",
-)
+    "command continues after the trials that are done.", default_text="no trials",
+)  # fmt: skip
+@seed_option("Another seed makes another model.", heading="Settings")
 @ray_option("The fits of a search, of members and of the confidence are made")
-@click.option("--hidden", "--hidden-dim", type=_COUNT, help="Networks: the width of a layer.")
-@click.option(
-    "--layers",
-    "--num-layers",
-    type=click.IntRange(1, 8),
-    help="Networks: the number of hidden layers.",
-)
-@click.option(
-    "--epochs", "--num-epochs", type=_COUNT, help="Networks: the largest number of epochs."
-)
-@click.option("--batch-size", type=_COUNT, help="Networks: candidates per step.")
-@click.option("--learning-rate", type=_RATE, help="Networks: the largest one of the schedule.")
-@click.option(
-    "--weight-decay", type=click.FloatRange(0), help="Networks: the weight decay of AdamW."
-)
-@click.option(
-    "--patience",
-    type=_COUNT,
-    help="Networks: the fit ends after this many epochs without a better one.",
-)
-@click.option(
-    "--ranking",
-    type=click.Choice(("none", "listwise", "regret", "pairwise")),
-    help="Networks: the ranking loss within a problem, which is added to that of the times.",
-)
-@click.option("--rounds", type=_COUNT, help="Trees: the largest number of rounds.")
-@click.option("--depth", type=click.IntRange(1, 16), help="Trees: the largest depth.")
+@_setting("--hidden", "--hidden-dim", type=_COUNT, of="network", label="Width",
+          help="Networks: the width of a layer.")  # fmt: skip
+@_setting("--layers", "--num-layers", type=click.IntRange(1, 8), of="network",
+          help="Networks: the number of hidden layers.")  # fmt: skip
+@_setting("--epochs", "--num-epochs", type=_COUNT, of="network",
+          help="Networks: the largest number of epochs.")  # fmt: skip
+@_setting("--batch-size", type=_COUNT, of="network", help="Networks: candidates per step.")
+@_setting("--learning-rate", type=_RATE, of="network",
+          help="Networks: the largest one of the schedule.")  # fmt: skip
+@_setting("--weight-decay", type=click.FloatRange(0), of="network",
+          help="Networks: the weight decay of AdamW.")  # fmt: skip
+@_setting("--patience", type=_COUNT, of="network",
+          help="Networks: the fit ends after this many epochs without a better one.")  # fmt: skip
+@_setting("--ranking", type=click.Choice(("listwise", "regret", "pairwise", "none")), of="network",
+          help="Networks: the ranking loss within a problem, which is added to that of the times.",
+          default_text="listwise")  # fmt: skip
+@_setting("--rounds", type=_COUNT, of="trees", help="Trees: the largest number of rounds.")
+@_setting("--depth", type=click.IntRange(1, 16), of="trees", help="Trees: the largest depth.")
 @unused_option("--log-dir", instead="the store keeps the curves, which diode-tui shows")
 @json_anyway_option
 def train(

@@ -15,11 +15,15 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import (
+    READ_FILE,
+    WRITTEN_FILE,
     accelerator_option,
     as_json_option,
     check_cluster,
     fits_on,
     gpus_option,
+    name_option,
+    option,
     ray_option,
     seed_option,
     store_option,
@@ -34,40 +38,37 @@ if TYPE_CHECKING:
     from diode_engine.core.hardware import Environment
     from diode_engine.core.problem import Problem
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @store_option
-@click.option(
+@option(
     "--minutes",
     type=click.FloatRange(0, min_open=True),
     default=10.0,
-    show_default=True,
     help="About how long it takes: 70 % for timing, the rest for training and judging.",
 )
-@click.option(
+@option(
     "--from",
     "base",
     metavar="MODEL|none",
     help="Start from this model, or from none. [default: the one that is taken for the GPU now]",
 )
-@click.option(
+@option(
     "--shapes",
-    type=_FILE,
+    type=READ_FILE,
     multiple=True,
     help="Tune to the problems of this shapeset (see capture) or dataset; may be repeated.",
 )
-@click.option("--name", help="Register it as the next version of this name.  [default: gemm]")
+@name_option("gemm")
 @seed_option()
-@gpus_option("All must be of one kind. [default: the first]")
+@gpus_option("All must be of one kind.", "the first")
 @ray_option("Time on the GPUs, and train")
 @accelerator_option
-@click.option(
+@option(
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=WRITTEN_FILE,
     help="Write the result's page to this file. [default: tune-RUN.md in a folder beside the "
     "store]",
 )

@@ -13,11 +13,19 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import existing, read_found
-from diode_engine.cli.judging import first_gpu, judged_options, read_timings, to_judge
-from diode_engine.cli.options import as_json_option, fits_on, ray_option
+from diode_engine.cli.judging import first_gpu, judged_options, judged_query, read_timings, to_judge
+from diode_engine.cli.options import (
+    ONE_MODEL,
+    WRITTEN_FILE,
+    as_json_option,
+    family_option,
+    fits_on,
+    option,
+    ray_option,
+)
 from diode_engine.cli.recording import as_run
 from diode_engine.location import Location
-from diode_engine.models.families import ENSEMBLE, trainable
+from diode_engine.models.families import ENSEMBLE
 
 if TYPE_CHECKING:
     from diode_engine.core.table import TimingTable
@@ -27,42 +35,36 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@option(
+    "--cross-validate", "kind", type=click.Choice(("folds", "llm", "sizes")),
+    heading="What is judged", label="Judge", default_text=ONE_MODEL,
+    help="Judge a way of making models instead of one model, in minutes: for each part of the "
+    "problems, train a model on the others and judge it on this part.",
+    details="The parts are folds of the problems, the problems of each named transformer (llm), or "
+    "the tenth of the problems with the most work (sizes).",
+)  # fmt: skip
 @judged_options
-@click.option(
-    "--cross-validate",
-    "kind",
-    type=click.Choice(("folds", "llm", "sizes")),
-    help="Judge a way of making models instead of one model: for each part of the problems, train "
-    "a model on the others and judge it on this part. The parts are folds of the problems, the "
-    "problems of each named transformer (llm), or the tenth of the problems with the most work "
-    "(sizes).",
-)
-@click.option(
-    "--family",
-    type=click.Choice(trainable()),
-    help=f"What --cross-validate trains.  [default: {ENSEMBLE}]",
-)
+@family_option(
+    default=None, default_text=ENSEMBLE, heading="What is judged",
+    applies=lambda values: values["cross_validate"] != ONE_MODEL,
+    help="What --cross-validate trains.",
+)  # fmt: skip
 @ray_option("With --cross-validate: the fits are made")
 @as_json_option
-@click.option(
-    "--figure",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+@option(
+    "--figure", metavar="FILE", type=WRITTEN_FILE,
     help="Draw the report into this file too, an .svg, .png or .pdf.",
-)
-@click.option(
-    "--top-n-worst",
-    "worst",
-    metavar="N",
-    type=click.IntRange(0),
-    default=5,
-    show_default=True,
+)  # fmt: skip
+@option(
+    "--top-n-worst", "worst", metavar="N", type=click.IntRange(0), default=5,
     help="How many of the worst choices to list.",
-)
+)  # fmt: skip
 def validate(
     reference: str | None,
     store: Location,
     query: str,
+    op_name: str | None,
+    hardware_name: str | None,
     dataset: Path | None,
     only_held_out: bool,
     kind: str | None,
@@ -82,6 +84,7 @@ def validate(
     from diode_engine.problems.splits import split
     from diode_engine.validation import Report, render
 
+    query = judged_query(query, op_name, hardware_name)
     if kind is None and family is not None:
         raise click.UsageError("--family belongs to --cross-validate; name a model with --model.")
     if kind is not None and (reference is not None or figure is not None):

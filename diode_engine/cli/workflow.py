@@ -40,7 +40,7 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.group import COMMANDS
-from diode_engine.cli.options import json_anyway_option
+from diode_engine.cli.options import READ_FILE, json_anyway_option, option
 from diode_engine.cli.output_file import check_output, write_output
 from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
 from diode_engine.location import Location, child_environment, is_url, location_of
@@ -60,9 +60,9 @@ class WorkflowStep:
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--again", is_flag=True, help="Run every step, whatever was done before.")
-@click.option("--plan", is_flag=True, help="Say which steps would run, and run none.")
+@click.argument("file", type=READ_FILE)
+@option("--again", is_flag=True, help="Run every step, whatever was done before.")
+@option("--plan", is_flag=True, help="Say which steps would run, and run none.")
 @json_anyway_option
 def workflow(file: Path, again: bool, plan: bool) -> int:
     """Run the steps of FILE, a TOML file, one after the other, and end at the first that fails.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from textual.widgets import Input
 
-from diode_app.data.collection import USUAL, planned, source_kinds, spec_of
+from diode_app.data.collection import planned
 from diode_app.data.hardware import Here
 from diode_app.screens.run import RunScreen
 from diode_app.screens.source_picker import SourcePicker
+from diode_app.widgets.command_form import choices_of, first_value, form_options, given, mistake
 from diode_app.widgets.modals import Confirm, ErrorDialog
 from diode_engine.cli import main
 from diode_engine.core.hardware import H200
@@ -31,67 +34,83 @@ async def open_form(pilot) -> None:
     await settled(pilot)
 
 
-# The plan and the command
+# The form and the command
 
 
-def test_the_fields_offer_what_the_engine_knows():
-    assert set(USUAL["ops"].split(",")) == set(sources.OPS)
-    assert set(USUAL["dtypes"].split(",")) == set(sources.TYPES)
-    assert set(USUAL["layouts"].split(",")) == set(sources.LAYOUTS)
-    assert [kind.name for kind in source_kinds()] == list(sources.SOURCES)
+def test_a_field_stands_for_what_its_option_declares(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = form_options("collect")
+    assert first_value(options["problems"]) == "300"
+    assert choices_of(options["ops"]) == sources.OPS
+    assert choices_of(options["direct"]) == ("yes",)
+    assert given(options["search_space"], "EXHAUSTIVE") is None
+    assert given(options["budget"], "all") is None
+    assert given(options["direct"], "yes") is True
+    assert given(options["file"], "'my shapes.json' ~/x") == [
+        str(tmp_path / "my shapes.json"), str(Path("~/x").expanduser()),
+    ]  # fmt: skip
+    assert mistake(options["seed"], "") is None
+    for name, value, says in (
+        ("ops", "", "at least one"), ("budget", "0", "a whole number from 1."),
+        ("seed", "none", "a whole number."),
+        ("file", "gone.json", "does not exist"), ("source", "'a", "quotes"),
+    ):  # fmt: skip
+        assert says in mistake(options[name], value)
+
+
+def test_the_dashboard_makes_forms_without_torch():
+    code = (
+        "import sys; from diode_app.widgets.command_form import CommandForm;"
+        "[CommandForm(name) for name in ('collect', 'train', 'validate')];"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# The plan
 
 
 def test_a_plan_is_that_of_the_command(store, path, tmp_path, capsys):
     shapes = tmp_path / "my shapes.json"
     write_shapeset([Problem.make("mm", 64, 64, 64, "float16")], shapes, "test")
-    values = {
-        **USUAL, "source": "skinny grid:m=1/16", "file": f"'{shapes}'", "problems": "20",
-        "ops": "mm,addmm", "dtypes": "fp16", "budget": "40", "whole": "3", "direct": "yes",
+    spec = {
+        "source": ["skinny", "grid:m=1/16"], "file": [str(shapes)], "problems": "20",
+        "ops": "mm,addmm", "dtypes": "fp16", "budget": "40", "whole": "3", "direct": True,
         "compiles": "5", "seed": "2",
     }  # fmt: skip
-    found = planned(store, values, 1)
-    assert found.mistakes == {}
-    command = command_line("collect", spec_of(values), path)
-    assert main(["-q", *command[1:], "--plan"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    plan = found.plan
-    assert plan.gpus == 1
-    assert (plan.problems, plan.candidates, plan.compiles) == (
-        told["problems"], told["candidates"], told["compiles"]
-    )  # fmt: skip
-    assert plan.seconds == pytest.approx(told["seconds"])
-    assert {share.name: share.problems for share in plan.by_op} == {
-        name: counts["problems"] for name, counts in told["by_op"].items()
-    }
+    found = planned(store, spec, 1)
+    assert (found.gpus, found.mistakes) == (1, {})
+    assert main(["-q", *command_line("collect", spec, path)[1:], "--plan"]) == 0
+    assert json.loads(capsys.readouterr().out) == found.summary
 
 
 @pytest.mark.parametrize(
-    ("change", "field", "says"),
+    ("spec", "field", "says"),
     [
-        ({"source": "dreams"}, "source", "no source 'dreams'"),
-        ({"source": "attention", "ops": "addmm"}, "source", "no such problems"),
-        ({"file": "BROKEN.json"}, "file", "not valid JSON"),
-        ({"file": "gone.json"}, "file", "No such file"),
+        ({"source": ["dreams"]}, "source", "no source 'dreams'"),
+        ({"source": ["attention"], "ops": "addmm"}, "source", "no such problems"),
+        ({"file": ["BROKEN.json"]}, "file", "not valid JSON"),
+        ({"file": ["gone.json"]}, "file", "does not exist"),
     ],
 )
 def test_what_cannot_be_planned_is_told_at_its_field(
-    store, tmp_path, monkeypatch, change, field, says
+    store, tmp_path, monkeypatch, spec, field, says
 ):
     monkeypatch.chdir(tmp_path)
     Path("BROKEN.json").write_text("{")
-    found = planned(store, {**USUAL, **change}, 1)
-    assert found.plan is None
+    found = planned(store, spec, 1)
+    assert found.summary is None
     assert says in found.mistakes[field]
 
 
 def test_the_rate_is_that_of_an_earlier_collection(store):
-    slow = planned(store, {**USUAL, "problems": "3"}, 1).plan
+    slow = planned(store, {"problems": "3"}, 1).summary
     run = store.start_run("collect", {"gpus": [0]})
     store.update_run(run, progress={"timings": 10**9, "seconds": 1000.0})
     store.finish_run(run, RunState.DONE)
-    fast = planned(store, {**USUAL, "problems": "3"}, 1).plan
-    assert fast.known_from == "the last collection in the store"
-    assert fast.seconds < slow.seconds
+    fast = planned(store, {"problems": "3"}, 1).summary
+    assert fast["known_from"] == "the last collection in the store"
+    assert fast["seconds"] < slow["seconds"]
 
 
 # The screen
@@ -125,19 +144,19 @@ async def test_by_keys_alone(make_app, store):
     app = make_app()
     async with app.run_test(size=(80, 30)) as pilot:
         await open_form(pilot)
-        await pilot.press("down", *"zoo", "enter", "enter", *"30000", "down")
+        await pilot.press("down", *["backspace"] * 3, *"30000", "enter", *"zoo", "down")
         await pilot.press("right", "space")  # the operators without addmm
-        await pilot.press("up", "down", "down", "down", "down", "right")  # the DEFAULT space
+        await pilot.press("up", "down", "down", "down", "down", "down", "right")  # DEFAULT
         await settled(pilot)
         values = app.screen.form.values
         assert values["source"] == "zoo"
         assert values["problems"] == "30000"
         assert values["ops"].split(",") == [op for op in OPERATORS if op != "addmm"]
         assert values["search_space"] == "DEFAULT"
-        assert "from 1 to 20,000" in text_of(app)
+        assert "At most 20,000 here" in text_of(app)
         await pilot.press("escape", "d")
         await settled(pilot)
-        assert app.screen.form.values == {k: USUAL[k] for k in app.screen.form.values}
+        assert app.screen.form.spec == {}
 
 
 @pytest.mark.asyncio
@@ -198,7 +217,7 @@ async def test_it_starts_a_run_and_shows_it(make_app, store, job: Job):  # noqa:
         run = int(job.hear().split()[1])
         await looked(pilot)
         assert isinstance(app.screen, RunScreen)
-        assert "$ diode-engine collect --source=zoo --source=skinny --problems=7" in text_of(app)
+        assert "$ diode-engine collect --problems=7 --source=zoo --source=skinny" in text_of(app)
         await pilot.press("escape")
         await settled(pilot)
         assert app.screen.form.field("problems").value == "7"

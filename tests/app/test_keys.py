@@ -184,7 +184,7 @@ async def test_escape_leaves_a_field_of_the_settings_and_then_the_settings(make_
     async with app.run_test(size=(80, 24)) as pilot:
         await started(pilot)
         await burst(pilot, "R", "S")
-        for selector in ("#field-rows Input", "#field-theme Select"):
+        for selector in ("#field-rows Input", "#field-theme Choices"):
             app.screen.query_one(selector).focus()
             await settled(pilot)
             assert "esc Leave" in _footer(app)

@@ -47,7 +47,7 @@ def _dated(monkeypatch: pytest.MonkeyPatch, fixed: None) -> None:
     monkeypatch.setattr(choosers, "nv_matmul_heuristics", lambda _: (None, ()))
 
     words = ("diode-engine", "validate", "--store=diode.db")
-    monkeypatch.setattr(NewValidationScreen, "_command", lambda _: words)
+    monkeypatch.setattr(NewValidationScreen, "values", lambda _: {"command": words})
 
     async def run_command(_: object) -> str:
         return json.dumps(REFUSED)

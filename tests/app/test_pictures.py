@@ -18,7 +18,6 @@ from textual.content import Content
 
 from diode_app import text
 from diode_app.app import DiodeApp, create_app
-from diode_app.data import collection
 from diode_app.data.overview import ModelInUse, overview
 from diode_app.screens import about, home
 from diode_app.screens import help as help_screen
@@ -76,7 +75,7 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Status, "quiet_seconds", property(lambda _: 1.0))
     monkeypatch.setattr(text, "size", lambda _: "5.1 MiB")
     rate = Rate(30.0, "the last collection in the store")
-    monkeypatch.setattr(collection, "_rate", lambda *_, **__: rate)
+    monkeypatch.setattr("diode_engine.cli.collect.expected_rate", lambda *_, **__: rate)
     monkeypatch.setattr(home, "model_in_use", lambda _: MODEL)
     monkeypatch.setattr(home, "overview", lambda store: replace(overview(store), schema="0004"))
     monkeypatch.setattr(paths, "shipped_dir", lambda: Path("diode"))

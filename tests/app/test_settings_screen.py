@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from textual.widgets import Input, Select
+from textual.widgets import Input
 
 from diode_app.settings import Settings, load
 from diode_app.widgets.form import Field
@@ -31,7 +31,7 @@ async def test_how_the_end_of_a_run_is_told_is_set(make_app, store, tmp_path):
         await started(pilot)
         await pilot.press("S")
         await settled(pilot)
-        app.screen.query_one("#field-tell Select", Select).value = "notification"
+        app.screen.query_one("#field-tell", Field).value = "notification"
         await settled(pilot)
     assert load(tmp_path / "dashboard.toml").tell == "notification"
 

@@ -8,14 +8,13 @@ import pytest
 from textual.widgets import Input, TabbedContent
 
 from diode_app.data.curves import CurveReader, kinds, samples, series_of, thinned
-from diode_app.data.training import FAMILIES, RANKINGS, USUAL, fields_of, planned, spec_of
+from diode_app.data.training import planned
 from diode_app.data.training_result import training_result
 from diode_app.screens.run import RunScreen
+from diode_app.widgets.command_form import first_value, form_options, given
 from diode_app.widgets.modals import Confirm, ErrorDialog
-from diode_engine.cli.train import train as command
 from diode_engine.core.hardware import H200
 from diode_engine.core.table import TimingTable
-from diode_engine.models.families import trainable
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store, write_dataset
 from tests.app.trained import drawn, make_training
@@ -44,68 +43,51 @@ async def open_form(pilot) -> None:
     await settled(pilot)
 
 
-# The data and the command
-
-
-def test_the_fields_offer_what_the_command_takes():
-    options = {parameter.opts[0].removeprefix("--").replace("-", "_"): parameter
-               for parameter in command.params}  # fmt: skip
-    assert set(USUAL) <= set(options)
-    assert set(FAMILIES) == set(trainable()) == set(options["family"].type.choices)
-    assert set(RANKINGS) == set(options["ranking"].type.choices)
+# The form, the data and the command
 
 
 @pytest.mark.parametrize(
     ("change", "without"),
     [
-        ({}, set()),
         ({"family": "trees"}, {"hidden", "epochs", "ranking"}),
         ({"family": "network"}, {"rounds", "depth"}),
         ({"fine_tune": "gemm@1"}, {"family", "search", "rounds"}),
         ({"dataset": "x.json"}, {"query"}),
     ],
 )
-def test_fields_without_a_meaning_are_gone(change, without):
-    assert not without & fields_of({**USUAL, **change})
-    assert "seed" in fields_of({**USUAL, **change})
-
-
-def test_only_what_is_not_as_usual_is_an_option(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert spec_of(USUAL) == {}
-    changed = {**USUAL, "all": "nothing", "default": "yes", "dataset": "x.json", "epochs": "3"}
-    assert spec_of(changed) == {
-        "all": True, "default": True, "dataset": str(tmp_path / "x.json"), "epochs": "3"
-    }  # fmt: skip
+def test_options_without_a_meaning_do_not_apply(change, without):
+    options = form_options("train")
+    values = {name: first_value(option) for name, option in options.items()} | change
+    assert options["seed"].applies(values)
+    assert not any(options[name].applies(values) for name in without)
+    assert given(options["ranking"], "listwise") is None
 
 
 def test_what_a_training_would_learn_from(filled):
-    found = planned(filled, USUAL)
+    found = planned(filled, {})
     assert found.mistakes == {}
     assert found.data.chosen.problems == 40
     assert found.data.chosen.timings == filled.stats().timings
     assert found.usual["rounds"] == "1200"
     assert any(reference.startswith("gemm@") for reference in found.models)
-    assert planned(filled, {**USUAL, "query": "m<0"}).mistakes["query"].startswith("There are no")
-    assert "no field wings" in planned(filled, {**USUAL, "query": "wings:2"}).mistakes["query"]
-    assert (
-        "no model gone@1" in planned(filled, {**USUAL, "fine_tune": "gone@1"}).mistakes["fine_tune"]
-    )
-    assert "cannot name" in planned(filled, {**USUAL, "name": "A b"}).mistakes["name"]
+    assert planned(filled, {"query": "m<0"}).mistakes["query"].startswith("There are no")
+    assert "no field wings" in planned(filled, {"query": "wings:2"}).mistakes["query"]
+    assert "no model gone@1" in planned(filled, {"fine_tune": "gone@1"}).mistakes["fine_tune"]
+    assert "cannot name" in planned(filled, {"name": "A b"}).mistakes["name"]
 
 
 def test_too_few_problems_are_told_before_it_starts(store):
     store.import_table(make_timings(5), key="x", spec={})
-    assert "5 problems are too few" in planned(store, USUAL).mistakes["query"]
+    assert "5 problems are too few" in planned(store, {}).mistakes["query"]
 
 
 def test_one_gpu_of_several_is_chosen_and_the_rest_left_out(store):
     store.import_table(make_timings(40), key="x", spec={})
     store.import_table(_on("NVIDIA A100", "2.10.0"), key="y", spec={})
-    found = planned(store, USUAL).data
+    found = planned(store, {}).data
     assert found.chosen is None
     assert len(found.gpus) == 2
-    found = planned(store, {**USUAL, "hardware": "NVIDIA A100"}).data
+    found = planned(store, {"hardware": "NVIDIA A100"}).data
     assert found.chosen.torch == "2.10.0"
     assert [part.gpu for part in found.left_out] == [H200.name]
 
@@ -120,11 +102,11 @@ def _on(gpu: str, torch: str) -> TimingTable:
 def test_a_file_in_place_of_the_store(filled, tmp_path):
     file = tmp_path / "few.msgpack"
     write_dataset(make_timings(20), file)
-    found = planned(filled, {**USUAL, "dataset": str(file)})
+    found = planned(filled, {"dataset": [str(file)]})
     assert found.data.chosen.problems == 20
     file.write_bytes(b"no dataset")
-    assert "dataset" in planned(filled, {**USUAL, "dataset": str(file)}).mistakes
-    assert "dataset" in planned(filled, {**USUAL, "dataset": "gone.json"}).mistakes
+    assert "dataset" in planned(filled, {"dataset": [str(file)]}).mistakes
+    assert "dataset" in planned(filled, {"dataset": ["gone.json"]}).mistakes
 
 
 # Curves
@@ -216,7 +198,7 @@ async def test_fields_come_and_go_with_the_family(make_app, filled):
         form.go_to("learning_rate")
         await pilot.press(*"-1")
         await settled(pilot)
-        assert "above zero" in text_of(app)
+        assert "a number above 0" in text_of(app)
         assert "hardware" not in form.values  # there is one
 
 

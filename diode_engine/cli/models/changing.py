@@ -17,16 +17,16 @@ from diode_engine.cli.models.options import (
     model_argument,
     reason_option,
 )
-from diode_engine.cli.options import as_json_option
+from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option
 
 if TYPE_CHECKING:
     from diode_engine.registry import ModelFacts, ModelVersion
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--name", help="Register it as the next version of this name. [default: its own]")
-@click.option(
+@click.argument("path", type=FILE_OR_FOLDER)
+@option("--name", help="Register it as the next version of this name. [default: its own]")
+@option(
     "--default",
     is_flag=True,
     help="Make it the one that is taken for its hardware, whatever the gate of `promote` says.",
@@ -51,7 +51,7 @@ def register(path: Path, name: str | None, default: bool, as_json: bool) -> None
 @click.command()
 @click.argument("alias")
 @click.argument("model", required=False)
-@click.option("--remove", is_flag=True, help="Remove the alias.")
+@option("--remove", is_flag=True, help="Remove the alias.")
 @hardware_option
 @reason_option
 @as_json_option
@@ -98,7 +98,7 @@ def _say_alias(alias: str, model: ModelVersion, slug: str, as_json: bool) -> Non
 @click.command()
 @model_argument
 @click.argument("tags", metavar="[TAG]...", nargs=-1)
-@click.option("--remove", metavar="TAG", multiple=True, help="Remove this tag; may be repeated.")
+@option("--remove", metavar="TAG", multiple=True, help="Remove this tag; may be repeated.")
 @hardware_option
 @as_json_option
 def tag(
@@ -134,8 +134,8 @@ def _say(model: ModelVersion, facts: ModelFacts, as_json: bool) -> None:
 
 @click.command()
 @model_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--with-aliases", is_flag=True, help="Remove its aliases too.")
+@option("--yes", is_flag=True, help="Do not ask.")
+@option("--with-aliases", is_flag=True, help="Remove its aliases too.")
 @hardware_option
 @reason_option
 @as_json_option

@@ -12,7 +12,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.options import hardware_option, model_argument
-from diode_engine.cli.options import as_json_option
+from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
@@ -24,11 +24,11 @@ _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Di
 
 @click.command("list")
 @as_json_option
-@click.option("--hardware", metavar="NAME", help="Only the models for this GPU.")
-@click.option(
+@option("--hardware", metavar="NAME", help="Only the models for this GPU.")
+@option(
     "--index",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FILE_OR_FOLDER,
     help="List the models that this index offers for `models import` instead.",
 )
 def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
@@ -134,7 +134,7 @@ def taken_here() -> tuple[ModelVersion, Hardware] | None:
 @model_argument
 @hardware_option
 @as_json_option
-@click.option("--card", "as_card", is_flag=True, help="Write its model card, as Markdown.")
+@option("--card", "as_card", is_flag=True, help="Write its model card, as Markdown.")
 def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None:
     """Show what MODEL is: what it was trained on, its metrics, its files, and what was done with
     it. With --hardware, its status, aliases and history are those for this GPU."""

@@ -11,14 +11,14 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.options import hardware_option, model_argument
-from diode_engine.cli.options import as_json_option
+from diode_engine.cli.options import FILE_OR_FOLDER, WRITTEN_FILE, as_json_option, option
 from diode_engine.cli.output_file import check_output
 
 
 @click.command()
 @model_argument
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--replace", is_flag=True, help="Replace FILE if it is an archive of a model.")
+@click.argument("file", type=WRITTEN_FILE)
+@option("--replace", is_flag=True, help="Replace FILE if it is an archive of a model.")
 @hardware_option
 @as_json_option
 def export(model: str, file: Path, replace: bool, hardware: str | None, as_json: bool) -> None:
@@ -39,15 +39,15 @@ def export(model: str, file: Path, replace: bool, hardware: str | None, as_json:
 
 @click.command("import")
 @click.argument("source", metavar="FILE|NAME")
-@click.option("--name", help="Register it as the next version of this name. [default: its own]")
-@click.option(
+@option("--name", help="Register it as the next version of this name. [default: its own]")
+@option(
     "--index",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FILE_OR_FOLDER,
     help="Take the model NAME, or NAME@VERSION, that this index offers; `models list --index` "
     "shows them.",
 )
-@click.option("--sha256", metavar="HASH", help="Refuse an archive FILE that has another hash.")
+@option("--sha256", metavar="HASH", help="Refuse an archive FILE that has another hash.")
 @hardware_option
 @as_json_option
 def import_(

@@ -17,7 +17,7 @@ from diode_engine.cli.models.options import (
     model_argument,
     reason_option,
 )
-from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option, store_option
 from diode_engine.cli.recording import as_run
 from diode_engine.location import Location
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @store_option
-@click.option(
+@option(
     "--dataset",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FILE_OR_FOLDER,
     help="Judge it on the held-out problems of this file, not of the store.",
 )
-@click.option("--force", is_flag=True, help="Take it even if the gate refuses; say why.")
-@click.option(
+@option("--force", is_flag=True, help="Take it even if the gate refuses; say why.")
+@option(
     "--verdict-of",
     "judged",
     metavar="RUN",
