@@ -57,8 +57,8 @@ def planned(store: Store, spec: Mapping[str, Any], gpus: int) -> CollectionPlan:
     this many GPUs where the options name none. Needs no torch."""
     import click
 
-    from diode_app.widgets.command_form import parse
     from diode_engine.cli.collect import expected_rate, make_plan
+    from diode_engine.cli.group import parse
     from diode_engine.runs import command_line
 
     mistakes = {}

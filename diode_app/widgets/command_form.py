@@ -157,9 +157,3 @@ class CommandForm(FieldRows):
             key = option.secondary_opts[0].removeprefix("--") if option.secondary_opts else name
             found[key] = given(option, value)
         return {key: value for key, value in found.items() if value is not None}
-
-
-def parse(command: str, words: Sequence[str]) -> dict[str, Any]:
-    """The values of the command's options in these words, as the command gets them. Raises
-    click.UsageError for a mistake."""
-    return COMMANDS[command].load(command).make_context(command, list(words)).params

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import click
 
@@ -110,6 +110,12 @@ COMMANDS = {
     ),
     "demo": CommandEntry("diode_engine.cli.demo:demo", "A demonstration on the shipped timings."),
 }
+
+
+def parse(name: str, words: Sequence[str]) -> dict[str, Any]:
+    """The values of a command's options in these words, as its function gets them. Raises
+    click.UsageError for a mistake."""
+    return COMMANDS[name].load(name).make_context(name, list(words)).params
 
 
 class _Commands(MutableMapping[str, click.Command]):
