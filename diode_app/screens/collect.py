@@ -16,6 +16,7 @@ from diode_app.data.collection import MAX_PROBLEMS, CollectionPlan, planned, sou
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import WIDTHS
 from diode_app.screens.command_screen import CommandScreen
+from diode_app.screens.run import RunScreen
 from diode_app.screens.source_picker import SourcePicker
 from diode_app.session import Session
 from diode_app.widgets.command_form import CommandForm
@@ -145,6 +146,9 @@ class CollectScreen(CommandScreen):
         if await self.app.push_screen_wait(Confirm(question, yes="Import")):
             await self.app.run_action("app.import_shipped(True)")
         return False
+
+    def page_of(self, run: int) -> RunScreen:
+        return RunScreen(self.session, run)
 
     def action_pick(self) -> None:
         async def pick() -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.widgets import Static
 
 from diode_app.screens.base import DiodeScreen
-from diode_app.screens.run import RunScreen
 from diode_app.widgets.command_form import CommandForm
 from diode_app.widgets.form import Field
 
@@ -55,10 +54,14 @@ class CommandScreen(DiodeScreen):
         """Called before the question: whether the run can be started here."""
         return True
 
+    def page_of(self, run: int) -> DiodeScreen:
+        """The page of the run that has started."""
+        raise NotImplementedError
+
     def has_started(self, run: int) -> None:
-        """Called when the run has started."""
+        """Called when the run has started: opens its page."""
         self.form.focus_rows()  # who comes back is in no field, so that letters are keys
-        self.app.push_screen(RunScreen(self.session, run))
+        self.app.push_screen(self.page_of(run))
         self.notify(f"Run {run} has started; it continues when you leave.", markup=False)
 
     def action_start(self) -> None:

@@ -18,6 +18,7 @@ from diode_app.data.training import Part, TrainingPlan, planned
 from diode_app.data.trainings import Training, last_trainings
 from diode_app.screens.base import WIDTHS
 from diode_app.screens.command_screen import CommandScreen
+from diode_app.screens.run import RunScreen
 from diode_app.session import Session
 from diode_app.widgets.command_form import CommandForm
 from diode_app.widgets.form import ChoiceField
@@ -130,6 +131,9 @@ class TrainScreen(CommandScreen):
 
     def _suggest_model(self, given: str, _cursor: int) -> list[str]:
         return [model for model in self._models if model.startswith(given)]
+
+    def page_of(self, run: int) -> RunScreen:
+        return RunScreen(self.session, run)
 
     def action_curves(self) -> None:
         self.session.narrowed["runs"] = "kind:train"
