@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
-from zoo_models.record import Built
+from zoo_models.record import Built, Model
 
 _SEVERAL = re.compile("expert|period|dense|layer_types|pattern")  # its layers are of two kinds
 _IS_DEPTH = re.compile(
@@ -58,10 +58,31 @@ class Architecture:
 def known() -> list[Architecture]:
     """Those of the installed libraries that the zoo does not have, in an order that a time limit
     may cut: by chance, and those whose inputs are certain first."""
-    zoo = "".join(path.read_text() for path in Path(__file__).parent.glob("zoo_models/*.py"))
+    folder = Path(__file__).parent / "zoo_models"
+    zoo = "".join(path.read_text() for path in folder.glob("*.[pj]*"))
     found = [*_transformers(zoo), *_timm(zoo), *_torchvision(zoo)]
     random.Random(16).shuffle(found)
     return sorted(found, key=lambda each: not each.usual)
+
+
+_TYPES: tuple[dict[str, Any], ...] = (
+    {"dtype": torch.bfloat16},
+    {"dtype": torch.float16},
+    {"dtype": torch.float32},
+    {"dtype": torch.bfloat16},
+    {"dtype": torch.float32, "tf32": True},
+)
+
+
+def models() -> list[Model]:
+    """The architectures as models of the zoo. Types, training and dynamic sizes take turns."""
+    return [
+        Model(
+            each.name, "architecture", each.source, partial(each.build, turn),
+            dynamic=turn % 8 in (2, 5), train=turn % 12 == 7, **_TYPES[turn % len(_TYPES)],
+        )
+        for turn, each in enumerate(known())
+    ]  # fmt: skip
 
 
 class _Called(nn.Module):

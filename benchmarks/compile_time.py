@@ -23,6 +23,7 @@ import measuring
 import numpy as np
 import torch
 from measuring import MAX_AUTOTUNE, Measured, Way, diode, geomean, stock
+from processes import Rows
 from torch._inductor.lookup_table.choices import LookupTableChoices
 from torch._inductor.virtualized import V
 
@@ -114,21 +115,21 @@ def main() -> None:
     parser.add_argument("--exhaustive-seconds", type=float, default=120)
     args = parser.parse_args()
     measuring.need_gpu()
-    results = measuring.Results(args.json, args.seconds)
+    rows = Rows(args.json, args.seconds)
     warm = ways()
     measuring.warm_up(way for name, way in warm.items() if name != "EXHAUSTIVE")
     of_program = {name: ways() for name in PROGRAMS}
     done: dict[str, dict[str, Measured]] = {name: {} for name in PROGRAMS}
     limits = {"DEFAULT": args.default_seconds, "EXHAUSTIVE": args.exhaustive_seconds}
     # The searches come last: when its time is over the compilers go on with what is left of one.
-    with measuring.always(lambda: summary(done, results)):
+    with measuring.always(lambda: summary(done, rows)):
         for these, rounds in ((QUICK, ROUNDS), (("DEFAULT",), 1), (("EXHAUSTIVE",), 1)):
             for name, program in PROGRAMS.items():
                 some = {way: of_program[name][way] for way in these}
                 found = [
-                    measuring.measure_ways(name, program, some, results, limits=limits)
+                    measuring.measure_ways(name, program, some, rows, limits)
                     for _ in range(rounds)
-                    if not results.late
+                    if not rows.late
                 ]
                 done[name] |= middle(found)
     measuring.leave()
@@ -144,7 +145,7 @@ def middle(found: Sequence[dict[str, Measured]]) -> dict[str, Measured]:
     return {way: rows[len(rows) // 2] for way, rows in ordered.items()}
 
 
-def summary(done: dict[str, dict[str, Measured]], results: measuring.Results) -> None:
+def summary(done: dict[str, dict[str, Measured]], rows: Rows) -> None:
     ratios: list[tuple[str, str, str, Callable[[Measured], float]]] = [
         ("Diode / fixed, compile (at most 1.15)", "Diode", "fixed", lambda m: m.compile_s),
         ("DEFAULT / Diode, compile (at least 5)", "DEFAULT", "Diode", lambda m: m.compile_s),
@@ -161,7 +162,7 @@ def summary(done: dict[str, dict[str, Measured]], results: measuring.Results) ->
         both = [(of(d[above]), of(d[below])) for d in done.values() if above in d and below in d]
         print(f"{title:44s} {geomean([a / b for a, b in both if a > 0 and b > 0]):8.3f}"
               f"  of {len(both)}")  # fmt: skip
-    for row in results.rows:
+    for row in rows.rows:
         for way in ("DEFAULT", "EXHAUSTIVE"):
             over = row.get(way, {}).get("compile_s_over")
             if over and (measured := done[row["program"]].get("Diode")):

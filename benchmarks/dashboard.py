@@ -1,6 +1,6 @@
 """How fast the dashboard is, as a person at a terminal sees it.
 
-    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE|URL] [--bursts 1000]
+    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE|URL]
 
 It runs diode-tui in a pseudo-terminal of 160x50, presses keys and reads the screen. The store has
 the shipped timings, repeated with altered sizes, and a collection writes 2,000 timings a second
@@ -9,11 +9,7 @@ key to what it shows; 100 ms during which the event loop handles nothing (watche
 measures that); 0.5 s to quit.
 Then the collection is ended, and the bytes are counted that are sent to the terminal while nothing
 changes. On each screen that it looks at there should be none, since none shows a clock.
-With --keep the store is left in a file, or taken from there, or from a server
-(`repeated_store.py` makes one of 50 million timings).
-With --bursts it only sends so many bursts of keys, 0 to 10 ms apart, while every core is busy; half
-of the bursts have Escape among the keys. It counts the bursts that did not do what they should, and
-the runs that they started by mistake: both should be 0.
+With --keep the store is left in a file, or taken from there, or from a server.
 Python's compiled modules are kept between the processes, as where Diode is installed, also where
 PYTHONDONTWRITEBYTECODE is set: else each start would compile all of Diode. The first start is not
 counted. The reference for the start is `python -c "import textual.app"`, which no dashboard in
@@ -29,7 +25,6 @@ import fcntl
 import multiprocessing
 import os
 import pty
-import random
 import re
 import select
 import statistics
@@ -116,33 +111,6 @@ class Terminal:
         self._raw = b""
         self.began = time.perf_counter()
         os.write(self._fd, key.encode())
-
-    def type(self, keys: str, gap: float) -> None:
-        """Presses keys with so many seconds between them."""
-        self._raw = b""
-        for key in keys:
-            os.write(self._fd, key.encode())
-            if gap:
-                self.collect(gap)
-        self.began = time.perf_counter()
-
-    def collect(self, seconds: float) -> None:
-        """Reads for so long."""
-        end = time.perf_counter() + seconds
-        while select.select([self._fd], [], [], max(0.0, end - time.perf_counter()))[0]:
-            try:
-                self._raw += os.read(self._fd, 1 << 16)
-            except OSError:
-                raise SystemExit("The dashboard has ended by itself.") from None
-
-    def showed(self, text: str, seconds: float) -> bool:
-        """Whether this came to the screen within so long."""
-        end = time.perf_counter() + seconds
-        while text.encode() not in _ESCAPES.sub(b"", self._raw):
-            if time.perf_counter() > end:
-                return False
-            self.collect(0.02)
-        return True
 
     def painted(self) -> float:
         """Seconds since the last key until anything was."""
@@ -288,74 +256,10 @@ def rest(path: Location, settings: Path) -> None:
     terminal.quit()
 
 
-def words(draw: random.Random) -> str:
-    """Letters; each of them is a key with an effect of its own in a list of runs."""
-    return "".join(draw.choices("acdefgiklnoprstwxy", k=draw.randint(3, 12)))
-
-
-def bursts(path: Location, settings: Path, count: int) -> None:
-    with Store.open(path) as store:
-        # Runs that a letter could start again, or stop, if it reached the list by mistake.
-        for kind in ("train", "validate", "collect"):
-            command = ("diode-engine", kind, "--help", f"--store={path}")
-            run = store.start_run(kind, {}, command=command, directory=str(settings))
-            store.finish_run(run, "failed", "It failed.")
-        runs = len(store.runs())
-        load = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
-                for _ in range(os.cpu_count() or 1)]  # fmt: skip
-        terminal = Terminal(path, settings)
-        draw, lost, taken = random.Random(1), [], []
-        try:
-            terminal.until("candidates")
-            for number in range(count):
-                gap = draw.choice((0.0, 0.001, 0.003, 0.01))
-                word = words(draw)
-                kind = number % 6
-                if kind == 0:
-                    terminal.type(f"R/\x15tag:{word}\r", gap)
-                    wanted = f"filter: tag:{word}"
-                elif kind == 1:
-                    terminal.type(f"D/\x15m<={number + 1}\r", gap)
-                    wanted = f"filter: m<={number + 1}"
-                elif kind == 2:  # a note on the first run, which the list shows
-                    terminal.type(f"Rln\x15{word}{number}\r", gap)
-                    wanted = f"{word}{number}"
-                elif kind == 3:  # Escape leaves a filter's line, and / opens it again
-                    terminal.type(f"R/{word}\x1b/tag:{word}\r", gap)
-                    wanted = f"filter: tag:{word}"
-                elif kind == 4:  # Escape leaves the palette
-                    terminal.type(f"R:{word}\x1bD/\x15m<={number + 1}\r", gap)
-                    wanted = f"filter: m<={number + 1}"
-                else:  # Escape leaves a dialog, then a run's page
-                    terminal.type(f"Rlg\rn{word}\x1b\x1bn\x15{word}{number}\r", gap)
-                    wanted = f"{word}{number}"
-                if terminal.showed(wanted, 20.0):
-                    taken.append(time.perf_counter() - terminal.began)
-                else:
-                    lost.append((kind, gap, wanted))
-                    terminal.press("\x1b")  # leaves the dialog or page that it has led to
-                    terminal.read_for(1.0)
-            terminal.read_for(1.0)
-            asked = [run.id for run in store.runs() if run.cancel_asked is not None]
-            started = len(store.runs()) - runs
-        finally:
-            for process in load:
-                process.kill()
-            terminal.quit()
-    say(
-        f"{count:,} bursts, 0 to 10 ms between keys: {len(lost)} lost, {started} runs started and "
-        f"{len(asked)} stopped; from the last key to what it shows, median "
-        f"{1000 * statistics.median(taken):.0f} ms, worst {1000 * max(taken):.0f} ms"
-    )
-    for kind, gap, wanted in lost:
-        say(f"  lost: {wanted!r} ({1000 * gap:.0f} ms between keys, pattern {kind})")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the dashboard on this machine.")
     parser.add_argument("--timings", type=int, default=5_000_000)
     parser.add_argument("--keep", type=location_of, metavar="FILE|URL")
-    parser.add_argument("--bursts", type=int)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -370,15 +274,11 @@ def main() -> None:
         writer.start()
         ready.wait()
         try:
-            if given.bursts:
-                bursts(path, Path(folder), given.bursts)
-            else:
-                measure(path, Path(folder))
+            measure(path, Path(folder))
         finally:
             writer.kill()
             writer.join()
-        if not given.bursts:
-            rest(path, Path(folder))
+        rest(path, Path(folder))
 
 
 if __name__ == "__main__":

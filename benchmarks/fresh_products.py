@@ -33,9 +33,8 @@ from typing import Any, NamedTuple
 import measuring
 import torch
 from measuring import Way, diode, graph_of, in_turn_us, stock
-from zoo import Rows
+from processes import Row, Rows, each_in_a_process, python, rows_out
 from zoo_measuring import kept_alive
-from zoo_ways import Row, each_in_a_process, python, rows_out
 
 import diode_engine
 from diode_engine.collect.workers.inputs import empty, fill
@@ -205,7 +204,7 @@ def timed(problem: Problem) -> Row:
                 cold = fresh_cache() if way is PLAIN else contextlib.nullcontext()
                 with way.installed(), cold:
                     graphs[name] = graph_of(compiled(problem, way, sets[0]), sets)
-            us = in_turn_us(graphs, len(sets))
+            us = in_turn_us(graphs)
     except Exception as error:  # noqa: BLE001  # the other products are worth having
         torch.cuda.synchronize()  # raises where the device is lost
         return {"error": f"{type(error).__name__}: {error}"[:1000]}

@@ -3,7 +3,6 @@
     python benchmarks/harvest.py --json FILE [--models REGEX] [--workers N] [--seconds S]
     python benchmarks/harvest.py --json FILE --write SHAPESET
     python benchmarks/harvest.py --list [--models REGEX]
-    python benchmarks/harvest.py --json FILE --check N
 
 Each program is traced on tensors without data. Then Inductor lowers it for a pretended H200, up to
 the point where it would generate code: its products are known then. It needs transformers, timm and
@@ -38,7 +37,6 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that lower")
     parser.add_argument("--seconds", type=float, default=7200, help="time limit to begin a program")
     parser.add_argument("--write", type=Path, metavar="SHAPESET", help="from --json's rows")
-    parser.add_argument("--check", type=int, metavar="N", help="check N of --json's programs")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--one", metavar="FILE", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -53,8 +51,6 @@ def main() -> None:
     elif not args.json:
         families = len({program.family for program in programs})
         print(f"There are {len(programs)} programs of {families} families; --json harvests them.")
-    elif args.check:
-        _check(args.json, {program.name: program for program in programs}, args.check)
     elif args.write:
         _write(args.json, {program.name: program for program in programs}, args.write)
     else:
@@ -63,7 +59,7 @@ def main() -> None:
 
 def _one(names: list[str]) -> None:
     """The work of one process."""
-    from zoo_ways import rows_out
+    from processes import rows_out
 
     write = rows_out()
     from harvest_lowering import products
@@ -96,7 +92,7 @@ def _one(names: list[str]) -> None:
 
 
 def _harvest(args: argparse.Namespace, names: list[str]) -> None:
-    from zoo_ways import each_in_a_process, python
+    from processes import each_in_a_process, python
 
     done = set()
     if args.json.exists():
@@ -141,40 +137,6 @@ def _write(rows: Path, programs: dict[str, Any], path: Path) -> None:
     fine = [row for row in given if not row["error"] and row["program"] in programs]
     places = harvest_writing.write(fine, programs, path, "benchmarks/harvest.py")
     print(f"{len(places)} problems of {len(fine)} programs are in {path}")
-
-
-def _check(rows: Path, programs: dict[str, Any], count: int) -> None:
-    """Compares, for some programs, the products that follow from a row, at a batch and in a type
-    that were not traced, with those that are found by lowering the program to its end."""
-    import random
-
-    import harvest_writing
-    import torch
-    from harvest_lowering import whole
-
-    given = [json.loads(line) for line in rows.read_text().splitlines()]
-    fine = [row for row in given if not row["error"] and row["program"] in programs]
-    both = ours = theirs = 0
-    for row in random.Random("check").sample(fine, min(count, len(fine))):
-        program = programs[row["program"]]
-        batch, half, tf32 = harvest_writing.ways(program)[-1]
-        expected = set(harvest_writing.at(row, batch, half=half, tf32=tf32))
-        dtype = torch.float32 if program.single else getattr(torch, half)
-        try:
-            found = whole(program, batch, dtype, tf32=tf32)
-        except Exception as error:  # noqa: BLE001
-            print(f"{program.name} by {batch}, {half}: {type(error).__name__}: {error}"[:200])
-            continue
-        both, ours, theirs = (
-            both + len(expected & found),
-            ours + len(expected - found),
-            theirs + len(found - expected),
-        )
-        print(f"{program.name} by {batch}, {dtype}{' tf32' * tf32}: {len(expected & found)} alike")
-        for what, several in (("only scaled", expected - found), ("only found", found - expected)):
-            for each in sorted(several, key=str):
-                print(f"    {what}: {each} {each.bias}")
-    print(f"{both} problems alike, {ours} only by scaling, {theirs} only by lowering")
 
 
 if __name__ == "__main__":

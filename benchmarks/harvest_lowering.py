@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 from typing import Any
 
@@ -13,12 +12,11 @@ from measuring import MAX_AUTOTUNE
 from torch._dynamo.utils import detect_fake_mode
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.graph import GraphLowering
-from zoo_lowering import _SETTINGS, _captured, _lower, _on_gpu, _timed, _traced
+from zoo_lowering import _SETTINGS, _captured, _on_gpu, _timed, _traced
 from zoo_ways import WAYS
 
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import OPERATORS
-from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.listening import capture
 from diode_engine.inductor.patches import patch_attribute
@@ -79,24 +77,6 @@ def products(program: Program, batch: int | None = None) -> tuple[int, list[Aske
                     with contextlib.suppress(_Known):
                         compile_fx(*moved)
     return taken[-1], list(asked.values()), list(left_out)
-
-
-def whole(program: Program, batch: int, dtype: torch.dtype, *, tf32: bool) -> set[Problem]:
-    """The problems that `diode-engine capture` would find in the program with this batch and type,
-    lowered to its end."""
-    without_gpu.pretend(H200)
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    notes: list[dict[str, Any]] = []
-    model = dataclasses.replace(program.in_zoo(batch)[0], dtype=dtype)
-    with (
-        WAYS["plain"].installed(),
-        _captured(notes),
-        torch._dynamo.config.patch(specialize_float=True),
-    ):
-        torch._dynamo.reset()
-        graphs = _traced(model)
-        _lower(graphs, _AUTOTUNE)
-    return {Problem.from_dict(note["problem"]) for note in notes if "problem" in note}
 
 
 def _no_code() -> Any:

@@ -1,17 +1,13 @@
 """What the benchmarks of compiled programs on a GPU share.
 
 A program is compiled with cold caches in this process. Its run is timed by replaying a CUDA graph,
-or launch by launch where it cannot be captured. Results are written to a file after every row, so
-that an interrupted run loses only the row that it was measuring.
+or launch by launch where it cannot be captured; several programs are replayed in turn.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import os
-import select
 import signal
 import statistics
 import sys
@@ -19,17 +15,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
+from processes import Rows
 
 import diode_engine
-from diode_engine.collect.processes.compiler_pool import Order
 
 Program = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
 
-GRAPH_US = 5000.0
+ROUNDS = 9
+WAY_SECONDS = 0.1  # of timing
 # The GEMM's part of mode="max-autotune": the mode also tunes pointwise kernels and reductions,
 # which takes the same seconds whoever chooses the GEMMs.
 MAX_AUTOTUNE = {"max_autotune_gemm": True}
@@ -41,9 +37,9 @@ class Late(BaseException):
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of the first call (both passes in training), median microseconds of a run, the peak
-    of GPU memory that the compile needed in bytes, beyond what was in use before, and the number of
-    GEMMs for which Inductor benchmarked choices."""
+    """Seconds of the first call, median microseconds of a run, the peak of GPU memory that the
+    compile needed in bytes, beyond what was in use before, and the number of products for which
+    Inductor benchmarked choices."""
 
     compile_s: float
     run_us: float
@@ -83,7 +79,7 @@ def need_gpu() -> None:
 
 
 def measure(
-    program: Program, way: Way, *, train: bool = False, limit_s: float | None = None
+    program: Program, way: Way, *, limit_s: float | None = None
 ) -> tuple[Measured, dict[str, Any]] | None:
     """The measurement, and Diode's statistics; None where compiling took over `limit_s`."""
     from torch._dynamo.utils import counters
@@ -92,28 +88,22 @@ def measure(
     torch._dynamo.reset()
     counters.clear()
     function, args = program()
-    with way.installed(), fresh_cache(), contextlib.nullcontext() if train else torch.no_grad():
+    with way.installed(), fresh_cache(), torch.no_grad():
         compiled = torch.compile(function, options=way.options or None)
-
-        def run() -> None:
-            out = compiled(*args)
-            if train:
-                out.backward()
-
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         start = time.perf_counter()
         try:
             with alarm(limit_s):
-                run()
+                compiled(*args)
         except Late:
             return None
         torch.cuda.synchronize()
         seconds = time.perf_counter() - start
         peak = torch.cuda.max_memory_allocated() - before
         benchmarked = counters["inductor"]["select_algorithm_autotune"]
-        us = run_us(run, graph=not train)
+        us = in_turn_us({"": graph_of(compiled, [args])})[""][0]
         return Measured(seconds, us, peak, benchmarked), diode_engine.get_stats()
 
 
@@ -168,121 +158,76 @@ def alarm(seconds: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def run_us(run: Callable[[], Any], *, graph: bool = True, repeats: int = 30) -> float:
-    """Median microseconds of a run in a loop. A captured graph repeats the run until it takes
-    GRAPH_US, because an event is inexact by some tenths of a microsecond, and the first kernel of a
-    graph waits for the host. The data that a run reads may be in the cache."""
-    for _ in range(3):
-        run()
-    torch.cuda.synchronize()
-    if not graph:
-        return _median_us(run, repeats)
-    alone = _captured(run, 1)
-    count = math.ceil(GRAPH_US / max(1.0, _median_us(alone, 3)))
-    return _median_us(_captured(run, count) if count > 1 else alone, repeats) / count
+@dataclass(frozen=True)
+class Replay:
+    """A program that is timed: `run` makes `calls` calls of it."""
+
+    run: Callable[[], Any]
+    calls: int = 1
 
 
-def _captured(run: Callable[[], Any], count: int) -> Callable[[], None]:
-    """A function that replays so many runs."""
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        for _ in range(count):
-            run()
-    return captured.replay
-
-
-def _median_us(once: Callable[[], Any], repeats: int) -> float:
-    """The median of launches that are queued without waiting. So the host is ahead of the device,
-    and the time that it needs for a launch is not measured."""
-    events = [[torch.cuda.Event(enable_timing=True) for _ in "be"] for _ in range(repeats)]
-    for begin, end in events:
-        begin.record()
-        once()
-        end.record()
-    torch.cuda.synchronize()
-    return statistics.median(begin.elapsed_time(end) * 1e3 for begin, end in events)
-
-
-def graph_of(call: Callable[..., Any], sets: Sequence[tuple[Any, ...]]) -> torch.cuda.CUDAGraph:
-    """A graph of one call for each of the sets of operands."""
+def graph_of(call: Callable[..., Any], sets: Sequence[tuple[Any, ...]]) -> Replay:
+    """A CUDA graph of one call for each of the sets of operands, warmed up on a side stream. Where
+    the sets together are larger than the cache, each call finds its operands outside of it."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # warm up
-        for operands in sets[:3]:
+    with torch.cuda.stream(side):
+        for operands in (*sets[:2], *sets[:2]):
             call(*operands)
     torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for operands in sets:
             call(*operands)
-    return graph
+    return Replay(graph.replay, len(sets))
 
 
-def in_turn_us(
-    graphs: Mapping[str, torch.cuda.CUDAGraph],
-    calls: int,
-    *,
-    rounds: int = 9,
-    round_us: float = 8000,
-) -> dict[str, tuple[float, float]]:
-    """By name, the microseconds of one of the `calls` of each graph, and how far its rounds differ
-    (the longest divided by the shortest, less 1)."""
+def in_turn(ways: Mapping[str, Replay], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Microseconds of a call in each way, round by round, for `seconds` a way. All ways take turns
+    in each round, so that changes of the clock affect them alike, and no time of the host counts
+    where a way is a graph."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
-    def once(graph: torch.cuda.CUDAGraph, repeats: int) -> float:
+    def once(way: Replay, repeats: int) -> float:
         start.record()
         for _ in range(repeats):
-            graph.replay()
+            way.run()
         end.record()
         torch.cuda.synchronize()
-        return start.elapsed_time(end) * 1e3 / repeats / calls
+        return float(start.elapsed_time(end)) * 1e3 / repeats / way.calls
 
-    least = min(once(graph, 1) for graph in graphs.values())
-    repeats = max(1, min(200, int(round_us / (least * calls))))
-    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for way in ways.values():
+        once(way, 2)
+    repeats = {
+        name: max(1, min(1000, int(seconds * 1e6 / rounds / (once(way, 3) * way.calls))))
+        for name, way in ways.items()
+    }
+    us: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
-        for name, graph in graphs.items():
-            times[name].append(once(graph, repeats))
-    return {name: (statistics.median(t), max(t) / min(t) - 1) for name, t in times.items()}
+        for name, way in ways.items():
+            us[name].append(once(way, repeats[name]))
+    return us
 
 
-class Results:
-    """Rows, each printed and written to a JSON file (if one is named) at once; and the deadline."""
-
-    def __init__(self, path: Path | None, limit_s: float) -> None:
-        self._path = path
-        self._end = time.monotonic() + limit_s
-        self.rows: list[dict[str, Any]] = []
-
-    @property
-    def late(self) -> bool:
-        """Whether the time limit has passed; said once it has."""
-        if time.monotonic() < self._end:
-            return False
-        print("The time limit is reached; the rest is left out.", file=sys.stderr)
-        return True
-
-    def add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-        if self._path is not None:
-            device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-            document = {"torch": str(torch.__version__), "device": device, "rows": self.rows}
-            part = self._path.with_suffix(".part")
-            part.write_text(json.dumps(document, indent=1))
-            part.replace(self._path)
+def in_turn_us(ways: Mapping[str, Replay]) -> dict[str, tuple[float, float]]:
+    """By name, the microseconds of a call (the median round), and how far the rounds differ (the
+    longest divided by the shortest, less 1)."""
+    times = in_turn(ways, ROUNDS, WAY_SECONDS)
+    return {name: (statistics.median(us), max(us) / min(us) - 1) for name, us in times.items()}
 
 
 def measure_ways(
-    name: str, program: Program, ways: dict[str, Way], results: Results, *, train: bool = False,
+    name: str, program: Program, ways: dict[str, Way], rows: Rows,
     limits: dict[str, float] | None = None,
 ) -> dict[str, Measured]:  # fmt: skip
-    """Measures a program each way, prints a line, and adds a row to the results."""
+    """Measures a program each way, prints a line, and adds a row to the rows."""
     done: dict[str, Measured] = {}
     row: dict[str, Any] = {"program": name}
     for way_name, way in ways.items():
         limit = (limits or {}).get(way_name)
         try:
-            found = measure(program, way, train=train, limit_s=limit)
+            found = measure(program, way, limit_s=limit)
         except Exception as error:  # noqa: BLE001  # the other ways are worth having
             row[way_name] = {"error": repr(error)[:500]}
             print(f"{name:28s} {way_name:14s} failed: {error!r}"[:200], flush=True)
@@ -299,17 +244,8 @@ def measure_ways(
             f"  run {measured.run_us:9.1f} us  peak {measured.peak_bytes / 2**20:8.0f} MiB",
             flush=True,
         )
-    results.add(row)
+    rows.add(row)
     return done
-
-
-def done_in(order: Order, seconds: float) -> bool:
-    """Waits until the order is compiled, at most so many seconds; returns whether it is. Raises
-    CollectionError where the compilers cannot be started."""
-    if not select.select([order], [], [], max(0.0, seconds))[0]:
-        return False
-    order.result()
-    return True
 
 
 def geomean(ratios: list[float]) -> float:

@@ -3,11 +3,10 @@ never asked about.
 
     python benchmarks/predict.py [MODEL FOLDER]
 
-Without a model it takes an ensemble (three networks and 400 trees) and a distilled network of the
-usual sizes, with made-up weights. One thread is used. The reference in the same run is torch, which
-evaluates one 256-256-128 network on feature rows that are computed before; a ratio below 1 is
-faster. Then it checks whether the predictions of 20 new processes, with 1 to 4 threads, are equal
-bit for bit. Targets: a problem in 1 ms, a load in 50 ms.
+Without a model it takes the one that ships for an H200. One thread is used. The reference in the
+same run is torch, which evaluates one 256-256-128 network on feature rows that are computed before;
+a ratio below 1 is faster. Then it checks whether the predictions of 20 new processes, with 1 to 4
+threads, are equal bit for bit. Targets: a problem in 1 ms, a load in 50 ms.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,19 +32,11 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import _encode
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
-from diode_engine.models.artifact import save_artifact
-from diode_engine.models.coverage import Coverage
-from diode_engine.models.distilled import quantized
-from diode_engine.models.fit_trees import TreesSettings, fit_trees
-from diode_engine.models.fitting import Examples
-from diode_engine.models.manifest import Data, Manifest
-from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.protocol import TimingModel
+from diode_engine.registry import best_for
 
 PROBLEMS = 200
 PROCESSES = 20
-COVERAGE = Coverage(("mm triton::mm",), ("float16", "bfloat16", "float32"))
 
 
 def space() -> tuple[Candidate, ...]:
@@ -74,38 +64,6 @@ def new_problems(count: int, seed: int) -> list[Problem]:
 def rows(problem: Problem, candidates: tuple[Candidate, ...]) -> np.ndarray:
     n = len(candidates)
     return features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), H200)
-
-
-def made_up_network(hidden: tuple[int, ...], outputs: int = 1) -> Network:
-    rng = np.random.default_rng(0)
-    sizes = (len(features.NAMES), *hidden, outputs)
-    layers = tuple(
-        (
-            rng.standard_normal(pair).astype(np.float32) / np.float32(pair[0] ** 0.5),
-            np.zeros(pair[1], np.float32),
-        )
-        for pair in itertools.pairwise(sizes)
-    )
-    edge = np.full(sizes[0], 100, np.float32)
-    zero, one = np.zeros(sizes[0], np.float32), np.ones(sizes[0], np.float32)
-    return Network(-edge, edge, zero, one, layers, True)
-
-
-def made_up_models(folder: Path, candidates: tuple[Candidate, ...]) -> dict[str, Path]:
-    rng = np.random.default_rng(1)
-    x = np.concatenate([rows(problem, candidates[::14]) for problem in new_problems(200, 1)])
-    noise = rng.normal(0, 1, len(x)).astype(np.float32)
-    examples = Examples(x, x[:, features.BASE] + noise, np.repeat(np.arange(200), len(x) // 200))
-    trees = fit_trees(examples, examples, TreesSettings(rounds=400, patience=400))
-    network = made_up_network((256, 256, 128))
-    members: dict[str, tuple[TimingModel, ...]] = {
-        "an ensemble": (trees, network, network, network),
-        "a distilled network": (quantized(made_up_network((256, 128), 4), x),),
-    }
-    for name, of_one in members.items():
-        manifest = Manifest("made-up", "", H200, COVERAGE, Data())
-        save_artifact(folder / name, manifest, of_one)
-    return {name: folder / name for name in members}
 
 
 def median_ms(work: Callable[[Problem], object], problems: list[Problem]) -> float:
@@ -172,12 +130,9 @@ def main() -> None:
 
     torch.set_num_threads(1)
     candidates, problems = space(), new_problems(PROBLEMS, 0)
-    network = made_up_network((256, 256, 128))
     modules: list[torch.nn.Module] = []
-    for weight, bias in network.layers:
-        linear = torch.nn.Linear(*weight.shape)
-        linear.weight.data, linear.bias.data = torch.from_numpy(weight.T), torch.from_numpy(bias)
-        modules += [linear, torch.nn.ReLU()]
+    for sizes in itertools.pairwise((len(features.NAMES), 256, 256, 128, 1)):
+        modules += [torch.nn.Linear(*sizes), torch.nn.ReLU()]
     reference = torch.nn.Sequential(*modules[:-1])
     ready = {problem: torch.from_numpy(rows(problem, candidates)) for problem in problems}
     with torch.inference_mode():
@@ -190,19 +145,18 @@ def main() -> None:
     line("torch, one network alone (reference)", torch_ms)
     line("features", median_ms(lambda p: features.space(p, candidates, H200), problems))
     line("encoding a space not seen before", median_ms(lambda p: _encode(candidates), problems))
-    with tempfile.TemporaryDirectory() as made:
-        if len(sys.argv) > 1:
-            folders = {"the model": Path(sys.argv[1])}
-        else:
-            folders = made_up_models(Path(made), candidates)
-        for name, folder in folders.items():
-            predictor = Predictor.load(folder)
-            asked = median_ms(lambda p, it=predictor: it.predict(p, candidates), problems)
-            line(f"a problem ranked by {name}", asked)
-            imported, loaded = load_ms(folder)
-            print(f"{f'loading {name}':46s}{loaded:8.3f} ms, after imports of {imported:.0f} ms")
-            different = different_answers(folder)
-            print(f"  {different} different answers of {PROCESSES} processes, 1 to 4 threads")
+    match = best_for(H200)
+    assert match is not None
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else match.model.folder
+    predictor = Predictor.load(folder)
+    line(
+        "a problem ranked by the model",
+        median_ms(lambda p: predictor.predict(p, candidates), problems),
+    )
+    imported, loaded = load_ms(folder)
+    print(f"{'loading the model':46s}{loaded:8.3f} ms, after imports of {imported:.0f} ms")
+    different = different_answers(folder)
+    print(f"  {different} different answers of {PROCESSES} processes, 1 to 4 threads")
 
 
 if __name__ == "__main__":

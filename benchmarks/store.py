@@ -2,11 +2,9 @@
 
     python benchmarks/store.py [--timings 1000000]
 
-It measures both kinds of store: an SQLite file, and, where PostgreSQL is installed, a server of its
-own on loopback with its usual settings. The times are made up, 1,000 candidates for each problem:
-only their number and types matter here. Each figure has a reference in the same run. For a file
-that is the same rows through plain sqlite3, with a rowid table, no constraint and no check, and
-fetching all rows as Python tuples; for a server a COPY of the same bytes. The best of three
+The times are made up, 1,000 candidates for each problem: only their number and types matter here.
+Each figure has a reference in the same run: the same rows through plain sqlite3, with a rowid
+table, no constraint and no check, and fetching all rows as Python tuples. The best of three
 repetitions is printed, which other work on the machine disturbs less.
 """
 
@@ -24,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from postgresql_server import PostgresServer, missing
 
 from diode_engine import features
 from diode_engine.core.candidate import Candidate
@@ -90,57 +87,6 @@ def best(work: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> f
         before()
         times.append(seconds(work))
     return min(times)
-
-
-def on_server(batches: list[TimingTable], n: int) -> None:
-    """The same on PostgreSQL, beside its COPY of the same bytes into a table without a key."""
-    if why := missing():
-        say(f"on a server: left out, {why}")
-        return
-    server = PostgresServer(durable=True)
-    at = server.url("store").replace("diode@", f"diode:{server.password}@")
-
-    def remove() -> None:
-        server.execute("DROP DATABASE IF EXISTS store")
-        server.execute("CREATE DATABASE store")
-        Store.open(at).close()
-
-    def ingest() -> None:
-        with Store.open(at) as store:
-            run = store.start_run("collect", {})
-            for batch in batches:
-                store.add(run, batch)
-
-    def plain() -> None:
-        with Store.open(at, read_only=True) as store, store.reads() as connection:
-            driver: Any = connection.connection.driver_connection
-            with driver.cursor().copy("COPY timings TO STDOUT (FORMAT BINARY)") as copy:
-                data = b"".join(copy)
-        with Store.open(at) as store, store.writes() as connection:
-            connection.exec_driver_sql("CREATE TABLE plain (LIKE timings)")
-            driver = connection.connection.driver_connection
-            start = time.perf_counter()
-            with driver.cursor().copy("COPY plain FROM STDIN (FORMAT BINARY)") as copy:
-                copy.write(data)
-            copied.append(time.perf_counter() - start)
-            connection.exec_driver_sql("DROP TABLE plain")
-
-    copied: list[float] = []
-    try:
-        into = best(ingest, remove)
-        for _ in range(3):
-            plain()
-        say(
-            f"ingest on a server {n / into:12,.0f} timings/s   {min(copied) / into:5.2f} × a plain "
-            f"COPY ({n / min(copied):,.0f}/s)"
-        )
-        with Store.open(at, read_only=True) as store:
-            size = store.stats().size_bytes
-            out = best(store.read)
-        say(f"on its disk        {size / n:12.1f} bytes each, with the indexes")
-        say(f"read from a server {out:12.3f} s")
-    finally:
-        server.close()
 
 
 def main() -> None:
@@ -212,7 +158,6 @@ def main() -> None:
 
             both = best(to_matrix)
             say(f"to matrix {both:12.3f} s           {both / out:5.2f} × the read alone")
-        on_server(batches, n)
         for suffix in (".msgpack", ".json", ".msgpack.zst", ".json.zst"):
             path = Path(folder, f"timings{suffix}")
             write = seconds(partial(write_dataset, table, path))

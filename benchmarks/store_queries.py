@@ -1,12 +1,11 @@
 """How long the dashboard's questions to a store of millions of timings take.
 
-    python benchmarks/store_queries.py [--timings 5000000] [--keep FILE|URL | --server]
+    python benchmarks/store_queries.py [--timings 5000000] [--keep FILE|URL]
 
 The store is made of the shipped H200 timings, repeated with altered sizes. Each figure is the
 median of five, beside a plain lookup by an index (one problem by its key) on the same store, and
 beside the 100 ms that a dashboard may take. `--keep` leaves the store in a file, or takes it from
-there if it exists, or from a server (`repeated_store.py` makes one of 50 million timings);
-`--server` measures one on a PostgreSQL server of its own on loopback.
+there if it exists, or from a server.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from postgresql_server import PostgresServer, missing
 
 from diode_engine import paths, runs
 from diode_engine.core.table import TimingTable
@@ -69,32 +67,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the store's queries on this machine.")
     parser.add_argument("--timings", type=int, default=5_000_000)
     parser.add_argument("--keep", type=location_of, metavar="FILE|URL")
-    parser.add_argument("--server", action="store_true")
     given = parser.parse_args()
-    if given.server:
-        on_server(given.timings)
-        return
     with tempfile.TemporaryDirectory() as folder:
         path = given.keep or Path(folder, "store.db")
         if isinstance(path, Path) and not path.exists():
             fill(path, given.timings)
         with Store.open(path, read_only=True) as store:
             measure(store)
-
-
-def on_server(timings: int) -> None:
-    if why := missing():
-        say(f"left out: {why}")
-        return
-    server = PostgresServer(durable=True)
-    at = server.url().replace("diode@", f"diode:{server.password}@")
-    try:
-        fill(at, timings)
-        server.execute("VACUUM ANALYZE")  # as autovacuum does within a minute
-        with Store.open(at, read_only=True) as store:
-            measure(store)
-    finally:
-        server.close()
 
 
 def measure(store: Store) -> None:

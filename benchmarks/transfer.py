@@ -1,16 +1,13 @@
 """How useful the timings of one GPU are for another: transfer, with none to all of its timings.
 
     python benchmarks/transfer.py [--source FILE... --target FILE...] [--part 1]
-    python benchmarks/transfer.py [--source FILE...] --simulated
 
 Models of trees are made of the source's timings, and judged on the target's held-out problems,
 which are the same sizes on every GPU: untouched, with the facts of either device; and with a share
 of the target's timings, drawn at random or actively. The share is used in three ways: the source's
 model is corrected (`training.correction`); one model is made of both; one is made of the share
 alone. Without files the shipped datasets of direct collections on an H200 and an H100 are taken.
-`--part N` takes every Nth problem. `--simulated` makes the target's timings up: each of the
-source's is multiplied by the change that the features' own roofline predicts for another device's
-SMs, bandwidth and L2. That tests the method, and says nothing about any GPU.
+`--part N` takes every Nth problem.
 
 Problems are drawn with ROWS timings each, so that small shares have several problems. Actively
 means: problems on which two models of the source disagree most, and for each the candidates that
@@ -197,26 +194,6 @@ def _together(parts: Sequence[Examples]) -> Examples:
     )
 
 
-def simulated(table: TimingTable) -> TimingTable:
-    """The timings that a device with fewer multiprocessors, less bandwidth and a smaller L2 might
-    have, by the features' own roofline."""
-    here = hardware_of(table)
-    there = replace(
-        here, name="Simulated GPU", multiprocessors=96, memory_gb_s=2400, l2_bytes=32 << 20
-    )
-    index = table.problem, table.candidate
-    base_here, base_there = (
-        features.matrix(table.problems, table.candidates, *index, hardware)[:, features.BASE]
-        for hardware in (here, there)
-    )
-    ratio = np.exp2(base_there.astype(np.float64) - base_here)
-    environments = tuple(replace(e, hardware=there) for e in table.environments)
-    return replace(
-        table, environments=environments, min_us=table.min_us * ratio,
-        median_us=table.median_us * ratio, spread_us=table.spread_us * ratio,
-    )  # fmt: skip
-
-
 def read(paths: Sequence[Path], part: int) -> TimingTable:
     table = one_environment(read_dataset(paths[0]) if len(paths) == 1 else read_datasets(paths))
     kept = np.array([fold(problem, part, seed=9) == 0 for problem in table.problems])
@@ -226,8 +203,7 @@ def read(paths: Sequence[Path], part: int) -> TimingTable:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="What one GPU's timings tell of another.")
     parser.add_argument("--source", type=Path, nargs="+", default=[SOURCE])
-    parser.add_argument("--target", type=Path, nargs="+")
-    parser.add_argument("--simulated", action="store_true")
+    parser.add_argument("--target", type=Path, nargs="+", default=[TARGET])
     parser.add_argument("--part", type=int, default=4, help="every Nth problem")
     parser.add_argument("--features", type=int, default=features.VERSION, choices=features.SETS)
     parser.add_argument("--rounds", type=int, default=600, help="of trees")
@@ -235,10 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES)
     parser.add_argument("--output", type=Path, help="write the figures here as JSON")
     asked = parser.parse_args(arguments)
-    if asked.target and asked.simulated:
-        parser.error("name a target or --simulated")
     source = read(asked.source, asked.part)
-    target = simulated(source) if asked.simulated else read(asked.target or [TARGET], asked.part)
+    target = read(asked.target, asked.part)
     settings = TrainingSettings(features=asked.features).but(
         "trees", rounds=asked.rounds, max_depth=8
     )

@@ -4,6 +4,7 @@
         [--gpus N] [--compilers N] [--limit S]          measure, on a GPU
     python benchmarks/zoo.py --lower [--models REGEX] [--ways …] [--json FILE] [--workers N]
         [--products FILE]                               lower for an H200 that need not be there
+    python benchmarks/zoo.py --lower --architectures …  other architectures (architectures.py)
     python benchmarks/zoo.py --why MODEL                where its step's time goes, on a GPU
     python benchmarks/zoo.py --report FILE [--markdown] what was measured
     python benchmarks/zoo.py --list [--models REGEX]
@@ -15,7 +16,6 @@ are not done again. What is measured, and how: docs/notes/README.md.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -24,13 +24,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from processes import Rows, each_in_a_process, python, rows_out
 from zoo_models import ZOO, Model, missing, named
+from zoo_report import wrong
 
-# Said of products that the model has not learned or that Diode cannot describe
-# (docs/troubleshooting.md); any other reason for leaving a product to Inductor is wrong.
-_DOCUMENTED = re.compile(
-    r"Diode makes no choice for GEMMs: .* \((no_prediction|unsupported); logged once"
-)
 QUICK = ("plain", "import", "fast", "install", "threshold")
 
 
@@ -47,6 +44,9 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, help="how many; all of this machine's")
     parser.add_argument("--compilers", type=int, default=2, help="models that compile for a GPU")
     parser.add_argument("--workers", type=int, default=1, help="processes that lower")
+    parser.add_argument(
+        "--architectures", action="store_true", help="instead of the zoo's models, with --lower"
+    )
     parser.add_argument("--products", type=Path, metavar="FILE", help="a shapeset, with --lower")
     parser.add_argument("--markdown", action="store_true", help="with --report")
     what = parser.add_mutually_exclusive_group()
@@ -57,7 +57,7 @@ def main() -> None:
     what.add_argument("--one", choices=("lower", "measure"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     try:
-        models = named(args.models)
+        models = _models(args)
     except re.error as error:
         parser.error(f"--models is no regular expression: {error}")
     if not models:
@@ -87,6 +87,15 @@ def main() -> None:
             _measure(args, models)
 
 
+def _models(args: argparse.Namespace) -> list[Model]:
+    """The models that --models names. Raises re.error."""
+    if not args.architectures:
+        return named(args.models)
+    import architectures
+
+    return [m for m in architectures.models() if re.search(args.models, m.name)]
+
+
 def _ways(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     from zoo_ways import WAYS
 
@@ -101,8 +110,6 @@ def _ways(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
 
 def _one(args: argparse.Namespace, models: list[Model]) -> None:
     """The work of one process."""
-    from zoo_ways import rows_out
-
     write = rows_out()
     (model,) = models
     if args.one == "lower":
@@ -118,35 +125,10 @@ def _one(args: argparse.Namespace, models: list[Model]) -> None:
     measuring.leave()
 
 
-class Rows:
-    """The rows of a file: those of earlier runs and new ones."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.rows: list[dict[str, Any]] = []
-        if path is not None and path.exists():
-            text = path.read_text()
-            for line in text.splitlines():
-                try:
-                    self.rows.append(json.loads(line))
-                except ValueError:  # cut short
-                    continue
-            if text and not text.endswith("\n"):
-                path.write_text(text + "\n")
-
-    def add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-        if self.path is not None:
-            with self.path.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-
-
 def _tasks(
     models: list[Model], ways: list[str], done: set[tuple[str, str]], work: str
 ) -> list[tuple[str, list[str]]]:
     """(name, command) for each model that can be built here and has a way that is not done yet."""
-    from zoo_ways import python
-
     tasks = []
     for model in models:
         if reason := missing(model):
@@ -155,6 +137,8 @@ def _tasks(
             given = ",".join({"plain": None, **dict.fromkeys(left)})
             only = f"^{re.escape(model.name)}$"
             command = python("--one", work, "--models", only, "--ways", given)
+            if model.group == "architecture":
+                command += ["--architectures"]
             tasks.append((model.name, command))
     return tasks
 
@@ -162,7 +146,6 @@ def _tasks(
 def _lower(args: argparse.Namespace, models: list[Model]) -> int:
     """Lowers the models; returns the exit code: 1 where something is wrong."""
     import torch
-    from zoo_ways import each_in_a_process
 
     rows = Rows(args.json)
     here = str(torch.__version__)
@@ -211,21 +194,10 @@ def _lower(args: argparse.Namespace, models: list[Model]) -> int:
     return 1 if bad else 0
 
 
-def wrong(row: dict[str, Any]) -> list[str]:
-    """What is wrong in a row of --lower; empty where nothing is."""
-    found = [row["error"]] if row.get("error") else []
-    found += [
-        f"a new warning: {text}" for text in row.get("warnings", ()) if not _DOCUMENTED.search(text)
-    ]
-    found += [f"does not fit: {text}" for text in row.get("unfit", ())]
-    return found
-
-
 def _measure(args: argparse.Namespace, models: list[Model]) -> None:
     import measuring
     import torch
     import zoo_report
-    from zoo_ways import each_in_a_process
 
     measuring.need_gpu()
     gpus = min(args.gpus or torch.cuda.device_count(), torch.cuda.device_count())

@@ -23,6 +23,7 @@ import torch
 import triton
 import without_cuda
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from processes import Row
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import detect_fake_mode
 from torch._inductor.choices import InductorChoices
@@ -37,7 +38,7 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from zoo_models import Model
-from zoo_ways import DIODE, WAYS, Row
+from zoo_ways import DIODE, WAYS
 
 import diode_engine
 from diode_engine.core.hardware import H200

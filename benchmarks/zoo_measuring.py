@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 import triton
-from measuring import Way, stock, warm_up
+from measuring import ROUNDS, Replay, Way, graph_of, in_turn, stock, warm_up
+from processes import Row
 from torch._inductor.output_code import CompiledFxGraph
 from torch._inductor.utils import fresh_cache
 from zoo_models import Model
 from zoo_report import MIN_SHARE, over_plain
-from zoo_ways import DIODE, WAYS, Row
+from zoo_ways import DIODE, WAYS
 
 import diode_engine
 from diode_engine.collect.workers.inputs import random_inputs
@@ -31,7 +32,6 @@ from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.patches import patch_attribute
 
-ROUNDS = 9
 WAY_SECONDS = 0.4  # of timing
 AGAIN_ROUNDS = 25
 INPUT_BYTES = 64 << 20  # inputs up to this size have SETS sets, which take turns
@@ -43,11 +43,10 @@ Step = Callable[..., tuple[torch.Tensor | None, ...]]  # None: a parameter witho
 
 @dataclass
 class Compiled:
-    """A way's compiled step: its figures, and the function that replays it."""
+    """A way's compiled step: its figures, what replays it, and whether that is a CUDA graph."""
 
     row: Row
-    replay: Callable[[], None]
-    calls: int  # steps in one replay
+    replay: Replay
     graph: bool
 
 
@@ -234,8 +233,7 @@ def compiled(bench: Bench, way: Way) -> Compiled:
         after = diode_engine.get_stats()
         row["stats"] = {k: v for k, v in after.items() if v and v != before_stats.get(k)}
         try:
-            graph = captured(step, bench.sets)
-            return Compiled(row, graph.replay, len(bench.sets), graph=True)
+            return Compiled(row, graph_of(step, bench.sets), graph=True)
         except Exception as error:  # noqa: BLE001  # a step that talks to the host
             torch.cuda.synchronize()
             row["no_graph"] = f"{type(error).__name__}: {error}"[:300]
@@ -244,7 +242,7 @@ def compiled(bench: Bench, way: Way) -> Compiled:
                 with _grad(model):
                     step(*args)
 
-            return Compiled(row, launch, 1, graph=False)
+            return Compiled(row, Replay(launch), graph=False)
 
 
 def _memory() -> int:
@@ -254,34 +252,19 @@ def _memory() -> int:
     return torch.cuda.memory_allocated()
 
 
-def captured(step: Step, sets: Sequence[tuple[torch.Tensor, ...]]) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of the step on each set of inputs, warmed up on a side stream."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for args in (*sets[:2], *sets[:2]):
-            step(*args)
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for args in sets:
-            step(*args)
-    return graph
-
-
 def timed(ways: dict[str, Compiled]) -> dict[str, Row]:
     """Each way's row with its step time, and its ratios to plain's, and to the slower of plain's
     two compiles, in the same rounds. All ways are run in turn. Where a way is slower than that, all
     ways are measured again."""
-    first = in_turn(ways, ROUNDS, WAY_SECONDS)
+    replays = {name: way.replay for name, way in ways.items()}
+    first = in_turn(replays, ROUNDS, WAY_SECONDS)
     again = None
     if "plain" in ways and any(
         statistics.median(_ratios(first, name, _slower(first))) > MIN_SHARE
         for name in ways
         if name in DIODE
     ):
-        again = in_turn(ways, AGAIN_ROUNDS, 2 * WAY_SECONDS)
+        again = in_turn(replays, AGAIN_ROUNDS, 2 * WAY_SECONDS)
     plain = ways["plain"].row if "plain" in ways else None
     rows = {}
     for name, way in ways.items():
@@ -324,31 +307,6 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     if a is None or b is None:
         return None
     return 1.0 if a == b else a / b if b else None
-
-
-def in_turn(ways: dict[str, Compiled], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Microseconds of a step in each way, round by round, so many seconds a way."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def once(way: Compiled, repeats: int) -> float:
-        start.record()
-        for _ in range(repeats):
-            way.replay()
-        end.record()
-        torch.cuda.synchronize()
-        return float(start.elapsed_time(end)) * 1e3 / repeats / way.calls
-
-    for way in ways.values():
-        once(way, 2)
-    repeats = {
-        name: max(1, min(1000, int(seconds * 1e6 / rounds / (once(way, 3) * way.calls))))
-        for name, way in ways.items()
-    }
-    us: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            us[name].append(once(way, repeats[name]))
-    return us
 
 
 def _error(
@@ -433,7 +391,7 @@ def why(model: Model) -> None:
         plain, own = rows["plain"]["step_us"], rows["import"]["step_us"]
         ratio = rows["import"]["ratio"]
         print(f"{model.name}: plain {plain:.1f} us, with Diode {own:.1f} us, {ratio:.3f} of it")
-        tables = {name: _profiled(way) for name, way in done.items()}
+        tables = {name: _profiled(way.replay) for name, way in done.items()}
     _print_products(rows["import"]["products"])
     _print_kernels(tables)
 
@@ -485,11 +443,10 @@ def alone_us(problem: Problem, candidate: Candidate | None) -> float:
             )
         call = torch.compile(lambda *x: operator(*x), options=options, dynamic=False)
         try:
-            graph = captured(lambda *x: (call(*x),), sets)
+            way = graph_of(call, sets)
         except Exception as error:  # noqa: BLE001  # the other products are worth having
             print(f"{problem}, {candidate}: {type(error).__name__}: {error}"[:300])
             return float("nan")
-        way = Compiled({}, graph.replay, len(sets), graph=True)
         return statistics.median(in_turn({"": way}, ROUNDS, WAY_SECONDS / 2)[""])
 
 
@@ -498,14 +455,14 @@ def _span(size: Sequence[int], stride: Sequence[int]) -> int:
     return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
 
 
-def _profiled(way: Compiled) -> dict[str, tuple[float, float]]:
+def _profiled(way: Replay) -> dict[str, tuple[float, float]]:
     """The launches and the microseconds of each kernel in a step, by the profiler."""
     from torch.profiler import ProfilerActivity, profile
 
-    way.replay()
+    way.run()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        way.replay()
+        way.run()
         torch.cuda.synchronize()
     return {
         event.key: (event.count / way.calls, event.self_device_time_total / way.calls)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,12 @@ Row = dict[str, Any]
 
 MIN_SHARE = 1.02  # a step over this many times plain's is a failure (see `over_plain`)
 NEAR = 1.5  # an error over so many times plain's is looked at
+# Said of products that the model has not learned or that Diode cannot describe
+# (docs/troubleshooting.md); any other reason for leaving a product to Inductor is wrong.
+_DOCUMENTED = re.compile(
+    r"Diode makes no choice for GEMMs: .* \((no_prediction|unsupported); logged once"
+)
+_GEMMS = ("mm", "addmm", "bmm", "baddbmm", "bias_addmm", "_int_mm", "_scaled_mm", "_grouped_mm")
 _ORDER = ("plain", "import", "fast", "install", "threshold", "mode", "DEFAULT", "again")
 
 
@@ -62,7 +70,10 @@ def show(path: Path, *, markdown: bool) -> None:
             rows.append(json.loads(text))
         except ValueError:  # cut short
             continue
-    print_tables(rows, markdown=markdown)
+    if any("kernels" in row for row in rows):
+        print_lowered(rows)
+    else:
+        print_tables(rows, markdown=markdown)
 
 
 def print_tables(rows: Sequence[Row], *, markdown: bool = False) -> None:
@@ -145,3 +156,75 @@ def _table(head: list[str], lines: list[list[str]], *, markdown: bool) -> None:
         print(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
+
+
+# Rows of --lower
+
+
+def wrong(row: Row) -> list[str]:
+    """What is wrong in a row of --lower; empty where nothing is."""
+    found = [row["error"]] if row.get("error") else []
+    found += [
+        f"a new warning: {text}" for text in row.get("warnings", ()) if not _DOCUMENTED.search(text)
+    ]
+    found += [f"does not fit: {text}" for text in row.get("unfit", ())]
+    return found
+
+
+def print_lowered(rows: Sequence[Row]) -> None:
+    """Prints what was lowered, what was left out and why, and what differs from plain Inductor."""
+    by_model: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        by_model.setdefault(row["model"], {})[row["way"]] = row
+    skipped = {name: reason for name, ways in by_model.items() if (reason := _skipped(ways))}
+    whole = {name: ways for name, ways in by_model.items() if name not in skipped}
+    print(f"{len(by_model)} models, {len(whole)} lowered:")
+    print("  ", dict(Counter(way for ways in whole.values() for way in ways)))
+    print("   skipped:", dict(Counter(skipped.values())))
+    for name, ways in whole.items():
+        for sentence in differences(ways):
+            print(f"{name}, {sentence}")
+
+
+def _skipped(ways: Mapping[str, Row]) -> str | None:
+    """Why an architecture was not lowered; None where it was, in one way of Diode's or more."""
+    plain = ways.get("plain")
+    if plain is not None and not plain["error"]:
+        return None if {"import", "fast", "install", "threshold"} & {*ways} else "too slow"
+    error = plain["error"] if plain else ways[""]["error"]
+    if "NotBuilt" in error:
+        return "not built: " + ("no such inputs" if "inputs" in error else "its own error")
+    if plain is None:
+        return "too slow, or out of memory"
+    return "plain Inductor fails" if plain["graphs"] else "cannot be traced without data"
+
+
+def differences(ways: Mapping[str, Row]) -> Iterator[str]:
+    """What stands in the rows of a model that does not in stock's."""
+    for way, row in ways.items():
+        if way == "plain":
+            continue
+        if not way:
+            yield f"the process: {row['error']}"
+            continue
+        for sentence in wrong(row):
+            yield f"{way}: {sentence}"
+        if row["error"]:
+            continue
+        for name, count in row["stats"].items():
+            if count and name.startswith(("fallback_", "passed_")):
+                yield f"{way}: {name} {count}: {row['warnings']}"
+        theirs, ours = Counter(ways["plain"]["kernels"]), Counter(row["kernels"])
+        gemms = sum(theirs[name] for name in _GEMMS)
+        left = gemms - row["products"] - row["stats"]["fallbacks"]
+        if left > 0:  # max-autotune has more, where a convolution is a product
+            yield f"{way}: {left} of {gemms} products not asked for"
+        if ours["convolution"] < theirs["convolution"]:  # max-autotune computes them as products
+            continue
+        if row["stats"].get("padding_decided"):  # the copies to padded operands are kernels too
+            continue
+        for kind in sorted({*ours, *theirs} - {*_GEMMS, "tem"}):
+            if kind == "bytes" and theirs["_grouped_mm"]:  # which allocates its result itself
+                continue
+            if ours[kind] > theirs[kind] * (1.02 if kind == "bytes" else 1):
+                yield f"{way}: {ours[kind]} {kind}, stock has {theirs[kind]}"

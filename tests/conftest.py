@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.postgresql_server import PostgresServer, missing
+from tests.postgresql_server import PostgresServer, missing
 
 _BEGUN = pytest.StashKey[float]()  # when this process's tests began, in monotonic seconds
 

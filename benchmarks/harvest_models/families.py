@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Mapping
 
-from harvest_models import images, language
+from harvest_models import MODELS
 
 SHARE = 0.25
 _SEED = "diode's harvest, 2026-11-22"
@@ -44,15 +44,15 @@ EXPERTS = frozenset({
 def kinds() -> Mapping[str, str]:
     """The kind of each family; of one with several, the first in the order below."""
     found: dict[str, str] = {}
-    for family, *_ in language.DECODERS:
+    for family, *_ in MODELS["decoders"]:
         found.setdefault(family, "experts" if family in EXPERTS else "decoder")
-    for kind, entries in (("encoder", language.ENCODERS), ("encoder-decoder", language.BOTH)):
-        for family, *_ in entries:
+    for kind, of_kind in (
+        ("encoder", "encoders"), ("encoder-decoder", "encoder-decoders"), ("sound", "whisper"),
+        ("sound", "sound"), ("image", "images"),
+    ):  # fmt: skip
+        for family, *_ in MODELS[of_kind]:
             found.setdefault(family, kind)
-    found.setdefault("whisper", "sound")
-    for family, *_ in images.SOUND:
-        found.setdefault(family, "sound")
-    for family in (*(e[0] for e in images.IMAGES), *images.TIMM, *images.TORCHVISION):
+    for family in (*MODELS["timm"], *MODELS["torchvision"]):
         found.setdefault(family, "image")
     return found
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from zoo_models.record import Built, Call, Model, NextToken, configured, tokens
+from zoo_models.libraries import Call, Decode, NextToken, configured, tokens
+from zoo_models.record import Built, Model
 
-from harvest_models import families, images, language
+from harvest_models import MODELS, families
 
 # The names that transformers' configurations have for the number of layers; a list has one entry
 # for each stage.
@@ -86,24 +87,14 @@ def all_programs() -> list[Program]:
 
 
 def _models() -> Iterator[Iterator[Program]]:
-    for entry in language.DECODERS:
-        yield _decoder(*entry)
-    for entry in language.ENCODERS:
-        yield _encoder(*entry)
-    for entry in language.BOTH:
-        yield _both(*entry)
-    for entry in images.WHISPER:
-        yield _whisper(*entry)
-    for family, kind, name, sizes, edge in images.IMAGES:
-        yield _seen(family, kind, name, sizes, (3, edge, edge))
-    for family, kind, name, sizes, shape in images.SOUND:
-        yield _seen(family, kind, name, sizes, shape)
-    for family, names in images.TIMM.items():
-        for name in names:
-            yield _images(family, name, "timm", _timm)
-    for family, names in images.TORCHVISION.items():
-        for name in names:
-            yield _images(family, name, "torchvision", _torchvision)
+    for kind, programs in (
+        ("decoders", _decoder), ("encoders", _encoder), ("encoder-decoders", _both),
+        ("whisper", _whisper), ("images", _seen), ("sound", _seen),
+    ):  # fmt: skip
+        yield from (programs(*entry) for entry in MODELS[kind])
+    for library, load in (("timm", _timm), ("torchvision", _torchvision)):
+        for family, names in MODELS[library].items():
+            yield from (_images(family, name, library, load) for name in names)
 
 
 # ways
@@ -148,21 +139,48 @@ def _decoder(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterat
     yield program("train", "eager", alone=rng.random() < 0.5)
 
 
+@dataclass(frozen=True)
+class _Way:
+    """How a model is run. `batches` are those of the program, or how many tokens an example has, by
+    which they are drawn."""
+
+    way: str
+    make: Callable[[int], Built]
+    train: bool
+    batches: tuple[int, ...] | int
+
+
+def _programs(
+    family: str, name: str, library: str, rng: random.Random, share: float, ways: Iterable[_Way]
+) -> Iterator[Program]:
+    """The programs of a model; `share` of them, drawn, are in float32."""
+    for each in ways:
+        single = rng.random() < share
+        batches = each.batches
+        if isinstance(batches, int):
+            batches = _drawn(rng, batches)
+        yield Program(family, name, library, each.way, each.make, single, each.train, batches)
+
+
+def _turns(count: int) -> Iterator[tuple[int, str, bool]]:
+    """For each of so many programs its number, its way of attention and whether it trains."""
+    for i in range(count):
+        yield i, ("sdpa", "eager")[i % 2], i in (1, 2)
+
+
 def _encoder(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterator[Program]:
     rng = random.Random(name)
-    for i, length in enumerate(rng.sample(_SHORT[:6] if "CLIP" in kind else _SHORT, 5)):
-        attention, train = ("sdpa", "eager")[i % 2], i in (1, 2)
+    lengths = rng.sample(_SHORT[:6] if "CLIP" in kind else _SHORT, 5)
+    ways = []
+    for (i, attention, train), length in zip(_turns(5), lengths, strict=True):
 
         def make(b: int, length: int = length, attention: str = attention) -> Built:
             given = {"input_ids": tokens(b, length, 30)}
             return _called("AutoModel", _config(kind, sizes), attention, given)
 
-        yield Program(
-            family, name, "transformers",
-            f"{'train' if train else 'encode'} {length} {attention}", make,
-            single=rng.random() < 0.45, train=train,
-            batches=(1,) if i == 4 else _drawn(rng, length),
-        )  # fmt: skip
+        way = f"{'train' if train else 'encode'} {length} {attention}"
+        ways.append(_Way(way, make, train, (1,) if i == 4 else length))
+    return _programs(family, name, "transformers", rng, 0.45, ways)
 
 
 _PAIRS = ((128, 64), (512, 1), (333, 100), (64, 32), (1000, 128), (50, 17), (256, 1), (77, 40))
@@ -170,8 +188,8 @@ _PAIRS = ((128, 64), (512, 1), (333, 100), (64, 32), (1000, 128), (50, 17), (256
 
 def _both(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterator[Program]:
     rng = random.Random(name)
-    for i, (s, t) in enumerate(rng.sample(_PAIRS, 5)):
-        attention, train = ("sdpa", "eager")[i % 2], i in (1, 2)
+    ways = []
+    for (i, attention, train), (s, t) in zip(_turns(5), rng.sample(_PAIRS, 5), strict=True):
 
         def make(b: int, s: int = s, t: int = t, attention: str = attention) -> Built:
             given = {"input_ids": tokens(b, s, 30), "decoder_input_ids": tokens(b, t, 30)}
@@ -180,18 +198,14 @@ def _both(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterator[
                 ("logits",), use_cache=False,
             )  # fmt: skip
 
-        yield Program(
-            family, name, "transformers",
-            f"{'train' if train else 'forward'} {s}→{t} {attention}", make,
-            single=rng.random() < 0.45, train=train,
-            batches=(1,) if i == 4 else _drawn(rng, s),
-        )  # fmt: skip
+        way = f"{'train' if train else 'forward'} {s}→{t} {attention}"
+        ways.append(_Way(way, make, train, (1,) if i == 4 else s))
+    return _programs(family, name, "transformers", rng, 0.45, ways)
 
 
 def _whisper(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterator[Program]:
-    rng = random.Random(name)
-    for i, length in enumerate((1, 64, 100, 4, 37)):
-        attention, train = ("sdpa", "eager")[i % 2], i in (1, 2)
+    ways = []
+    for (i, attention, train), length in zip(_turns(5), (1, 64, 100, 4, 37), strict=True):
 
         def make(b: int, length: int = length, attention: str = attention) -> Built:
             config = _config(kind, sizes)
@@ -204,44 +218,36 @@ def _whisper(family: str, kind: str, name: str, sizes: dict[str, Any]) -> Iterat
                 use_cache=False,
             )  # fmt: skip
 
-        yield Program(
-            family, name, "transformers",
-            f"{'train' if train else 'forward'} 3000→{length} {attention}", make,
-            single=rng.random() < 0.4, train=train,
-            batches=(1,) if i == 3 else (2, 4, 8, 12, 16),
-        )  # fmt: skip
+        way = f"{'train' if train else 'forward'} 3000→{length} {attention}"
+        ways.append(_Way(way, make, train, (1,) if i == 3 else (2, 4, 8, 12, 16)))
+    return _programs(family, name, "transformers", random.Random(name), 0.4, ways)
 
 
 def _seen(
-    family: str, kind: str, name: str, sizes: dict[str, Any], shape: tuple[int, ...]
+    family: str, kind: str, name: str, sizes: dict[str, Any], shape: Sequence[int]
 ) -> Iterator[Program]:
     """Programs whose input is numbers and not tokens: images, video, sound."""
-    rng = random.Random(name)
     large = len(shape) != 3 or shape[-1] > 300
+    ways = []
     for i, attention in enumerate(("sdpa", "eager", "eager", "eager")):
-        train = i == 1
 
         def make(b: int, attention: str = attention) -> Built:
             maker = f"{kind}Model" if kind.endswith("Vision") else "AutoModel"
             config = _config(kind, sizes)
-            asked = "input_features" if kind == "Wav2Vec2Bert" else "input_values"
+            name = "input_features" if kind == "Wav2Vec2Bert" else "input_values"
             if len(shape) > 2:
-                asked = "pixel_values_videos" if kind == "VJEPA2" else "pixel_values"
-            return _called(maker, config, attention, {asked: torch.randn(b, *shape)})
+                name = "pixel_values_videos" if kind == "VJEPA2" else "pixel_values"
+            return _called(maker, config, attention, {name: torch.randn(b, *shape)})
 
-        yield Program(
-            family, name, "transformers",
-            f"{'train' if train else 'forward'} {attention}{' alone' if i == 3 else ''}", make,
-            single=rng.random() < 0.4, train=train,
-            batches=(1,) if i == 3 else _drawn(rng, 4000 if large else 500),
-        )  # fmt: skip
+        way = f"{'train' if i == 1 else 'forward'} {attention}{' alone' if i == 3 else ''}"
+        batches = (1,) if i == 3 else 4000 if large else 500
+        ways.append(_Way(way, make, i == 1, batches))
+    return _programs(family, name, "transformers", random.Random(name), 0.4, ways)
 
 
 def _images(
     family: str, name: str, library: str, load: Callable[[str], tuple[nn.Module, int]]
 ) -> Iterator[Program]:
-    rng = random.Random(name)
-
     def make(b: int) -> Built:
         module, edge = load(name)
         image = torch.randn(b, 3, edge, edge)
@@ -252,11 +258,12 @@ def _images(
             return load(name)[0], (image,)
         return module, (image,)
 
-    for i, way in enumerate(("forward", "train", "forward alone")):
-        yield Program(
-            family, name, library, way, make, single=rng.random() < 0.4, train=i == 1,
-            batches=(1,) if i == 2 else _drawn(rng, 300),
-        )  # fmt: skip
+    ways = [
+        _Way("forward", make, train=False, batches=300),
+        _Way("train", make, train=True, batches=300),
+        _Way("forward alone", make, train=False, batches=(1,)),
+    ]
+    return _programs(family, name, library, random.Random(name), 0.4, ways)
 
 
 # modules
@@ -352,29 +359,6 @@ class Prefill(Call):
         super().__init__(model, ("input_ids",), ("logits",), use_cache=False, logits_to_keep=1)
 
 
-class Decode(nn.Module):
-    """The logits of the next token of each of a batch, with keys and values of those before."""
-
-    def __init__(self, model: nn.Module, config: Any, batch: int, past: int) -> None:
-        super().__init__()
-        self.model, self.layers = model, config.num_hidden_layers
-        query = getattr(config, "num_attention_heads", None) or config.n_heads
-        heads = getattr(config, "num_key_value_heads", None) or query
-        if getattr(config, "multi_query", False):
-            heads = 1
-        wide = getattr(config, "head_dim", None) or config.hidden_size // query
-        self.register_buffer("keys", torch.randn(batch, heads, past, wide))
-        self.register_buffer("values", torch.randn(batch, heads, past, wide))
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        import transformers
-
-        cache = transformers.DynamicCache()
-        for layer in range(self.layers):
-            cache.update(self.keys, self.values, layer)
-        return self.model(input_ids=words, past_key_values=cache, use_cache=True).logits
-
-
 def _causal(
     kind: str, sizes: dict[str, Any], batch: int, length: int, *, attention: str,
     loss: bool = False, past: int = 0,
@@ -383,5 +367,5 @@ def _causal(
     model = _made("AutoModelForCausalLM", config, attention)
     given = tokens(batch, length, 30)
     if past:
-        return Decode(model, config, batch, past), (given,)
+        return Decode(model, config, batch, past, "logits"), (given,)
     return (NextToken(model) if loss else Prefill(model)), (given,)

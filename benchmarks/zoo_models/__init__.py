@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-from zoo_models import audio, decoders, eight_bit, encoders, experts, science, vision, written
+from zoo_models import eight_bit, experts, libraries, science, written
 from zoo_models.record import Model
 
 
@@ -25,7 +25,7 @@ def _by_turns(models: Iterable[Model]) -> Iterator[Model]:
         yield from filter(None, several)
 
 
-_PARTS = (decoders, encoders, vision, audio, written, science, experts, eight_bit)
+_PARTS = (libraries, written, science, experts, eight_bit)
 ZOO: dict[str, Model] = {
     model.name: model for model in _by_turns(model for part in _PARTS for model in part.MODELS)
 }

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from zoo_models.experts import SharedHeads
-from zoo_models.record import Built, Model, also
+from zoo_models.record import Model, also, make_record, numbers
 
 F = nn.functional
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -129,10 +129,8 @@ class Llama(nn.Module):
 
 
 def _model(name: str, linear: Callable[[int, int], nn.Module], **more: Any) -> Model:
-    def build() -> Built:
-        return Llama(linear), (torch.randn(1, 2048, 4096),)
-
-    return Model(f"llama-3-8b-{name}", "8 bits", "written", build, **more)
+    given = [numbers(1, 2048, 4096)]
+    return make_record(f"llama-3-8b-{name}", "8 bits", lambda: Llama(linear), given, **more)
 
 
 _rows = _model("float8-rows", lambda k, n: Float8(k, n, by_row=True))

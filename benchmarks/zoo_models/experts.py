@@ -3,13 +3,12 @@ them are computed by products of groups (torch._grouped_mm)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-from zoo_models.record import Built, Model, also
+from zoo_models.record import also, make_record, numbers
 
 F = nn.functional
 
@@ -147,17 +146,10 @@ def qwen3_30b_a3b() -> Block:
     return Block(2048, SharedHeads(2048, 32, 4, 128), Experts(2048, 768, 128, 8))
 
 
-def _model(name: str, make: Callable[[], nn.Module], *shape: int, **more: Any) -> Model:
-    def build() -> Built:
-        return make(), (torch.randn(*shape),)
-
-    return Model(name, "experts", "written", build, **more)
-
-
-_qwen = _model("qwen3-30b-a3b-block", qwen3_30b_a3b, 1, 2048, 2048)
+_qwen = make_record("qwen3-30b-a3b-block", "experts", qwen3_30b_a3b, [numbers(1, 2048, 2048)])
 
 MODELS = (
-    _model("deepseek-v3-block", deepseek_v3, 1, 1024, 7168),
+    make_record("deepseek-v3-block", "experts", deepseek_v3, [numbers(1, 1024, 7168)]),
     _qwen,
     also(_qwen, "training", train=True),
 )

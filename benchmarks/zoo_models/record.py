@@ -54,37 +54,6 @@ def also(model: Model, suffix: str, **changes: Any) -> Model:
     return replace(model, name=f"{model.name}-{suffix}", **changes)
 
 
-class Call(nn.Module):
-    """A library's model, called with named inputs; returns the named fields of its answer."""
-
-    def __init__(
-        self, model: nn.Module, inputs: Sequence[str], results: Sequence[str], **fixed: Any
-    ) -> None:
-        super().__init__()
-        self.model, self.inputs, self.results, self.fixed = model, inputs, results, fixed
-
-    def train(self, mode: bool = True) -> Call:
-        """Stays as it is: dropout would draw other numbers in each way, and layers that are
-        dropped by chance are no step to time."""
-        return super().train(False)
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        answer = self.model(**dict(zip(self.inputs, args, strict=True)), **self.fixed)
-        found = tuple(answer[name] for name in self.results)
-        return found[0] if len(found) == 1 else found
-
-
-class NextToken(Call):
-    """A language model's loss on tokens."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model, ("input_ids",), ("logits",), use_cache=False)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        logits = super().forward(tokens)[:, :-1].flatten(0, 1)
-        return nn.functional.cross_entropy(_wide(logits), tokens[:, 1:].flatten())
-
-
 class Loss(nn.Module):
     """One number of all that a module returns, for a training step: a weighted sum, since the
     gradient of a mere sum is nothing behind a normalisation."""
@@ -96,42 +65,41 @@ class Loss(nn.Module):
     def forward(self, *args: torch.Tensor) -> torch.Tensor:
         found = self.module(*args)
         return sum(
-            ((_wide(x) * _weights(x)).sum() / x.numel() ** 0.5 if x.ndim else _wide(x))
+            ((wide(x) * _weights(x)).sum() / x.numel() ** 0.5 if x.ndim else wide(x))
             for x in (found if isinstance(found, tuple) else (found,))
         )
 
 
-def _wide(x: torch.Tensor) -> torch.Tensor:
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """The tensor in float32, or as it is in float64."""
     return x if x.dtype is torch.float64 else x.float()
 
 
 def _weights(x: torch.Tensor) -> torch.Tensor:
-    return torch.linspace(-1, 1.5, x.shape[-1], dtype=_wide(x).dtype, device=x.device)
+    return torch.linspace(-1, 1.5, x.shape[-1], dtype=wide(x).dtype, device=x.device)
 
 
-def tokens(batch: int, length: int, words: int) -> torch.Tensor:
-    return torch.randint(0, words, (batch, length))
+def numbers(*shape: int) -> Callable[[], torch.Tensor]:
+    return lambda: torch.randn(*shape)
 
 
-def configured(name: str, **sizes: Any) -> Any:
-    """A configuration of transformers'."""
-    import transformers
-
-    return getattr(transformers, f"{name}Config")(**sizes)
+def below(top: int, *shape: int) -> Callable[[], torch.Tensor]:
+    return lambda: torch.randint(0, top, shape)
 
 
-def hugging_face(
-    config: Callable[[], Any], inputs: dict[str, Callable[[], torch.Tensor]],
-    results: Sequence[str] = ("last_hidden_state",), kind: str = "AutoModel", **fixed: Any,
-) -> Build:  # fmt: skip
-    """Builds transformers' model of the configuration; `kind` is its class."""
+def make_record(
+    name: str, group: str, make: Callable[[], nn.Module],
+    given: Sequence[Callable[[], torch.Tensor]], **more: Any,
+) -> Model:  # fmt: skip
+    """Return the record of a module in plain torch; `given` makes its inputs."""
 
     def build() -> Built:
-        import transformers
+        return make(), tuple(each() for each in given)
 
-        maker = getattr(transformers, kind)
-        make = maker.from_config if kind.startswith("AutoModel") else maker
-        module = Call(make(config()), tuple(inputs), results, **fixed)
-        return module, tuple(given() for given in inputs.values())
+    return Model(name, group, "written", build, **more)
 
-    return build
+
+# Ways to compile, for `make_record` and `also`.
+HALF: Any = {"dtype": torch.float16}
+FLOAT32: Any = {"dtype": torch.float32}
+TF32: Any = {**FLOAT32, "tf32": True}

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from zoo_models.record import Model, also
-from zoo_models.written import below, make_record, mlp, numbers
+from zoo_models.record import FLOAT32, HALF, Model, also, below, make_record, numbers
+from zoo_models.written import mlp
 
 F = nn.functional
 
@@ -341,18 +341,16 @@ def _spread(*shape: int) -> Callable[[], torch.Tensor]:
     return made
 
 
-_half: Any = {"dtype": torch.float16}
-_single: Any = {"dtype": torch.float32}
 _kan = make_record(
     "kan", "scientific", lambda: nn.Sequential(SplineLayer(784, 64), SplineLayer(64, 10)),
-    [numbers(2000, 784)], **_single,
+    [numbers(2000, 784)], **FLOAT32,
 )  # fmt: skip
-_burgers = make_record("burgers-network", "scientific", Burgers, [numbers(10_100, 2)], **_single)
+_burgers = make_record("burgers-network", "scientific", Burgers, [numbers(10_100, 2)], **FLOAT32)
 _gaussian = make_record("gaussian-process", "scientific", GaussianProcess, [
-    numbers(8, 1501, 7), numbers(8, 1501, 11), numbers(8, 333, 7)], **_single)  # fmt: skip
+    numbers(8, 1501, 7), numbers(8, 1501, 11), numbers(8, 333, 7)], **FLOAT32)  # fmt: skip
 _tensor = make_record("tensor-product-messages", "scientific", TensorProduct, [
     numbers(3001, 17), numbers(3001, 17, 3), numbers(3001, 3), numbers(3001, 8)],
-    **_single)  # fmt: skip
+    **FLOAT32)  # fmt: skip
 _triangles = make_record(
     "triangle-updates", "scientific", TriangleUpdates, [numbers(1, 384, 384, 128)]
 )
@@ -360,9 +358,9 @@ _sequences = make_record("evoformer-sequences", "scientific", SequenceBlock, [
     numbers(1, 64, 200, 256), numbers(1, 200, 200, 128)])  # fmt: skip
 _molecules = make_record("molecule-messages", "scientific", Molecules, [
     numbers(9500, 133), numbers(20_000, 14), below(9500, 20_000), below(9500, 20_000),
-    below(20_000, 20_000)], **_single)  # fmt: skip
+    below(20_000, 20_000)], **FLOAT32)  # fmt: skip
 _fourier = make_record("fourier-operator-1d", "scientific", Fourier1d, [numbers(20, 1000, 2)],
-                   **_single)  # fmt: skip
+                   **FLOAT32)  # fmt: skip
 
 MODELS = (
     _kan,
@@ -374,25 +372,25 @@ MODELS = (
     _tensor,
     also(_tensor, "training", train=True),
     _triangles,
-    also(_triangles, "tf32", **_single, tf32=True),
+    also(_triangles, "tf32", **FLOAT32, tf32=True),
     _sequences,
-    also(_sequences, "float32", **_single),
+    also(_sequences, "float32", **FLOAT32),
     _molecules,
     also(_molecules, "training-tf32", train=True, tf32=True),
     make_record("distance-messages", "scientific", Distances, [
-        numbers(4003, 75), numbers(4003, 3), below(4003, 30_011), below(4003, 30_011)], **_single),
+        numbers(4003, 75), numbers(4003, 3), below(4003, 30_011), below(4003, 30_011)], **FLOAT32),
     _fourier,
     also(_fourier, "training", train=True),
     make_record("subspace-iteration", "scientific", Subspace, [
-        numbers(30_001, 700), numbers(700, 21)], **_single),
+        numbers(30_001, 700), numbers(700, 21)], **FLOAT32),
     make_record("kalman-filters", "scientific", Kalman, [
         numbers(4096, 13, 1), _spread(4096, 13, 13), numbers(4096, 13, 13), numbers(4096, 6, 13),
-        numbers(4096, 13, 6), numbers(4096, 6, 1)], **_single),
-    make_record("ensemble", "mlp", Ensemble, [numbers(5, 41, 57), numbers(5, 41, 87)], **_single),
+        numbers(4096, 13, 6), numbers(4096, 6, 1)], **FLOAT32),
+    make_record("ensemble", "mlp", Ensemble, [numbers(5, 41, 57), numbers(5, 41, 87)], **FLOAT32),
     make_record("long-attention", "decoder", LongAttention, [
         numbers(1, 4, 2048, 128), numbers(1, 4, 16_384, 128), numbers(1, 4, 16_384, 128)]),
     make_record("long-attention-decode-float16", "decode", LongAttention, [
-        numbers(4, 8, 5, 128), numbers(4, 8, 10_007, 128), numbers(4, 8, 10_007, 128)], **_half),
+        numbers(4, 8, 5, 128), numbers(4, 8, 10_007, 128), numbers(4, 8, 10_007, 128)], **HALF),
     _heads(30_522, 768, 1, 8, 33),
     _heads(100_544, 6144, 2, 16),
     _heads(151_936, 3584, 4, 64),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from zoo_models.record import Built, Model, also
+from zoo_models.record import FLOAT32, HALF, TF32, also, below, make_record, numbers
 
 F = nn.functional
 
@@ -459,67 +458,44 @@ class PlainAttention(nn.Module):
         return self.out((scores @ v).transpose(1, 2).flatten(2))
 
 
-def numbers(*shape: int) -> Callable[[], torch.Tensor]:
-    return lambda: torch.randn(*shape)
-
-
-def below(top: int, *shape: int) -> Callable[[], torch.Tensor]:
-    return lambda: torch.randint(0, top, shape)
-
-
-def make_record(
-    name: str, group: str, make: Callable[[], nn.Module],
-    given: Sequence[Callable[[], torch.Tensor]], **more: Any,
-) -> Model:  # fmt: skip
-    """Return the record of a module in plain torch; `given` makes its inputs."""
-
-    def build() -> Built:
-        return make(), tuple(each() for each in given)
-
-    return Model(name, group, "written", build, **more)
-
-
-_half: Any = {"dtype": torch.float16}
-_single: Any = {"dtype": torch.float32}
-_tf32: Any = {**_single, "tf32": True}
 _towers = make_record(
-    "recommender-towers", "recommender", Towers, [numbers(6144, 13), numbers(6144, 479)], **_single
+    "recommender-towers", "recommender", Towers, [numbers(6144, 13), numbers(6144, 479)], **FLOAT32
 )
 _dlrm = make_record(
-    "dlrm", "recommender", Dlrm, [numbers(6144, 13), below(10_000, 6144, 26)], **_single
+    "dlrm", "recommender", Dlrm, [numbers(6144, 13), below(10_000, 6144, 26)], **FLOAT32
 )
-_deep_fm = make_record("deep-fm", "recommender", DeepFm, [below(10_000, 4096, 39)], **_single)
+_deep_fm = make_record("deep-fm", "recommender", DeepFm, [below(10_000, 4096, 39)], **FLOAT32)
 _two = make_record("two-tower", "recommender", TwoTower, [numbers(4096, 300), numbers(4096, 450)])
-_pinn = make_record("physics-informed", "scientific", Physics, [numbers(20_000, 2)], **_single)
+_pinn = make_record("physics-informed", "scientific", Physics, [numbers(20_000, 2)], **FLOAT32)
 _mesh = make_record("mesh-graph-net", "scientific", MeshGraph, [
     numbers(10_000, 128), numbers(60_000, 128), below(10_000, 60_000), below(10_000, 60_000),
-], **_single)  # fmt: skip
+], **FLOAT32)  # fmt: skip
 _odd = make_record("odd-mlp", "mlp", lambda: mlp(1000, 3333, 777, 2049, 499), [numbers(333, 1000)])
 _dit = make_record("dit-xl-2", "diffusion", DitBlock, [numbers(8, 256, 1152), numbers(8, 1152)])
 
 MODELS = (
     _towers,
-    also(_towers, "float16", **_half),
+    also(_towers, "float16", **HALF),
     also(_towers, "tf32", tf32=True),
     also(_towers, "dynamic", dynamic=True),
     _dlrm,
-    also(_dlrm, "float16", **_half),
+    also(_dlrm, "float16", **HALF),
     also(_dlrm, "training-tf32", train=True, tf32=True),
     _two,
     also(_two, "training", train=True),
     make_record("dlrm-odd", "recommender", lambda: Dlrm(size=33), [
-        numbers(6144, 13), below(10_000, 6144, 26)], **_single),
+        numbers(6144, 13), below(10_000, 6144, 26)], **FLOAT32),
     make_record("dlrm-odd-float16", "recommender", lambda: Dlrm(size=50), [
-        numbers(6144, 13), below(10_000, 6144, 26)], **_half),
+        numbers(6144, 13), below(10_000, 6144, 26)], **HALF),
     make_record("dcn-v2-full", "recommender", FullCrosses, [
-        numbers(4096, 13), below(10_000, 4096, 26)], **_single),
+        numbers(4096, 13), below(10_000, 4096, 26)], **FLOAT32),
     make_record("dcn-v2-full-odd-training", "recommender", lambda: FullCrosses(size=11), [
         numbers(4096, 13), below(10_000, 4096, 26)], train=True),
     _deep_fm,
     also(_deep_fm, "training-tf32", train=True, tf32=True),
-    make_record("patches-float16", "vision", Patches, [numbers(1, 3, 592, 592)], **_half),
-    make_record("dcn-v2-float16", "recommender", Crosses, [numbers(4096, 845)], **_half),
-    make_record("mmoe-tf32", "recommender", GatedExperts, [numbers(2048, 512)], **_tf32),
+    make_record("patches-float16", "vision", Patches, [numbers(1, 3, 592, 592)], **HALF),
+    make_record("dcn-v2-float16", "recommender", Crosses, [numbers(4096, 845)], **HALF),
+    make_record("mmoe-tf32", "recommender", GatedExperts, [numbers(2048, 512)], **TF32),
     make_record("sasrec-training", "recommender", Sequential4Rec, [below(50_000, 128, 200)],
                 train=True),
     _dit,
@@ -528,33 +504,33 @@ MODELS = (
     make_record("flux-double-block", "diffusion", JointBlock, [
         numbers(1, 1024, 3072), numbers(1, 512, 3072), numbers(1, 3072)]),
     make_record("sd15-unet-block-float16", "diffusion", lambda: UnetBlock(320, 8, 768), [
-        numbers(2, 320, 64, 64), numbers(2, 1280), numbers(2, 77, 768)], **_half),
+        numbers(2, 320, 64, 64), numbers(2, 1280), numbers(2, 77, 768)], **HALF),
     make_record("sdxl-unet-block", "diffusion", lambda: UnetBlock(1280, 20, 2048), [
         numbers(2, 1280, 32, 32), numbers(2, 1280), numbers(2, 77, 2048)]),
     make_record("mixer-written-training-float16", "mlp", lambda: Mixer(196, 512), [
-        numbers(32, 196, 512)], train=True, **_half),
+        numbers(32, 196, 512)], train=True, **HALF),
     _odd,
     also(_odd, "training", train=True),
-    also(_odd, "float32", **_single),
+    also(_odd, "float32", **FLOAT32),
     also(_odd, "dynamic", dynamic=True),
     make_record("autoencoder-tf32", "mlp",
                 lambda: mlp(784, 512, 256, 32, 256, 512, 784, last=False), [numbers(512, 784)],
-                **_tf32),
+                **TF32),
     _pinn,
     also(_pinn, "training", train=True),
-    make_record("fourier-operator", "scientific", Fourier, [numbers(8, 64, 64, 3)], **_single),
+    make_record("fourier-operator", "scientific", Fourier, [numbers(8, 64, 64, 3)], **FLOAT32),
     make_record("deep-operator-training", "scientific", DeepOperator, [
-        numbers(1000, 100), numbers(5000, 2)], train=True, **_single),
+        numbers(1000, 100), numbers(5000, 2)], train=True, **FLOAT32),
     _mesh,
     also(_mesh, "training-tf32", train=True, tf32=True),
     make_record("graph-convolution", "scientific", GraphConvolution, [
-        numbers(256, 50, 75), numbers(256, 50, 50)], **_single),
+        numbers(256, 50, 75), numbers(256, 50, 50)], **FLOAT32),
     make_record("radiance-field-float16", "scientific", Radiance, [
-        numbers(65_536, 63), numbers(65_536, 27)], **_half),
+        numbers(65_536, 63), numbers(65_536, 27)], **HALF),
     make_record("triangle-multiplication", "scientific", Triangles, [numbers(256, 256, 128)]),
     make_record("capacity-experts", "experts", CapacityExperts, [numbers(4096, 1024)]),
     make_record("low-rank-adapter-training", "decoder", LowRank, [numbers(2048, 4096)], train=True),
     make_record("linear-attention", "encoder", LinearAttention, [numbers(8, 1024, 1024)]),
     make_record("plain-attention-float16", "encoder", PlainAttention, [
-        numbers(16, 197, 768), numbers(12, 197, 197)], **_half),
+        numbers(16, 197, 768), numbers(12, 197, 197)], **HALF),
 )  # fmt: skip

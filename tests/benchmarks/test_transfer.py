@@ -1,4 +1,4 @@
-"""The benchmark of transfer, on few problems and a simulated device."""
+"""The benchmark of transfer, on few problems of the shipped H200 and H100 timings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from diode_engine.core.hardware import H200
+
 ROOT = Path(__file__).parents[2]
-DATASET = ROOT / "datasets" / "nvidia-h200" / "gemm-2026-11-21.msgpack.zst"
 
 
 @pytest.fixture(autouse=True)
@@ -25,26 +26,13 @@ def test_shares_are_drawn_and_each_way_is_judged_on_the_same_problems(
 
     out = tmp_path / "t.json"
     transfer.main(
-        ["--source", str(DATASET), "--simulated", "--part", "6", "--rounds", "25", "--shares",
-         "0.001", "0.15", "1", "--output", str(out)]
+        ["--part", "24", "--rounds", "25", "--shares", "0.001", "0.15", "1", "--output", str(out)]
     )  # fmt: skip
     document = json.loads(out.read_text())
-    assert document["target"] == "Simulated GPU"
+    assert (document["source"], document["target"]) == (H200.name, "NVIDIA H100 80GB HBM3")
     figures = {(r["drawn"], r["use"]): r["geomean"] for r in document["rows"]}
     assert all(0.3 < geomean <= 1 for geomean in figures.values())
     assert ("actively", "corrected") in figures
     assert ("all", "alone") in figures
     assert figures["at random", "corrected"] > figures["at random", "alone"]
     assert "too few" in capsys.readouterr().out  # of one in a thousand
-
-
-def test_a_simulated_device_takes_longer_by_what_its_limits_are_less() -> None:
-    import transfer
-
-    table = transfer.read([DATASET], 12)
-    there = transfer.simulated(table)
-    ok = table.failure == 0
-    ratio = there.time_us[ok] / table.time_us[ok]
-    assert 0.999 < ratio.min() <= ratio.max() < 4
-    assert ratio.mean() > 1.2
-    assert transfer.hardware_of(there).name == "Simulated GPU"

@@ -45,7 +45,7 @@ for way in ways[1:]:
 
 
 def in_processes(names: list[str], *, limit_s: float = 60, until: float = 60) -> list[Any]:
-    from zoo_ways import each_in_a_process
+    from processes import each_in_a_process
 
     found: list[Any] = []
     each_in_a_process(
@@ -103,11 +103,12 @@ def test_the_shares_of_a_lock_are_many_and_one_is_alone(tmp_path: Path, monkeypa
 
 def test_times_are_compared_round_by_round(monkeypatch: Any) -> None:
     import zoo_measuring
+    from measuring import Replay
     from zoo_measuring import Compiled, timed
 
     def made(**more: Any) -> Compiled:
         base = {"compile_s": 2.0, "output_error": 1e-3, "step_bytes": 10, "compile_bytes": 0}
-        return Compiled({**base, **more}, lambda: None, 1, graph=True)
+        return Compiled({**base, **more}, Replay(lambda: None), graph=True)
 
     asked: list[int] = []
 
@@ -148,6 +149,7 @@ def test_slower_is_over_both_plain_compiles_by_both_of_diodes(
     import torch
     import zoo_measuring
     import zoo_report
+    from measuring import Replay
     from zoo_measuring import Bench, Compiled
     from zoo_models import ZOO
     from zoo_ways import WAYS
@@ -157,7 +159,7 @@ def test_slower_is_over_both_plain_compiles_by_both_of_diodes(
     def compiled(bench: Any, way: Any) -> Compiled:
         asked.append(way)
         figures = {"compile_s": 1.0, "output_error": None, "step_bytes": 1, "compile_bytes": 1}
-        return Compiled(figures, lambda: None, 1, graph=True)
+        return Compiled(figures, Replay(lambda: None), graph=True)
 
     model = ZOO["odd-mlp"]
     monkeypatch.delenv("ZOO_LOCK", raising=False)
@@ -364,11 +366,11 @@ def test_conjugate_gradients_solve_a_gaussian_process() -> None:
     ("reason", "found"), [("no_prediction", 0), ("unsupported", 0), ("error", 1), ("no_hint", 1)]
 )
 def test_only_what_is_documented_may_be_left_to_inductor(reason: str, found: int) -> None:
-    import zoo
+    import zoo_report
 
     said = (
         "diode_engine.choosing.outcomes: Diode makes no choice for GEMMs: the model "
         f"has no prediction for mm #×# ({reason}; logged once, counted in "
         "diode_engine.get_stats())."
     )
-    assert len(zoo.wrong(row("a", "import", warnings=[said]))) == found
+    assert len(zoo_report.wrong(row("a", "import", warnings=[said]))) == found

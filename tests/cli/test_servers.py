@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.postgresql_server import PostgresServer
 from diode_engine.store import Store
+from tests.postgresql_server import PostgresServer
 
 Run = Callable[..., Any]
 URL = "postgresql+psycopg://ann:s3cr3t@127.0.0.1:1/diode"

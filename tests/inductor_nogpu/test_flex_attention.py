@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -28,8 +27,8 @@ from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
 from diode_engine.inductor.patches import patch_attribute
 from diode_engine.models import flex_attention as fa
+from tests.inductor_nogpu import flex_graph
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # No default of Inductor's, and none of max-autotune's.
 WANTED = {"forward": (64, 32, 4, 4), "backward": (32, 64, 64, 32, 4, 4), "decoding": (32, 4, 4)}
 NAMES = {
@@ -73,21 +72,13 @@ def graph_of(
     heads: int = 16, kv_heads: int = 16, batch: int = 2, length: int | None = 2048,
     change: Change | None = None,
 ) -> Iterator[tuple[Any, torch.fx.Node, list[Any]]]:  # fmt: skip
-    """Inductor's lowering of a call, which is open, the call's node and its inputs. (Dynamo and
-    autograd want a device for FlexAttention, so the graph is made by hand.) Without a length, batch
-    and length are symbols."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        kernels, problems = import_module("flex_kernels"), import_module("flex_problems")
-        decoded = batch if kind == "decoding" else None
-        fixed = None if length is None else (batch, length)
-        family = problems.Family(kind, head, dtype, mask, heads, kv_heads, decoded, fixed)
-        shape_env = ShapeEnv()
-        graph, inputs, mode = kernels._program(family, shape_env)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-        for name in [name for name in sys.modules if name.startswith("flex_")]:
-            del sys.modules[name]
+    """Inductor's lowering of a call, which is open, the call's node and its inputs. Without a
+    length, batch and length are symbols."""
+    decoded = batch if kind == "decoding" else None
+    fixed = None if length is None else (batch, length)
+    family = flex_graph.Family(kind, head, dtype, mask, heads, kv_heads, decoded, fixed)
+    shape_env = ShapeEnv()
+    graph, inputs, mode = flex_graph.program(family, shape_env)
     (node,) = [n for n in graph.graph.nodes if n.op == "call_function"]
     options = next(arg for arg in node.args if isinstance(arg, dict) and "WRITE_DQ" in arg)
     own = {name: value for name, value in options.items() if name != "IS_DIVISIBLE"}

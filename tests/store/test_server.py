@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from benchmarks.postgresql_server import PostgresServer
 from diode_engine.errors import (
     SchemaTooNewError,
     SchemaTooOldError,
@@ -26,6 +25,7 @@ from diode_engine.errors import (
 from diode_engine.location import ServerUrl, location_of
 from diode_engine.store import Store, maintenance, schema, soundness
 from diode_engine.store.backends import backend_of, postgresql
+from tests.postgresql_server import PostgresServer
 
 
 def name_of(database: str) -> str:

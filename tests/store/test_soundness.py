@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from benchmarks.postgresql_server import PostgresServer
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
 from diode_engine.errors import SchemaTooNewError, StoreError
@@ -31,6 +30,7 @@ from diode_engine.store import (
     schema,
     soundness,
 )
+from tests.postgresql_server import PostgresServer
 
 
 def fill(where: str | Path, make_table: Callable[..., TimingTable]) -> None:
