@@ -47,7 +47,7 @@ from diode_engine.core.resources import fits
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.listening import capture
 from diode_engine.inductor.patches import patch_attribute
-from diode_engine.inductor.without_gpu.inputs import of_one_mode
+from diode_engine.inductor.without_gpu.program import convert_inputs
 
 CUDA = torch.device("cuda", 0)
 # As a user has them: several choices are kept until they are benchmarked with what is fused.
@@ -166,7 +166,7 @@ def _traced(model: Model) -> list[_Graph]:
                 if isinstance(mask, torch.fx.Node) and mask.meta["example_value"].shape[-1] % 8:
                     node.target = _attention
         graph.recompile()
-        return autograd(graph, of_one_mode(inputs))
+        return autograd(graph, convert_inputs(inputs))
 
     grad = contextlib.nullcontext() if model.train else torch.no_grad()
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, grad:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._inductor import config
+from torch._guards import TracingContext
+from torch._inductor import compile_fx, config
 from torch._inductor.graph import GraphLowering
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.errors import IntegrationError
@@ -20,8 +21,8 @@ from diode_engine.inductor.choosing.decision import ChosenKernel, chosen_kernel_
 from diode_engine.inductor.lowering.annotations import template_choice_of
 from diode_engine.inductor.lowering.candidates import candidate_of
 from diode_engine.inductor.patches import patch_attribute
+from diode_engine.inductor.torch_internals import versions
 from diode_engine.inductor.without_gpu.device import is_pretended
-from diode_engine.inductor.without_gpu.inputs import inputs_of_one_mode
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def lower(
     options: dict[str, Any] | None = None,
     benchmark: Callable[[Candidate], float] | None = None,
 ) -> Lowered:
-    """Lowers a function's first graph as torch.compile would, after `pretend`.
+    """Lower a function's first graph as torch.compile would, after `pretend`.
 
     `build` returns the function and its arguments; it runs where `torch.empty(…,
     device="cuda")` makes a tensor without data. For `options` and `benchmark` see `lowering`.
@@ -70,8 +71,8 @@ def lowering(
     options: dict[str, Any] | None = None,
     benchmark: Callable[[Candidate], float] | None = None,
 ) -> Iterator[Lowered]:
-    """While it is open, Inductor generates programs and compiles none of them; what it generates
-    and chooses is collected. Raises IntegrationError where no GPU is pretended.
+    """While it is open, have Inductor generate programs and compile none of them, and collect what
+    it generates and chooses. Raises IntegrationError where no GPU is pretended.
 
     `options` are set in torch._inductor.config. `benchmark` replaces the timing of several
     remaining choices (milliseconds, made up); without it a timing raises IntegrationError.
@@ -84,22 +85,26 @@ def lowering(
         "benchmark_epilogue_fusion": False,
         "shape_padding": False,  # times matrix products on the device before it pads them
     }
-    with (
-        _codegen_only(lowered),
-        inputs_of_one_mode(),
-        _recorded(lowered),
-        _timed_by(benchmark),
-        config.patch({**settings, **(options or {})}),
-        warnings.catch_warnings(),
-    ):
+    functions = (
+        (GraphLowering, "compile_to_module", _generate_only(lowered)),
+        (AlgorithmSelectorCache, "__call__", _record_choices(lowered)),
+        (AlgorithmSelectorCache, "benchmark", _time_by(benchmark)),
+        (AlgorithmSelectorCache, "make_precompile_fn", lambda *_, **__: dict),
+        (compile_fx, "compile_fx", _convert_inputs_of(compile_fx.compile_fx)),
+    )
+    with contextlib.ExitStack() as stack:
+        for patch in functions:
+            stack.enter_context(patch_attribute(*patch))
+        stack.enter_context(config.patch({**settings, **(options or {})}))
+        stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", "dynamo_pgo force disabled")
         yield lowered
 
 
 def without_data(module: torch.nn.Module) -> torch.nn.Module:
-    """The module, with its parameters and buffers replaced by tensors on the GPU without data or
-    gradient. For use in `build`, where parameters cannot be initialised or moved. Make the module
-    on the meta device."""
+    """Return the module, with its parameters and buffers replaced by tensors on the GPU without
+    data or gradient. For use in `build`, where parameters cannot be initialised or moved. Make the
+    module on the meta device."""
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):
             moved = torch.empty_like(parameter, device="cuda")
@@ -122,29 +127,27 @@ class _Module:
         raise _DataNeeded
 
 
-@contextlib.contextmanager
-def _codegen_only(lowered: Lowered) -> Iterator[None]:
+def _generate_only(lowered: Lowered) -> Callable[[Any], _Module]:
     def compile_to_module(graph: Any) -> _Module:
         source, _ = graph.codegen()
         lowered.sources.append(source.value)
         return _Module()
 
-    with patch_attribute(GraphLowering, "compile_to_module", compile_to_module):
-        yield
+    return compile_to_module
 
 
-@contextlib.contextmanager
-def _recorded(lowered: Lowered) -> Iterator[None]:
-    """Records the remaining choices after all preprocessing functions."""
+def _record_choices(lowered: Lowered) -> Callable[..., Any]:
+    """Return Inductor's selection of an algorithm, which also records the remaining choices after
+    all preprocessing functions."""
 
     def record(choices: list[Any]) -> list[Any]:
         known = [c for c in choices if template_choice_of(c)]
         if known:
-            predictions: list[ChosenKernel | None] = [chosen_kernel_of(c) for c in known]
+            chosen: list[ChosenKernel | None] = [chosen_kernel_of(c) for c in known]
             lowered.seen.append(
                 Seen(
                     tuple(candidate_of(template_choice_of(c)) for c in known),
-                    tuple(None if p is None else p.pick.cost_us for p in predictions),
+                    tuple(None if each is None else each.pick.cost_us for each in chosen),
                 )
             )
         return choices
@@ -161,12 +164,10 @@ def _recorded(lowered: Lowered) -> Iterator[None]:
         finally:
             functions.remove(record)
 
-    with patch_attribute(AlgorithmSelectorCache, "__call__", recording):
-        yield
+    return recording
 
 
-@contextlib.contextmanager
-def _timed_by(benchmark: Callable[[Candidate], float] | None) -> Iterator[None]:
+def _time_by(benchmark: Callable[[Candidate], float] | None) -> Callable[..., Any]:
     def times(self: Any, choices: Sequence[Any], *_: Any, **__: Any) -> dict[Any, float]:
         if benchmark is None:
             raise IntegrationError(
@@ -174,11 +175,29 @@ def _timed_by(benchmark: Callable[[Candidate], float] | None) -> Iterator[None]:
             )
         return {c: benchmark(candidate_of(template_choice_of(c))) for c in choices}
 
-    def no_precompile(self: Any, *_: Any, **__: Any) -> Callable[[], dict[Any, float]]:
-        return dict
+    return times
 
-    with (
-        patch_attribute(AlgorithmSelectorCache, "benchmark", times),
-        patch_attribute(AlgorithmSelectorCache, "make_precompile_fn", no_precompile),
-    ):
-        yield
+
+def _convert_inputs_of(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
+    def converted(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        return compile_graph(graph, convert_inputs(inputs), *args, **kwargs)
+
+    return converted
+
+
+def convert_inputs(inputs: Sequence[Any]) -> Sequence[Any]:
+    """Return the inputs of a backend of torch.compile as Inductor requires them: with torch 2.10 of
+    the mode with which Dynamo has traced, if it is tracing. Later versions convert them."""
+    context = TracingContext.try_get()
+    if versions.converts_inputs_without_data() or context is None:
+        return inputs
+    return [_convert(each, context) for each in inputs]
+
+
+def _convert(value: Any, context: TracingContext) -> Any:
+    mode = context.fake_mode
+    if mode is None or not isinstance(value, FakeTensor) or value.fake_mode is mode:
+        return value
+    symbolic = context.tensor_to_context.get(value)
+    source = getattr(symbolic, "tensor_source", None)
+    return mode.from_tensor(value, symbolic_context=symbolic, source=source)
