@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -23,8 +25,10 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
+from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.hook import installation
 from diode_engine.inductor.hook.installation import INSTALLATION, Decision
+from diode_engine.inductor.lowering import preprocessing
 
 without_gpu.pretend(H200)
 
@@ -33,6 +37,7 @@ ASKS_BEFORE_PADDING = pytest.mark.skipif(
     torch.__version__ < (2, 11), reason="torch 2.10 times padding in another function"
 )
 BATCH = 10  # random products of a test
+Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,6 +76,51 @@ class FixedPredictor:
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
         self.asked.append((problem, len(candidates)))
         return np.array([self.time(candidate) for candidate in candidates])
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.bfloat16, device: str = "cuda") -> torch.Tensor:
+    """A tensor without data."""
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
+def tensors_of(problem: Problem) -> list[torch.Tensor]:
+    """The problem's operands, without data."""
+    return [
+        torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
+        for size, stride, dtype in problem.input_shapes().values()
+    ]
+
+
+# A program of one product of each op, of 512×1024 by 1024×768.
+OPS: dict[str, Build] = {
+    "mm": lambda: (torch.mm, (empty(512, 1024), empty(1024, 768))),
+    "addmm": lambda: (torch.addmm, (empty(768), empty(512, 1024), empty(1024, 768))),
+    "bmm": lambda: (torch.bmm, (empty(4, 512, 1024), empty(4, 1024, 768))),
+    "baddbmm": lambda: (
+        torch.baddbmm,
+        (empty(4, 512, 768), empty(4, 512, 1024), empty(4, 1024, 768)),
+    ),
+}
+gemm = OPS["mm"]
+
+
+def run_python(program: str, **environment: str) -> str:
+    """What a program prints and logs in a Python of its own, in which nothing is pretended yet."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@contextlib.contextmanager
+def preprocessing_by(function: Callable[[list[Any]], list[Any]]) -> Iterator[None]:
+    """Inductor also calls this function with each list of choices, after Diode's own."""
+    preprocessing.add(final_choice)
+    preprocessing.add(function)
+    yield
+    preprocessing.remove(function)
 
 
 @contextlib.contextmanager

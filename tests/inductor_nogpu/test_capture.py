@@ -18,21 +18,7 @@ from diode_engine.collect.capture import run
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.listening import capture
 from diode_engine.inductor.without_gpu import lower, lowering
-
-
-def empty(*shape: int) -> torch.Tensor:
-    return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
-
-
-OPS = {
-    "mm": lambda: (torch.mm, (empty(512, 1024), empty(768, 1024).t())),
-    "addmm": lambda: (torch.addmm, (empty(768), empty(512, 1024), empty(1024, 768))),
-    "bmm": lambda: (torch.bmm, (empty(4, 512, 1024), empty(4, 1024, 768))),
-    "baddbmm": lambda: (
-        torch.baddbmm,
-        (empty(4, 512, 768), empty(4, 512, 1024), empty(4, 1024, 768)),
-    ),
-}
+from tests.inductor_nogpu.conftest import OPS
 
 
 def problems(notes: list[dict[str, Any]]) -> list[Problem]:
@@ -43,10 +29,7 @@ def problems(notes: list[dict[str, Any]]) -> list[Problem]:
 @pytest.mark.parametrize("op", OPS)
 def test_every_op_is_captured_and_left_to_aten(op: str, mode: str, notes: list[Any]) -> None:
     lowered = lower(OPS[op], mode=mode)  # raises where something is to be benchmarked
-    expected = Problem.make(
-        op, 512, 768, 1024, "bfloat16", B=4 if "b" in op[:1] else 1,
-        b_layout="col" if op == "mm" else "row",
-    )  # fmt: skip
+    expected = Problem.make(op, 512, 768, 1024, "bfloat16", B=4 if "b" in op[:1] else 1)
     assert problems(notes) == [expected]
     assert "extern_kernels" in lowered.sources[0]
     assert "triton_heuristics.template" not in lowered.sources[0]

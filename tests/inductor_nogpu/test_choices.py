@@ -38,25 +38,9 @@ from diode_engine.inductor.choosing import chooser, memory
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
-
-from tests.inductor_nogpu.conftest import BEST  # isort: skip
+from tests.inductor_nogpu.conftest import BEST, OPS, empty
 
 MAX_AUTOTUNE = {"max_autotune": True}
-
-
-def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device="cuda")
-
-
-OPS: dict[str, Callable[[], tuple[Any, Sequence[torch.Tensor]]]] = {
-    "mm": lambda: (torch.mm, (empty(512, 1024), empty(1024, 768))),
-    "addmm": lambda: (torch.addmm, (empty(768), empty(512, 1024), empty(1024, 768))),
-    "bmm": lambda: (torch.bmm, (empty(4, 512, 1024), empty(4, 1024, 768))),
-    "baddbmm": lambda: (
-        torch.baddbmm,
-        (empty(4, 512, 768), empty(4, 512, 1024), empty(4, 1024, 768)),
-    ),
-}
 
 
 def renders_best(source: str) -> bool:

@@ -4,6 +4,7 @@ bench that launches them, over a driver that computes in the CPU's memory."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import math
 import re
@@ -46,6 +47,7 @@ def config(m, n, k, stages, warps, template="triton::mm"):
     )
 
 
+@functools.cache
 def compiled(problem, candidate, **more):
     """(what was rendered, its binary, Triton's own kernel)"""
     cls = class_of(problem, candidate, **more)
@@ -293,6 +295,8 @@ CANDIDATES = [
     config(64, 64, 32, 3, 4),
     config(128, 128, 128, 5, 8),
 ]
+THREE = CANDIDATES[1:4]
+SMALL = Problem.make("mm", 96, 80, 512, "float32")
 
 
 @pytest.fixture
@@ -321,6 +325,12 @@ def bench(on_the_cpu, tmp_path):
 
 def answers(bench, work, candidates):
     return [m for m in bench.answers(work, candidates) if "timing" in m]
+
+
+def timed(bench, work, candidates):
+    """The answers of one batch alone."""
+    with work._stack:
+        return answers(bench, work, candidates)
 
 
 @pytest.mark.parametrize(
@@ -355,8 +365,7 @@ def test_launches_are_given_the_operands_and_compute_the_product(bench, problem,
     if problem.op == "int_mm":
         offered[1] = config(64, 64, 64, 3, 8, template)
     the_bench, work, cuda = bench(problem, offered)
-    with work._stack:
-        results = answers(the_bench, work, offered)
+    results = timed(the_bench, work, offered)
     assert [(r["failure"], r["reason"]) for r in results] == [(None, "")] * 2
     assert all(6 <= r["repeats"] <= 24 and r["min_us"] > 0 for r in results)
     # each launch reads other memory than the ones before it, and in turn
@@ -373,13 +382,12 @@ def checks(launched):
 
 
 def test_later_batches_are_checked_on_the_operands_of_their_reference(bench):
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
     cuda.spoiled = {CANDIDATES[2]}
     with work._stack:
         for _ in range(2):
             cuda.launched.clear()
-            results = answers(the_bench, work, CANDIDATES[1:4])
+            results = answers(the_bench, work, THREE)
             assert [r["failure"] for r in results] == [None, "wrong_result", None]
             assert len(set(checks(cuda.launched))) == 3  # side by side
 
@@ -387,12 +395,10 @@ def test_later_batches_are_checked_on_the_operands_of_their_reference(bench):
 @pytest.mark.parametrize("slots", [2, 1, 0.5], ids=["two", "one", "larger than the room"])
 def test_outputs_that_have_no_room_side_by_side_are_checked_in_slices(bench, monkeypatch, slots):
     """A slice finds no right result of the one before where it has written none itself."""
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
     monkeypatch.setattr(operands, "MAX_OUTPUTS_BYTES", int(slots * 96 * 80 * 4))
     cuda.spoiled = {CANDIDATES[3]}
-    with work._stack:
-        results = answers(the_bench, work, CANDIDATES[1:4])
+    results = timed(the_bench, work, THREE)
     assert [r["failure"] for r in results] == [None, None, "wrong_result"]
     assert len(set(checks(cuda.launched))) == max(1, int(slots))
 
@@ -400,17 +406,14 @@ def test_outputs_that_have_no_room_side_by_side_are_checked_in_slices(bench, mon
 def test_no_more_outputs_lie_side_by_side_than_there_is_memory_for(bench, monkeypatch):
     monkeypatch.setattr(operands, "MAX_POOL_BYTES", 1)  # of a problem's own size then
     monkeypatch.setattr(direct_worker, "FLUSH_BYTES", 1024)
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
-    with work._stack:
-        results = answers(the_bench, work, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
+    results = timed(the_bench, work, THREE)
     assert [r["failure"] for r in results] == [None] * 3
     assert len(set(checks(cuda.launched))) == 1
 
 
 def test_the_best_time_of_earlier_batches_is_known(bench):
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
     slow = CANDIDATES[2]
     cuda.takes = {slow: 50}
     with work._stack:
@@ -426,8 +429,7 @@ def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
     the_bench, work, cuda = bench(problem, CANDIDATES)
     cuda.spoiled = {CANDIDATES[2]}
     strange = config(512, 512, 512, 3, 4)
-    with work._stack:
-        results = answers(the_bench, work, [*CANDIDATES, strange])
+    results = timed(the_bench, work, [*CANDIDATES, strange])
     failures = [r["failure"] for r in results]
     assert failures[:4] == [None, None, "wrong_result", None]
     # Triton 3.7 pipelines less instead, and torch 2.10 does not offer what is as large
@@ -436,12 +438,10 @@ def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
 
 
 def test_a_hopeless_kernel_is_cut_short(bench):
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
     slow = CANDIDATES[2]
     cuda.takes = {slow: 50_000}
-    with work._stack:
-        results = answers(the_bench, work, CANDIDATES[1:4])
+    results = timed(the_bench, work, THREE)
     assert results[1]["repeats"] == 1
     assert results[1]["failure"] is None
     assert results[1]["min_us"] > 50_000
@@ -495,18 +495,15 @@ def test_nothing_is_judged_by_its_first_launch(on_the_cpu):
 
 
 def test_launches_are_spent_on_those_near_the_fastest(bench):
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
-    cuda.takes = dict(zip(CANDIDATES[1:4], (10, 18, 10), strict=True))
-    with work._stack:
-        results = answers(the_bench, work, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
+    cuda.takes = dict(zip(THREE, (10, 18, 10), strict=True))
+    results = timed(the_bench, work, THREE)
     assert [r["repeats"] for r in results] == [24, 6, 24]
     assert [r["min_us"] for r in results] == [11, 19, 11]
 
 
 def test_a_sticky_error_ends_the_worker_unless_one_was_asked(bench, monkeypatch):
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
     cuda.fails["cuLaunchKernel"] = 700
     exits = []
 
@@ -517,39 +514,34 @@ def test_a_sticky_error_ends_the_worker_unless_one_was_asked(bench, monkeypatch)
     monkeypatch.setattr(direct_worker.os, "_exit", leave)
     with work._stack:
         with pytest.raises(SystemExit):
-            answers(the_bench, work, CANDIDATES[1:4])
-        [result] = answers(the_bench, work, CANDIDATES[1:2])
+            answers(the_bench, work, THREE)
+        [result] = answers(the_bench, work, THREE[:1])
     assert exits == [1]
     assert result["failure"] == "illegal_access"
 
 
 def test_a_launch_that_is_refused_is_that_kernels_failure_alone(bench):
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
     cuda.fails["cuLaunchKernel"] = 701
-    with work._stack:
-        results = answers(the_bench, work, [CANDIDATES[0], *CANDIDATES[1:4]])
+    results = timed(the_bench, work, [CANDIDATES[0], *THREE])
     assert [r["failure"] for r in results] == [None, *["out_of_resources"] * 3]
 
 
 @pytest.mark.parametrize("call", ["cuModuleLoadData", "cuLaunchKernel"])
 def test_a_batch_that_had_no_room_is_timed_again_with_all_memory_given_back(bench, call):
     """A full device says nothing of a kernel: other processes may have filled it."""
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
     with work._stack:
-        answers(the_bench, work, CANDIDATES[1:3])
+        answers(the_bench, work, THREE[:2])
         cuda.fails[call], cuda.fails_while_full = 2, call
-        results = answers(the_bench, work, CANDIDATES[1:4])
+        results = answers(the_bench, work, THREE)
     assert [r["failure"] for r in results] == [None] * 3
 
 
 def test_a_kernel_that_has_no_room_by_itself_is_out_of_memory(bench):
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:2])
+    the_bench, work, cuda = bench(SMALL, THREE[:1])
     cuda.fails["cuModuleLoadData"] = 2
-    with work._stack:
-        [result] = answers(the_bench, work, CANDIDATES[1:2])
+    [result] = timed(the_bench, work, THREE[:1])
     assert result["failure"] == "out_of_memory"
 
 
@@ -566,8 +558,7 @@ def test_operands_of_one_type_are_in_memory_at_a_time(on_the_cpu, monkeypatch):
 
 def test_what_was_used_again_is_not_the_first_to_be_unloaded(bench, monkeypatch):
     monkeypatch.setattr(direct_worker, "MAX_LOADED", 2)
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
     with work._stack:
         for which in (1, 2, 1, 3, 1):
             answers(the_bench, work, [CANDIDATES[which]])
@@ -576,12 +567,11 @@ def test_what_was_used_again_is_not_the_first_to_be_unloaded(bench, monkeypatch)
 
 def test_the_least_used_kernels_are_unloaded(bench, monkeypatch):
     monkeypatch.setattr(direct_worker, "MAX_LOADED", 1)
-    problem = Problem.make("mm", 96, 80, 512, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES[1:4])
+    the_bench, work, cuda = bench(SMALL, THREE)
     with work._stack:
-        answers(the_bench, work, CANDIDATES[1:4])
+        answers(the_bench, work, THREE)
         assert cuda.calls.count("cuModuleUnload") == 2
         loads = cuda.calls.count("cuModuleLoadData")
-        answers(the_bench, work, CANDIDATES[3:4])  # the last used is still there
+        answers(the_bench, work, THREE[2:])  # the last used is still there
         assert cuda.calls.count("cuModuleLoadData") == loads
-        assert len(answers(the_bench, work, CANDIDATES[1:4])) == 3
+        assert len(answers(the_bench, work, THREE)) == 3

@@ -15,13 +15,10 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import dynamic
 from diode_engine.inductor.without_gpu import Lowered, lower
+from tests.inductor_nogpu.conftest import empty
 
 N, K = 768, 1024
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4}
-
-
-def empty(*shape: int) -> torch.Tensor:
-    return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
 
 
 def is_tile(candidate: Candidate, tile: dict[str, int]) -> bool:

@@ -15,50 +15,10 @@ from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.problems.default_space import default_space
 from diode_engine.problems.exhaustive_space import exhaustive_space
-from tests.inductor_nogpu.conftest import whole_spaces
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 F8, F8_WIDE = torch.float8_e4m3fn, torch.float8_e5m2
-
-PROBLEMS = [
-    Problem.make("scaled_mm", 512, 256, 1024, E4M3),
-    Problem.make("scaled_mm", 17, 256, 1024, E4M3, scaling="row", fast_accum=True),
-    Problem.make("scaled_mm", 512, 256, 1024, E4M3, scaling="row", bias="vector"),
-    Problem.make("scaled_mm", 512, 256, 1024, E4M3, scaling="1x128_128x128"),
-    Problem.make("scaled_mm", 512, 256, 1024, E4M3, scaling="1x128_1x128"),
-    Problem.make("scaled_mm", 1, 4096, 48, E4M3, scaling="row"),
-    Problem.make("scaled_mm", 64, 128, 16, E4M3),  # too short for Triton
-    Problem.make("scaled_mm", 512, 256, 1024, E5M2, out_dtype="float32"),
-    Problem.make("scaled_mm", 64, 256, 1024, E4M3, b_dtype=E5M2, out_dtype="float16"),
-    Problem.make("int_mm", 512, 256, 1024, "int8", b_layout="col"),
-    Problem.make("int_mm", 17, 24, 40, "int8"),
-    Problem.make("int_mm", 32, 64, 16, "int8"),
-    Problem.make("mm_plus_mm", 512, 256, 1024, "bfloat16", c_layout="col"),
-    Problem.make("mm_plus_mm", 17, 24, 64, "float32", b_layout="col", d_layout="col"),
-]
-
-
-@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
-def test_the_spaces_are_what_inductor_offers(problem: Problem) -> None:
-    with whole_spaces(), kernels.graph_for(problem, torch.device("cuda:0")) as operands:
-        offered = [
-            set(
-                kernels.offered(
-                    problem.op, operands, fields=problem.op_fields, space=space, optional=optional
-                )
-            )
-            for space, optional in (("DEFAULT", False), ("EXHAUSTIVE", True))
-        ]
-    if torch.__version__ < (2, 11) and "x" in str(problem.op_fields.get("scaling")):
-        # offered for scales of blocks too, which it cannot apply; Diode never takes it there
-        offered = [{c for c in each if c.template != "triton::mm"} for each in offered]
-    assert offered == [
-        set(default_space(problem, torch.__version__)),
-        set(exhaustive_space(problem, torch.__version__)),
-    ]
-
 
 def empty(*shape: int, dtype: torch.dtype = F8) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="cuda")

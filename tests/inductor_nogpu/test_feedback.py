@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
@@ -19,13 +16,9 @@ from diode_engine.feedback import FeedbackWriter
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.store import RunState, Store
+from tests.inductor_nogpu.conftest import OPS, run_python
 
-
-def gemm() -> Any:
-    def empty(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
-
-    return torch.addmm, (empty(768), empty(512, 1024), empty(1024, 768))
+gemm = OPS["addmm"]
 
 
 def milliseconds(candidate: Candidate) -> float:
@@ -125,9 +118,6 @@ def test_the_environment_turns_it_on(tmp_path: Path) -> None:
         "diode_engine.uninstall_diode_choices()\n"
         "lower(lambda: (torch.mm, (e(64, 64), e(64, 64))), benchmark=lambda c: 0.1)\n"
     ).format(path=str(tmp_path / "f.db"))
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(program)
     with Store.open(tmp_path / "f.db", read_only=True) as store:
         assert len(store.read()) > 10

@@ -16,6 +16,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US, Epilogue
 from diode_engine.inductor.without_gpu import Lowered, lower
+from tests.inductor_nogpu.conftest import empty
 
 M, N, K = 1024, 512, 256
 # The first Triton kernel takes 101 µs. It is taken where the library's, and what it costs not to
@@ -24,10 +25,6 @@ LIMIT = 101.0 * MARGIN
 CLOSE = LIMIT - 0.5
 F = torch.nn.functional
 Net = Callable[..., Any]
-
-
-def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device="cuda")
 
 
 class AtenFirst:

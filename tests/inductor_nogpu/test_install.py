@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +25,7 @@ from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.hook import installation
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import reopen_decision
+from tests.inductor_nogpu.conftest import gemm, reopen_decision, run_python
 
 T = TypeVar("T")
 
@@ -39,13 +36,6 @@ def in_thread(work: Callable[[], T]) -> T:
     thread.start()
     thread.join()
     return result[0]
-
-
-def gemm() -> Any:
-    def empty(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
-
-    return torch.mm, (empty(512, 1024), empty(1024, 768))
 
 
 def key() -> str:
@@ -400,19 +390,6 @@ def test_pretending_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         lower(gemm)
 
 
-def run(program: str, home: Path, **environment: str) -> str:
-    """A program in a Python of its own, in which nothing is pretended yet."""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "DIODE_HOME": str(home), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
 # `import diode_engine` alone installs the registry's model, which is made up here.
 AUTOMATIC = """
 import diode_engine, sys
@@ -445,53 +422,55 @@ print(loaded, diode_engine.get_stats())
 
 
 def test_importing_installs(tmp_path: Path) -> None:
-    said = run(AUTOMATIC.replace("{has_model}", "True"), tmp_path)
+    said = run_python(AUTOMATIC.replace("{has_model}", "True"), DIODE_HOME=str(tmp_path))
     assert said.startswith("choices: 1\nchoices: 1\n['NVIDIA H200']")
     assert "'active': True" in said
 
 
 def test_importing_without_a_model(tmp_path: Path) -> None:
-    said = run(AUTOMATIC.replace("{has_model}", "False"), tmp_path)
+    said = run_python(AUTOMATIC.replace("{has_model}", "False"), DIODE_HOME=str(tmp_path))
     assert "choices: 1\n" not in said
     assert "'active': False" in said
     assert said.count("Diode is inactive, compiles are stock: there is no model") == 1
 
 
 def test_importing_disabled(tmp_path: Path) -> None:
-    said = run(AUTOMATIC.replace("{has_model}", "True"), tmp_path, DIODE_DISABLE="1")
+    said = run_python(
+        AUTOMATIC.replace("{has_model}", "True"), DIODE_HOME=str(tmp_path), DIODE_DISABLE="1"
+    )
     assert "choices: 1\n" not in said
     assert "DIODE_DISABLE is set" in said
     assert "[] {" in said
 
 
 def test_importing_after_torch_and_without_a_gpu(tmp_path: Path) -> None:
-    said = run(
+    said = run_python(
         "import torch, torch._inductor.compile_fx\n"
         "f = torch.compile(lambda a, b: a @ b)\n"
         "f(torch.ones(4, 4), torch.ones(4, 4))\n"
         "import diode_engine\n"
         "f(torch.ones(4, 4), torch.ones(4, 4))\n"
         "print(diode_engine.get_stats())\n",
-        tmp_path,
+        DIODE_HOME=str(tmp_path),
     )
     assert "there is no NVIDIA GPU" in said
     assert said.count("Diode is inactive") == 1
 
 
 def test_importing_without_torch(tmp_path: Path) -> None:
-    said = run(
+    said = run_python(
         "import sys\n"
         "sys.modules['torch'] = None\n"  # `import torch` raises ImportError
         "import diode_engine\n"
         "print(diode_engine.Problem.make('mm', 1, 2, 3, 'float16'))\n"
         "print(diode_engine.install_diode_choices(), diode_engine.get_stats()['reason'])\n",
-        tmp_path,
+        DIODE_HOME=str(tmp_path),
     )
     assert "False Diode needs torch 2.10 or newer" in said
 
 
 def test_importing_without_triton(tmp_path: Path) -> None:
-    said = run(
+    said = run_python(
         "import sys\n"
         "sys.modules['triton'] = None\n"
         "import diode_engine, torch\n"
@@ -499,7 +478,7 @@ def test_importing_without_triton(tmp_path: Path) -> None:
         "print(diode_engine.get_integration_status()['integrations']['matmul']['state'])\n"
         "f = torch.compile(lambda a, b: a @ b)\n"
         "print(f(torch.ones(4, 4), torch.ones(4, 4)).sum())\n",
-        tmp_path,
+        DIODE_HOME=str(tmp_path),
     )
     assert "False Diode needs torch 2.10 or newer with Inductor and Triton" in said
     assert "inactive" in said

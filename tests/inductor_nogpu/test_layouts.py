@@ -14,10 +14,7 @@ from torch._inductor.select_algorithm import add_preprocessing_fn, get_algorithm
 import diode_engine
 from diode_engine.core.candidate import Candidate
 from diode_engine.inductor.without_gpu import lower
-
-
-def empty(*shape: int) -> torch.Tensor:
-    return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+from tests.inductor_nogpu.conftest import empty
 
 
 def sum_of_transposed() -> tuple[Any, Sequence[torch.Tensor]]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,15 +20,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.hook import options
 from diode_engine.inductor.without_gpu import Lowered, lower
-from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING
-
-
-def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device="cuda")
-
-
-def gemm() -> Any:
-    return torch.mm, (empty(512, 1024), empty(1024, 768))
+from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING, empty, gemm, run_python
 
 
 def odd_gemm() -> Any:
@@ -80,17 +69,8 @@ print([getattr(config, o.name) for o in diode_engine.inductor.hook.options.OPTIO
 """
 
 
-def in_fresh_python(program: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **environment},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
 def test_the_environment_sets_the_options() -> None:
-    said = in_fresh_python(
+    said = run_python(
         PRINT, DIODE_FAST_AUTOTUNE="1", DIODE_TOP_K="1", DIODE_CONFIDENCE_THRESHOLD="0.75",
         DIODE_FALLBACK_TO_AUTOTUNE="true", DIODE_CACHE_PREDICTIONS="0",
         DIODE_FUSION_AWARE="nonsense",
@@ -100,7 +80,7 @@ def test_the_environment_sets_the_options() -> None:
 
 
 def test_a_program_that_sets_options_runs_with_diode_switched_off() -> None:
-    said = in_fresh_python(
+    said = run_python(
         "import diode_engine, torch\n"
         "o = {'fast_autotune': True, 'max_autotune_gemm_backends': 'DIODE', 'max_autotune': True}\n"
         "print(torch.compile(lambda a, b: a @ b, options=o)(torch.ones(4, 4), torch.ones(4, 4)))\n",

@@ -13,11 +13,10 @@ from torch._inductor import config
 import diode_engine
 from diode_engine.inductor.hook import mm_plus_mm
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import FixedPredictor
+from tests.inductor_nogpu.conftest import Build, FixedPredictor
 
 LIBRARY, TRITON = 0.5, 1000.0  # what ATen takes so that it, or Triton's kernel, is taken
 MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
-Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 
 
 def empty(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from diode_engine.inductor.lowering.candidates import (
 )
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.store import read_dataset
+from tests.inductor_nogpu.conftest import Build
 
 WITH_A_ONE = [
     Problem.make("mm", 1, 768, 1001, "float16"),
@@ -137,7 +138,6 @@ def strided(shape: tuple[int, ...], *stride: int) -> torch.Tensor:
     return torch.empty_strided(shape, stride, dtype=torch.float16, device="cuda")
 
 
-Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 COMPILED: dict[str, tuple[Build, Operand, Operand, Bias]] = {
     "padded rows": (
         lambda: (torch.mm, (strided((64, 1024), 1030, 1), empty(1024, 100))),

@@ -20,6 +20,7 @@ from diode_engine.errors import ModelError, RegistryError, SeveralModelsError
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.registry import references
+from tests.inductor_nogpu.conftest import empty
 
 PUBLIC = {
     "BaseIntegration", "Candidate", "DiodeError", "DiodeInductorChoices", "Environment",
@@ -33,9 +34,6 @@ PUBLIC = {
 
 
 def gemm(n: int = 768) -> Any:
-    def empty(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
-
     return lambda: (torch.mm, (empty(512, 1024), empty(1024, n)))
 
 

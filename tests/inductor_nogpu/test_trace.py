@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.inductor_nogpu.conftest import run_python
 
 PROGRAM = """
 import torch
@@ -21,24 +20,20 @@ without_gpu.lower(
 """
 
 
-def ran(**environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env={**os.environ, **environment}, text=True,
-        stderr=subprocess.PIPE, check=True, timeout=300,
-    )  # fmt: skip
-    return done.stderr
-
-
 def test_torch_logs_has_a_line_for_each_product_where_it_is_asked_for() -> None:
-    (line,) = [line for line in ran(TORCH_LOGS="autotuning").splitlines() if "Diode:" in line]
+    (line,) = [
+        line
+        for line in run_python(PROGRAM, TORCH_LOGS="autotuning").splitlines()
+        if "Diode:" in line
+    ]
     assert "mm 8192×8192×8192 bfloat16" in line
     assert "µs" in line
     assert "confidence" in line
-    assert "Diode:" not in ran()
+    assert "Diode:" not in run_python(PROGRAM)
 
 
 def test_torch_trace_has_an_artifact_for_tlparse(tmp_path: Path) -> None:
-    ran(TORCH_TRACE=str(tmp_path))
+    run_python(PROGRAM, TORCH_TRACE=str(tmp_path))
     (log,) = tmp_path.glob("*.log")
     lines = log.read_text().splitlines()
     (place,) = [i for i, line in enumerate(lines) if '"name": "diode_choice"' in line]
