@@ -20,6 +20,7 @@ from diode_engine.problems.exhaustive_space import exhaustive_space
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 F8, F8_WIDE = torch.float8_e4m3fn, torch.float8_e5m2
 
+
 def empty(*shape: int, dtype: torch.dtype = F8) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="cuda")
 
