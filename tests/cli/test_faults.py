@@ -1,10 +1,8 @@
-"""Disks that are full or read-only, stores that are locked or damaged, processes that are killed:
-a few of what `make soak` tries by the thousand."""
+"""Disks that are full or read-only, and stores that are locked."""
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import sqlite3
 import subprocess
@@ -18,7 +16,7 @@ import pytest
 
 from diode_engine.store import Store, write_dataset
 from diode_engine.store.backends import sqlite_connection
-from tests.soak import crowd, damage, kills, made, work
+from tests.soak import damage, made, work
 from tests.soak.children import done
 
 
@@ -33,33 +31,6 @@ def more(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("more") / "more.json"
     write_dataset(work.table(30, 20, first=500), path)
     return path
-
-
-@pytest.fixture
-def rng(request: pytest.FixtureRequest) -> random.Random:
-    return random.Random(request.node.name)
-
-
-@pytest.mark.parametrize("how", ["flipped", "truncated"])
-def test_damage_is_a_sentence_and_not_sound(
-    tmp_path: Path, good: Path, rng: random.Random, how: str
-) -> None:
-    damage.damaged_stores(tmp_path, good, getattr(damage, how), 8, rng)
-
-
-@pytest.mark.usefixtures("nothing_shipped")
-def test_a_damaged_registry_is_a_sentence(
-    tmp_path: Path, diode_home: Path, rng: random.Random
-) -> None:
-    model = made.model(tmp_path / "model")
-    damage.damaged_registries(diode_home, model, tmp_path / "out.diode.zip", 8, rng)
-
-
-def test_a_full_disk_leaves_what_was_there(
-    tmp_path: Path, good: Path, more: Path, rng: random.Random
-) -> None:
-    failed, _ = damage.full_disks(tmp_path, good, more, 12, rng)
-    assert failed >= 6
 
 
 _IN_A_SMALL_FOLDER = """
@@ -86,28 +57,6 @@ def test_a_backup_that_finds_no_room_leaves_nothing(tmp_path: Path) -> None:
         pytest.skip(f"no file system can be mounted here: {ran.stderr.strip()}")
     assert ran.stdout == "1\n"
     assert "cannot be written: database or disk is full" in ran.stderr
-
-
-@pytest.mark.parametrize("what", ["importing", "migrating"])
-def test_a_store_is_sound_after_a_kill(
-    tmp_path: Path, diode_home: Path, rng: random.Random, what: str
-) -> None:
-    kills.run(getattr(kills, what)(tmp_path), 3, rng, diode_home)
-
-
-@pytest.mark.usefixtures("nothing_shipped")
-@pytest.mark.parametrize("what", ["registering", "promoting"])
-def test_a_registry_is_sound_after_a_kill(
-    tmp_path: Path, diode_home: Path, rng: random.Random, what: str
-) -> None:
-    model = made.model(tmp_path / "model")
-    kills.run(getattr(kills, what)(model), 3, rng, diode_home)
-
-
-def test_eight_writers_and_eight_readers(tmp_path: Path) -> None:
-    rows, reads = crowd.gather(tmp_path / "a.db", 8, 8, seconds=0.0, batches=3)
-    assert rows >= 8 * 100
-    assert reads == 16
 
 
 @pytest.fixture

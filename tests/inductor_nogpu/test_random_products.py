@@ -2,7 +2,7 @@
 Diode does, what Diode raises stock raises too, and each kernel that was chosen fits.
 
 A part of them runs here; `pytest tests/inductor_nogpu/test_random_products.py --tries 2000` runs
-as many as are wanted (tests/soak does).
+as many as are wanted (`make soak` does).
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import sqlite3
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -33,7 +34,6 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
-from diode_engine.documents import Malformed
 from diode_engine.errors import ModelError
 from diode_engine.models import ubjson
 from diode_engine.models.artifact import load_artifact, save_artifact
@@ -41,41 +41,31 @@ from diode_engine.models.cascade import Cascade
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.distilled import quantized
-from diode_engine.models.fitting import Examples, pack
+from diode_engine.models.fitting import Examples
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.trees import Trees
 from tests.soak import mutations
+from tests.store.conftest import FOREIGN as ELSEWHERE
 
 ROOT = Path(__file__).parents[2]
 FOREIGN: dict[str, Any] = {
-    "format": "diode-dataset",
-    "version": 1,
-    "environments": [{"hardware": "NVIDIA H200"}, {"hardware": H200.to_dict(), "torch": "2.11.0"}],
+    **ELSEWHERE,
     "problems": [
-        {"op": "mm", "M": 128, "N": 256, "K": 512, "dtype": "float16"},
-        {"op": "baddbmm", "B": 4, "M": 1, "N": 7, "K": 33, "dtype": "float32", "b_layout": "col"},
+        *ELSEWHERE["problems"],
         {"op": "scaled_mm", "M": 16, "N": 64, "K": 128, "dtype": "float8_e4m3fn",
          "scaling": "1x128_128x128", "fast_accum": True, "b_dtype": "float8_e5m2"},
         {"op": "mm_plus_mm", "M": 8, "N": 16, "K": 32, "dtype": "bfloat16", "d_layout": "col"},
         {"op": "grouped_mm_rows", "B": 8, "M": 64, "N": 16, "K": 32, "dtype": "bfloat16"},
     ],
-    "candidates": [
-        {"template": "cutlass::gemm", "kwargs": {"stages": 3, "swizzle": None, "alpha": 0.5}},
-        {"template": "aten::mm"},
-    ],
     "timings": [
-        {"problem": 1, "environment": 1, "candidate": [1, 0], "median_us": [10, 12.5]},
-        {"problem": 0, "environment": 0, "candidate": [0, 1, 1], "min_us": [7.25, None, 7],
-         "spread_us": [0, None, None], "repeats": [5, None, 100],
-         "failure": [None, "timeout", None]},
+        *ELSEWHERE["timings"],
         {"problem": 2, "environment": 1, "candidate": [1, 0], "median_us": [3, 4],
          "registers": [128, None], "spill_stores": [0, None], "spill_loads": [8, None],
          "shared_bytes": [65536, None], "instructions": [900, None]},
-        {"problem": 3, "environment": 1, "candidate": [1], "median_us": [5]},
-        {"problem": 4, "environment": 1, "candidate": [1], "median_us": [6]},
+        *({"problem": i, "environment": 1, "candidate": [1], "median_us": [i]} for i in (3, 4)),
     ],
 }  # fmt: skip
 _SHAPE = {
@@ -120,7 +110,6 @@ _REGISTRY = {
     "history": [{"at": "2026-11-21T04:36:18+00:00", "event": "promote", "model": "mine@2",
                  "alias": "default", "before": "gemm@1", "reason": "", "forced": False}],
 }  # fmt: skip
-_DONE = {"version": 1, "store": [[1, 5]], "steps": {"collect": {"key": "0" * 32, "output": None}}}
 _WORKFLOW = """store = "h200.db"
 [[step]]
 run = "collect --problems 300 --budget 60"
@@ -192,7 +181,8 @@ def _packed(rng: random.Random) -> bytes:
 def _packed_document() -> Any:
     from diode_engine.store import read_dataset, write_dataset
 
-    with _made() as folder:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         (folder / "a.json").write_text(json.dumps(FOREIGN))
         write_dataset(read_dataset(folder / "a.json"), folder / "a.packed.zst")
         data = zstandard.decompress((folder / "a.packed.zst").read_bytes())
@@ -224,18 +214,6 @@ def _candidates(path: Path) -> None:
 
 
 # Models
-
-
-def _made() -> Any:
-    import tempfile
-    from contextlib import contextmanager
-
-    @contextmanager
-    def folder() -> Any:
-        with tempfile.TemporaryDirectory() as name:
-            yield Path(name)
-
-    return folder()
 
 
 def _kernels() -> list[Candidate]:
@@ -293,15 +271,12 @@ def _models() -> dict[str, dict[str, bytes]]:
     }
     found = {}
     for family, members in families.items():
-        with _made() as folder:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
             manifest = Manifest(
-                "small", "", H200, Coverage.of(table), Data((), (), 8, 96),
-                metrics={"efficiency": 0.9, "by_op": {"mm": 0.9}},
+                "small", "", H200, Coverage(("mm aten::mm", "mm triton::mm"), ("float16",)),
+                Data((), (), 8, 96), metrics={"efficiency": 0.9, "by_op": {"mm": 0.9}},
             )  # fmt: skip
-            manifest = Manifest(**{
-                **{n: getattr(manifest, n) for n in manifest.__dataclass_fields__},
-                "coverage": Coverage(("mm aten::mm", "mm triton::mm"), ("float16",)),
-            })  # fmt: skip
             save_artifact(folder / "model", manifest, members, sure)
             found[family] = {p.name: p.read_bytes() for p in (folder / "model").iterdir()}
     return found
@@ -497,56 +472,7 @@ def _dashboard(path: Path) -> None:
     assert settings.load(path) == found
 
 
-def _memory(path: Path) -> None:
-    from diode_engine.cli import workflow
-
-    memory = workflow._DoneSteps(path, path.with_name("none.db"))
-    memory.holds(workflow.WorkflowStep("collect", (), (), None), "0" * 32)
-
-
 # What Diode keeps
-
-
-@cache
-def _network_fit() -> Any:
-    """Of a network, with its first state."""
-    import torch
-
-    from diode_engine.models.fit_network import NetworkSettings, _NetworkFit
-
-    examples = Examples.of(_table(), H200)
-    settings = NetworkSettings(hidden=(4,), epochs=3, problems=2, rows=4)
-    fit = _NetworkFit(examples, examples, settings, torch.device("cpu"))
-    fit.history.append(fit.epoch())
-    return fit, fit.state()
-
-
-def _checkpoint(rng: random.Random, family: str) -> bytes:
-    if family == "network":
-        return mutations.safetensors_file(rng, _network_fit()[1])
-    document = mutations.copied(_trees())
-    rounds = len(document["learner"]["gradient_booster"]["model"]["trees"])
-    trees = mutations.write_ubjson(document)
-    steps: Any = [[i + 1, rounds, 0.1, 0.9, 0.2, 0.3] for i in range(rounds)]
-    if rng.random() < 0.5:
-        trees = mutations.ubjson_file(rng, document, mutations.write_ubjson)
-    if rng.random() < 0.5:
-        steps = mutations.changed_document(rng, steps)
-    made: bytes = pack({"trees": np.frombuffer(trees, np.uint8)}, steps)
-    return mutations.safetensors_file(rng, made) if rng.random() < 0.3 else made
-
-
-def _resumed(path: Path, family: str) -> None:
-    from diode_engine.models.fit_trees import _restored
-    from diode_engine.training.checkpoints import _CheckpointFile
-
-    saved = _CheckpointFile(path, 10.0, lambda: 0.0).load()
-    if saved is None:
-        raise ModelError("The checkpoint is not used.")
-    if family == "network":
-        _network_fit()[0].restore(saved)
-    else:
-        _restored(saved, features.CURRENT)
 
 
 def _binary(path: Path) -> None:
@@ -574,10 +500,10 @@ def _judged() -> Any:
     """A report as a run keeps it."""
     from diode_engine.validation import evaluate
 
-    with _made() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         for name, data in _models()["network"].items():
-            (folder / name).write_bytes(data)
-        predictor = Predictor(load_artifact(folder))
+            Path(folder, name).write_bytes(data)
+        predictor = Predictor(load_artifact(Path(folder)))
     report = evaluate(_table(), predictor, name="small@1", unseen=True, seen=None)
     return json.loads(json.dumps(report.to_dict()))
 
@@ -610,21 +536,11 @@ def _json(document: Any) -> Callable[[random.Random], bytes]:
     return partial(mutations.json_file, document=document)
 
 
-def _packed_json(rng: random.Random) -> bytes:
-    return mutations.compressed(rng, mutations.json_file(rng, FOREIGN))
-
-
-def _packed_msgpack(rng: random.Random) -> bytes:
-    return mutations.compressed(rng, mutations.msgpack_file(rng, FOREIGN))
-
-
 KINDS = {
     "dataset json": Kind("a.json", _json(FOREIGN), _dataset),
     "dataset msgpack": Kind(
         "a.msgpack", partial(mutations.msgpack_file, document=FOREIGN), _dataset
     ),
-    "dataset json.zst": Kind("a.json.zst", _packed_json, _dataset),
-    "dataset msgpack.zst": Kind("a.msgpack.zst", _packed_msgpack, _dataset),
     "dataset packed.zst": Kind("a.packed.zst", _packed, _dataset),
     "torch-diode json": Kind("a.json", _json(TORCH_DIODE), _dataset),
     "torch-diode msgpack": Kind(
@@ -645,17 +561,8 @@ KINDS = {
     "aliases": Kind("aliases.json", _json({"default": "gemm@6", "mine": "a@1"}), _aliases),
     "registry": Kind("a.json", _json(_REGISTRY), _registry),
     "workflow": Kind("a.toml", partial(mutations.toml_file, text=_WORKFLOW), _workflow),
-    "workflow's memory": Kind("a.done", _json(_DONE), _memory),
     "settings": Kind("diode.toml", partial(mutations.toml_file, text=_SETTINGS), _settings),
     "dashboard": Kind("a.toml", partial(mutations.toml_file, text=_DASHBOARD), _dashboard),
-    "network checkpoint": Kind(
-        "a.safetensors", partial(_checkpoint, family="network"), partial(_resumed, family="network")
-    ),
-    "trees checkpoint": Kind(
-        "a.safetensors", partial(_checkpoint, family="trees"), partial(_resumed, family="trees")
-    ),
     "binary": Kind("a.msgpack", partial(mutations.msgpack_file, document=_BINARY), _binary),
     "report": Kind("a.zst", _report, _shown),
 }
-# What a reader of a file that Diode itself keeps may raise besides: it is told as "not used".
-NOT_USED = (Malformed,)

@@ -8,44 +8,27 @@ import os
 import time
 from pathlib import Path
 
-import numpy as np
-
 from diode_engine import registry
 from diode_engine.cli import db as _db  # noqa: F401  # commands import theirs when called
 from diode_engine.cli import main
-from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Problem
-from diode_engine.core.table import FAILURES, TimingTable
-from diode_engine.core.timing import Failure
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import DiodeError
+from diode_engine.runs import Heartbeat, begin
 from diode_engine.store import Store, import_dataset, query, soundness
+from tests.store.conftest import make_table
 
+table = make_table
 _NOBODY = 65534
-ENVIRONMENT = Environment(H200, "570.1", "2.13.0", "3.7.1")
 
 
-def table(problems: int, candidates: int, *, first: int = 0) -> TimingTable:
-    """Every candidate on every problem, one in seven failed; `first` numbers the first problem."""
-    n = problems * candidates
-    failed = np.arange(n) % 7 == 3
-    time_us = np.where(failed, np.nan, np.random.default_rng(first).lognormal(3, 1, n))
-    return TimingTable(
-        tuple(Problem.make("mm", first + i + 1, 64, 96, "bfloat16") for i in range(problems)),
-        (
-            Candidate.make("aten::mm"),
-            *(Candidate.make("triton::mm", num_warps=i) for i in range(candidates - 1)),
-        ),
-        (ENVIRONMENT,),
-        problem=np.repeat(np.arange(problems, dtype=np.int32), candidates),
-        candidate=np.tile(np.arange(candidates, dtype=np.int32), problems),
-        environment=np.zeros(n, dtype=np.int32),
-        min_us=time_us,
-        median_us=time_us * 1.01,
-        spread_us=0.1 * time_us,
-        repeats=np.where(failed, 0, 30).astype(np.int32),
-        failure=np.where(failed, FAILURES.index(Failure.TIMEOUT) + 1, 0).astype(np.uint8),
-    )
+def batch(number: int) -> TimingTable:
+    """What a writer of a crowd adds at once."""
+    return table(4, 25, first=8 * number)
+
+
+def imported() -> TimingTable:
+    """What all writers of a crowd import at the end."""
+    return table(4, 25, first=1000)
 
 
 def content(path: Path) -> list[object]:
@@ -100,19 +83,22 @@ def promote(reference: str) -> None:
 # A crowd
 
 
-def write(store: str, number: int, until: float, most: int) -> int:
+def write(store: str, number: int, until: float, most: int) -> tuple[int, bool]:
     """Adds batches of 100 timings to a run of its own, and points to its curve, up to `most`
-    batches or the moment `until` (of time.monotonic); how many it added."""
+    batches or the moment `until` (of time.monotonic), while its heartbeat is written, and imports
+    a batch: how many it added, and whether the import was the first."""
     with Store.open(store) as opened:
-        run = opened.start_run("collect", {"by": number})
+        run = begin(opened, "collect", {"by": number})
         batches = 0
-        while batches < most and (batches < 1 or time.monotonic() < until):
-            opened.add(run, table(4, 25, first=8 * (batches % 50)))
-            batches += 1
-            opened.update_run(run, progress={"batches": batches})
-            opened.add_points(run, "loss", [(batches, 0.5)])
+        with Heartbeat(opened, run, seconds=0.01):
+            while batches < most and (batches < 1 or time.monotonic() < until):
+                opened.add(run, batch(batches % 50))
+                batches += 1
+                opened.update_run(run, progress={"batches": batches})
+                opened.add_points(run, "loss", [(batches, 0.5)])
+            new = opened.import_table(imported(), key="k", spec={}).new
         opened.finish_run(run, "done")
-        return batches
+        return batches, new
 
 
 def read(store: str, until: float, least: int) -> tuple[int, list[str]]:

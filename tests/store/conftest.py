@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,32 @@ from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure
 
 ENVIRONMENT = Environment(H200, "570.1", "2.13.0", "3.7.1")
+# What somebody else may write: little, by hand, of kernels that Diode has never heard of.
+FOREIGN: dict[str, Any] = {
+    "format": "diode-dataset",
+    "version": 1,
+    "environments": [{"hardware": "NVIDIA H200"}, {"hardware": H200.to_dict(), "torch": "2.11.0"}],
+    "problems": [
+        {"op": "mm", "M": 128, "N": 256, "K": 512, "dtype": "float16"},
+        {"op": "baddbmm", "B": 4, "M": 1, "N": 7, "K": 33, "dtype": "float32", "b_layout": "col"},
+    ],
+    "candidates": [
+        {"template": "cutlass::gemm", "kwargs": {"stages": 3, "swizzle": None, "alpha": 0.5}},
+        {"template": "aten::mm"},
+    ],
+    "timings": [
+        {"problem": 1, "environment": 1, "candidate": [1, 0], "median_us": [10, 12.5]},
+        {
+            "problem": 0,
+            "environment": 0,
+            "candidate": [0, 1, 1],
+            "min_us": [7.25, None, 7],
+            "spread_us": [0, None, None],
+            "repeats": [5, None, 100],
+            "failure": [None, "timeout", None],
+        },
+    ],
+}
 
 
 def make_table(problems: int = 3, candidates: int = 5, *, first: int = 0) -> TimingTable:

@@ -32,33 +32,7 @@ from diode_engine.store import (
 )
 from diode_engine.store.datasets import parsing, reading, writing
 from diode_engine.store.datasets.format import SUFFIXES
-
-# What somebody else may write: little, by hand, of kernels that Diode has never heard of.
-FOREIGN = {
-    "format": "diode-dataset",
-    "version": 1,
-    "environments": [{"hardware": "NVIDIA H200"}, {"hardware": H200.to_dict(), "torch": "2.11.0"}],
-    "problems": [
-        {"op": "mm", "M": 128, "N": 256, "K": 512, "dtype": "float16"},
-        {"op": "baddbmm", "B": 4, "M": 1, "N": 7, "K": 33, "dtype": "float32", "b_layout": "col"},
-    ],
-    "candidates": [
-        {"template": "cutlass::gemm", "kwargs": {"stages": 3, "swizzle": None, "alpha": 0.5}},
-        {"template": "aten::mm"},
-    ],
-    "timings": [
-        {"problem": 1, "environment": 1, "candidate": [1, 0], "median_us": [10, 12.5]},
-        {
-            "problem": 0,
-            "environment": 0,
-            "candidate": [0, 1, 1],
-            "min_us": [7.25, None, 7],
-            "spread_us": [0, None, None],
-            "repeats": [5, None, 100],
-            "failure": [None, "timeout", None],
-        },
-    ],
-}
+from tests.store.conftest import FOREIGN
 
 slow = settings(
     deadline=None,

@@ -1,0 +1,81 @@
+"""Processes killed at random moments, many processes at one store, damaged files, full disks,
+fuzzed files: what lies there afterwards is sound, and what is refused is refused in a sentence."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from diode_engine import paths
+from diode_engine.store import write_dataset
+from tests.soak import crowd, damage, fuzzing, kills, made, work
+
+Tries = Callable[..., int]
+
+
+@pytest.fixture
+def a_store(tmp_path: Path) -> Path:
+    return made.store(tmp_path / "good.db")
+
+
+@pytest.fixture
+def small_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model's folder, and no models but those that a test registers."""
+    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+    return made.model(tmp_path / "model")
+
+
+@pytest.mark.parametrize("what", ["importing", "migrating", "registering", "promoting"])
+def test_all_is_sound_after_a_kill(
+    tmp_path: Path, small_model: Path, diode_home: Path, tries: Tries, rng: random.Random, what: str
+) -> None:
+    made_of = tmp_path if what in ("importing", "migrating") else small_model
+    operation = getattr(kills, what)(made_of)
+    done, late = kills.run(operation, tries(quick=3, full=200), rng, diode_home)
+    print(f"{what}: killed {done} times, {late} times too late")  # noqa: T201
+
+
+def test_eight_writers_and_eight_readers(tmp_path: Path, tries: Tries) -> None:
+    seconds, batches = tries(quick=1, full=60), tries(quick=3, full=1_000_000)
+    rows, reads = crowd.gather(tmp_path / "a.db", 8, 8, tmp_path, seconds=seconds, batches=batches)
+    assert rows >= 8 * 100
+    print(f"{seconds} s: {rows} timings written, all of them read {reads} times")  # noqa: T201
+
+
+@pytest.mark.parametrize("how", ["flipped", "truncated"])
+def test_every_command_on_a_damaged_store(
+    tmp_path: Path, a_store: Path, tries: Tries, rng: random.Random, how: str
+) -> None:
+    n = tries(quick=8, full=1000)
+    sound, commands = damage.damaged_stores(tmp_path, a_store, getattr(damage, how), n, rng)
+    print(f"{how}: {n} stores, of which {sound} are sound, {commands + n} commands")  # noqa: T201
+
+
+def test_every_command_that_writes_on_a_full_disk(
+    tmp_path: Path, a_store: Path, tries: Tries, rng: random.Random
+) -> None:
+    file = tmp_path / "more.json"
+    write_dataset(work.table(30, 20, first=500), file)
+    failed, ran = damage.full_disks(tmp_path, a_store, file, tries(quick=12, full=300), rng)
+    assert 2 * failed >= ran
+    print(f"full disk: {ran} commands, of which {failed} failed for it")  # noqa: T201
+
+
+def test_every_command_on_a_damaged_registry(
+    tmp_path: Path, diode_home: Path, small_model: Path, tries: Tries, rng: random.Random
+) -> None:
+    n, out = tries(quick=8, full=1000), tmp_path / "out.diode.zip"
+    sound, commands = damage.damaged_registries(diode_home, small_model, out, n, rng)
+    print(f"registry: {n} damaged, of which {sound} pass, {commands} commands")  # noqa: T201
+
+
+def test_every_file_is_read_or_refused(tries: Tries, tmp_path: Path) -> None:
+    """Whatever a stranger hands over, in bounded time and memory."""
+    processes = min(2, len(os.sched_getaffinity(0)))
+    found = fuzzing.fuzzed(tries(quick=2_800, full=1_000_000), tmp_path, processes)
+    print(found)  # noqa: T201
+    found.check()
