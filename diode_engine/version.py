@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Triton's distribution has other names in nightly and ROCm builds of torch.
 _TRITON = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")

@@ -14,8 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Pages that are not the guide: a generated reference and a specification. Notes are in docs/notes/.
-REFERENCES = ("commands.md", "dataset-format.md")
+# Pages that are not the guide: the generated reference of commands, and the specifications of files.
+# The measurement notes are in docs/notes/.
+REFERENCES = ("commands.md", "dataset-format.md", "formats.md")
 
 
 def count_lines(folder: Path) -> Counter[str]:
