@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Pages that are not the guide: the generated reference of commands, and the specifications of files.
+# Pages that are not the guide: the reference of commands, and the specifications of files.
 # The measurement notes are in docs/notes/.
 REFERENCES = ("commands.md", "dataset-format.md", "formats.md")
 
