@@ -19,12 +19,9 @@ from diode_engine.cli.output_file import check_output
     options_metavar="[-o FILE] --",
 )
 @option(
-    "-o",
-    "--output",
-    type=WRITTEN_FILE,
-    default=Path("captured.json"),
+    "-o", "--output", type=WRITTEN_FILE, default=Path("captured.json"),
     help="The shapeset to write.",
-)
+)  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def capture(output: Path, command: tuple[str, ...]) -> int:
     """Run a program and write the GEMMs that it compiles, forward and backward, as a shapeset

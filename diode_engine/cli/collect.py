@@ -45,83 +45,61 @@ if TYPE_CHECKING:
 @problems_option(300)
 @drawn_options
 @option(
-    "--file",
-    "files",
-    type=READ_FILE,
-    multiple=True,
-    heading="Problems",
-    label="Files",
+    "--file", "files", type=READ_FILE, multiple=True, heading="Problems", label="Files",
     help="Time the problems of this shapeset or dataset. Nothing is drawn then, unless a source is "
     "named too.",
     details="A shapeset is as capture writes it, or torch-diode's. May be repeated.",
-)
+)  # fmt: skip
 @option(
-    "--search-space",
-    type=click.Choice(("EXHAUSTIVE", "DEFAULT"), case_sensitive=False),
-    default="EXHAUSTIVE",
-    heading="Candidates of each",
-    label="Space",
+    "--search-space", type=click.Choice(("EXHAUSTIVE", "DEFAULT"), case_sensitive=False),
+    default="EXHAUSTIVE", heading="Candidates of each", label="Space",
     help="Inductor's space of candidates that is timed: EXHAUSTIVE is what Diode chooses among, "
     "DEFAULT what max-autotune times by itself.",
-)
+)  # fmt: skip
 @option(
-    "--search-mode",
-    type=click.Choice(("max-autotune", "max-autotune-no-cudagraphs")),
-    default="max-autotune",
-    expose_value=False,
+    "--search-mode", type=click.Choice(("max-autotune", "max-autotune-no-cudagraphs")),
+    default="max-autotune", expose_value=False,
     help="torch.compile's mode whose candidates are timed. Both modes have the same candidates, "
     "and other modes have none.",
-)
+)  # fmt: skip
 @budget_option
 @option(
-    "--whole",
-    type=click.IntRange(0),
-    default=0,
-    heading="Candidates of each",
+    "--whole", type=click.IntRange(0), default=0, heading="Candidates of each",
     help="Time all candidates of this many problems, the first ones, whatever the budget is.",
-)
+)  # fmt: skip
 @option(
-    "--candidates",
-    type=READ_FILE,
+    "--candidates", type=READ_FILE,
     help='Time only the candidates in this file, a JSON list of {"template": ..., "kwargs": '
     "{...}}; with --budget at most so many of them.",
-)
+)  # fmt: skip
 @option(
-    "--direct",
-    is_flag=True,
-    heading="How",
+    "--direct", is_flag=True, heading="How",
     help="Compile each kernel once for many problems and launch it directly: much faster, and "
     "within a few percent of Inductor's own kernels.",
     details="See docs/notes/direct-launching.md.",
-)
+)  # fmt: skip
 @option(
-    "--compiles",
-    type=click.IntRange(0),
-    heading="How",
+    "--compiles", type=click.IntRange(0), heading="How",
     applies=lambda values: bool(values["direct"] and values["budget"].strip()),
     help="With --direct and --budget: compile at most this many kernels for a problem, besides the "
     "DEFAULT space's. After that, only kernels are timed that were compiled for other problems.",
-)
+)  # fmt: skip
 @gpus_option("", "all")
 @seed_option()
 @option(
-    "--ray",
-    metavar="ADDRESS",
+    "--ray", metavar="ADDRESS",
     help="Time on the GPUs of the Ray cluster at this address, host:port or auto, instead of this "
     "machine's (docs/scale.md).",
-)
+)  # fmt: skip
 @accelerator_option
 @option(
-    "--workers",
-    type=click.IntRange(1),
+    "--workers", type=click.IntRange(1),
     help="Worker processes for each GPU. [default: one for each core]",
-)
+)  # fmt: skip
 @option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
+    "--output", metavar="FILE", type=click.Path(dir_okay=False),
     help="Write the timings of these problems to this dataset file too, at the end.",
-)
+)  # fmt: skip
 @unused_option("--chunk-size", instead="timings are stored as they come")
 @json_anyway_option
 @option("--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing.")

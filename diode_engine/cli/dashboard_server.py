@@ -52,14 +52,9 @@ class DashboardServer(Server):
     """
 
     def __init__(
-        self,
-        command: str,
-        *,
-        host: str,
-        port: int,
-        public_url: str | None,
+        self, command: str, *, host: str, port: int, public_url: str | None,
         listening: Callable[[str], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         name = socket.gethostname() if host in _EVERYWHERE else host
         here = f"http://{f'[{name}]' if ':' in name else name}:{port}"
         super().__init__(

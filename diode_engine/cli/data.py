@@ -119,11 +119,9 @@ def export(file: str, store: Location, hardware: str | None, damaged: bool) -> N
 @query_argument
 @store_option
 @option(
-    "--by",
-    type=click.Choice(GROUPS),
-    multiple=True,
+    "--by", type=click.Choice(GROUPS), multiple=True,
     help="Count the problems in groups; may be repeated.",
-)
+)  # fmt: skip
 @form_options
 def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> int:
     """Count what the store holds.

@@ -23,12 +23,9 @@ _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, typ
 @data.command()
 @_FILES
 @option(
-    "--output",
-    metavar="FILE",
-    required=True,
-    type=click.Path(),
+    "--output", metavar="FILE", required=True, type=click.Path(),
     help="The file to write, replaced if it exists; its suffix says how, as for `data export`.",
-)
+)  # fmt: skip
 @json_anyway_option
 def merge(files: tuple[str, ...], output: str) -> None:
     """Write the timings of several dataset files to one; timings that are in several are written

@@ -38,14 +38,9 @@ NEXT = {
 
 @click.command()
 @option(
-    "--store",
-    "--db",
-    "store",
-    metavar="PATH",
-    type=WRITTEN_FILE,
-    default=FOLDER / "diode.db",
+    "--store", "--db", "store", metavar="PATH", type=WRITTEN_FILE, default=FOLDER / "diode.db",
     help="The database that the demonstration makes or continues with.",
-)
+)  # fmt: skip
 def demo(store: Path) -> None:
     """Import, train, validate, register and choose, in one run.
 

@@ -32,8 +32,8 @@ judged_options = add_options(
     model_option("the one for the timings' GPU"),
     store_option,
     option(
-        "--held-out/--all", "only_held_out", default=True,
-        heading="On which problems", label="Problems",
+        "--held-out/--all", "only_held_out", default=True, heading="On which problems",
+        label="Problems",
         help="Judge on the problems that training holds out, about a fifth, or on all, also those "
         "that the model may have learned from.",
     ),

@@ -20,31 +20,20 @@ from diode_engine.location import Location
 
 @click.command("validate-max-autotune")
 @option(
-    "--max-autotune-solution",
-    "file",
-    metavar="FILE",
-    type=READ_FILE,
-    required=True,
+    "--max-autotune-solution", "file", metavar="FILE", type=READ_FILE, required=True,
     help="The kernels: a JSON object with `name` and `configs`, each with block_m, block_n and "
     "block_k, and, where it is not for all problems, M, N, K and op.",
-)
+)  # fmt: skip
 @judged_options
 @option(
-    "--top-n",
-    "ns",
-    metavar="N",
-    type=click.IntRange(1, 100),
-    multiple=True,
-    default=(1, 3, 5, 10),
+    "--top-n", "ns", metavar="N", type=click.IntRange(1, 100), multiple=True, default=(1, 3, 5, 10),
     help="Compare the best of the model's first N kernels; may be repeated.",
-)
+)  # fmt: skip
 @option(
-    "--output",
-    metavar="FILE",
-    type=WRITTEN_FILE,
+    "--output", metavar="FILE", type=WRITTEN_FILE,
     default=Path("model_performance_analysis_by_op.json"),
     help="The file for the comparison as JSON.",
-)
+)  # fmt: skip
 @as_json_option
 def validate_max_autotune(
     file: Path, reference: str | None, store: Location, query: str, op_name: str | None,

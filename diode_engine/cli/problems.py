@@ -44,11 +44,8 @@ page_option = option("--page", type=click.IntRange(1), default=1, help="The page
 @query_argument
 @store_option
 @option(
-    "--sort",
-    type=click.Choice(SORTS),
-    default="problem",
-    help="The column to sort by.",
-)
+    "--sort", type=click.Choice(SORTS), default="problem", help="The column to sort by.",
+)  # fmt: skip
 @option("--descending", is_flag=True, help="The largest first.")
 @page_option
 @rows_option
@@ -158,17 +155,11 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
 @query_argument
 @store_option
 @option(
-    "--across",
-    type=click.Choice(AXES),
-    default="n",
-    help="The size that grows to the right.",
-)
+    "--across", type=click.Choice(AXES), default="n", help="The size that grows to the right.",
+)  # fmt: skip
 @option(
-    "--down",
-    type=click.Choice(AXES),
-    default="m",
-    help="The size that grows downwards.",
-)
+    "--down", type=click.Choice(AXES), default="m", help="The size that grows downwards.",
+)  # fmt: skip
 @form_options
 def map_(query: str, store: Location, across: str, down: str, form: str) -> None:
     """Count the problems by their sizes, each bin from a power of two to the next: it shows for

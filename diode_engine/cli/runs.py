@@ -47,12 +47,9 @@ def runs() -> None:
 @store_option
 @form_options
 @option(
-    "--state",
-    "states",
-    type=click.Choice(STATES),
-    multiple=True,
+    "--state", "states", type=click.Choice(STATES), multiple=True,
     help="Only the runs in this state; may be repeated.",
-)
+)  # fmt: skip
 @option("--rows", type=click.IntRange(1, 500), default=500, help="At most this many.")
 @option("--before", metavar="RUN", type=click.IntRange(1), help="Only runs before this one.")
 def list_(

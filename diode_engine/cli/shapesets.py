@@ -100,20 +100,13 @@ create_validation = WordsCommand(
 @click.argument("file", type=WRITTEN_FILE)
 @store_option
 @option(
-    "--dataset",
-    "datasets",
-    metavar="FILE",
-    type=READ_FILE,
-    multiple=True,
+    "--dataset", "datasets", metavar="FILE", type=READ_FILE, multiple=True,
     help="Leave out the problems of this dataset or shapeset too; may be repeated.",
-)
+)  # fmt: skip
 @option(
-    "--problems",
-    "--num-shapes",
-    type=click.IntRange(1),
-    default=100,
+    "--problems", "--num-shapes", type=click.IntRange(1), default=100,
     help="How many problems to write.",
-)
+)  # fmt: skip
 @drawn_options
 @seed_option(default=1)
 @json_anyway_option

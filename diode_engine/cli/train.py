@@ -85,8 +85,7 @@ def _makes_new(values: Mapping[str, str]) -> bool:
     details="May be repeated.",
 )  # fmt: skip
 @option(
-    "--data-dir", metavar="FOLDER",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    "--data-dir", metavar="FOLDER", type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The same with all dataset files in this folder and its subfolders.",
 )  # fmt: skip
 @option(
@@ -142,7 +141,8 @@ def _makes_new(values: Mapping[str, str]) -> bool:
 @option(
     "--search", "trials", metavar="N", type=_COUNT, heading="Settings", applies=_makes_new,
     help="First search for better settings in N trials on folds of the training problems. The same "
-    "command continues after the trials that are done.", default_text="no trials",
+    "command continues after the trials that are done.",
+    default_text="no trials",
 )  # fmt: skip
 @seed_option("Another seed makes another model.", heading="Settings")
 @ray_option("The fits of a search, of members and of the confidence are made")
@@ -167,26 +167,12 @@ def _makes_new(values: Mapping[str, str]) -> bool:
 @unused_option("--log-dir", instead="the store keeps the curves, which diode-tui shows")
 @json_anyway_option
 def train(
-    store: Location,
-    op_name: str | None,
-    query: str,
-    datasets: tuple[Path, ...],
-    data_dir: Path | None,
-    file_extensions: str,
-    hardware: str | None,
-    family: str,
-    model_type: str | None,
-    fine_tune: str | None,
-    resume: bool,
-    name: str | None,
-    file: Path | None,
-    default: bool,
-    seed: int,
-    everything: bool,
-    trials: int | None,
-    ray: str | None,
-    **options: Any,
-) -> None:
+    store: Location, op_name: str | None, query: str, datasets: tuple[Path, ...],
+    data_dir: Path | None, file_extensions: str, hardware: str | None, family: str,
+    model_type: str | None, fine_tune: str | None, resume: bool, name: str | None,
+    file: Path | None, default: bool, seed: int, everything: bool, trials: int | None,
+    ray: str | None, **options: Any,
+) -> None:  # fmt: skip
     """Train a model on timings, and register it.
 
     About a fifth of the problems is held out, always the same ones, and the model is judged on
@@ -273,17 +259,9 @@ def _name_of(file: Path) -> str | None:
 
 
 def _settings(
-    *,
-    tuned: bool,
-    deeper: int,
-    features: str | None,
-    hidden: int | None,
-    layers: int | None,
-    batch_size: int | None,
-    rounds: int | None,
-    depth: int | None,
-    **of_networks: Any,
-) -> TrainingSettings:
+    *, tuned: bool, deeper: int, features: str | None, hidden: int | None, layers: int | None,
+    batch_size: int | None, rounds: int | None, depth: int | None, **of_networks: Any,
+) -> TrainingSettings:  # fmt: skip
     """The default settings, changed as the options say."""
     from diode_engine.training.settings import TrainingSettings
 

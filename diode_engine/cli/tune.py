@@ -42,36 +42,27 @@ if TYPE_CHECKING:
 @click.command(context_settings={"allow_interspersed_args": False})
 @store_option
 @option(
-    "--minutes",
-    type=click.FloatRange(0, min_open=True),
-    default=10.0,
+    "--minutes", type=click.FloatRange(0, min_open=True), default=10.0,
     help="About how long it takes: 70 % for timing, the rest for training and judging.",
-)
+)  # fmt: skip
 @option(
-    "--from",
-    "base",
-    metavar="MODEL|none",
+    "--from", "base", metavar="MODEL|none",
     help="Start from this model, or from none. [default: the one that is taken for the GPU now]",
-)
+)  # fmt: skip
 @option(
-    "--shapes",
-    type=READ_FILE,
-    multiple=True,
+    "--shapes", type=READ_FILE, multiple=True,
     help="Tune to the problems of this shapeset (see capture) or dataset; may be repeated.",
-)
+)  # fmt: skip
 @name_option("gemm")
 @seed_option()
 @gpus_option("All must be of one kind.", "the first")
 @ray_option("Time on the GPUs, and train")
 @accelerator_option
 @option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=WRITTEN_FILE,
+    "-o", "--output", metavar="FILE", type=WRITTEN_FILE,
     help="Write the result's page to this file. [default: tune-RUN.md in a folder beside the "
     "store]",
-)
+)  # fmt: skip
 @as_json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def tune(

@@ -60,20 +60,10 @@ if TYPE_CHECKING:
     help="How many of the worst choices to list.",
 )  # fmt: skip
 def validate(
-    reference: str | None,
-    store: Location,
-    query: str,
-    op_name: str | None,
-    hardware_name: str | None,
-    dataset: Path | None,
-    only_held_out: bool,
-    kind: str | None,
-    family: str | None,
-    ray: str | None,
-    as_json: bool,
-    figure: Path | None,
-    worst: int,
-) -> None:
+    reference: str | None, store: Location, query: str, op_name: str | None,
+    hardware_name: str | None, dataset: Path | None, only_held_out: bool, kind: str | None,
+    family: str | None, ray: str | None, as_json: bool, figure: Path | None, worst: int,
+) -> None:  # fmt: skip
     """Judge a model on problems that it has not seen.
 
     The report goes to stdout. It says how near the model's choices are to the best measured kernel,

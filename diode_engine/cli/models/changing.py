@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 @click.argument("path", type=FILE_OR_FOLDER)
 @option("--name", help="Register it as the next version of this name. [default: its own]")
 @option(
-    "--default",
-    is_flag=True,
+    "--default", is_flag=True,
     help="Make it the one that is taken for its hardware, whatever the gate of `promote` says.",
-)
+)  # fmt: skip
 @as_json_option
 def register(path: Path, name: str | None, default: bool, as_json: bool) -> None:
     """Copy the model in the folder or file PATH into your registry; its name goes to stdout."""

@@ -26,11 +26,9 @@ _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Di
 @as_json_option
 @option("--hardware", metavar="NAME", help="Only the models for this GPU.")
 @option(
-    "--index",
-    metavar="FILE",
-    type=FILE_OR_FOLDER,
+    "--index", metavar="FILE", type=FILE_OR_FOLDER,
     help="List the models that this index offers for `models import` instead.",
-)
+)  # fmt: skip
 def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
     """List the registered models: yours, those that Diode ships, and those of installed packages.
 

@@ -41,12 +41,10 @@ def export(model: str, file: Path, replace: bool, hardware: str | None, as_json:
 @click.argument("source", metavar="FILE|NAME")
 @option("--name", help="Register it as the next version of this name. [default: its own]")
 @option(
-    "--index",
-    metavar="FILE",
-    type=FILE_OR_FOLDER,
+    "--index", metavar="FILE", type=FILE_OR_FOLDER,
     help="Take the model NAME, or NAME@VERSION, that this index offers; `models list --index` "
     "shows them.",
-)
+)  # fmt: skip
 @option("--sha256", metavar="HASH", help="Refuse an archive FILE that has another hash.")
 @hardware_option
 @as_json_option

@@ -31,32 +31,21 @@ if TYPE_CHECKING:
 @model_argument
 @store_option
 @option(
-    "--dataset",
-    metavar="FILE",
-    type=FILE_OR_FOLDER,
+    "--dataset", metavar="FILE", type=FILE_OR_FOLDER,
     help="Judge it on the held-out problems of this file, not of the store.",
-)
+)  # fmt: skip
 @option("--force", is_flag=True, help="Take it even if the gate refuses; say why.")
 @option(
-    "--verdict-of",
-    "judged",
-    metavar="RUN",
-    type=click.IntRange(1),
+    "--verdict-of", "judged", metavar="RUN", type=click.IntRange(1),
     help="With --force: overrule the verdict of this run of kind promote, without judging again.",
-)
+)  # fmt: skip
 @reason_option
 @hardware_option
 @as_json_option
 def promote(
-    model: str,
-    store: Location,
-    dataset: Path | None,
-    force: bool,
-    judged: int | None,
-    reason: str,
-    hardware: str | None,
-    as_json: bool,
-) -> int:
+    model: str, store: Location, dataset: Path | None, force: bool, judged: int | None, reason: str,
+    hardware: str | None, as_json: bool,
+) -> int:  # fmt: skip
     """Make MODEL the one that is taken for its GPU, if it passes the gate.
 
     It must load, and choose no worse on the GPU's held-out problems than the model that is taken
@@ -86,15 +75,9 @@ def promote(
 
 
 def _promote_for(
-    model: ModelVersion,
-    slug: str,
-    store: Location,
-    dataset: Path | None,
-    judged: int | None,
-    *,
-    force: bool,
-    reason: str,
-) -> GateVerdict | None:
+    model: ModelVersion, slug: str, store: Location, dataset: Path | None, judged: int | None, *,
+    force: bool, reason: str,
+) -> GateVerdict | None:  # fmt: skip
     """The verdict on the model for the GPU of this slug, after which it may be the default there;
     None where it is already. `judged` is a run whose verdict is overruled."""
     from diode_engine.store import read_dataset
