@@ -65,7 +65,7 @@ def planned(store: Store, spec: Mapping[str, Any], gpus: int) -> CollectionPlan:
     try:
         options = parse("collect", command_line("collect", spec, store.location)[2:])
         gpus = len(options["gpus"]) or max(gpus, 1)
-        rate = expected_rate(store, gpus, direct=options["direct"])
+        rate = expected_rate(store.location, gpus, direct=options["direct"])
         return CollectionPlan(make_plan(options).summary(rate), gpus, {})
     except click.BadParameter as error:  # a file is gone
         mistakes[getattr(error.param, "key", "source")] = error.message

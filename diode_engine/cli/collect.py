@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -126,7 +127,7 @@ def collect(
     plan = make_plan(options)
     if plan_only:
         here = len(gpus) or (1 if ray is not None else _count_gpus())
-        summary = plan.summary(_expected_rate(store, here, options["direct"]))
+        summary = plan.summary(expected_rate(store, here, direct=options["direct"]))
         diagnostics.note(_table(summary))
         click.echo(json.dumps(summary))
         return
@@ -147,7 +148,8 @@ def collect(
         used = devices(gpus)
         count, where = len(used), "this machine"
         executor = LocalExecutor(used, workers_per_gpu=workers, direct=how)
-    diagnostics.note(_table(plan.summary(_expected_rate(store, count, options["direct"]))))
+    rate = expected_rate(store, count, direct=options["direct"])
+    diagnostics.note(_table(plan.summary(rate)))
     with Store.open(store) as opened, diagnostics.progress() as display:
         diagnostics.note(
             f"Timing on {count} GPU(s) of {where} into {store}; Ctrl-C stops "
@@ -249,6 +251,8 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
     """A function that shows the progress: a line for all problems, one for each GPU (or each
     machine of a cluster), and one for failures by reason. A message follows each tenth of the
     problems."""
+    from diode_engine.runs.status import duration
+
     task = display.add_task("problems", total=problems)
     lines: dict[str, TaskID] = {}
     tenths = 0
@@ -264,11 +268,12 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
         if 10 * done // problems > tenths:
             tenths = 10 * done // problems
             diagnostics.note(f"[{done:,}/{problems:,}] problems, {progress.timings:,} timings")
+        left = progress.seconds_left
         display.update(
             task,
             completed=done,
             description=f"{progress.timings:,} timings, {progress.rate:.1f}/s, "
-            f"{_duration(progress.seconds_left)} left",
+            f"{'?' if left is None else duration(left)} left",
         )
         machines: dict[str, list[GpuProgress]] = {}
         for gpu in progress.gpus.values():
@@ -293,24 +298,17 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
     return report
 
 
-def _expected_rate(store: Location, gpus: int, direct: bool) -> Rate:
-    from diode_engine.errors import StoreError
-    from diode_engine.store import Store
-
-    try:
-        with Store.open(store, read_only=True) as opened:
-            return expected_rate(opened, gpus, direct=direct)
-    except StoreError:
-        return expected_rate(None, gpus, direct=direct)
-
-
-def expected_rate(store: Store | None, gpus: int, *, direct: bool) -> Rate:
+def expected_rate(store: Location, gpus: int, *, direct: bool) -> Rate:
     """How fast this many GPUs will time candidates, by the earlier collections in the store."""
     from diode_engine.collect.local import cores
     from diode_engine.collect.planning.plan import expected_rate as rate_after
+    from diode_engine.errors import StoreError
+    from diode_engine.store import Store
 
-    runs = [] if store is None else [run for run in store.runs() if run.kind == "collect"]
-    earlier = [(r.spec, r.progress or {}) for r in runs if bool(r.spec.get("direct")) == direct]
+    earlier = []
+    with contextlib.suppress(StoreError), Store.open(store, read_only=True) as opened:
+        earlier = [(r.spec, r.progress or {}) for r in opened.runs() if r.kind == "collect"]
+    earlier = [(spec, done) for spec, done in earlier if bool(spec.get("direct")) == direct]
     return rate_after(earlier, gpus=gpus, cores=cores())
 
 
@@ -328,6 +326,7 @@ def _count_gpus() -> int:
 
 def _table(summary: Mapping[str, Any]) -> str:
     """The plan for people."""
+    from diode_engine.runs.status import duration
     from diode_engine.validation.text import aligned
 
     rows = [
@@ -338,15 +337,6 @@ def _table(summary: Mapping[str, Any]) -> str:
     rows.append(["total", f"{summary['problems']:,}", f"{summary['candidates']:,}"])
     return (
         f"{aligned(['', 'problems', 'candidates'], rows)}\n"
-        f"Up to {summary['compiles']:,} kernels to compile, about {_duration(summary['seconds'])} "
+        f"Up to {summary['compiles']:,} kernels to compile, about {duration(summary['seconds'])} "
         f"(from {summary['known_from']}); what the store has is not timed again."
     )
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "?"
-    minutes, hours = seconds / 60, seconds / 3600
-    if hours >= 2:
-        return f"{hours:.1f} h"
-    return f"{minutes:.0f} min" if minutes >= 2 else f"{seconds:.0f} s"

@@ -17,7 +17,6 @@ from diode_engine.cli.options import json_anyway_option, option, store_option
 from diode_engine.cli.output_file import check_output
 from diode_engine.cli.queries import (
     QueryCommand,
-    TextColumn,
     form_options,
     query_argument,
     table_text,
@@ -220,13 +219,16 @@ def _counts(g: Statistic) -> dict[str, int]:
 
 
 def _groups_text(by: tuple[str, ...], groups: list[Statistic]) -> str:
-    numbers = [
-        TextColumn(name, [f"{getattr(g, name):,}" for g in groups], right=True)
-        for name in ("problems", "candidates", "failed", "timings")
-    ]
-    near = [f"{100 * g.near / g.aten:.0f} %" if g.aten else "" for g in groups]
-    names = [TextColumn(name, [g.values[i] for g in groups]) for i, name in enumerate(by)]
-    return table_text([*names, *numbers, TextColumn("ATen near best", near, right=True)])
+    return table_text(
+        [
+            {
+                **dict(zip(by, map(str, g.values), strict=True)),
+                **{name: f"{n:,}" for name, n in _counts(g).items() if not name.startswith("aten")},
+                "ATen near best": f"{100 * g.near / g.aten:.0f} %" if g.aten else "",
+            }
+            for g in groups
+        ]
+    )
 
 
 def _dict(s: StoreStats, states: Mapping[int, str]) -> dict[str, Any]:
@@ -262,47 +264,32 @@ def _text(store: Location, s: StoreStats, states: Mapping[int, str]) -> str:
         f"{store}: {s.timings:,} timings ({failed:,} failed) of {s.candidates:,} candidates on "
         f"{s.problems:,} problems, {s.size_bytes / 1e6:.1f} MB"
     ]
-    counts = [
-        (what, name, f"{n:,}")
+    by_name = [
+        {"by": what, "": name, "timings": f"{n:,}"}
         for what, by in (("op", s.by_op), ("type", s.by_dtype), ("failure", s.failures))
         for name, n in by.items()
     ]
-    if counts:
-        what, names, numbers = zip(*counts, strict=True)
-        parts.append(
-            table_text(
-                [
-                    TextColumn("by", what),
-                    TextColumn("", names),
-                    TextColumn("timings", numbers, right=True),
-                ]
-            )
-        )
-    if s.by_environment:
-        there = [environment for environment, _ in s.by_environment]
-        software = [
-            TextColumn(name, [getattr(e, name) or "?" for e in there], spare=i)
-            for i, name in enumerate(("torch", "triton", "driver"))
-        ]
-        timings = [f"{n:,}" for _, n in s.by_environment]
-        hardware = TextColumn("hardware", [e.hardware.name for e in there], cut=True)
-        parts.append(table_text([hardware, *software, TextColumn("timings", timings, right=True)]))
-    if s.runs:
-        last = s.runs[: -_LAST_RUNS - 1 : -1]
-        parts.append(
-            table_text(
-                [
-                    TextColumn("run", [str(run.id) for run in last], right=True),
-                    TextColumn("kind", [run.kind for run in last]),
-                    TextColumn("state", [states.get(run.id, str(run.state)) for run in last]),
-                    TextColumn("started (UTC)", [f"{run.started:%Y-%m-%d %H:%M}" for run in last]),
-                    TextColumn(
-                        "timings", [f"{s.by_run.get(run.id, 0):,}" for run in last], right=True
-                    ),
-                    TextColumn("message", [run.message or "" for run in last], cut=True),
-                ]
-            )
-        )
+    by_environment = [
+        {
+            "hardware": e.hardware.name, "torch": e.torch or "?", "triton": e.triton or "?",
+            "driver": e.driver or "?", "timings": f"{n:,}",
+        }
+        for e, n in s.by_environment
+    ]  # fmt: skip
+    last_runs = [
+        {
+            "run": str(run.id), "kind": run.kind, "state": states.get(run.id, str(run.state)),
+            "started (UTC)": f"{run.started:%Y-%m-%d %H:%M}",
+            "timings": f"{s.by_run.get(run.id, 0):,}", "message": run.message or "",
+        }
+        for run in s.runs[: -_LAST_RUNS - 1 : -1]
+    ]  # fmt: skip
+    if by_name:
+        parts.append(table_text(by_name))
+    if by_environment:
+        parts.append(table_text(by_environment, spare=("driver", "triton"), cut="hardware"))
+    if last_runs:
+        parts.append(table_text(last_runs, cut="message"))
     if len(s.runs) > _LAST_RUNS:
         parts.append(f"{len(s.runs)} runs in all; `diode-engine runs list` shows them.")
     return "\n\n".join(parts)

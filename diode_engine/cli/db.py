@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import WRITTEN_FILE, StoreType, as_json_option, option, store_option
+from diode_engine.cli.options import WRITTEN_FILE, StoreType, option, store_option
+from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 
 
@@ -21,8 +21,8 @@ def db() -> None:
 
 @db.command()
 @store_option
-@as_json_option
-def upgrade(store: Location, as_json: bool) -> None:
+@result_command
+def upgrade(store: Location) -> Result:
     """Bring the store to this Diode's schema, as opening it for writing does.
 
     A copy of a store in a file, as it was before, stays beside it; its name ends in .bak. On a
@@ -31,20 +31,18 @@ def upgrade(store: Location, as_json: bool) -> None:
     from diode_engine.store import maintenance
 
     before, now = maintenance.upgrade(store)
-    if as_json:
-        click.echo(json.dumps({"store": str(store), "before": before, "now": now}))
-    elif before == now:
-        click.echo(f"{store} has schema {now}, the newest one.")
-    else:
-        click.echo(f"{store} was brought from schema {before or 'none'} to {now}.")
+    text = f"{store} was brought from schema {before or 'none'} to {now}."
+    if before == now:
+        text = f"{store} has schema {now}, the newest one."
+    return Result({"store": str(store), "before": before, "now": now}, text)
 
 
 @db.command()
 @click.argument("file", type=WRITTEN_FILE)
 @store_option
 @option("--replace", is_flag=True, help="Replace FILE if it is a store.")
-@as_json_option
-def backup(file: Path, store: Location, replace: bool, as_json: bool) -> None:
+@result_command
+def backup(file: Path, store: Location, replace: bool) -> Result:
     """Copy the store to FILE, whole or not at all, also while others write to it.
 
     FILE is itself a store: `--store FILE` reads it. A store on a server is copied as `db copy` does
@@ -54,17 +52,15 @@ def backup(file: Path, store: Location, replace: bool, as_json: bool) -> None:
     from diode_engine.store import maintenance
 
     size = maintenance.back_up(store, file, replace=replace)
-    if as_json:
-        click.echo(json.dumps({"store": str(store), "file": str(file), "bytes": size}))
-    else:
-        click.echo(f"{store} was copied to {file}, {size / 1e6:.1f} MB.")
+    text = f"{store} was copied to {file}, {size / 1e6:.1f} MB."
+    return Result({"store": str(store), "file": str(file), "bytes": size}, text)
 
 
 @db.command()
 @click.argument("source", metavar="FROM", type=StoreType())
 @click.argument("target", metavar="TO", type=StoreType())
-@as_json_option
-def copy(source: Location, target: Location, as_json: bool) -> None:
+@result_command
+def copy(source: Location, target: Location) -> Result:
     """Copy the store at FROM to TO, each a file or the URL of a database on a PostgreSQL server.
 
     TO must not exist yet, or be empty. Everything is copied as it is at one moment, also while
@@ -74,20 +70,18 @@ def copy(source: Location, target: Location, as_json: bool) -> None:
     from diode_engine.store.copying import copy as copy_store
 
     copied = copy_store(source, target)
-    if as_json:
-        counts = asdict(copied)
-        click.echo(json.dumps({"from": str(source), "to": str(target), **counts}))
-    else:
-        click.echo(
-            f"{source} was copied to {target} and compared: {copied.timings:,} timings of "
-            f"{copied.problems:,} problems, {copied.runs:,} runs."
-        )
+    document = {"from": str(source), "to": str(target), **asdict(copied)}
+    return Result(
+        document,
+        f"{source} was copied to {target} and compared: {copied.timings:,} timings of "
+        f"{copied.problems:,} problems, {copied.runs:,} runs.",
+    )
 
 
 @db.command()
 @store_option
-@as_json_option
-def check(store: Location, as_json: bool) -> int:
+@result_command
+def check(store: Location) -> Result:
     """Read the whole store and say whether it is sound; exit code 1 if not.
 
     In a sound store, the pages (of a file) and references are whole; every problem, candidate and
@@ -97,12 +91,6 @@ def check(store: Location, as_json: bool) -> int:
     from diode_engine.store import soundness
 
     found = soundness.check(store)
-    if as_json:
-        click.echo(json.dumps({"store": str(store), "sound": not found.problems, **asdict(found)}))
-    elif not found.problems:
-        click.echo(f"{store} is sound; its schema is {found.revision}.")
-    else:
-        click.echo("\n".join(found.problems))
     if found.problems:
         diagnostics.note(
             f"{store} is damaged: put a backup in its place with `diode-engine db backup --store "
@@ -115,19 +103,19 @@ def check(store: Location, as_json: bool) -> int:
             f"`diode-engine db upgrade` brings it to schema {found.newest}, which has checksums "
             "that are checked too."
         )
-    return ExitCode.FAILURE if found.problems else ExitCode.OK
+    text = "\n".join(found.problems) or f"{store} is sound; its schema is {found.revision}."
+    document = {"store": str(store), "sound": not found.problems, **asdict(found)}
+    return Result(document, text, ExitCode.FAILURE if found.problems else ExitCode.OK)
 
 
 @db.command()
 @store_option
-@as_json_option
-def vacuum(store: Location, as_json: bool) -> None:
+@result_command
+def vacuum(store: Location) -> Result:
     """Give back the space of what was deleted. While it works, it needs as much free space as the
     store takes."""
     from diode_engine.store import maintenance
 
     before, after = maintenance.vacuum(store)
-    if as_json:
-        click.echo(json.dumps({"store": str(store), "before": before, "after": after}))
-    else:
-        click.echo(f"{store}: {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now.")
+    text = f"{store}: {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now."
+    return Result({"store": str(store), "before": before, "after": after}, text)

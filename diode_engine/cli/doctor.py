@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -15,7 +14,8 @@ import click
 from diode_engine import paths
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option, store_option
+from diode_engine.cli.options import store_option
+from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -51,20 +51,17 @@ _EXTRAS = (
 
 @click.command()
 @store_option
-@as_json_option
-def doctor(store: Location, as_json: bool) -> int:
+@result_command
+def doctor(store: Location) -> Result:
     """Say what works on this machine, what does not, and why; exit code 1 if something is
     broken."""
     diagnostics.configure(-1)  # the checks report what the log would warn of
     checks = list(_checks(store))
-    if as_json:
-        click.echo(json.dumps([asdict(check) for check in checks]))
-    else:
-        width = max(len(check.what) for check in checks)
-        for check in checks:
-            click.echo(f"{check.what:<{width}}  {check.state:<6}  {check.why}")
+    width = max(len(check.what) for check in checks)
+    lines = [f"{check.what:<{width}}  {check.state:<6}  {check.why}" for check in checks]
     broken = any(check.state is Health.BROKEN for check in checks)
-    return ExitCode.FAILURE if broken else ExitCode.OK
+    code = ExitCode.FAILURE if broken else ExitCode.OK
+    return Result([asdict(check) for check in checks], "\n".join(lines), code)
 
 
 def _checks(store: Location) -> Iterator[Check]:

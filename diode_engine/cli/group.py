@@ -7,7 +7,7 @@ import importlib
 import io
 import sys
 import traceback
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,95 +20,68 @@ from diode_engine.errors import DiodeError, NothingError, QueryError
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """Where a subcommand is (`module:attribute`), and its line in the help."""
+    """Where a subcommand is (`module:attribute`, the module in this package), and its line in the
+    help."""
 
     target: str
     help: str
 
+    @property
+    def module(self) -> str:
+        return f"diode_engine.cli.{self.target.partition(':')[0]}"
+
     def load(self, name: str) -> click.Command:
         """The command. Raises ClickException where a module that it needs is not installed."""
-        module, _, attribute = self.target.partition(":")
         try:
-            loaded = getattr(importlib.import_module(module), attribute)
+            module = importlib.import_module(self.module)
         except ModuleNotFoundError as exc:
             raise click.ClickException(
                 f"The command {name} needs {exc.name}, which is not installed; install Diode again."
             ) from exc
-        return cast(click.Command, loaded)
+        return cast(click.Command, getattr(module, self.target.partition(":")[2]))
 
 
 COMMANDS = {
-    "collect": CommandEntry(
-        "diode_engine.cli.collect:collect", "Time Inductor's candidates on GPUs."
-    ),
+    "collect": CommandEntry("collect:collect", "Time Inductor's candidates on GPUs."),
     "collect-shapeset": CommandEntry(
-        "diode_engine.cli.shapesets:collect_shapeset", "Time candidates on the problems of a file."
+        "shapesets:collect_shapeset", "Time candidates on the problems of a file."
     ),
     "create-validation": CommandEntry(
-        "diode_engine.cli.shapesets:create_validation",
-        "Time problems that no training learns from.",
+        "shapesets:create_validation", "Time problems that no training learns from."
     ),
     "draw-problems": CommandEntry(
-        "diode_engine.cli.shapesets:draw_problems",
-        "Write problems without timings, to judge a model on.",
+        "shapesets:draw_problems", "Write problems without timings, to judge a model on."
     ),
-    "capture": CommandEntry(
-        "diode_engine.cli.capture:capture", "Write down the GEMMs that a program compiles."
-    ),
-    "data": CommandEntry(
-        "diode_engine.cli.datasets:data", "Import, export, list and count timings."
-    ),
-    "train": CommandEntry(
-        "diode_engine.cli.train:train", "Train a model on the timings in the store."
-    ),
-    "tune": CommandEntry(
-        "diode_engine.cli.tune:tune", "Make a model for this machine's GPU in ten minutes."
-    ),
+    "capture": CommandEntry("capture:capture", "Write down the GEMMs that a program compiles."),
+    "data": CommandEntry("datasets:data", "Import, export, list and count timings."),
+    "train": CommandEntry("train:train", "Train a model on the timings in the store."),
+    "tune": CommandEntry("tune:tune", "Make a model for this machine's GPU in ten minutes."),
     "collect-and-train": CommandEntry(
-        "diode_engine.cli.collect_and_train:collect_and_train",
-        "Collect, train and validate, in one run.",
+        "collect_and_train:collect_and_train", "Collect, train and validate, in one run."
     ),
     "validate": CommandEntry(
-        "diode_engine.cli.validate:validate", "Judge a model on problems that it has not seen."
+        "validate:validate", "Judge a model on problems that it has not seen."
     ),
-    "validate-model": CommandEntry(
-        "diode_engine.cli.validate:validate", "Another name of validate."
-    ),
+    "validate-model": CommandEntry("validate:validate", "Another name of validate."),
     "validate-max-autotune": CommandEntry(
-        "diode_engine.cli.max_autotune:validate_max_autotune",
+        "max_autotune:validate_max_autotune",
         "Compare a model with kernels that max-autotune found.",
     ),
-    "models": CommandEntry(
-        "diode_engine.cli.models:models", "List, compare, promote and pass on trained models."
-    ),
-    "predict": CommandEntry(
-        "diode_engine.cli.predict:predict", "Predict the time of every candidate in a file."
-    ),
-    "explain": CommandEntry(
-        "diode_engine.cli.explain:explain", "Explain which kernel a model takes, and why."
-    ),
+    "models": CommandEntry("models:models", "List, compare, promote and pass on trained models."),
+    "predict": CommandEntry("predict:predict", "Predict the time of every candidate in a file."),
+    "explain": CommandEntry("explain:explain", "Explain which kernel a model takes, and why."),
     "export-lookup-table": CommandEntry(
-        "diode_engine.cli.lookup_table:export_lookup_table",
-        "Write a model's choices as a table for Inductor.",
+        "lookup_table:export_lookup_table", "Write a model's choices as a table for Inductor."
     ),
-    "workflow": CommandEntry(
-        "diode_engine.cli.workflow:workflow",
-        "Run several commands; skip what is up to date.",
-    ),
-    "runs": CommandEntry(
-        "diode_engine.cli.runs:runs", "List, follow, cancel and resume long jobs."
-    ),
-    "doctor": CommandEntry(
-        "diode_engine.cli.doctor:doctor", "Say what works here, what does not, and why."
-    ),
-    "serve": CommandEntry("diode_engine.cli.serve:serve", "Show the dashboard in a browser."),
-    "db": CommandEntry(
-        "diode_engine.cli.db:db", "Upgrade, back up, copy, check and compact the store."
-    ),
+    "workflow": CommandEntry("workflow:workflow", "Run several commands; skip what is up to date."),
+    "runs": CommandEntry("runs:runs", "List, follow, cancel and resume long jobs."),
+    "doctor": CommandEntry("doctor:doctor", "Say what works here, what does not, and why."),
+    "serve": CommandEntry("serve:serve", "Show the dashboard in a browser."),
+    "db": CommandEntry("db:db", "Upgrade, back up, copy, check and compact the store."),
     "completion": CommandEntry(
-        "diode_engine.cli.completion:completion", "Make a shell complete commands and options."
+        "completion:completion", "Make a shell complete commands and options."
     ),
-    "demo": CommandEntry("diode_engine.cli.demo:demo", "A demonstration on the shipped timings."),
+    "demo": CommandEntry("demo:demo", "A demonstration on the shipped timings."),
 }
 
 
@@ -116,25 +89,6 @@ def parse(name: str, words: Sequence[str]) -> dict[str, Any]:
     """The values of a command's options in these words, as its function gets them. Raises
     click.UsageError for a mistake."""
     return COMMANDS[name].load(name).make_context(name, list(words)).params
-
-
-class _Commands(MutableMapping[str, click.Command]):
-    """The table in the form that click wants; looking a command up imports its module."""
-
-    def __getitem__(self, name: str) -> click.Command:
-        return COMMANDS[name].load(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        raise TypeError("Commands are added to the table COMMANDS.")
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError("Commands are taken from the table COMMANDS.")
 
 
 def _takes_seed(command: click.Command) -> bool:
@@ -160,6 +114,9 @@ class _LazyGroup(click.Group):
                 rest = ["--seed", str(ctx.params["seed"]), *rest]
         return name, command, rest
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return COMMANDS[cmd_name].load(cmd_name) if cmd_name in COMMANDS else None
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)  # in the order of the work, not of the alphabet
 
@@ -179,7 +136,7 @@ def _version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
 @click.group(
     cls=_LazyGroup,
     name="diode-engine",
-    commands=_Commands(),
+    commands=cast(dict[str, click.Command], COMMANDS),  # of which click takes the names alone
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
@@ -219,7 +176,8 @@ def _root(
     """Choose PyTorch Inductor's GEMM kernels with a model instead of a benchmark."""
     ctx.obj["debug"] = debug
     diagnostics.configure(-1 if quiet else verbose)
-    command = _root.commands[str(ctx.invoked_subcommand)]
+    name = str(ctx.invoked_subcommand)
+    command = COMMANDS[name].load(name)
     if seed is not None and not _takes_seed(command):
         diagnostics.note(f"--seed changes nothing: {ctx.invoked_subcommand} draws nothing.")
     if form is not None:

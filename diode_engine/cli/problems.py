@@ -14,7 +14,6 @@ from diode_engine.cli.data import data, existing, none_found
 from diode_engine.cli.options import option, store_option
 from diode_engine.cli.queries import (
     QueryCommand,
-    TextColumn,
     form_options,
     query_argument,
     table_text,
@@ -77,7 +76,7 @@ def problems(
             else none_found(store, query)
         )
         return
-    click.echo(table_text(_columns(found)))
+    click.echo(_problems_text(found))
     diagnostics.note(
         f"{first + 1:,} to {first + len(found):,} of {total:,}."
         + (f" --page {page + 1} shows more." if first + len(found) < total else "")
@@ -148,7 +147,7 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
                 f"which failed; ATen's efficiency {_ratio(row.efficiency) or 'is not known'}"
             )
             if some:
-                click.echo(table_text(_ranked(row, some, first)))
+                click.echo(_ranked_text(row, some, first))
 
 
 @data.command("map", cls=QueryCommand)
@@ -243,46 +242,36 @@ def _candidate(problem: ProblemRow, row: CandidateRow, rank: int) -> dict[str, A
     }
 
 
-def _columns(rows: list[ProblemRow]) -> list[TextColumn]:
-    return [
-        TextColumn("id", [str(row.number) for row in rows], right=True),
-        TextColumn("problem", [short(row.problem) for row in rows]),
-        TextColumn("GPU", [row.environment.hardware.name for row in rows], spare=2),
-        TextColumn("fastest", [str(row.best or "") for row in rows], cut=True, spare=1),
-        TextColumn("tried", [f"{row.candidates:,}" for row in rows], right=True),
-        TextColumn("failed", [f"{row.failed:,}" for row in rows], right=True, spare=3),
-        TextColumn("best µs", [_time(row.best_us) for row in rows], right=True),
-        TextColumn("ATen µs", [_time(row.aten_us) for row in rows], right=True),
-        TextColumn("ATen eff.", [_ratio(row.efficiency) for row in rows], right=True),
-    ]
+def _problems_text(rows: list[ProblemRow]) -> str:
+    shown = [
+        {
+            "id": str(row.number), "problem": short(row.problem),
+            "GPU": row.environment.hardware.name, "fastest": str(row.best or ""),
+            "tried": f"{row.candidates:,}", "failed": f"{row.failed:,}",
+            "best µs": _time(row.best_us), "ATen µs": _time(row.aten_us),
+            "ATen eff.": _ratio(row.efficiency),
+        }
+        for row in rows
+    ]  # fmt: skip
+    return table_text(shown, spare=("failed", "GPU", "fastest"), cut="fastest")
 
 
-def _ranked(problem: ProblemRow, rows: list[CandidateRow], first: int) -> list[TextColumn]:
-    shown = [_candidate(problem, row, 0) for row in rows]
-    return [
-        TextColumn("rank", [str(i) for i in range(first + 1, first + len(rows) + 1)], right=True),
-        TextColumn("candidate", [str(row.candidate) for row in rows], cut=True),
-        TextColumn("µs", [_time(row.time_us) for row in rows], right=True),
-        TextColumn("spread µs", [_time(row.spread_us) for row in rows], right=True, spare=1),
-        TextColumn("efficiency", [_ratio(c["efficiency"]) for c in shown], right=True),
-        TextColumn("timings", [str(row.timings) for row in rows], right=True, spare=2),
-        *_of_kernels(rows),
-        TextColumn("failed", [_failures(row.failures) for row in rows]),
-    ]
-
-
-def _of_kernels(rows: list[CandidateRow]) -> list[TextColumn]:
-    """The columns about kernels; none where nothing is known of them."""
-    if not any(row.kernel for row in rows):
-        return []
-    known = [row.kernel for row in rows]
-    spills = ["" if k is None else str(k.spill_stores) for k in known]
-    return [
-        TextColumn(
-            "registers", [str(k.registers) if k else "" for k in known], right=True, spare=4
-        ),
-        TextColumn("spilled", spills, right=True, spare=4),
-    ]
+def _ranked_text(problem: ProblemRow, rows: list[CandidateRow], first: int) -> str:
+    shown = [
+        {
+            "rank": str(rank), "candidate": str(row.candidate), "µs": _time(row.time_us),
+            "spread µs": _time(row.spread_us),
+            "efficiency": _ratio(_candidate(problem, row, rank)["efficiency"]),
+            "timings": str(row.timings),
+            "registers": "" if row.kernel is None else str(row.kernel.registers),
+            "spilled": "" if row.kernel is None else str(row.kernel.spill_stores),
+            "failed": _failures(row.failures),
+        }
+        for rank, row in enumerate(rows, first + 1)
+    ]  # fmt: skip
+    return table_text(
+        shown, spare=("registers", "spilled", "timings", "spread µs"), cut="candidate"
+    )
 
 
 def short(problem: Problem) -> str:

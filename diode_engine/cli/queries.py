@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -18,6 +17,7 @@ from diode_engine.cli.options import option
 
 F = TypeVar("F", bound=Callable[..., object])
 
+_NUMBER = re.compile(r"(-?[\d,]+(\.\d+)?( %)?)?")
 _NEGATED = re.compile(r"-[A-Za-z]\w*[%:=!<>]")
 
 
@@ -47,46 +47,39 @@ def form_options(command: F) -> F:
     return option("--text", "form", flag_value="text", default="text", hidden=True)(command)
 
 
-@dataclass(frozen=True)
-class TextColumn:
-    """A column of a table for people. Where the terminal is too narrow, the columns with the
-    largest `spare` are left out first, then the `cut` column is shortened."""
+def table_text(
+    rows: Sequence[Mapping[str, str]], *, spare: Sequence[str] = (), cut: str = "",
+    width: int | None = None,
+) -> str:  # fmt: skip
+    """The rows (at least one) as columns with two spaces between them and a rule below the header.
+    Columns of numbers are aligned to the right, and empty columns are left out.
 
-    name: str
-    cells: Sequence[str]
-    right: bool = False
-    spare: int = 0
-    cut: bool = False
-
-    @property
-    def width(self) -> int:
-        """The number of characters of the widest cell or the name."""
-        return max(map(len, (self.name, *self.cells)))
-
-
-def table_text(columns: Sequence[TextColumn], width: int | None = None) -> str:
-    """The columns with two spaces between them and a rule below the header. They fit into `width`
-    characters (by default the terminal's; unlimited where stdout is no terminal) as far as `spare`
-    and `cut` columns allow."""
+    They fit into `width` characters (by default the terminal's; unlimited where stdout is no
+    terminal) as far as possible: the columns in `spare` are left out one by one, then those of
+    `cut` are shortened.
+    """
     if width is None:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    kept = [column for column in columns if any(column.cells)]
-    while (over := _width(kept) - width) > 0 and any(column.spare for column in kept):
-        most = max(kept, key=lambda column: column.spare)
-        kept = [column for column in kept if column is not most]
-    lines: list[list[str]] = [[] for _ in range(len(columns[0].cells) + 2)]
-    for column in kept:
-        room = column.width
-        if column.cut and over > 0:
-            room = max(len(column.name), room - over)
-        cells = [c if len(c) <= room else f"{c[: room - 1]}…" for c in column.cells]
-        for line, cell in zip(lines, (column.name, "─" * room, *cells), strict=True):
-            line.append(cell.rjust(room) if column.right else cell.ljust(room))
-    return "\n".join("  ".join(line).rstrip() for line in lines)
+    widths = {name: max(map(len, (name, *(row[name] for row in rows)))) for name in rows[0]
+              if any(row[name] for row in rows)}  # fmt: skip
+    left_over = iter([name for name in spare if name in widths])
+    while (over := sum(widths.values()) + 2 * len(widths) - 2 - width) > 0:
+        if (name := next(left_over, None)) is None:
+            break
+        del widths[name]
+    if over > 0 and cut in widths:
+        widths[cut] = max(len(cut), widths[cut] - over)
+    numbers = {name for name in widths if all(_NUMBER.fullmatch(row[name]) for row in rows)}
 
+    def line(cells: Mapping[str, str]) -> str:
+        shown = []
+        for name, room in widths.items():
+            cell = cells[name] if len(cells[name]) <= room else f"{cells[name][: room - 1]}…"
+            shown.append(cell.rjust(room) if name in numbers else cell.ljust(room))
+        return "  ".join(shown).rstrip()
 
-def _width(columns: Sequence[TextColumn]) -> int:
-    return sum(column.width for column in columns) + 2 * (len(columns) - 1)
+    rule = "  ".join("─" * room for room in widths.values())
+    return "\n".join([line({name: name for name in widths}), rule, *map(line, rows)])
 
 
 def write(form: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:

@@ -16,12 +16,12 @@ from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import as_json_option, json_anyway_option, option, store_option
 from diode_engine.cli.queries import (
     QueryCommand,
-    TextColumn,
     form_options,
     query_argument,
     table_text,
     write,
 )
+from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def list_(
     elif form == "csv":
         write("csv", map(_cells, found), _CSV)
     elif found:
-        click.echo(table_text(_columns(found)))
+        click.echo(table_text([*map(_row, found)], spare=("host", "user", "tags"), cut="message"))
         if len(found) == rows and (last := found[-1].run.id) > 1:
             diagnostics.note(f"--before {last} shows earlier ones.")
     else:
@@ -97,47 +97,30 @@ def _cells(status: Status) -> dict[str, Any]:
     return cells
 
 
-def _columns(found: list[Status]) -> list[TextColumn]:
-    rows = list(zip(*map(_row, found), strict=True))
-    header = ("run", "kind", "state", "started (UTC)", "for", "user", "host", "tags", "message")
-    spare = {"tags": 1, "user": 2, "host": 3}
-    return [
-        TextColumn(name, cells, spare=spare.get(name, 0), cut=name == "message")
-        for name, cells in zip(header, rows, strict=True)
-    ]
-
-
-def _row(status: Status) -> list[str]:
+def _row(status: Status) -> dict[str, str]:
     from diode_engine.runs.status import duration
 
     run = status.run
-    return [
-        str(run.id),
-        run.kind,
-        str(status.state),
-        f"{run.started:%Y-%m-%d %H:%M}",
-        duration(status.seconds),
-        run.user or "",
-        "" if run.process is None else run.process.host,
-        " ".join(run.tags),
-        status.why or run.message or (progress_text(run.progress) if run.progress else ""),
-    ]
+    progress = progress_text(run.progress) if run.progress else ""
+    return {
+        "run": str(run.id), "kind": run.kind, "state": str(status.state),
+        "started (UTC)": f"{run.started:%Y-%m-%d %H:%M}", "for": duration(status.seconds),
+        "user": run.user or "", "host": "" if run.process is None else run.process.host,
+        "tags": " ".join(run.tags), "message": status.why or run.message or progress,
+    }  # fmt: skip
 
 
 @runs.command()
 @run_argument
 @store_option
-@as_json_option
-def show(run: int, store: Location, as_json: bool) -> None:
+@result_command
+def show(run: int, store: Location) -> Result:
     """Show all that is known of a run: how far it is, its command, its process and its log."""
     from diode_engine.runs import look
     from diode_engine.runs.status import duration
 
     with existing(store) as opened:
         status = look(opened, run)
-    if as_json:
-        click.echo(json.dumps(status.to_dict()))
-        return
     r = status.run
     lines = {
         "run": f"{r.id}, {r.kind}",
@@ -159,9 +142,10 @@ def show(run: int, store: Location, as_json: bool) -> None:
         "log": r.log,
     }
     width = max(map(len, lines))
-    click.echo("\n".join(f"{key:<{width}}  {value}" for key, value in lines.items() if value))
+    shown = [f"{key:<{width}}  {value}" for key, value in lines.items() if value]
     if r.log is not None and (last := _last_lines(Path(r.log))):
-        click.echo("\n" + "\n".join(last))
+        shown += ["", *last]
+    return Result(status.to_dict(), "\n".join(shown))
 
 
 def _last_lines(log: Path) -> list[str]:
@@ -224,8 +208,8 @@ def cancel(run: int, store: Location, as_json: bool) -> int:
 @runs.command()
 @run_argument
 @store_option
-@as_json_option
-def resume(run: int, store: Location, as_json: bool) -> None:
+@result_command
+def resume(run: int, store: Location) -> Result:
     """Start again a run that failed, died or was cancelled, in a process of its own. It continues
     where it was: see docs/runs.md. The number of the new run goes to stdout."""
     from diode_engine.runs import resume as start_again
@@ -236,7 +220,7 @@ def resume(run: int, store: Location, as_json: bool) -> None:
         f"Run {started.id} continues run {run}; `diode-engine runs follow {started.id}` shows "
         "how far it is."
     )
-    click.echo(json.dumps({"run": started.id, "resumes": run}) if as_json else started.id)
+    return Result({"run": started.id, "resumes": run}, str(started.id))
 
 
 @runs.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +12,10 @@ import click
 
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
-from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import (
     READ_FILE,
     WRITTEN_FILE,
     accelerator_option,
-    as_json_option,
     check_cluster,
     fits_on,
     gpus_option,
@@ -29,6 +26,7 @@ from diode_engine.cli.options import (
     store_option,
 )
 from diode_engine.cli.output_file import check_output, write_output
+from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -63,13 +61,13 @@ if TYPE_CHECKING:
     help="Write the result's page to this file. [default: tune-RUN.md in a folder beside the "
     "store]",
 )  # fmt: skip
-@as_json_option
+@result_command
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def tune(
     store: Location, minutes: float, base: str | None, shapes: tuple[Path, ...], name: str | None,
     seed: int, gpus: tuple[int, ...], ray: str | None, accelerator: str | None,
-    output: Path | None, as_json: bool, command: tuple[str, ...],
-) -> int:  # fmt: skip
+    output: Path | None, command: tuple[str, ...],
+) -> Result:  # fmt: skip
     """Make a model for this machine's GPU, or a cluster's: time the problems that teach the most,
     train, judge the model on problems held out from the start, and take it if it is no worse than
     the present one.
@@ -115,8 +113,7 @@ def tune(
         output.parent.mkdir(parents=True, exist_ok=True)
     write_output(output, page, kept="The page is in the run as well.")
     diagnostics.note(f"The page is in {output}, and in run {tuned.run} of {store}.")
-    click.echo(json.dumps(tuned.to_dict()) if as_json else page, nl=as_json)
-    return ExitCode.OK
+    return Result(tuned.to_dict(), page)
 
 
 _Where = tuple[tuple[int, ...], "Environment", "Callable[[], Executor]"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import os
@@ -10,8 +9,10 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -21,6 +22,7 @@ from diode_engine.cli.group import COMMANDS, CommandEntry
 from diode_engine.cli.options import store_option
 from diode_engine.errors import NoSuchRunError, StoreError
 from diode_engine.version import __version__
+from tests.cli.conftest import Ran, Run
 
 Register = Callable[[Callable[..., object]], None]
 
@@ -32,16 +34,10 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Register:
     def register(function: Callable[..., object]) -> None:
         module = types.ModuleType("tried_command")
         module.tried = click.command(function)  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "tried_command", module)
-        monkeypatch.setitem(COMMANDS, "tried", CommandEntry("tried_command:tried", "Tried here."))
+        monkeypatch.setitem(sys.modules, "diode_engine.cli.tried", module)
+        monkeypatch.setitem(COMMANDS, "tried", CommandEntry("tried:tried", "Tried here."))
 
     return register
-
-
-def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
 
 
 def test_options_of_a_command_may_come_before_it(
@@ -64,225 +60,170 @@ def test_options_of_a_command_may_come_before_it(
     assert main(["--format", "csv", "tried"]) == ExitCode.USAGE
 
 
-def test_a_seed_where_nothing_is_drawn(
-    command: Register, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command(lambda: click.echo("done"))
-    assert main(["--seed", "3", "tried"]) == ExitCode.OK
-    assert capsys.readouterr() == ("done\n", "--seed changes nothing: tried draws nothing.\n")
-    assert main(["-q", "--seed", "3", "tried"]) == ExitCode.OK
-    assert capsys.readouterr().err == ""
-
-
 def test_help_lists_every_command_and_imports_none() -> None:
     code = (
         "import json, sys; from diode_engine.cli import main; code = main(['--help']);"
         "json.dump([code, sorted(sys.modules)], sys.stderr)"
     )
-    shown = run_python(code)
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     exit_code, loaded = json.loads(shown.stderr)
     assert exit_code == 0
     for name, entry in COMMANDS.items():
         assert f"  {name} " in shown.stdout
         assert entry.help in shown.stdout
-        assert entry.target.split(":")[0] not in loaded
+        assert entry.module not in loaded
     assert not {"torch", "numpy", "sqlalchemy", "xgboost", "rich", "msgpack"} & set(loaded)
 
 
-@pytest.mark.parametrize("name", list(COMMANDS))
-def test_each_command_is_where_the_table_says(name: str) -> None:
-    entry = COMMANDS[name]
-    if importlib.util.find_spec(entry.target.split(":")[0]) is None:
-        pytest.skip(f"{name} is not written yet")
-    loaded = entry.load(name)
-    assert isinstance(loaded, click.Command)
-    assert loaded.help
+def test_version_is_one_line_on_stdout(run: Run) -> None:
+    assert run("--version") == Ran(ExitCode.OK, f"diode-engine {__version__}\n", "")
 
 
-def test_version_is_one_line_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == ExitCode.OK
-    assert capsys.readouterr() == (f"diode-engine {__version__}\n", "")
-
-
-@pytest.mark.parametrize("arguments", [["--no-such-option"], ["trian"], []])
-def test_wrong_use_exits_with_2_and_leaves_stdout_alone(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == ExitCode.USAGE
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "Usage: diode-engine" in err
-
-
-def test_a_misspelt_command_is_answered_with_the_right_one(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    main(["trian"])
-    assert "Did you mean 'train'?" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [("--no-such-option", "No such option"), ("trian", "Did you mean 'train'?"), ("", "")],
+)
+def test_wrong_use_exits_with_2_and_leaves_stdout_alone(run: Run, words: str, says: str) -> None:
+    ran = run(*words.split())
+    assert (ran.code, ran.out) == (ExitCode.USAGE, "")
+    assert "Usage: diode-engine" in ran.err
+    assert says in ran.err
 
 
 def test_a_command_whose_library_is_missing_says_which(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
-    monkeypatch.setitem(
-        COMMANDS, "tried", CommandEntry("no_such_library.part:tried", "Tried here.")
-    )
-    assert main(["tried"]) == ExitCode.FAILURE
-    assert "needs no_such_library, which is not installed" in capsys.readouterr().err
+    monkeypatch.setitem(COMMANDS, "tried", CommandEntry("no_such_library:tried", "Tried here."))
+    ran = run("tried")
+    assert ran.code == ExitCode.FAILURE
+    assert "no_such_library, which is not installed" in ran.err
 
 
-def test_data_goes_to_stdout_and_notes_to_stderr(
-    command: Register, capsys: pytest.CaptureFixture[str]
-) -> None:
+def failing(error: BaseException) -> Callable[[], None]:
     def tried() -> None:
         diagnostics.note("Reading [1/2] 'x'.")
-        click.echo('{"us": 1.0}')
+        raise error
 
-    command(tried)
-    assert main(["tried"]) == ExitCode.OK
-    assert capsys.readouterr() == ('{"us": 1.0}\n', "Reading [1/2] 'x'.\n")
+    return tried
 
 
-def test_a_commands_own_exit_code_is_kept(command: Register) -> None:
-    command(lambda: ExitCode.FAILURE)
-    assert main(["tried"]) == ExitCode.FAILURE
-
-
-def test_an_expected_error_is_one_sentence(
-    command: Register, capsys: pytest.CaptureFixture[str], diode_home: Path
-) -> None:
-    def tried() -> None:
-        raise StoreError("The store x.db is locked; close the other Diode.")
-
-    command(tried)
-    assert main(["tried"]) == ExitCode.FAILURE
-    assert capsys.readouterr() == ("", "Error: The store x.db is locked; close the other Diode.\n")
+@pytest.mark.parametrize(
+    ("function", "code", "err"),
+    [
+        (lambda: click.echo("us"), ExitCode.OK, "--seed changes nothing: tried draws nothing.\n"),
+        (lambda: ExitCode.FAILURE, ExitCode.FAILURE, ""),
+        (failing(StoreError("x.db is locked.")), ExitCode.FAILURE, "Error: x.db is locked.\n"),
+        (failing(NoSuchRunError("No run 7.")), ExitCode.NOTHING, "Error: No run 7.\n"),
+        (failing(KeyboardInterrupt()), ExitCode.INTERRUPTED, "Interrupted.\n"),
+    ],
+)
+def test_how_a_command_ends(
+    command: Register, run: Run, diode_home: Path, function: Callable[[], object], code: ExitCode,
+    err: str,
+) -> None:  # fmt: skip
+    command(function)
+    ran = run("--seed", "3", "tried")
+    assert (ran.code, ran.out) == (code, "us\n" if code == ExitCode.OK else "")
+    assert ran.err.endswith(err)
+    assert ("Reading [1/2] 'x'.\n" in ran.err) == (function.__name__ == "tried")
     assert not diode_home.exists()
-
-
-def boom() -> None:
-    raise ZeroDivisionError("by nought")
+    quiet = run("-q", "--seed", "3", "tried")
+    assert quiet.err.strip() == (err.strip() if err.startswith("Error") else "")
 
 
 def test_an_unexpected_error_is_a_sentence_and_a_traceback_in_the_log(
-    command: Register, capsys: pytest.CaptureFixture[str], diode_home: Path
+    command: Register, run: Run, diode_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command(boom)
-    assert main(["tried"]) == ExitCode.FAILURE
-    err = capsys.readouterr().err
-    log = diode_home / "errors.log"
-    assert err.count("\n") == 1
-    assert "ZeroDivisionError: by nought" in err
-    assert str(log) in err
-    kept = log.read_text(encoding="utf-8")
-    assert "Traceback" in kept
-    assert "['tried']" in kept
-
-
-def test_an_unexpected_error_is_shown_where_the_log_cannot_be_written(
-    command: Register, capsys: pytest.CaptureFixture[str], diode_home: Path
-) -> None:
-    diode_home.write_text("a file, not a folder", encoding="utf-8")
-    command(boom)
-    assert main(["tried"]) == ExitCode.FAILURE
-    assert "Traceback" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("by_variable", [True, False])
-def test_debug_shows_the_traceback(
-    by_variable: bool,
-    command: Register,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    diode_home: Path,
-) -> None:
-    command(boom)
-    if by_variable:
-        monkeypatch.setenv("DIODE_DEBUG", "1")
-    assert main(["tried"] if by_variable else ["--debug", "tried"]) == ExitCode.FAILURE
-    assert "Traceback" in capsys.readouterr().err
+    command(failing(ZeroDivisionError("by nought")))
+    assert "Traceback" in run("--debug", "tried").err
+    with monkeypatch.context() as debug:
+        debug.setenv("DIODE_DEBUG", "1")
+        assert "Traceback" in run("tried").err
     assert not diode_home.exists()
+    ran = run("-q", "tried")
+    log = diode_home / "errors.log"
+    assert (ran.code, ran.err.count("\n")) == (ExitCode.FAILURE, 1)
+    assert "ZeroDivisionError: by nought" in ran.err
+    assert str(log) in ran.err
+    assert "Traceback" in log.read_text(encoding="utf-8")
+    assert "['-q', 'tried']" in log.read_text(encoding="utf-8")
+    log.unlink()
+    log.mkdir()  # so that it cannot be written
+    assert "Traceback" in run("tried").err
 
 
-def test_an_interrupt_exits_with_130_without_a_traceback(
-    command: Register, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def tried() -> None:
-        raise KeyboardInterrupt
+TRIED = """
+import signal, sys, types, click
+from diode_engine.cli import main
+from diode_engine.cli.group import COMMANDS, CommandEntry
+def wait():
+    try:
+        print('ready', flush=True)
+        signal.pause()
+    finally:
+        print('kept', flush=True)
+def wait_and_put_in_order():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    try:
+        wait()
+    finally:
+        signal.sigwait({signal.SIGUSR1})
+        print('in order', flush=True)
+def put(text):
+    return lambda: click.echo(text)
+def put_lines(number):
+    def write():
+        sys.stdin.read()
+        for _ in range(number):
+            sys.stdout.write('line\\n')
+    return write
+module = sys.modules['diode_engine.cli.tried'] = types.ModuleType('tried')
+module.tried = click.command('tried')(HERE)
+COMMANDS['tried'] = CommandEntry('tried:tried', '')
+sys.exit(main(['tried']))
+"""
 
-    command(tried)
-    assert main(["tried"]) == ExitCode.INTERRUPTED
-    err = capsys.readouterr().err
-    assert "Interrupted." in err
-    assert "Traceback" not in err
+
+@contextmanager
+def started(function: str, before: str = "", **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs the command `tried`, made of this function of TRIED."""
+    with subprocess.Popen(
+        [sys.executable, "-c", before + TRIED.replace("HERE", function)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    ) as process:  # fmt: skip
+        yield process
 
 
-TRIED = (
-    "import signal, sys, types, click\n"
-    "from diode_engine.cli import main\n"
-    "from diode_engine.cli.group import COMMANDS, CommandEntry\n"
-    "def wait():\n"
-    "    try:\n"
-    "        print('ready', flush=True)\n"
-    "        signal.pause()\n"
-    "    finally:\n"
-    "        print('kept', flush=True)\n"
-    "def wait_and_put_in_order():\n"
-    "    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})\n"
-    "    try:\n"
-    "        wait()\n"
-    "    finally:\n"
-    "        signal.sigwait({signal.SIGUSR1})\n"
-    "        print('in order', flush=True)\n"
-    "def put(text):\n"
-    "    return lambda: click.echo(text)\n"
-    "module = sys.modules['tried_command'] = types.ModuleType('tried_command')\n"
-    "module.tried = click.command('tried')(HERE)\n"
-    "COMMANDS['tried'] = CommandEntry('tried_command:tried', '')\n"
-    "sys.exit(main(['tried']))\n"
-)
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_command_in_order(sent: signal.Signals) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", TRIED.replace("HERE", "wait")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with started("wait") as process:
+        assert read_line(process) == "ready\n"
         process.send_signal(sent)
         out, err = process.communicate(timeout=60)
-    assert process.returncode == ExitCode.INTERRUPTED
-    assert out == "kept\n"
+    assert (process.returncode, out) == (ExitCode.INTERRUPTED, "kept\n")
     assert "Traceback" not in err
 
 
 def test_impatient_signals_do_not_disturb_what_puts_things_in_order() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", TRIED.replace("HERE", "wait_and_put_in_order")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with started("wait_and_put_in_order") as process:
+        assert read_line(process) == "ready\n"
         process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "kept\n"
-        for impatient in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+        assert read_line(process) == "kept\n"
+        for impatient in (signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             process.send_signal(impatient)
-        process.send_signal(signal.SIGUSR1)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (ExitCode.INTERRUPTED, "in order\n")
     assert "Traceback" not in err
 
 
 def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", "import signal; signal.signal(1, signal.SIG_IGN)\n"
-         + TRIED.replace("HERE", "wait")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with started("wait", "import signal; signal.signal(1, signal.SIG_IGN)\n") as process:
+        assert read_line(process) == "ready\n"
         ignored = Path(f"/proc/{process.pid}/status").read_text().partition("SigIgn:\t")[2][:16]
         assert int(ignored, 16) & 1 << (signal.SIGHUP - 1)
         process.send_signal(signal.SIGHUP)
@@ -293,11 +234,9 @@ def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
 
 @pytest.mark.parametrize("length", [1, 100_000])  # met at the end, and in the middle
 def test_a_full_disk_is_a_sentence(length: int) -> None:
+    program = [sys.executable, "-c", TRIED.replace("HERE", f"put('x' * {length})")]
     with Path("/dev/full").open("w") as full:
-        ran = subprocess.run(
-            [sys.executable, "-c", TRIED.replace("HERE", f"put('x' * {length})")],
-            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
+        ran = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ran.stderr == "Error: The output cannot be written: No space left on device.\n"
     assert ran.returncode == ExitCode.FAILURE
 
@@ -323,25 +262,8 @@ def test_a_terminal_without_the_letters_is_no_error() -> None:
 @pytest.mark.parametrize("lines", [1, 100_000])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_goes_away_is_met_in_silence(lines: int, unbuffered: str) -> None:
-    code = (
-        "import sys, types, click\n"
-        "from diode_engine.cli import main\n"
-        "from diode_engine.cli.group import COMMANDS, CommandEntry\n"
-        "module = sys.modules['tried_command'] = types.ModuleType('tried_command')\n"
-        "module.tried = click.command('tried')(\n"
-        "    lambda: [sys.stdout.write('line\\n') for _ in range(int(sys.argv[1]))] and None)\n"
-        "COMMANDS['tried'] = CommandEntry('tried_command:tried', '')\n"
-        "sys.stdin.read()\n"
-        "sys.exit(main(['tried']))\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(lines)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
-        text=True,
-    ) as process:
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with started(f"put_lines({lines})", env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -379,28 +301,15 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     ]  # fmt: skip
 
 
-def test_what_does_not_exist_exits_with_3(
-    command: Register, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quiet_leaves_only_errors(command: Register, run: Run) -> None:
     def tried() -> None:
-        raise NoSuchRunError("There is no run 7.")
-
-    command(tried)
-    assert main(["tried"]) == ExitCode.NOTHING == 3
-    assert capsys.readouterr().err == "Error: There is no run 7.\n"
-
-
-def test_quiet_leaves_only_errors(command: Register, capsys: pytest.CaptureFixture[str]) -> None:
-    def tried() -> None:
-        diagnostics.note("A note.")
         diagnostics.warn("Odd.")
         logging.getLogger("diode_engine.tried").warning("Odd, says the log.")
         assert diagnostics.progress().disable
         raise StoreError("The store is gone.")
 
     command(tried)
-    assert main(["-q", "tried"]) == ExitCode.FAILURE
-    assert capsys.readouterr().err == "Error: The store is gone.\n"
+    assert run("-q", "tried").err == "Error: The store is gone.\n"
 
 
 @pytest.mark.parametrize(

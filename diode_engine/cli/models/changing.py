@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,8 @@ from diode_engine.cli.models.options import (
     model_argument,
     reason_option,
 )
-from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option
+from diode_engine.cli.options import FILE_OR_FOLDER, option
+from diode_engine.cli.results import Result, result_command
 
 if TYPE_CHECKING:
     from diode_engine.registry import ModelFacts, ModelVersion
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     "--default", is_flag=True,
     help="Make it the one that is taken for its hardware, whatever the gate of `promote` says.",
 )  # fmt: skip
-@as_json_option
-def register(path: Path, name: str | None, default: bool, as_json: bool) -> None:
+@result_command
+def register(path: Path, name: str | None, default: bool) -> Result:
     """Copy the model in the folder or file PATH into your registry; its name goes to stdout."""
     from diode_engine import registry
 
@@ -43,8 +43,7 @@ def register(path: Path, name: str | None, default: bool, as_json: bool) -> None
             f"{taken.model.reference} is still the one that is taken; `diode-engine models promote "
             f"{model.reference}` judges this one, and makes it the default if it is no worse."
         )
-    line = {"model": model.reference, "folder": str(model.folder)}
-    click.echo(json.dumps(line) if as_json else model.reference)
+    return Result({"model": model.reference, "folder": str(model.folder)}, model.reference)
 
 
 @click.command()
@@ -53,10 +52,10 @@ def register(path: Path, name: str | None, default: bool, as_json: bool) -> None
 @option("--remove", is_flag=True, help="Remove the alias.")
 @hardware_option
 @reason_option
-@as_json_option
+@result_command
 def alias(
-    alias: str, model: str | None, remove: bool, hardware: str | None, reason: str, as_json: bool
-) -> int:
+    alias: str, model: str | None, remove: bool, hardware: str | None, reason: str
+) -> Result | ExitCode:
     """Make ALIAS point to MODEL on its hardware, or show what it points to.
 
     The alias default is changed by `models promote` and `models rollback`.
@@ -65,33 +64,23 @@ def alias(
 
     if remove and model is not None:
         raise click.UsageError("--remove removes an alias: give no model with it.")
-    if model is None and not remove:
-        found = registry.resolve_here(alias, hardware)
-        _say_alias(alias, found, found.slug_named(hardware), as_json)
-        return ExitCode.OK
-    if remove:
-        found = registry.resolve_here(alias, hardware)
-        registry.remove_alias(alias, found.slug_named(hardware))
-        diagnostics.note(f"{alias} no longer points to {found.reference}.")
-        return ExitCode.OK
-    assert model is not None
-    if alias == registry.DEFAULT:
+    if alias == registry.DEFAULT and model is not None:
         raise click.UsageError(
             "The default is moved by `diode-engine models promote`, which judges the model first; "
             "--force overrules it."
         )
-    found = registry.resolve_here(model, hardware)
+    found = registry.resolve_here(model or alias, hardware)
     slug = found.slug_named(hardware)
-    new = registry.set_alias(alias, found, slug, reason=reason)
-    _say_alias(alias, found, slug, as_json)
-    if not new:
+    if remove:
+        registry.remove_alias(alias, slug)
+        diagnostics.note(f"{alias} no longer points to {found.reference}.")
+        return ExitCode.OK
+    code = ExitCode.OK
+    if model is not None and not registry.set_alias(alias, found, slug, reason=reason):
         diagnostics.note("It pointed to this model already.")
-    return ExitCode.OK if new else ExitCode.NOTHING
-
-
-def _say_alias(alias: str, model: ModelVersion, slug: str, as_json: bool) -> None:
-    line = {"alias": alias, "hardware": slug, "model": model.reference}
-    click.echo(json.dumps(line) if as_json else f"{alias}: {model.reference} ({slug})")
+        code = ExitCode.NOTHING
+    line = {"alias": alias, "hardware": slug, "model": found.reference}
+    return Result(line, f"{alias}: {found.reference} ({slug})", code)
 
 
 @click.command()
@@ -99,36 +88,33 @@ def _say_alias(alias: str, model: ModelVersion, slug: str, as_json: bool) -> Non
 @click.argument("tags", metavar="[TAG]...", nargs=-1)
 @option("--remove", metavar="TAG", multiple=True, help="Remove this tag; may be repeated.")
 @hardware_option
-@as_json_option
-def tag(
-    model: str, tags: tuple[str, ...], remove: tuple[str, ...], hardware: str | None, as_json: bool
-) -> None:
+@result_command
+def tag(model: str, tags: tuple[str, ...], remove: tuple[str, ...], hardware: str | None) -> Result:
     """Add tags to MODEL, or remove some; without any, show its tags."""
     from diode_engine import registry
 
     found = registry.resolve_here(model, hardware)
     changed = tags or remove
-    _say(found, registry.tag(found, tags, remove) if changed else registry.facts_of(found), as_json)
+    facts = registry.tag(found, tags, remove) if changed else registry.facts_of(found)
+    return _facts_result(found, facts)
 
 
 @click.command()
 @model_argument
 @click.argument("text")
 @hardware_option
-@as_json_option
-def note(model: str, text: str, hardware: str | None, as_json: bool) -> None:
+@result_command
+def note(model: str, text: str, hardware: str | None) -> Result:
     """Write a note on MODEL, in place of the earlier one."""
     from diode_engine import registry
 
     found = registry.resolve_here(model, hardware)
-    _say(found, registry.set_note(found, text), as_json)
+    return _facts_result(found, registry.set_note(found, text))
 
 
-def _say(model: ModelVersion, facts: ModelFacts, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({"model": model.reference, **asdict(facts)}))
-    else:
-        click.echo(" ".join([f"{model.reference}:", *facts.tags, facts.note]).rstrip())
+def _facts_result(model: ModelVersion, facts: ModelFacts) -> Result:
+    text = " ".join([f"{model.reference}:", *facts.tags, facts.note]).rstrip()
+    return Result({"model": model.reference, **asdict(facts)}, text)
 
 
 @click.command()
@@ -137,10 +123,10 @@ def _say(model: ModelVersion, facts: ModelFacts, as_json: bool) -> None:
 @option("--with-aliases", is_flag=True, help="Remove its aliases too.")
 @hardware_option
 @reason_option
-@as_json_option
+@result_command
 def remove(
-    model: str, yes: bool, with_aliases: bool, hardware: str | None, reason: str, as_json: bool
-) -> int:
+    model: str, yes: bool, with_aliases: bool, hardware: str | None, reason: str
+) -> Result | ExitCode:
     """Delete MODEL from your registry. Its number is not used again."""
     from diode_engine import registry
 
@@ -153,5 +139,4 @@ def remove(
             return ExitCode.NOTHING
     registry.remove(found, aliases=with_aliases, reason=reason)
     diagnostics.note(f"{found.reference} is removed.")
-    click.echo(json.dumps({"removed": found.reference}) if as_json else found.reference)
-    return ExitCode.OK
+    return Result({"removed": found.reference}, found.reference)

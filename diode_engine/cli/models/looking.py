@@ -13,6 +13,8 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.options import hardware_option, model_argument
 from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option
+from diode_engine.cli.queries import table_text
+from diode_engine.cli.results import Result, result_command
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
@@ -57,9 +59,7 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
             "takes one from a folder, `models import` from an archive."
         )
     elif rows := [_row(e) for e in entries if e.manifest is not None]:
-        header = ["model", "hardware", "family", "status", "aliases", "taken", "timings",
-                  "efficiency", "created", "from"]  # fmt: skip
-        click.echo(aligned(header, rows, left=6))
+        click.echo(table_text(rows))
     if hardware is None and not as_json:
         known = registry.known_for_all()
         of = [[k.hardware.name, k.match.model.reference if k.match else "", str(k)] for k in known]
@@ -76,7 +76,6 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
 def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
     from diode_engine.core.hardware import find_name
     from diode_engine.registry.index import read_index
-    from diode_engine.validation.text import aligned
 
     offers = list(read_index(index))
     if hardware is not None:
@@ -85,26 +84,21 @@ def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(offer) for offer in offers]))
     elif offers:
-        rows = [[o.reference, o.hardware, o.about, f"{o.bytes:,}"] for o in offers]
-        click.echo(aligned(["model", "hardware", "about", "bytes"], rows, left=3))
+        names = ("reference", "hardware", "about", "bytes")
+        click.echo(table_text([{n: str(getattr(o, n)) for n in names} for o in offers]))
     else:
         diagnostics.note(f"{index} offers nothing.")
 
 
-def _row(e: ModelEntry) -> list[str]:
+def _row(e: ModelEntry) -> dict[str, str]:
     d = e.to_dict()
-    return [
-        d["model"],
-        ", ".join(d["gpus"]),
-        d["family"],
-        d["status"],
-        ", ".join(d["aliases"]),
-        _describe_taken(e),
-        f"{d['timings']:,}",
-        "" if d["efficiency"] is None else f"{d['efficiency']:.3f}",
-        d["created"][:10],
-        d["from"],
-    ]
+    return {
+        **{name: d[name] for name in ("model", "family", "status")},
+        "hardware": ", ".join(d["gpus"]), "aliases": ", ".join(d["aliases"]),
+        "taken": _describe_taken(e), "timings": f"{d['timings']:,}",
+        "efficiency": "" if d["efficiency"] is None else f"{d['efficiency']:.3f}",
+        "created": d["created"][:10], "from": d["from"],
+    }  # fmt: skip
 
 
 def _describe_taken(e: ModelEntry) -> str:
@@ -218,8 +212,8 @@ def _said(e: Event) -> str:
 @click.command()
 @click.argument("models", metavar="MODEL MODEL...", nargs=-1, required=True)
 @hardware_option
-@as_json_option
-def compare(models: tuple[str, ...], hardware: str | None, as_json: bool) -> None:
+@result_command
+def compare(models: tuple[str, ...], hardware: str | None) -> Result:
     """Show models side by side: what each was made of, and its own metrics.
 
     Metrics of models that were judged on different problems cannot be compared; `diode-engine
@@ -233,24 +227,21 @@ def compare(models: tuple[str, ...], hardware: str | None, as_json: bool) -> Non
     found = [registry.resolve_here(model, hardware) for model in models]
     columns = [registry.side_by_side(model) for model in found]
     names = list(dict.fromkeys(name for column in columns for name in column))
-    if as_json:
-        lines = [
-            {"model": model.reference, **{name: column.get(name) for name in names}}
-            for model, column in zip(found, columns, strict=True)
-        ]
-        click.echo(json.dumps(lines, allow_nan=False))
-    else:
-        rows = [[name, *(_value(c[name]) if name in c else "" for c in columns)] for name in names]
-        click.echo(aligned(["", *(model.reference for model in found)], rows))
     if len({column.get("problems") for column in columns}) > 1:
         diagnostics.warn("The models were judged on different problems.")
+    rows = [[name, *(_value(c[name]) if name in c else "" for c in columns)] for name in names]
+    lines = [
+        {"model": model.reference, **{name: column.get(name) for name in names}}
+        for model, column in zip(found, columns, strict=True)
+    ]
+    return Result(lines, aligned(["", *(model.reference for model in found)], rows))
 
 
 @click.command()
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
 @hardware_option
-@as_json_option
-def verify(models: tuple[str, ...], hardware: str | None, as_json: bool) -> int:
+@result_command
+def verify(models: tuple[str, ...], hardware: str | None) -> Result:
     """Load each MODEL (by default all registered ones), check the hashes of its files, and check
     that aliases point to a model."""
     from diode_engine import registry
@@ -266,15 +257,12 @@ def verify(models: tuple[str, ...], hardware: str | None, as_json: bool) -> int:
         except ModelError as refused:
             error = str(refused)
         lines.append({"model": model.reference, "folder": str(model.folder), "error": error})
-    if as_json:
-        click.echo(json.dumps({"models": lines, "problems": list(problems)}))
-    else:
-        for line in lines:
-            click.echo(f"{line['model']}: {line['error'] or 'its files are whole'}")
-        for problem in problems:
-            click.echo(problem)
+    said = [f"{line['model']}: {line['error'] or 'its files are whole'}" for line in lines]
     broken = bool(problems) or any(line["error"] for line in lines)
-    return ExitCode.FAILURE if broken else ExitCode.OK
+    return Result(
+        {"models": lines, "problems": list(problems)}, "\n".join([*said, *problems]),
+        ExitCode.FAILURE if broken else ExitCode.OK,
+    )  # fmt: skip
 
 
 def warn_unlike(model: ModelVersion, device: Hardware) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -11,8 +10,9 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.options import hardware_option, model_argument
-from diode_engine.cli.options import FILE_OR_FOLDER, WRITTEN_FILE, as_json_option, option
+from diode_engine.cli.options import FILE_OR_FOLDER, WRITTEN_FILE, option
 from diode_engine.cli.output_file import check_output
+from diode_engine.cli.results import Result, result_command
 
 
 @click.command()
@@ -20,8 +20,8 @@ from diode_engine.cli.output_file import check_output
 @click.argument("file", type=WRITTEN_FILE)
 @option("--replace", is_flag=True, help="Replace FILE if it is an archive of a model.")
 @hardware_option
-@as_json_option
-def export(model: str, file: Path, replace: bool, hardware: str | None, as_json: bool) -> None:
+@result_command
+def export(model: str, file: Path, replace: bool, hardware: str | None) -> Result:
     """Write MODEL to the archive FILE, to be passed on; its SHA-256 goes to stdout.
 
     The same model makes the same bytes on every machine.
@@ -34,7 +34,7 @@ def export(model: str, file: Path, replace: bool, hardware: str | None, as_json:
     size = file.stat().st_size
     diagnostics.note(f"{found.reference} exported to {file} ({size:,} bytes).")
     line = {"model": found.reference, "file": str(file), "sha256": digest, "bytes": size}
-    click.echo(json.dumps(line) if as_json else f"{digest}  {file}")
+    return Result(line, f"{digest}  {file}")
 
 
 @click.command("import")
@@ -47,15 +47,10 @@ def export(model: str, file: Path, replace: bool, hardware: str | None, as_json:
 )  # fmt: skip
 @option("--sha256", metavar="HASH", help="Refuse an archive FILE that has another hash.")
 @hardware_option
-@as_json_option
+@result_command
 def import_(
-    source: str,
-    name: str | None,
-    index: Path | None,
-    sha256: str | None,
-    hardware: str | None,
-    as_json: bool,
-) -> int:
+    source: str, name: str | None, index: Path | None, sha256: str | None, hardware: str | None
+) -> Result:
     """Register the model in an archive that `models export` wrote; its name goes to stdout.
 
     All of it is checked before anything is registered, and nothing in it is ever executed.
@@ -84,5 +79,4 @@ def import_(
     else:
         diagnostics.note(f"{model.reference} is the same model; nothing was imported.")
     line = {"model": model.reference, "folder": str(model.folder), "new": new}
-    click.echo(json.dumps(line) if as_json else model.reference)
-    return ExitCode.OK if new else ExitCode.NOTHING
+    return Result(line, model.reference, ExitCode.OK if new else ExitCode.NOTHING)

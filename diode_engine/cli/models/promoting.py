@@ -19,6 +19,7 @@ from diode_engine.cli.models.options import (
 )
 from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option, store_option
 from diode_engine.cli.recording import as_run
+from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -171,8 +172,8 @@ def format_verdict(verdict: GateVerdict) -> str:
 @click.command()
 @hardware_option
 @reason_option
-@as_json_option
-def rollback(hardware: str | None, reason: str, as_json: bool) -> None:
+@result_command
+def rollback(hardware: str | None, reason: str) -> Result:
     """Take again the model that was taken before the last promotion. The history keeps both."""
     from diode_engine import registry
     from diode_engine.core.hardware import find_name, slug_of
@@ -188,8 +189,7 @@ def rollback(hardware: str | None, reason: str, as_json: bool) -> None:
     diagnostics.note(
         f"{slug}: {name or 'the newest model (there is no default)'} is taken in place of {before}."
     )
-    line = {"hardware": slug, "default": name, "before": before}
-    click.echo(json.dumps(line) if as_json else name or "")
+    return Result({"hardware": slug, "default": name, "before": before}, name or "")
 
 
 def _changed() -> str:
