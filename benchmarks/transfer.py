@@ -39,8 +39,13 @@ from diode_engine.problems.splits import fold, split
 from diode_engine.store.datasets.reading import read_dataset
 from diode_engine.store.transfer import read_datasets
 from diode_engine.training.correction import corrected_to
-from diode_engine.training.fit import fitted_and_watched, learnable, one_environment, thinned
 from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import (
+    fitted_and_watched,
+    learnable,
+    one_environment,
+    thinned,
+)
 from diode_engine.validation import evaluate
 
 _DATASETS = Path(__file__).parents[1] / "datasets"

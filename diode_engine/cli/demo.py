@@ -124,7 +124,7 @@ def _train(store: Store) -> ModelVersion:
 def _validate(store: Store, model: ModelVersion) -> tuple[Report, TimingTable, Predictor]:
     from diode_engine.models.predictor import Predictor
     from diode_engine.problems.splits import split
-    from diode_engine.training.fit import one_environment
+    from diode_engine.training.trainable_rows import one_environment
     from diode_engine.validation import evaluate, render
 
     diagnostics.note("3. Validating it on the problems that were held out ...")

@@ -315,14 +315,14 @@ def _say(trained: Trained) -> None:
 
 def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
     """Shows a progress bar for each fit; of those on a cluster, a line for each machine."""
-    from diode_engine.training.fit_nodes import FitNodes, NodeFitProgress
+    from diode_engine.training.training_progress import FitNodes, NodeFitProgress
 
     nodes = FitNodes()
     tasks: dict[str, TaskID] = {}
 
     def report(member: str, progress: FitProgress) -> None:
         if isinstance(progress, NodeFitProgress):
-            nodes.told(member, progress)
+            nodes.record(member, progress)
             for node, said, last in nodes.lines():
                 if tasks.get(node) not in display.task_ids:  # they are removed after each trial
                     tasks[node] = display.add_task(node)

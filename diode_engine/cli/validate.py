@@ -140,18 +140,10 @@ def _cross_validated(
     progress."""
     from diode_engine.cli.train import fit_report
     from diode_engine.training.cross_validation import cross_validate
-    from diode_engine.training.fit_nodes import FitNodes
-    from diode_engine.training.planned_fits import planned_fits_of_parts
     from diode_engine.training.run import WRITE_SECONDS
-    from diode_engine.training.training_progress import (
-        ParallelPartsProgress,
-        ParallelTrainingProgress,
-        PooledTrainingProgress,
-        TrainingProgress,
-    )
+    from diode_engine.training.training_progress import TrainingProgress, planned_fits_of_parts
 
-    whole: TrainingProgress | ParallelTrainingProgress = TrainingProgress([])
-    nodes = FitNodes()
+    whole = TrainingProgress([])
     told = time.monotonic()
 
     def begins(parts: Sequence[str]) -> None:
@@ -159,18 +151,16 @@ def _cross_validated(
 
     with fits_on(ray) as fits, diagnostics.progress() as display:
         shown = fit_report(display)
-        if fits is not None:
-            whole = (PooledTrainingProgress if fits.divides_tasks else ParallelPartsProgress)([])
+        whole.is_parallel = fits is not None and fits.is_parallel
 
         def report(member: str, progress: FitProgress) -> None:
             nonlocal told
             check()
             shown(member, progress)
-            whole.told(member, progress.step, progress.steps)
-            nodes.told(member, progress)
+            whole.record(member, progress)
             if time.monotonic() - told >= WRITE_SECONDS:
                 told = time.monotonic()
-                tell({"member": member, **whole.to_dict(), **nodes.to_dict()})
+                tell({"member": member, **whole.to_dict()})
 
         return cross_validate(table, kind, family=family, report=report, begins=begins, fits=fits)
 
@@ -179,7 +169,7 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
     from diode_engine.models.predictor import Predictor
     from diode_engine.problems.splits import split
     from diode_engine.store import dataset_key
-    from diode_engine.training.fit import learnable
+    from diode_engine.training.trainable_rows import learnable
     from diode_engine.validation import evaluate
 
     model, table, seen = to_judge(table, reference, only_held_out=only_held_out)

@@ -6,73 +6,66 @@ each fold without having seen it. The confidence is fitted to how good their cho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from diode_engine.choosing.evidence import Misses, kernel_kinds
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
+from diode_engine.features import FeatureSet
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
-from diode_engine.models.fitting import Examples, FitProgress
+from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.splits import SplitPart, folds
-from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched
-from diode_engine.training.fits import FitExecutor, FitTask, by_members
 from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import fitted_and_watched
 
 # Three models with half the steps on two thirds of the problems cost as much as the model itself.
 FOLDS = 3
 STEPS_DIVISOR = 2  # how many times fewer steps than the model's own fit
 
 
+def confidence_folds(table: TimingTable, seed: int) -> list[SplitPart]:
+    """Return the folds of the rows to learn from; none where there are too few problems."""
+    if len(np.unique(table.problem)) < MIN_CASES:
+        return []
+    parts = folds(table, FOLDS, seed=seed)
+    try:
+        for part in parts:
+            fitted_and_watched(part.learned, seed=seed)
+    except TrainingError:  # by chance too few problems fell into the other folds
+        return []
+    return parts
+
+
+def fold_settings(settings: TrainingSettings) -> TrainingSettings:
+    """Return the settings of the models of the folds."""
+    return settings.with_fewer_steps(STEPS_DIVISOR)
+
+
 def learn_confidence(
     table: TimingTable,
-    family: str,
+    models: Sequence[Sequence[TimingModel]],
+    feature_set: FeatureSet,
     *,
     seed: int = 0,
-    settings: TrainingSettings | None = None,
-    report: MemberProgressCallback = lambda member, progress: None,
-    checkpoints: Checkpoints | None = None,
-    make: Callable[[TimingTable], Sequence[TimingModel]] | None = None,
-    fits: FitExecutor | None = None,
-    models: Sequence[Sequence[TimingModel]] | None = None,
 ) -> Confidence | None:
-    """The confidence of a model that is fitted to these rows (as `fit` takes them); None where
-    there are too few problems. `models` has the members of each fold's model, where they were
-    fitted before (`fold_tasks`). Without `models`, `make` makes the members of a fold's model from
-    the other folds' rows. Without both they are fitted as `fit` does it: by `fits`, or, without it,
-    in this process."""
-    parts = _parts(table, seed)
-    if not parts:
-        return None
-    fewer = (settings or TrainingSettings()).with_fewer_steps(STEPS_DIVISOR)
-
-    def told(place: int, member: str, progress: FitProgress) -> None:
-        report(f"{member}, {parts[place].name}", progress)
-
-    if make is not None:
-        models = [make(part.learned) for part in parts]
-    elif models is None:
-        tasks = [FitTask(part.learned, family, seed, fewer) for part in parts]
-        if fits is None:
-            models = [t.fitted(partial(told, i), checkpoints) for i, t in enumerate(tasks)]
-        else:
-            models = by_members(tasks, fits, told, checkpoints)
+    """Return the confidence of a model that is fitted to these rows; None where there are too few
+    problems. `models` has the members of a model for each of `confidence_folds`, fitted to the rows
+    of the other folds."""
     unseen: list[Unseen] = []
     misses = Misses()
     places_in_table = {int(problem): i for i, problem in enumerate(np.unique(table.problem))}
-    for part, members in zip(parts, models, strict=True):
+    for part, members in zip(confidence_folds(table, seed), models, strict=True):
         if not len(part.judged):
             continue
         seen = places_of(part.learned)
-        judged = Examples.of(part.judged, feature_set=fewer.feature_set)
+        judged = Examples.of(part.judged, feature_set=feature_set)
         log_us = answers_of(members, judged.x).astype(np.float64)
         library = judged.x[:, judged.feature_set.names.index("aten")] > 0
         # All rows can be learned from, so the examples are these, sorted by problem.
@@ -102,27 +95,6 @@ def learn_confidence(
         return None
     confidence = fit_confidence(unseen, places_of(table))
     return replace(confidence, evidence=misses.evidence(len(places_in_table)))
-
-
-def fold_tasks(
-    table: TimingTable, family: str, *, seed: int, settings: TrainingSettings
-) -> dict[str, FitTask]:
-    """The fits of the folds' models, by the folds' names; none where there are too few problems."""
-    fewer = settings.with_fewer_steps(STEPS_DIVISOR)
-    return {part.name: FitTask(part.learned, family, seed, fewer) for part in _parts(table, seed)}
-
-
-def _parts(table: TimingTable, seed: int) -> list[SplitPart]:
-    """The folds; none where there are too few problems."""
-    if len(np.unique(table.problem)) < MIN_CASES:
-        return []
-    parts = folds(table, FOLDS, seed=seed)
-    try:
-        for part in parts:
-            fitted_and_watched(part.learned, seed=seed)
-    except TrainingError:  # by chance too few problems fell into the other folds
-        return []
-    return parts
 
 
 def places_of(table: TimingTable) -> Places:

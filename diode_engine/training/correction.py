@@ -22,7 +22,7 @@ from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
-from diode_engine.training.fit import fitted_and_watched
+from diode_engine.training.trainable_rows import fitted_and_watched
 
 # Few, shallow trees with many rows in a leaf: deeper ones spoil the order of the kernels, which the
 # H200's model predicts nearly right for the H100 (docs/notes/transfer.md).

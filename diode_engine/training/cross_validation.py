@@ -14,9 +14,10 @@ from diode_engine.models.fitting import FitProgress
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems import splits
-from diode_engine.training.fit import MemberProgressCallback, learnable, one_environment
-from diode_engine.training.fits import FitExecutor, FitTask, LocalFits
+from diode_engine.training.fit_steps import FitTask
+from diode_engine.training.fits import FitExecutor, MemberProgressCallback
 from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import learnable, one_environment
 from diode_engine.validation import Report, evaluate
 from diode_engine.validation.cross_validation import CrossValidation
 
@@ -64,7 +65,7 @@ def cross_validate(
         report(f"{member}, {parts[place].name}", progress)
 
     judged: dict[str, Report] = {}
-    fitted = (fits or LocalFits()).run(tasks, told)
+    fitted = (fits or FitExecutor()).run(tasks, told)
     for part, (task, members) in zip(parts, fitted, strict=True):
         learned = task.learned
         environment = one.environments[int(one.environment[0])]

@@ -17,7 +17,7 @@ from diode_engine.models.protocol import TimingModel
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.correction import corrected_to
-from diode_engine.training.fit import MemberProgressCallback, fitted_and_watched
+from diode_engine.training.fits import MemberProgressCallback
 from diode_engine.training.lessons import (
     drawn_problems,
     far_from,
@@ -26,6 +26,7 @@ from diode_engine.training.lessons import (
     with_timings,
 )
 from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import fitted_and_watched
 
 MIN_DRAWN = 50  # problems, unlike the timed ones, on which the base's predictions are learned
 

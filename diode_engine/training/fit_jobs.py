@@ -1,13 +1,14 @@
-"""The parts of fits that worker processes do (`process_fits`), each with files for what is large.
+"""The jobs that the fits of a task consist of (see `fits`).
 
-A job is a map of plain values, and says what it has made by a file that it names beforehand.
+A job is called with the callback for its progress, in this process or in another one. What several
+jobs need (rows, teachers, lessons) they get as `SharedArrays`, which are sent to a process once.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,17 +16,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from diode_engine import features
-from diode_engine.collect.processes import protocol
-from diode_engine.core.hardware import Hardware
-from diode_engine.core.problem import Problem
+from diode_engine.documents import shortened
+from diode_engine.errors import DiodeError, TrainingError
 from diode_engine.models.artifact import load_member
 from diode_engine.models.families import FAMILIES
-from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
+from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
+from diode_engine.models.fitting_method import FitSettings
 from diode_engine.models.members import answers_of
-from diode_engine.models.protocol import Matrix, TimingModel
+from diode_engine.models.protocol import TimingModel
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.lessons import (
     Drawn,
+    Indices,
     LessonProblem,
     ProblemOnGpu,
     lessons_of,
@@ -33,244 +35,241 @@ from diode_engine.training.lessons import (
     with_timings,
 )
 
-TRAIN, HELD_OUT = "train", "held_out"  # examples in a folder
-_PLACE = np.dtype("<i4")  # of a candidate, as it is sent
+Arrays = tuple[np.ndarray[Any, Any], ...]
 
 
-class Caller(Protocol):
-    """Whoever asked for a job."""
+class SharedArrays(Protocol):
+    """Arrays that jobs in several processes read. Hashable."""
 
-    def say(self, message: protocol.Message) -> None: ...
-
-    def hear(self) -> protocol.Message:
-        """Waits for an answer."""
+    def get(self) -> Arrays:
+        """Return the arrays, which must not be written to."""
 
 
-def save_examples(folder: Path, name: str, examples: Examples) -> None:
-    """Writes them so that several processes can share the rows. Raises OSError."""
-    for column in ("x", "log_us", "problem"):
-        np.save(_file(folder, name, column), getattr(examples, column))
+@dataclass(frozen=True, eq=False)
+class ArraysInMemory:
+    """Arrays for jobs in this process."""
+
+    arrays: Arrays
+
+    def get(self) -> Arrays:
+        """As SharedArrays.get."""
+        return self.arrays
 
 
-def load_examples(folder: Path, name: str, feature_set: features.FeatureSet) -> Examples:
-    """The inverse. The rows stay in the file: all processes that read it have them in memory
-    once."""
-    x = np.asarray(np.load(_file(folder, name, "x"), mmap_mode="r"))
-    log_us, problem = (np.load(_file(folder, name, column)) for column in ("log_us", "problem"))
+@dataclass(frozen=True)
+class ArrayFiles:
+    """Arrays in files, `<path>-<place>.npy`, which the machine has in memory once for all
+    processes."""
+
+    path: Path
+    count: int
+
+    @classmethod
+    def write(cls, path: Path, arrays: Sequence[np.ndarray[Any, Any]]) -> ArrayFiles:
+        """Write the files. Raises OSError."""
+        for place, array in enumerate(arrays):
+            np.save(f"{path}-{place}.npy", array)
+        return cls(path, len(arrays))
+
+    def get(self) -> Arrays:
+        """As SharedArrays.get. Raises OSError."""
+        files = (f"{self.path}-{place}.npy" for place in range(self.count))
+        return tuple(np.asarray(np.load(file, mmap_mode="r")) for file in files)
+
+
+@dataclass(frozen=True)
+class SharedModel:
+    """A fitted model of this model type, as jobs share it."""
+
+    family: str
+    content: SharedArrays  # one array with the bytes of its file
+
+    @classmethod
+    def content_of(cls, model: TimingModel) -> np.ndarray[Any, Any]:
+        """Return the array that `content` holds."""
+        return np.frombuffer(model.to_bytes(), np.uint8)
+
+
+@lru_cache(maxsize=16)  # a process does many jobs with the same teacher
+def _load(model: SharedModel, version: int) -> TimingModel:
+    (content,) = model.content.get()
+    return load_member(model.family, content.tobytes(), features.SETS[version])
+
+
+def _load_all(models: Sequence[SharedModel], version: int) -> list[TimingModel]:
+    return [_load(model, version) for model in models]
+
+
+class Job:
+    """A part of a task's fits. It can be sent to another process."""
+
+    label: str = ""  # names the fit in reports of progress, such as "network-1"
+    needed_bytes: int = 0  # the memory that it needs besides the process's own
+    leaves_arrays: bool = False  # whether its result are arrays, for other jobs alone
+
+    def __call__(self, report: ProgressCallback) -> Any:
+        """Do the job, and return its result."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class FitMember(Job):
+    """Fits one member of a model, and returns the bytes of its file.
+
+    `train` and `held_out` have the columns x, log_us and problem of Examples. A member whose model
+    type has a `teacher` learns from `lessons` and from the teacher's `answers` for the rows of
+    `train` (see AnswerLessons and AnswerRows). With `checkpoint` (folder, seconds, and what the
+    member is made from) a fit that was interrupted continues.
+    """
+
+    family: str
+    settings: FitSettings
+    version: int  # of the feature set
+    train: SharedArrays
+    held_out: SharedArrays
+    label: str = ""
+    needed_bytes: int = 0
+    teacher: tuple[SharedModel, ...] = ()
+    lessons: tuple[SharedArrays, ...] = ()
+    answers: tuple[SharedArrays, ...] = ()
+    checkpoint: tuple[Path, float, Any] | None = None
+
+    def __call__(self, report: ProgressCallback) -> bytes:
+        """As Job.__call__. Raises TrainingError where there are no lessons."""
+        method = FAMILIES[self.family].fitting_method()
+        feature_set = features.SETS[self.version]
+
+        def fit(checkpoint: Checkpoint | None) -> TimingModel:
+            train, held_out = (_examples(each, feature_set) for each in (self.train, self.held_out))
+            if self.teacher:
+                train, held_out = self._lessons(train)
+            model = method.fit(train, held_out, self.settings, report, checkpoint)
+            if method.with_teacher is None:
+                return model
+            teacher = _load_all(self.teacher, self.version)
+            return method.with_teacher(model, teacher, train, held_out, self.settings)
+
+        if self.checkpoint is None:
+            return fit(None).to_bytes()
+        folder, seconds, made_from = self.checkpoint
+        checkpoints = Checkpoints(folder, seconds=seconds)
+        return checkpoints.fitted(made_from, self.family, fit, feature_set).to_bytes()
+
+    def _lessons(self, timed: Examples) -> tuple[Examples, Examples]:
+        """Return (what is learned, what early stopping watches) of the lessons."""
+        parts = [each.get() for each in self.lessons]
+        taught = lessons_of(
+            [x for x, _, counts in parts if len(counts)],
+            [heads for _, heads, counts in parts if len(counts)],
+            [count for *_, counts in parts for count in counts.tolist()],
+            timed.feature_set,
+        )
+        del parts
+        learned, watched = part(taught)
+        answers = np.concatenate([each.get()[0] for each in self.answers], axis=1)
+        return with_timings(learned, answers, timed), watched
+
+
+def _examples(shared: SharedArrays, feature_set: features.FeatureSet) -> Examples:
+    x, log_us, problem = shared.get()
     return Examples(x, log_us, problem, feature_set=feature_set)
 
 
-def _file(folder: Path, name: str, column: str) -> Path:
-    return folder / f"{name}-{column}.npy"
+@dataclass(frozen=True)
+class CountCandidates(Job):
+    """Returns, for each problem, how many candidates its lesson may have and which of these are
+    libraries': what `Draws.of` takes."""
+
+    problems: tuple[ProblemOnGpu, ...]
+    kernels: frozenset[str]  # those that the teacher covers (Coverage.kernels)
+    torch: str  # the version of torch whose candidates these are
+
+    def __call__(self, report: ProgressCallback) -> list[tuple[int, Indices]]:
+        """As Job.__call__."""
+        lessons = [LessonProblem.of(p, self.kernels, gpu, self.torch) for p, gpu in self.problems]
+        return [(len(each.candidates), each.libraries) for each in lessons]
 
 
-def files_failed(error: OSError) -> str:
-    """The sentence for a user where the files of fits, or their processes, cannot be made."""
-    return (
+@dataclass(frozen=True)
+class AnswerLessons(Job):
+    """Returns the lessons of some problems: the feature rows x [n, F], the answers of the teacher's
+    members [m, n], and the number of rows of each problem that has any."""
+
+    problems: tuple[ProblemOnGpu, ...]
+    drawn: tuple[Drawn | None, ...]  # for each problem
+    kernels: frozenset[str]
+    torch: str
+    teacher: tuple[SharedModel, ...]
+    version: int
+
+    leaves_arrays = True
+
+    def __call__(self, report: ProgressCallback) -> Arrays:
+        """As Job.__call__."""
+        teacher, feature_set = _load_all(self.teacher, self.version), features.SETS[self.version]
+        made = [
+            LessonProblem.of(problem, self.kernels, gpu, self.torch).answered(
+                drawn, teacher, gpu, feature_set
+            )
+            for (problem, gpu), drawn in zip(self.problems, self.drawn, strict=True)
+            if drawn is not None
+        ]
+        if not made:
+            return np.empty(0), np.empty(0), np.empty(0, np.intp)
+        x, heads = zip(*made, strict=True)
+        counts = np.array([len(rows) for rows in x], np.intp)
+        return np.concatenate(x), np.concatenate(heads, axis=1), counts
+
+
+@dataclass(frozen=True)
+class AnswerRows(Job):
+    """Returns the answers [m, n] of the teacher's members for some of the rows to learn."""
+
+    train: SharedArrays
+    first: int
+    end: int
+    teacher: tuple[SharedModel, ...]
+    version: int
+
+    leaves_arrays = True
+
+    def __call__(self, report: ProgressCallback) -> Arrays:
+        """As Job.__call__."""
+        rows = np.asarray(self.train.get()[0][self.first : self.end])
+        return (answers_of(_load_all(self.teacher, self.version), rows),)
+
+
+class GpuFullError(TrainingError):
+    """The GPU has too little memory for a fit, perhaps because of other fits."""
+
+
+def run_in_worker(job: Job, report: ProgressCallback, path: Path | None = None) -> Any:
+    """Do a job in a worker process, and return its result; with `path`, the ArrayFiles there that
+    hold its result. Raises TrainingError, with one sentence, whatever fails; GpuFullError where
+    that is the memory of the GPU."""
+    try:
+        result = job(report)
+        return result if path is None else ArrayFiles.write(path, result)
+    except DiodeError:
+        raise
+    except OSError as error:
+        raise files_failed(error) from None
+    except Exception as error:  # noqa: BLE001  # of torch's, or XGBoost's
+        what = shortened(" ".join(str(error).split()))
+        kind = GpuFullError if _lacks_gpu_memory(error) else TrainingError
+        raise kind(f"A fit failed: {type(error).__name__}: {what}") from None
+
+
+def _lacks_gpu_memory(error: Exception) -> bool:
+    """Whether it is torch's error where a GPU's memory is used up, also by other processes."""
+    words = "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED"
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+
+
+def files_failed(error: OSError) -> TrainingError:
+    """Return the error for a user where the files of fits, or their processes, cannot be made."""
+    return TrainingError(
         f"The processes of the fits or their files in {tempfile.gettempdir()} cannot be made: "
         f"{error.strerror or error}. Make room there, or name another folder by TMPDIR, and "
         "train again; what is finished is kept."
     )
-
-
-def do(job: Mapping[str, Any], caller: Caller) -> None:
-    """Does a job."""
-    _DO[job["job"]](job, caller)
-
-
-def fit_job(
-    member: str,
-    settings: Any,
-    version: int,
-    examples: Path,
-    made: Path,
-    *,
-    taught_by: Path | None = None,
-    teacher: Sequence[tuple[str, Path]] = (),
-    keep: tuple[Checkpoints, Any] | None = None,
-) -> protocol.Message:
-    """Fits a member of this family to the examples in a folder, or, with `taught_by`, to the
-    lessons in that folder, which are of this `teacher`. With `keep` (the checkpoints, and what the
-    member is made from) it continues where it was interrupted. It says {"progress": fields of a
-    FitProgress}."""
-    return {
-        "job": "fit",
-        "member": member,
-        "settings": {field.name: getattr(settings, field.name) for field in fields(settings)},
-        "features": version,
-        "examples": str(examples),
-        "taught_by": None if taught_by is None else str(taught_by),
-        "teacher": _sent(teacher),
-        "keep": None if keep is None else [str(keep[0].folder), keep[0].seconds, keep[1]],
-        "made": str(made),
-    }
-
-
-def _fit(job: Mapping[str, Any], caller: Caller) -> None:
-    sees = features.SETS[job["features"]]
-    method = FAMILIES[job["member"]].fitting_method()
-    given = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in job["settings"].items()
-    }
-    settings = replace(method.settings, **given)  # type: ignore[type-var]
-
-    def told(progress: FitProgress) -> None:
-        caller.say({"progress": [getattr(progress, field.name) for field in fields(FitProgress)]})
-
-    def make(checkpoint: Checkpoint | None) -> TimingModel:
-        train, held_out = (
-            load_examples(Path(job["examples"]), name, sees) for name in (TRAIN, HELD_OUT)
-        )
-        if job["taught_by"] is not None:
-            train, held_out = _taught(Path(job["taught_by"]), train)
-        model = method.fit(train, held_out, settings, told, checkpoint)
-        if method.with_teacher is None:
-            return model
-        return method.with_teacher(model, _teacher(job, sees), train, held_out, settings)
-
-    if job["keep"] is None:
-        model = make(None)
-    else:
-        folder, seconds, what = job["keep"]
-        model = Checkpoints(Path(folder), seconds=seconds).fitted(what, job["member"], make, sees)
-    Path(job["made"]).write_bytes(model.to_bytes())
-
-
-def _taught(folder: Path, timed: Examples) -> tuple[Examples, Examples]:
-    """(what is learned, what early stopping watches) of the lessons and answers in the folder."""
-    parts = [dict(np.load(path)) for path in _in_order(folder, "lessons")]
-    counts = [count for each in parts for count in each["counts"].tolist()]
-    made = [each for each in parts if len(each["counts"])]
-    taught = lessons_of(
-        [each["x"] for each in made], [each["heads"] for each in made], counts, timed.feature_set
-    )
-    del parts, made
-    learned, checks = part(taught)
-    answers = np.concatenate([np.load(path) for path in _in_order(folder, "answers")], axis=1)
-    return with_timings(learned, answers, timed), checks
-
-
-def part_file(folder: Path, what: str, place: int) -> Path:
-    """Where the lessons or the answers of this place among all are."""
-    return folder / f"{what}-{place}.{'npz' if what == 'lessons' else 'npy'}"
-
-
-def _in_order(folder: Path, what: str) -> list[Path]:
-    return sorted(folder.glob(f"{what}-*"), key=lambda p: int(p.stem.rpartition("-")[2]))
-
-
-def answers_job(
-    teacher: Sequence[tuple[str, Path]], version: int, examples: Path, rows: slice, made: Path
-) -> protocol.Message:
-    """What a teacher, (family, file) of each member, says of some of the rows to learn."""
-    return {
-        "job": "answers",
-        "teacher": _sent(teacher),
-        "features": version,
-        "examples": str(examples),
-        "rows": [rows.start, rows.stop],
-        "made": str(made),
-    }
-
-
-def _answers(job: Mapping[str, Any], caller: Caller) -> None:
-    sees = features.SETS[job["features"]]
-    x = np.load(_file(Path(job["examples"]), TRAIN, "x"), mmap_mode="r")
-    rows: Matrix = np.asarray(x[slice(*job["rows"])])
-    np.save(job["made"], answers_of(_teacher(job, sees), rows))
-
-
-def lessons_job(
-    teacher: Sequence[tuple[str, Path]],
-    version: int,
-    problems: Sequence[ProblemOnGpu],
-    kernels: Sequence[str],
-    torch: str,
-    made: Path,
-) -> protocol.Message:
-    """The lessons of some problems (see `lessons.lessons`). It says {"counted": how many candidates
-    each has and which of them are libraries'}, and is told {"drawn": …} (`drawn_message`)."""
-    return {
-        "job": "lessons",
-        "teacher": _sent(teacher),
-        "features": version,
-        "problems": [[problem.to_dict(), gpu.to_dict()] for problem, gpu in problems],
-        "kernels": list(kernels),
-        "torch": torch,
-        "made": str(made),
-    }
-
-
-def counted(message: protocol.Message) -> list[tuple[int, np.ndarray[Any, Any]]]:
-    """What `Draws.of` takes for each problem."""
-    return [(count, _unpacked(libraries)) for count, libraries in message["counted"]]
-
-
-def drawn_message(draw: Callable[[int, Any], Drawn | None], counts: Any) -> protocol.Message:
-    """The answer to what was counted."""
-    all_drawn = (draw(*each) for each in counts)
-    return {"drawn": [d and [_packed(d.asked), _packed(d.others)] for d in all_drawn]}
-
-
-def _lessons(job: Mapping[str, Any], caller: Caller) -> None:
-    sees, kernels = features.SETS[job["features"]], frozenset(job["kernels"])
-    gpus = [Hardware.from_dict(gpu) for _, gpu in job["problems"]]
-    asked = [
-        LessonProblem.of(Problem.from_dict(problem), kernels, gpu, job["torch"])
-        for (problem, _), gpu in zip(job["problems"], gpus, strict=True)
-    ]
-    caller.say({"counted": [[len(a.candidates), _packed(a.libraries)] for a in asked]})
-    teacher = _teacher(job, sees)
-    made = [
-        lesson_problem.answered(Drawn(*map(_unpacked, drawn)), teacher, gpu, sees)
-        for lesson_problem, gpu, drawn in zip(asked, gpus, caller.hear()["drawn"], strict=True)
-        if drawn is not None
-    ]
-    counts = np.array([len(x) for x, _ in made], np.intp)
-    both: dict[str, Any] = {}
-    if made:
-        both = {
-            "x": np.concatenate([x for x, _ in made]),
-            "heads": np.concatenate([heads for _, heads in made], axis=1),
-        }
-    np.savez(job["made"], counts=counts, **both)
-
-
-def _packed(places: np.ndarray[Any, Any]) -> bytes:
-    return places.astype(_PLACE).tobytes()
-
-
-def _unpacked(data: bytes) -> np.ndarray[Any, Any]:
-    return np.frombuffer(data, _PLACE).astype(np.intp)
-
-
-def _sent(teacher: Sequence[tuple[str, Path]]) -> list[list[str]]:
-    return [[family, str(path)] for family, path in teacher]
-
-
-def _teacher(job: Mapping[str, Any], sees: features.FeatureSet) -> list[TimingModel]:
-    return [_member(family, path, sees) for family, path in job["teacher"]]
-
-
-@lru_cache(maxsize=16)  # a process is asked for many lessons of the same teacher
-def _member(family: str, path: str, sees: features.FeatureSet) -> TimingModel:
-    return load_member(family, Path(path).read_bytes(), sees)
-
-
-_DO: dict[str, Callable[[Mapping[str, Any], Caller], None]] = {
-    "fit": _fit,
-    "answers": _answers,
-    "lessons": _lessons,
-}
-
-
-def progress_of(message: protocol.Message) -> FitProgress:
-    """What a fit says."""
-    return FitProgress(*message["progress"])
-
-
-def row_parts(rows: int, most: int) -> Iterator[slice]:
-    """The rows in parts of so many."""
-    for first in range(0, rows, most):
-        yield slice(first, min(first + most, rows))

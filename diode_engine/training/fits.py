@@ -1,171 +1,266 @@
-"""Fits that do not depend on each other: where they are made, in this process one after the other,
-or side by side on the cores of this machine (`process_fits`) or of a cluster (`ray_fits`). What is
-made of the same task is the same."""
+"""Fits that do not depend on each other, made side by side where there is room.
+
+A task is divided into jobs (`fit_steps`). A `Pool` does the jobs: here, one after the other; in
+processes of this machine (`process_fits`); or on a cluster (`ray_fits`). The jobs do not depend on
+the pool, so the same task gives the same model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import contextlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
-from typing import Protocol
+from itertools import chain
+from typing import Any, Protocol
 
 from diode_engine.core.table import TimingTable
-from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import FitProgress
-from diode_engine.models.protocol import TimingModel
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import (
-    MemberFits,
-    MemberProgressCallback,
-    families_of,
-    fit,
-    made_from,
+from diode_engine.training.fit_jobs import (
+    Arrays,
+    ArraysInMemory,
+    GpuFullError,
+    Job,
+    SharedArrays,
 )
+from diode_engine.training.fit_steps import FitTask, Members, TaskSteps
 from diode_engine.training.settings import TrainingSettings
 
-# Is told the place of a task, the member that is being fitted, and how far it is.
+# Called with the place of a task, the member that is being fitted ("network-1"), and its progress.
 TaskProgressCallback = Callable[[int, str, FitProgress], None]
-Members = tuple[TimingModel, ...]
+# The same, for one task.
+MemberProgressCallback = Callable[[str, FitProgress], None]
+
+_PROCESS_BYTES = 750 << 20  # what a process needs besides its job: torch and XGBoost
+
+
+class Pool(Protocol):
+    """Does jobs, and calls the callback for progress in the thread that waits for them."""
+
+    size: int  # how many jobs it does at a time
+    memory: int  # the bytes that these may take together
+    has_local_files: bool  # whether jobs see the files of this machine
+
+    def share(self, arrays: Arrays) -> SharedArrays:
+        """Return the arrays in the form that jobs get."""
+
+    def submit(self, job: Job, place: int) -> Future[Any]:
+        """Begin a job of the task at this place."""
+
+    def wait(self, running: Iterable[Future[Any]]) -> Iterable[Future[Any]]:
+        """Report the progress of all, and return those of the jobs that have ended, after a moment
+        at the latest."""
+
+    def result(self, future: Future[Any]) -> Any:
+        """Return the result of a job that has ended; as SharedArrays, if the job `leaves_arrays`.
+        Raises TrainingError where it failed."""
+
+    def restart(self) -> None:
+        """Free all memory that jobs took before; no job is running."""
+
+
+class PoolHere:
+    """A Pool that does each job at once, in this process."""
+
+    size, memory, has_local_files = 1, 1 << 62, True
+
+    def __init__(self, report: TaskProgressCallback) -> None:
+        self._report = report
+
+    def share(self, arrays: Arrays) -> SharedArrays:
+        """As Pool.share."""
+        return ArraysInMemory(arrays)
+
+    def submit(self, job: Job, place: int) -> Future[Any]:
+        """As Pool.submit. Raises what the job raises."""
+        future: Future[Any] = Future()
+        result = job(partial(self._report, place, job.label))
+        future.set_result(ArraysInMemory(result) if job.leaves_arrays else result)
+        return future
+
+    def wait(self, running: Iterable[Future[Any]]) -> Iterable[Future[Any]]:
+        """As Pool.wait."""
+        return list(running)
+
+    def result(self, future: Future[Any]) -> Any:
+        """As Pool.result."""
+        return future.result()
+
+    def restart(self) -> None:
+        """As Pool.restart."""
+
+
+class FitExecutor:
+    """Makes fits in this process, one after the other. A subclass has another pool."""
+
+    slots = 1  # for how many tasks it should be asked at a time, so that no core waits
+    is_parallel = False  # whether fits may be made side by side
+
+    def pool(
+        self, task: FitTask, report: TaskProgressCallback
+    ) -> contextlib.AbstractContextManager[Pool]:
+        """Return the pool for tasks of which this is the first."""
+        return contextlib.nullcontext(PoolHere(report))
+
+    def run(
+        self,
+        tasks: Iterable[FitTask],
+        report: TaskProgressCallback,
+        checkpoints: Checkpoints | None = None,
+    ) -> Iterator[tuple[FitTask, Members]]:
+        """Yield each task with the members that were fitted, in the tasks' order. The same rows in
+        the same order and the same seed give the same members.
+
+        What `report` raises ends all fits. With `checkpoints`, members that were finished before an
+        interruption are not fitted again, and fits on this machine continue where they were. Raises
+        TrainingError where there is no such family, there are too few problems, or a fit fails.
+        """
+        tasks = iter(tasks)
+        first = next(tasks, None)
+        if first is not None:
+            with self.pool(first, report) as pool:
+                yield from _Run(pool, checkpoints).tasks(chain([first], tasks))
+
+    def fit_all(
+        self,
+        tasks: Sequence[FitTask],
+        report: TaskProgressCallback,
+        checkpoints: Checkpoints | None = None,
+    ) -> list[Members]:
+        """Return the members of all tasks (see `run`)."""
+        return [members for _, members in self.run(tasks, report, checkpoints)]
+
+
+def fit(
+    table: TimingTable,
+    family: str,
+    *,
+    seed: int = 0,
+    settings: TrainingSettings | None = None,
+    report: MemberProgressCallback = lambda member, progress: None,
+    checkpoints: Checkpoints | None = None,
+) -> Members:
+    """Fit the members of one model in this process (see FitTask and FitExecutor.run)."""
+
+    def report_member(place: int, member: str, progress: FitProgress) -> None:
+        report(member, progress)
+
+    task = FitTask(table, family, seed, settings)
+    (members,) = FitExecutor().fit_all([task], report_member, checkpoints)
+    return members
+
+
+class _Run:
+    """A pool that is doing the jobs of several tasks."""
+
+    def __init__(self, pool: Pool, checkpoints: Checkpoints | None) -> None:
+        self._pool, self._checkpoints = pool, checkpoints
+        self._plans: deque[_Plan] = deque()  # those that are begun and not yielded, in order
+        self._running: dict[Future[Any], _JobOfPlan] = {}
+        # Jobs for which the GPU had too little memory beside others; each is done again, alone.
+        self._crowded: deque[_JobOfPlan] = deque()
+        self._alone: _JobOfPlan | None = None
+
+    def tasks(self, tasks: Iterable[FitTask]) -> Iterator[tuple[FitTask, Members]]:
+        """As FitExecutor.run. Tasks are begun as there is room; the jobs of the first ones go
+        first."""
+        pool = self._pool
+        waiting = (
+            _Plan(place, task, iter(TaskSteps(task, pool, self._checkpoints)))
+            for place, task in enumerate(tasks)
+        )
+        while True:
+            while self._plans and self._plans[0].members is not None:
+                plan = self._plans.popleft()
+                assert plan.members is not None
+                yield plan.task, plan.members
+            while self._is_idle():
+                if (begun := next(waiting, None)) is None:
+                    break
+                self._plans.append(begun)
+            self._begin_jobs()
+            if not self._running and not self._plans:
+                return
+            for future in pool.wait(self._running):
+                self._end_job(future)
+
+    def _is_idle(self) -> bool:
+        """Whether there are fewer jobs than the pool can do."""
+        ready = sum(len(plan.ready) for plan in self._plans)
+        return ready + len(self._running) < self._pool.size
+
+    def _begin_jobs(self) -> None:
+        if self._crowded:
+            if not self._running:
+                self._pool.restart()
+                self._alone = self._crowded.popleft()
+                self._begin(self._alone)
+            return
+        for plan in self._plans:
+            while plan.ready and self._alone is None and self._has_room(plan.ready[0].job):
+                self._begin(plan.ready.popleft())
+
+    def _has_room(self, job: Job) -> bool:
+        if not self._running:
+            return True
+        used = sum(_PROCESS_BYTES + each.job.needed_bytes for each in self._running.values())
+        return (
+            len(self._running) < self._pool.size
+            and used + _PROCESS_BYTES + job.needed_bytes <= self._pool.memory
+        )
+
+    def _begin(self, asked: _JobOfPlan) -> None:
+        future = self._pool.submit(asked.job, asked.plan.place)
+        self._running[future] = asked
+
+    def _end_job(self, future: Future[Any]) -> None:
+        ended = self._running.pop(future)
+        try:
+            result = self._pool.result(future)
+        except GpuFullError:
+            if ended is self._alone:
+                raise
+            self._crowded.append(ended)
+            return
+        self._alone = None
+        ended.plan.set_result(ended.index, result)
+
+
+class _Plan:
+    """The jobs of a task that can be done now, `ready`, and what is known of the others."""
+
+    def __init__(
+        self, place: int, task: FitTask, steps: Generator[list[Job], list[Any], Members]
+    ) -> None:
+        self.place, self.task = place, task
+        self.ready: deque[_JobOfPlan] = deque()
+        self.members: Members | None = None  # when the task is done
+        self._steps = steps
+        self._results: list[Any] = []
+        self._begin_step(None)
+
+    def set_result(self, index: int, result: Any) -> None:
+        """Take the result of the job at this index of the step."""
+        self._results[index] = result
+        self._left -= 1
+        if not self._left:
+            self._begin_step(self._results)
+
+    def _begin_step(self, results: list[Any] | None) -> None:
+        try:
+            jobs = self._steps.send(results)  # type: ignore[arg-type]  # None: the first step
+        except StopIteration as end:
+            self.members = end.value
+            return
+        self._results, self._left = [None] * len(jobs), len(jobs)
+        self.ready.extend(_JobOfPlan(self, index, job) for index, job in enumerate(jobs))
 
 
 @dataclass(frozen=True, eq=False)
-class FitTask:
-    """What `fit` is asked for; with `member` only the member of this place, which learns from
-    `teacher` where its family learns from one."""
-
-    learned: TimingTable
-    family: str
-    seed: int = 0
-    settings: TrainingSettings | None = None
-    member: int | None = None
-    teacher: Members = ()
-
-    def fitted(
-        self, report: MemberProgressCallback, checkpoints: Checkpoints | None = None
-    ) -> Members:
-        of, seed, settings = self.family, self.seed, self.settings
-        if self.member is None:
-            return fit(
-                self.learned, of, seed=seed, settings=settings, report=report,
-                checkpoints=checkpoints,
-            )  # fmt: skip
-        fits = MemberFits(self.learned, of, seed=seed, settings=settings)
-        return (fits.fit(self.member, self.teacher, report=report, checkpoints=checkpoints),)
-
-
-class FitExecutor(Protocol):
-    """Makes fits."""
-
-    @property
-    def slots(self) -> int:
-        """How many tasks it should be asked for at a time, so that no core waits."""
-
-    @property
-    def divides_tasks(self) -> bool:
-        """Whether it makes the members of one task side by side (see `by_members`)."""
-
-    def run(
-        self,
-        tasks: Iterable[FitTask],
-        report: TaskProgressCallback,
-        checkpoints: Checkpoints | None = None,
-    ) -> Iterator[tuple[FitTask, Members]]:
-        """Each task with the members that were fitted, in the tasks' order. What `report` raises
-        ends all of them. With `checkpoints` the fits continue where they were interrupted, if they
-        are made on this machine. Raises TrainingError as `fit` does."""
-
-
-class LocalFits:
-    """In this process, one after the other."""
-
-    slots = 1
-    divides_tasks = False
-
-    def run(
-        self,
-        tasks: Iterable[FitTask],
-        report: TaskProgressCallback,
-        checkpoints: Checkpoints | None = None,
-    ) -> Iterator[tuple[FitTask, Members]]:
-        for place, task in enumerate(tasks):
-
-            def told(member: str, progress: FitProgress, place: int = place) -> None:
-                report(place, member, progress)
-
-            yield task, task.fitted(told, checkpoints)
-
-
-def by_members(
-    tasks: Sequence[FitTask],
-    fits: FitExecutor,
-    report: TaskProgressCallback,
-    checkpoints: Checkpoints | None = None,
-) -> list[Members]:
-    """What `fit` makes of each of these tasks, but with a fit for each member, side by side. Those
-    with a teacher follow when their teachers are fitted. With `checkpoints` a member that was
-    finished before an interruption is not fitted again. A fit that would be alone is made here, and
-    continues where it was."""
-    if fits.divides_tasks:
-        return [members for _, members in fits.run(tasks, report, checkpoints)]
-    made: list[Members] = [()] * len(tasks)
-    for wave in zip_longest(*(_waves(families_of(task.family)) for task in tasks), fillvalue=()):
-        parts = [
-            replace(task, member=place, teacher=made[i] if _learns(task, place) else ())
-            for i, (task, places) in enumerate(zip(tasks, wave, strict=True))
-            for place in places
-        ]
-        whole = [i for i, places in enumerate(wave) for _ in places]
-        fitted = _fitted(parts, whole, fits, report, checkpoints)
-        for i, part, model in zip(whole, parts, fitted, strict=True):
-            made[i] = (model,) if part.teacher else (*made[i], model)
-    return made
-
-
-def _waves(families: Sequence[str]) -> list[list[int]]:
-    """The places of the members, those together that do not need each other."""
-    waves: list[list[int]] = [[]]
-    for place, member in enumerate(families):
-        if FAMILIES[member].teacher:
-            waves.append([])
-        waves[-1].append(place)
-    return waves
-
-
-def _learns(task: FitTask, place: int) -> bool:
-    return bool(FAMILIES[families_of(task.family)[place]].teacher)
-
-
-def _fitted(
-    parts: Sequence[FitTask],
-    whole: Sequence[int],
-    fits: FitExecutor,
-    report: TaskProgressCallback,
-    checkpoints: Checkpoints | None,
-) -> list[TimingModel]:
-    """The models of these parts; `whole` has the place of the task that each is a part of."""
-    if len(parts) == 1:
-        (only,), (place,) = parts, whole
-        return list(only.fitted(partial(report, place), checkpoints))
-    found = [None if checkpoints is None else _kept(part, checkpoints) for part in parts]
-    left = [i for i, model in enumerate(found) if model is None]
-
-    def told(place: int, member: str, progress: FitProgress) -> None:
-        report(whole[left[place]], member, progress)
-
-    for i, (part, (model,)) in zip(left, fits.run([parts[i] for i in left], told), strict=True):
-        found[i] = model if checkpoints is None else _kept(part, checkpoints, model)
-    return [model for model in found if model is not None]
-
-
-def _kept(
-    part: FitTask, checkpoints: Checkpoints, model: TimingModel | None = None
-) -> TimingModel | None:
-    """The model of a part that is kept already, or else `model`, which is kept from now on."""
-    assert part.member is not None
-    settings = part.settings or TrainingSettings()
-    what = made_from(part.learned, part.seed, part.member, settings)
-    family, sees = families_of(part.family)[part.member], settings.feature_set
-    if model is None:
-        return checkpoints.finished(what, family, sees)
-    return checkpoints.fitted(what, family, lambda _: model, sees)
+class _JobOfPlan:
+    plan: _Plan
+    index: int  # in the step
+    job: Job

@@ -1,84 +1,35 @@
-"""Fits on the cores of a Ray cluster, side by side."""
+"""Fits side by side on the cores of a Ray cluster."""
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 from typing import Any
 
 from diode_engine import ray_connection
-from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import FitProgress
-from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit_nodes import NodeFitProgress
-from diode_engine.training.fits import FitTask, Members, TaskProgressCallback
+from diode_engine.training.fit_jobs import Arrays, Job, SharedArrays, run_in_worker
+from diode_engine.training.fit_steps import FitTask
+from diode_engine.training.fits import FitExecutor, Pool, TaskProgressCallback
+from diode_engine.training.training_progress import NodeFitProgress
 from diode_engine.version import __version__
 
-STEP_SECONDS = 0.5  # between two reports of a fit, and between two queries of all reports
+STEP_SECONDS = 0.5  # between two reports of a fit, and between two reads of all reports
 MAX_LOSSES = 3  # a fit is given up when it has lost so many processes
-# For each report: the task's place, the member, its progress, and the machine's id in Ray and name.
-_Told = list[tuple[int, str, FitProgress, tuple[str, str]]]
+# The task's place, the member, its progress, and the machine's id in Ray and its host name.
+_Report = tuple[int, str, FitProgress, tuple[str, str]]
 
 
-class Board:
-    """A Ray actor that keeps the fits' reports until the process that asked for the fits takes
-    them."""
-
-    def __init__(self) -> None:
-        self._told: _Told = []
-
-    def tell(self, told: _Told) -> None:
-        """Adds reports."""
-        self._told += told
-
-    def take(self) -> _Told:
-        """The reports since the last call, in their order."""
-        told, self._told = self._told, []
-        return told
-
-
-def make_fit(
-    version: str,
-    board: Any,
-    place: int,
-    learned: TimingTable,
-    what: Mapping[str, Any],
-) -> Members:
-    """The members of one task, fitted in a process of Ray's. `what` has the fields of the FitTask
-    but `learned`. Raises TrainingError where this machine's Diode is not of this version: it might
-    fit another model."""
-    import ray
-
-    if version != __version__:
-        raise TrainingError(
-            f"A machine of the cluster has Diode {__version__}, and this is {version}: install "
-            "the same version on all machines."
-        )
-    told: _Told = []
-    when = 0.0
-    machine = ray.get_runtime_context().get_node_id(), platform.node()
-
-    def report(member: str, progress: FitProgress) -> None:
-        nonlocal told, when
-        told.append((place, member, progress, machine))
-        if time.monotonic() - when >= STEP_SECONDS:
-            when = time.monotonic()
-            board.tell.remote(told)
-            told = []
-
-    members = FitTask(learned, **what).fitted(report)
-    ray.get(board.tell.remote(told))  # so that the last report arrives before the result
-    return members
-
-
-class RayFits:
+class RayFits(FitExecutor):
     """Makes each fit on one core of the Ray cluster at `address` (as Ray takes it: host:port, or
     auto). A context manager. A fit whose process is lost is made again, on any machine."""
 
-    divides_tasks = False
+    is_parallel = True
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -95,54 +46,131 @@ class RayFits:
             self._ray.shutdown()
 
     @property
-    def slots(self) -> int:
+    def slots(self) -> int:  # type: ignore[override]
         """As FitExecutor.slots: the cores of the cluster."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
-    def run(
+    def pool(
+        self, task: FitTask, report: TaskProgressCallback
+    ) -> contextlib.AbstractContextManager[Pool]:
+        """As FitExecutor.pool."""
+        return RayPool(self._ray, self.slots, self._machines, report)
+
+
+@dataclass(frozen=True)
+class ArraysInRay:
+    """Arrays in the cluster's object store (SharedArrays)."""
+
+    reference: Any
+
+    def get(self) -> Arrays:
+        """As SharedArrays.get."""
+        import ray
+
+        arrays: Arrays = ray.get(self.reference)
+        return arrays
+
+
+class RayPool:
+    """A Pool of a cluster's cores. Leaving the context cancels its jobs."""
+
+    memory = 1 << 62  # Ray watches the memory of each machine
+    has_local_files = False
+
+    def __init__(
         self,
-        tasks: Iterable[FitTask],
+        ray: Any,
+        size: int,
+        machines: ray_connection.MachineNames,
         report: TaskProgressCallback,
-        checkpoints: Checkpoints | None = None,
-    ) -> Iterator[tuple[FitTask, Members]]:
-        """As FitExecutor.run, without checkpoints: the machines may not see their folder. Raises
-        TrainingError also where the cluster loses a fit MAX_LOSSES times."""
-        ray = self._ray
-        tasks = list(tasks)
-        # The board is on this machine, so that it is not lost with another one.
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=False
+    ) -> None:
+        self.size = size
+        self._ray, self._machines, self._report = ray, machines, report
+        self._references: dict[Future[Any], tuple[Any, Any]] = {}  # of a job's end, and its arrays
+        self._run = ray.remote(run_on_cluster).options(
+            num_cpus=1, num_returns=2, max_retries=MAX_LOSSES - 1
         )
-        board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
-        make = ray.remote(make_fit).options(num_cpus=1, max_retries=MAX_LOSSES - 1)
-        tables = {id(task.learned): task.learned for task in tasks}
-        put = {key: ray.put(table) for key, table in tables.items()}
-        left = [
-            make.remote(__version__, board, place, put[id(task.learned)], _rest(task))
-            for place, task in enumerate(tasks)
-        ]
+
+    def __enter__(self) -> RayPool:
+        from ray.util.queue import Queue
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        # The queue is on this machine, so that it is not lost with another one.
+        here = NodeAffinitySchedulingStrategy(
+            self._ray.get_runtime_context().get_node_id(), soft=False
+        )
+        self._queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
+        self._read = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end, _ in self._references.values():
+            self._ray.cancel(end, force=True)
+        self._queue.shutdown(force=True)
+
+    def share(self, arrays: Arrays) -> SharedArrays:
+        """As Pool.share."""
+        return ArraysInRay(self._ray.put(arrays))
+
+    def submit(self, job: Job, place: int) -> Future[Any]:
+        """As Pool.submit."""
+        end, arrays = self._run.remote(__version__, self._queue, job, place)
+        future: Future[Any] = end.future()
+        self._references[future] = end, ArraysInRay(arrays) if job.leaves_arrays else None
+        return future
+
+    def wait(self, running: Iterable[Future[Any]]) -> Iterable[Future[Any]]:
+        """As Pool.wait."""
+        ended, _ = wait(list(running), STEP_SECONDS, FIRST_COMPLETED)
+        if ended or time.monotonic() - self._read >= STEP_SECONDS:
+            self._read = time.monotonic()
+            for reports in self._queue.get_nowait_batch(self._queue.qsize()):
+                for place, member, progress, machine in reports:
+                    node = self._machines.of(*machine)
+                    self._report(place, member, NodeFitProgress(**vars(progress), node=node))
+        return ended
+
+    def result(self, future: Future[Any]) -> Any:
+        """As Pool.result."""
+        _, arrays = self._references.pop(future)
         try:
-            while left:
-                done, _ = ray.wait(left[:1], timeout=STEP_SECONDS)
-                for place, member, progress, machine in ray.get(board.take.remote()):
-                    there = NodeFitProgress(**vars(progress), node=self._machines.of(*machine))
-                    report(place, member, there)
-                if done:
-                    yield tasks[-len(left)], ray.get(left[0])
-                    left.pop(0)
-        except ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, TrainingError):
-                raise cause from error
-            raise TrainingError(f"A fit on the cluster failed: {cause}") from error
-        except ray.exceptions.RayError as error:
+            result = future.result()
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, TrainingError):
+                raise error.cause from None
+            raise TrainingError(f"A fit on the cluster failed: {error.cause}") from error
+        except self._ray.exceptions.RayError as error:
             raise TrainingError(f"The cluster lost a fit {MAX_LOSSES} times: {error}") from error
-        finally:
-            for reference in left:
-                ray.cancel(reference, force=True)
-            ray.kill(board)
+        return result if arrays is None else arrays
+
+    def restart(self) -> None:
+        """As Pool.restart. Ray gives no GPU to a fit."""
 
 
-def _rest(task: FitTask) -> Mapping[str, Any]:
-    """The task without its timings, which many tasks share."""
-    return {f.name: getattr(task, f.name) for f in fields(task) if f.name != "learned"}
+def run_on_cluster(version: str, queue: Any, job: Job, place: int) -> tuple[Any, Any]:
+    """Do a job of the task at this place, in a process of Ray's. Return (its result, None), or
+    (None, its result) if it `leaves_arrays`. Raises TrainingError where this machine's Diode is not
+    of this version: it might fit another model."""
+    import ray
+
+    if version != __version__:
+        raise TrainingError(
+            f"A machine of the cluster has Diode {__version__}, and this is {version}: install "
+            "the same version on all machines."
+        )
+    reports: list[_Report] = []
+    sent = time.monotonic()
+    machine = ray.get_runtime_context().get_node_id(), platform.node()
+
+    def report(progress: FitProgress) -> None:
+        nonlocal reports, sent
+        reports.append((place, job.label, progress, machine))
+        if time.monotonic() - sent >= STEP_SECONDS:
+            sent = time.monotonic()
+            queue.put_nowait(reports)
+            reports = []
+
+    result = run_in_worker(job, report)
+    if reports:
+        queue.put_nowait(reports)  # before the result arrives
+    return (None, result) if job.leaves_arrays else (result, None)

@@ -20,18 +20,12 @@ from diode_engine.store.datasets.key import dataset_key
 from diode_engine.store.datasets.reading import read_dataset
 from diode_engine.store.transfer import read_datasets
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import MemberProgressCallback, trainable_rows
-from diode_engine.training.fit_nodes import FitNodes
-from diode_engine.training.fits import FitExecutor
-from diode_engine.training.planned_fits import PlannedFit, planned_fits, rest_of
-from diode_engine.training.search import Trial, search
+from diode_engine.training.fits import FitExecutor, MemberProgressCallback
+from diode_engine.training.search import MAX_TOGETHER, Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
-from diode_engine.training.training_progress import (
-    ParallelTrainingProgress,
-    PooledTrainingProgress,
-    TrainingProgress,
-)
+from diode_engine.training.trainable_rows import trainable_rows
+from diode_engine.training.training_progress import TrainingProgress, planned_fits, rest_of
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.training.training_stages import Origin
 
@@ -117,16 +111,19 @@ def train_from_store(
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         settings = r.settings
         learned = TrainingSplit.of(table, r.hardware).learned
-        run.plan(
-            planned_fits(
-                r.family,
-                tuned=r.base is not None,
-                everything=r.everything,
-                trials=r.trials,
-                confidence=count_problems(learned) >= MIN_CASES,
-            ),
+        fits = fits or FitExecutor()
+        planned = planned_fits(
+            r.family,
+            tuned=r.base is not None,
+            everything=r.everything,
+            trials=r.trials,
+            confidence=count_problems(learned) >= MIN_CASES,
+        )
+        run.whole = TrainingProgress(
+            planned,
             rest_of(r.family, settings),
-            None if r.base is not None else fits,  # a tuned model is fitted in this process
+            is_parallel=fits.is_parallel and r.base is None,  # a tuned model is fitted here
+            trials_together=min(fits.slots, MAX_TOGETHER),
         )
         if r.trials:
             settings = _searched(store, r, learned, run, report, told, fits)
@@ -194,24 +191,13 @@ class _TrainingRun:
         self._store = store
         self._job = job
         self._written = time.monotonic()
-        self._whole: TrainingProgress | ParallelTrainingProgress | None = None
-        self._nodes = FitNodes()
+        self.whole = TrainingProgress([])  # of the fits that follow
         self._points: dict[str, list[tuple[float, float]]] = {}
         job.ending = self._write_points
 
     @property
     def id(self) -> int:
         return self._job.id
-
-    def plan(self, planned: list[PlannedFit], rest: float, fits: FitExecutor | None) -> None:
-        """Sets the fits that follow, from which the progress is computed, and what makes them.
-        `rest` is the work after them (see `rest_of`)."""
-        if fits is None:
-            self._whole = TrainingProgress(planned, rest)
-        elif fits.divides_tasks:
-            self._whole = PooledTrainingProgress(planned, rest)
-        else:
-            self._whole = ParallelTrainingProgress(planned, rest)
 
     def reporting(
         self, report: MemberProgressCallback, *, curves: bool = True
@@ -226,14 +212,10 @@ class _TrainingRun:
                 for name in ("log_rmse", "efficiency", "objective", "train_objective"):
                     value = progress.rmse if name == "log_rmse" else getattr(progress, name)
                     self._points.setdefault(f"{member}/{name}", []).append((progress.step, value))
-            self._nodes.told(member, progress)
-            whole = self._whole
-            if whole is not None:
-                whole.told(member, progress.step, progress.steps)
+            self.whole.record(member, progress)
             if time.monotonic() - self._written >= WRITE_SECONDS:
                 self._written = time.monotonic()
-                together = {} if whole is None else whole.to_dict()
-                self._job.tell({**_progress(member, progress), **together, **self._nodes.to_dict()})
+                self._job.tell({**_progress(member, progress), **self.whole.to_dict()})
                 self._write_points()
 
         return told

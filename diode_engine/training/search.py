@@ -24,14 +24,8 @@ from diode_engine.models.members import answers_of
 from diode_engine.models.protocol import mean_answer
 from diode_engine.problems.splits import SplitPart, folds
 from diode_engine.store.datasets.key import dataset_key
-from diode_engine.training.fit import MemberProgressCallback, families_of
-from diode_engine.training.fits import (
-    FitExecutor,
-    FitTask,
-    LocalFits,
-    Members,
-    TaskProgressCallback,
-)
+from diode_engine.training.fit_steps import FitTask, Members, families_of
+from diode_engine.training.fits import FitExecutor, MemberProgressCallback, TaskProgressCallback
 from diode_engine.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -107,7 +101,7 @@ def search(
     if not study.trials:
         study.enqueue_trial(_parameters(base, family))
 
-    fits = fits or LocalFits()
+    fits = fits or FitExecutor()
     parts = folds(table, FOLDS, seed=seed)
     left = max(0, trials - len(earlier))
     while left:

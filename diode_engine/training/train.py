@@ -17,9 +17,10 @@ from diode_engine.problems import splits
 from diode_engine.training import training_stages as stages
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
-from diode_engine.training.fit import MemberProgressCallback, families_of, one_environment
-from diode_engine.training.fits import FitExecutor
+from diode_engine.training.fit_steps import families_of
+from diode_engine.training.fits import FitExecutor, MemberProgressCallback
 from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import one_environment
 from diode_engine.training.training_split import TrainingSplit
 from diode_engine.training.training_stages import Origin, TrainingMethod
 
@@ -96,7 +97,7 @@ def train(
     method = TrainingMethod(
         check_name(name or (family if base is None else base.manifest.name)),
         family, base, seed, settings or TrainingSettings(), origin or Origin(), report, checkpoints,
-        fits,
+        fits or FitExecutor(),
     )  # fmt: skip
     # A tuned model cannot be judged on problems that its base has learned from.
     by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by
@@ -106,12 +107,12 @@ def train(
     if base is not None:
         check_base(base, split.hardware)
     registry.check_registrable(method.name, split.hardware)
-    together = stages.fitted_together(split, method, everything=everything)
-    model = stages.fitted(split.learned, method, together.own)
-    model = stages.with_confidence(model, split, method, together.folds)
+    members = stages.fit_members(split, method, everything=everything)
+    model = stages.fitted(split.learned, method, members.own)
+    model = stages.with_confidence(model, split, method, members.folds)
     model = stages.judged(model, split, method)
-    if everything:
-        model = stages.fitted_to_all(model, split, method, together.everything)
+    if members.everything is not None:
+        model = stages.fitted_to_all(model, split, method, members.everything)
     version = stages.registered(model, default=default)
     if checkpoints is not None:
         checkpoints.clear()

@@ -10,7 +10,7 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.problems import splits
-from diode_engine.training.fit import gpus_of, learnable, trainable_rows
+from diode_engine.training.trainable_rows import gpus_of, learnable, trainable_rows
 
 MIN_HELD_OUT = 2  # problems to judge a model by
 

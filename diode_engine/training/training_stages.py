@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,18 @@ from diode_engine.models.manifest import Data, GpuRecord, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.confidence import fold_tasks, learn_confidence, places_of
+from diode_engine.training.confidence import (
+    confidence_folds,
+    fold_settings,
+    learn_confidence,
+    places_of,
+)
 from diode_engine.training.correction import corrected_to
 from diode_engine.training.fine_tune import fine_tune
-from diode_engine.training.fit import MemberProgressCallback, fit, gpus_of, rows_on
-from diode_engine.training.fits import FitExecutor, FitTask, Members, by_members
+from diode_engine.training.fit_steps import FitTask, Members
+from diode_engine.training.fits import FitExecutor, MemberProgressCallback
 from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import gpus_of, rows_on
 from diode_engine.training.training_split import MIN_HELD_OUT, TrainingSplit, count_problems
 from diode_engine.validation import evaluate
 
@@ -54,87 +60,79 @@ class TrainingMethod:
     origin: Origin = field(default_factory=Origin)
     report: MemberProgressCallback = lambda member, progress: None
     checkpoints: Checkpoints | None = None
-    fits: FitExecutor | None = None  # None: in this process
+    fits: FitExecutor = field(default_factory=FitExecutor)
 
 
 @dataclass(frozen=True)
-class AllMembers:
-    """The members of all models of a training: its own, those of the confidence's folds, and the
-    one fitted to all problems. None: its stage fits them."""
+class FittedMembers:
+    """The members of all models of a training."""
 
-    own: Members | None = None
-    folds: list[Members] | None = None
-    everything: Members | None = None
+    own: Members  # of the model that is judged
+    # Of the models that its confidence is learned from; None: it has its base's confidence.
+    folds: Sequence[Members] | None
+    everything: Members | None  # of the model that is fitted to all problems
 
 
-def fitted_together(
-    split: TrainingSplit, method: TrainingMethod, *, everything: bool
-) -> AllMembers:
-    """All fits of a training, side by side, where `method.fits` can divide them among the cores;
-    else none is made. With `everything` also those of `fitted_to_all`."""
-    if method.base is not None or method.fits is None or not method.fits.divides_tasks:
-        return AllMembers()
-    family, seed, settings = method.family, method.seed, method.settings
-    tasks = {"": FitTask(split.learned, family, seed, settings)}
-    folds = fold_tasks(split.learned, family, seed=seed, settings=settings)
-    tasks |= folds
+def fit_members(split: TrainingSplit, method: TrainingMethod, *, everything: bool) -> FittedMembers:
+    """Fit the members of all models of a training, side by side where `method.fits` can. With
+    `everything` also those of the model of all problems."""
+    tables = {"": split.learned}
     if everything:
-        tasks["all problems"] = FitTask(split.all_learnable, family, seed, settings)
+        tables["all problems"] = split.all_learnable
+    folds = {part.name: part.learned for part in confidence_folds(split.learned, method.seed)}
+    if method.base is not None:
+        tuned = {name: _tune(table, name, method) for name, table in tables.items()}
+        corrected = None
+        if method.base.manifest.hardware.slug != split.hardware.slug:
+            corrected = [corrected_to(t, method.base, seed=method.seed) for t in folds.values()]
+        return FittedMembers(tuned[""], corrected, tuned.get("all problems"))
+    settings = {name: fold_settings(method.settings) for name in folds}
+    tasks = {
+        name: FitTask(table, method.family, method.seed, settings.get(name, method.settings))
+        for name, table in {"": split.learned, **folds, **tables}.items()
+    }
     names = list(tasks)
 
-    def told(place: int, member: str, progress: FitProgress) -> None:
+    def report(place: int, member: str, progress: FitProgress) -> None:
         method.report(f"{member}, {names[place]}" if names[place] else member, progress)
 
-    made = by_members(list(tasks.values()), method.fits, told, method.checkpoints)
-    by_name = dict(zip(names, made, strict=True))
-    return AllMembers(by_name[""], [by_name[name] for name in folds], by_name.get("all problems"))
+    made = method.fits.fit_all(list(tasks.values()), report, method.checkpoints)
+    members = dict(zip(names, made, strict=True))
+    return FittedMembers(
+        members[""], [members[name] for name in folds], members.get("all problems")
+    )
 
 
-def fitted(rows: TimingTable, method: TrainingMethod, members: Members | None = None) -> Artifact:
-    """A model that is fitted to these rows, without confidence and metrics; its `members`, where
-    they were fitted to them already."""
-    if members is not None:
-        return Artifact(_manifest(rows, method), members)
-    how: dict[str, Any] = {
-        "seed": method.seed, "settings": method.settings, "report": method.report,
-        "checkpoints": method.checkpoints,
-    }  # fmt: skip
-    if method.base is not None:
-        members = fine_tune(rows, method.base, **how)
-    elif method.fits is None:
-        members = fit(rows, method.family, **how)
-    else:
-        (members,) = by_members(
-            [FitTask(rows, method.family, method.seed, method.settings)], method.fits,
-            lambda _, member, progress: method.report(member, progress), method.checkpoints,
-        )  # fmt: skip
+def _tune(rows: TimingTable, name: str, method: TrainingMethod) -> Members:
+    assert method.base is not None
+    return fine_tune(
+        rows, method.base, seed=method.seed, settings=method.settings,
+        report=lambda member, progress: method.report(
+            f"{member}, {name}" if name else member, progress
+        ),
+        checkpoints=method.checkpoints,
+    )  # fmt: skip
+
+
+def fitted(rows: TimingTable, method: TrainingMethod, members: Members) -> Artifact:
+    """Return the model of these members, which are fitted to these rows, without confidence and
+    metrics."""
     return Artifact(_manifest(rows, method), members)
 
 
 def with_confidence(
-    model: Artifact,
-    split: TrainingSplit,
-    method: TrainingMethod,
-    folds: list[Members] | None = None,
+    model: Artifact, split: TrainingSplit, method: TrainingMethod, folds: Sequence[Members] | None
 ) -> Artifact:
-    """The model with its confidence, which is learned from the rows to learn from, with the folds'
-    models where they were fitted before. A tuned model has its base's confidence, unless the base
-    was made for another GPU."""
+    """Return the model with its confidence, which is learned from the models of `folds`; None: with
+    the confidence of its base."""
     base = method.base
-    make = None
-    if base is not None and base.manifest.hardware.slug != split.hardware.slug:
-        make = partial(corrected_to, base=base, seed=method.seed)
-        method = replace(method, settings=_by_base(method))
-    if base is None or make is not None:
-        confidence = learn_confidence(
-            split.learned, method.family, seed=method.seed, settings=method.settings,
-            report=method.report, checkpoints=method.checkpoints, make=make, fits=method.fits,
-            models=folds,
-        )  # fmt: skip
-    elif base.confidence is None:
-        confidence = None
+    if folds is None:
+        assert base is not None
+        confidence = base.confidence and base.confidence.with_places(places_of(split.learned))
     else:
-        confidence = base.confidence.with_places(places_of(split.learned))
+        confidence = learn_confidence(
+            split.learned, folds, model.manifest.feature_set, seed=method.seed
+        )
     return replace(model, confidence=confidence)
 
 
@@ -172,16 +170,11 @@ def fitted_to_all(
     model: Artifact,
     split: TrainingSplit,
     method: TrainingMethod,
-    members: Members | None = None,
+    members: Members,
 ) -> Artifact:
-    """A second model, fitted to the held-out problems too; its `members`, where they were fitted
-    already. Its metrics and its confidence are those of the first one, which could be judged."""
-    report = method.report
-    again = fitted(
-        split.all_learnable,
-        replace(method, report=lambda member, p: report(f"{member}, all problems", p)),
-        members,
-    )
+    """Return a second model, of members that were fitted to the held-out problems too. Its metrics
+    and its confidence are those of the first one, which could be judged."""
+    again = fitted(split.all_learnable, method, members)
     confidence = model.confidence
     if confidence is not None:
         new = ~np.isin(split.all_learnable.problem, split.learned.problem)

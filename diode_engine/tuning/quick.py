@@ -18,7 +18,8 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold
 from diode_engine.training.confidence import FOLDS, STEPS_DIVISOR
 from diode_engine.training.correction import corrected_to
-from diode_engine.training.fits import FitExecutor, FitTask, by_members
+from diode_engine.training.fit_steps import FitTask
+from diode_engine.training.fits import FitExecutor
 from diode_engine.training.lessons import drawn_problems, lessons
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems
@@ -99,10 +100,7 @@ def quick_model(
     hardware, coverage = environment.hardware, Coverage.of(rows)
     if base is None:
         task = FitTask(rows, ENSEMBLE if has_xgboost() else NETWORKS, seed, _QUICK)
-        if fits is None:
-            members = task.fitted(lambda *_: check())
-        else:
-            (members,) = by_members([task], fits, lambda *_: check())
+        (members,) = (fits or FitExecutor()).fit_all([task], lambda *_: check())
     else:
         members = corrected_to(rows, base, seed=seed)
         coverage = base.manifest.coverage.joined(coverage)

@@ -14,7 +14,7 @@ import pytest
 from diode_engine.core.table import TimingTable
 from diode_engine.problems.splits import held_out, split
 from diode_engine.store import RunState, Store, dataset_key, read_dataset, write_dataset
-from diode_engine.training.fit import learnable
+from diode_engine.training.trainable_rows import learnable
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
@@ -158,10 +158,10 @@ def test_a_figure_beside_the_report(run: Run, dataset: Path, model: Path, tmp_pa
 def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees of few rounds."""
     from diode_engine.models.fit_trees import TreesSettings
-    from diode_engine.training import fit
+    from diode_engine.training import fit_steps
 
-    settings = fit.TrainingSettings({"trees": TreesSettings(rounds=3, threads=1)})
-    monkeypatch.setattr(fit, "TrainingSettings", lambda: settings)
+    settings = fit_steps.TrainingSettings({"trees": TreesSettings(rounds=3, threads=1)})
+    monkeypatch.setattr(fit_steps, "TrainingSettings", lambda: settings)
 
 
 @pytest.mark.usefixtures("quick_fits")

@@ -11,12 +11,15 @@ import pytest
 from diode_engine.errors import TrainingError
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.problems.splits import folds
+from diode_engine.training import fit_steps
 from diode_engine.training import search as searching
 from diode_engine.training.cross_validation import cross_validate
-from diode_engine.training.fit import learnable
-from diode_engine.training.fits import FitTask, LocalFits
+from diode_engine.training.fit_jobs import FitMember
+from diode_engine.training.fit_steps import FitTask
+from diode_engine.training.fits import FitExecutor
 from diode_engine.training.search import search
 from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import learnable
 from tests.training.conftest import make_timings
 
 SMALL = TrainingSettings(
@@ -51,7 +54,7 @@ def test_a_cross_validation_is_that_of_this_machine(timings, ray_fits):
 
 def test_a_search_tries_what_it_tries_here(tmp_path, timings, ray_fits, monkeypatch):
     monkeypatch.setattr(searching, "MAX_TOGETHER", 2)
-    monkeypatch.setattr(LocalFits, "slots", ray_fits.slots)
+    monkeypatch.setattr(FitExecutor, "slots", ray_fits.slots)
     assert ray_fits.slots > 1
     told, best = {}, {}
     for name, fits in (("here", None), ("ray", ray_fits)):
@@ -68,32 +71,30 @@ def test_a_search_tries_what_it_tries_here(tmp_path, timings, ray_fits, monkeypa
 def test_what_cannot_be_fitted_is_the_same_sentence(timings, ray_fits):
     few = timings.take(timings.problem < 4)
     said = []
-    for fits in (LocalFits(), ray_fits):
+    for fits in (FitExecutor(), ray_fits):
         with pytest.raises(TrainingError) as raised:
-            list(fits.run([FitTask(few, "trees")], lambda *_: None))
+            fits.fit_all([FitTask(few, "trees")], lambda *_: None)
         said.append(str(raised.value))
     assert said[0] == said[1]
     assert "too few" in said[0]
 
 
 def test_a_process_that_is_lost_costs_nothing(tmp_path, timings, ray_fits, monkeypatch):
-    from diode_engine.training import ray_fits as module
+    died = tmp_path / "died"
 
-    real, died = module.make_fit, tmp_path / "died"
+    class Deadly(FitMember):
+        def __call__(self, report):
+            if not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__call__(report)
 
-    def deadly(version, board, place, *rest):
-        if place == 1 and not died.exists():
-            died.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(version, board, place, *rest)
-
-    monkeypatch.setattr(module, "make_fit", deadly)
-    parts = folds(timings, 3)
-    tasks = [FitTask(part.learned, "trees", settings=SMALL) for part in parts]
-    here, there = (list(f.run(tasks, lambda *_: None)) for f in (LocalFits(), ray_fits))
+    tasks = [FitTask(part.learned, "trees", settings=SMALL) for part in folds(timings, 3)]
+    here = FitExecutor().fit_all(tasks, lambda *_: None)
+    monkeypatch.setattr(fit_steps, "FitMember", Deadly)
+    there = ray_fits.fit_all(tasks, lambda *_: None)
     assert died.exists()
-    fitted = [[members[0].to_bytes() for _, members in each] for each in (here, there)]
-    assert fitted[0] == fitted[1]
+    assert [m.to_bytes() for (m,) in there] == [m.to_bytes() for (m,) in here]
 
 
 def test_a_fit_that_is_cancelled_is_ended_on_the_cluster(timings, ray_fits):
@@ -104,35 +105,30 @@ def test_a_fit_that_is_cancelled_is_ended_on_the_cluster(timings, ray_fits):
 
     long = SMALL.but("trees", rounds=100_000)
     with pytest.raises(KeyboardInterrupt):
-        list(ray_fits.run([FitTask(timings, "trees", settings=long)], stop))
+        ray_fits.fit_all([FitTask(timings, "trees", settings=long)], stop)
     free = 0.0
     while free < ray_fits.slots:  # its core is given back
         free = ray.available_resources().get("CPU", 0.0)
 
 
 def test_other_versions_of_diode_are_refused(timings, ray_fits, monkeypatch):
-    from diode_engine.training import ray_fits as module
-
-    monkeypatch.setattr(module, "__version__", "0.0")
+    monkeypatch.setattr("diode_engine.training.ray_fits.__version__", "0.0")
     with pytest.raises(TrainingError, match=r"and this is 0\.0: install the same"):
-        list(ray_fits.run([FitTask(timings, "trees", settings=SMALL)], lambda *_: None))
+        ray_fits.fit_all([FitTask(timings, "trees", settings=SMALL)], lambda *_: None)
 
 
-def test_a_machine_that_is_lost_does_not_take_the_progress_with_it(
-    tmp_path, timings, ray_fits, monkeypatch
-):
-    """It is kept on the machine of whoever asked, on which all depends anyway."""
+def test_the_reports_are_kept_on_this_machine(timings, ray_fits, monkeypatch):
+    """A machine that is lost does not take the progress with it."""
     import ray
+    from ray.util import queue
 
-    from diode_engine.training import ray_fits as module
+    made = []
 
-    class Placed(module.Board):
-        def __init__(self):
-            super().__init__()
-            (tmp_path / ray.get_runtime_context().get_node_id()).touch()
+    class Recorded(queue.Queue):
+        def __init__(self, **options):
+            made.append(options["actor_options"]["scheduling_strategy"].node_id)
+            super().__init__(**options)
 
-    monkeypatch.setattr(module, "Board", Placed)
-    for _ in range(4):  # elsewhere, by chance
-        list(ray_fits.run([FitTask(timings, "trees", settings=SMALL)], lambda *_: None))
-    (node,) = tmp_path.iterdir()
-    assert node.name == ray.get_runtime_context().get_node_id()
+    monkeypatch.setattr(queue, "Queue", Recorded)
+    ray_fits.fit_all([FitTask(timings, "trees", settings=SMALL)], lambda *_: None)
+    assert made == [ray.get_runtime_context().get_node_id()]

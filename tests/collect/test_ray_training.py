@@ -9,11 +9,12 @@ from diode_engine.runs import find
 from diode_engine.store import Store
 from diode_engine.training import ray_fits as module
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import learnable
-from diode_engine.training.fits import FitTask, LocalFits, by_members
+from diode_engine.training.fit_steps import FitTask
+from diode_engine.training.fits import FitExecutor
 from diode_engine.training.run import TrainingRequest, train_from_store
 from diode_engine.training.settings import TrainingSettings
-from tests.training.conftest import CANDIDATES, make_timings
+from diode_engine.training.trainable_rows import learnable
+from tests.training.conftest import make_timings
 
 SMALL = (
     TrainingSettings(lessons=60)
@@ -25,13 +26,10 @@ SMALL = (
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path, monkeypatch):
-    """Nothing is shipped, few candidates are known here, and fits use one core as they do there."""
+    """Nothing is shipped, and fits use one core here as they do there."""
     import torch
 
     monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
-    monkeypatch.setattr(
-        "diode_engine.training.lessons.exhaustive_space", lambda problem, torch: CANDIDATES
-    )
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -67,7 +65,7 @@ def test_a_training_is_that_of_this_machine(tmp_path, monkeypatch, ray_fits):
 
 
 def test_members_that_were_finished_are_not_fitted_again(tmp_path, ray_fits):
-    """The training is cut short in the second wave: the student's, which is made here."""
+    """The training is cut short in the fit of the student."""
     tasks = [FitTask(learnable(make_timings(60)), "distilled", settings=SMALL)]
     stopped, asked = [], []
 
@@ -80,9 +78,9 @@ def test_members_that_were_finished_are_not_fitted_again(tmp_path, ray_fits):
         asked.append(member)
 
     with pytest.raises(KeyboardInterrupt):
-        by_members(tasks, ray_fits, stop, Checkpoints(tmp_path / "kept"))
+        ray_fits.fit_all(tasks, stop, Checkpoints(tmp_path / "kept"))
     assert {"trees-0", "network-1", "network-2", "network-3", "distilled-4"} == set(stopped)
-    ((model,),) = by_members(tasks, ray_fits, told, Checkpoints(tmp_path / "kept"))
+    ((model,),) = ray_fits.fit_all(tasks, told, Checkpoints(tmp_path / "kept"))
     assert set(asked) == {"distilled-4"}
-    ((here,),) = by_members(tasks, LocalFits(), told)
+    ((here,),) = FitExecutor().fit_all(tasks, told)
     assert model.to_bytes() == here.to_bytes()

@@ -17,9 +17,9 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import Checkpoint, CheckpointError, history_of, pack
 from diode_engine.models.network import Network
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.confidence import learn_confidence
-from diode_engine.training.fit import learnable
+from diode_engine.training.fits import fit
 from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import learnable
 
 
 def network(value: float = 0.5) -> Network:
@@ -151,13 +151,8 @@ def test_a_history_that_is_none_is_refused(steps: object) -> None:
         history_of(steps)
 
 
-def test_a_checkpoint_of_a_fold_that_cannot_be_written_is_told(
-    tmp_path: Path, timings: TimingTable
-) -> None:
-    """The model would have no confidence, and nobody would know why."""
+def test_a_checkpoint_that_cannot_be_written_is_told(tmp_path: Path, timings: TimingTable) -> None:
     (tmp_path / "c").write_text("where the folder would be")
     settings = TrainingSettings().but("trees", rounds=2, max_depth=2, threads=1)
     with pytest.raises(TrainingError, match="cannot be written"):
-        learn_confidence(
-            learnable(timings), "trees", settings=settings, checkpoints=Checkpoints(tmp_path / "c")
-        )
+        fit(learnable(timings), "trees", settings=settings, checkpoints=Checkpoints(tmp_path / "c"))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diode_engine import features
 from diode_engine.core.table import TimingTable
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import Unseen
@@ -15,10 +16,17 @@ from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.neighbours import Places
 from diode_engine.problems.splits import folds
 from diode_engine.training import confidence, fits
-from diode_engine.training.confidence import learn_confidence, places_of
+from diode_engine.training.confidence import (
+    confidence_folds,
+    fold_settings,
+    learn_confidence,
+    places_of,
+)
 from diode_engine.training.cross_validation import cross_validate
-from diode_engine.training.fit import fit, learnable
+from diode_engine.training.fit_steps import FitTask, TaskSteps
+from diode_engine.training.fits import fit
 from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import learnable
 from diode_engine.validation import ATEN, NEIGHBOUR, ROOFLINE
 
 SMALL = TrainingSettings(
@@ -35,11 +43,12 @@ def fitted_to(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The problems of each fit."""
     seen: list[set[str]] = []
 
-    def recording(table: TimingTable, *rest: Any, **more: Any) -> Any:
-        seen.append(keys(table))
-        return fit(table, *rest, **more)
+    class Recorded(TaskSteps):
+        def __init__(self, task: FitTask, *rest: Any) -> None:
+            seen.append(keys(task.learned))
+            super().__init__(task, *rest)
 
-    monkeypatch.setattr(fits, "fit", recording)
+    monkeypatch.setattr(fits, "TaskSteps", Recorded)
     return seen
 
 
@@ -80,20 +89,22 @@ def test_each_part_is_judged_by_the_features_that_its_model_was_fitted_to(
 
 
 def test_confidence_is_learned_from_what_its_models_have_not_seen(
-    timings: TimingTable, fitted_to: list[set[str]], monkeypatch: pytest.MonkeyPatch
+    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[list[Unseen]] = []
+    cases: list[list[Unseen]] = []
     real = confidence.fit_confidence
 
     def recording(unseen: list[Unseen], seen: Places) -> Confidence:
-        told.append(unseen)
+        cases.append(unseen)
         assert seen.shape[1] == len(keys(timings))
         return real(unseen, seen)
 
     monkeypatch.setattr(confidence, "fit_confidence", recording)
     usable = learnable(timings)
-    assert learn_confidence(usable, "trees", settings=SMALL) is not None
-    (unseen,) = told
+    parts = confidence_folds(usable, 0)
+    models = [fit(part.learned, "trees", settings=fold_settings(SMALL)) for part in parts]
+    assert learn_confidence(usable, models, features.CURRENT) is not None
+    (unseen,) = cases
     assert len(unseen) == len(keys(usable))
     away = [
         distance(part.judged.problems[i], places_of(part.learned))
@@ -101,5 +112,6 @@ def test_confidence_is_learned_from_what_its_models_have_not_seen(
         for i in set(part.judged.problem.tolist())
     ]
     np.testing.assert_allclose(sorted(case.away for case in unseen), sorted(away))
-    assert sum(map(len, fitted_to)) == 2 * len(keys(usable))  # each in two of three
-    assert learn_confidence(usable.take(usable.problem < 40), "trees", settings=SMALL) is None
+    few = usable.take(usable.problem < 40)
+    assert confidence_folds(few, 0) == []
+    assert learn_confidence(few, [], features.CURRENT) is None

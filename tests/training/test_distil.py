@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from diode_engine import features, registry
-from diode_engine.core.hardware import H200, Hardware
+from diode_engine.core.hardware import H200
 from diode_engine.core.operators import MM
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
@@ -20,18 +20,20 @@ from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
-from diode_engine.models.fitting import Examples, efficiency
+from diode_engine.models.fitting import Examples, ProgressCallback, efficiency
 from diode_engine.models.members import answers_of, prediction_of
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import Matrix, TimingModel
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.splits import split
 from diode_engine.training.correction import corrected
-from diode_engine.training.fit import fit, fitted_and_watched, learnable
+from diode_engine.training.fit_jobs import AnswerLessons, Arrays
+from diode_engine.training.fits import fit
 from diode_engine.training.lessons import drawn_problems, lessons, with_timings
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
+from diode_engine.training.trainable_rows import fitted_and_watched, learnable
 
 SMALL = TrainingSettings(
     {
@@ -130,14 +132,13 @@ def test_every_timed_problem_is_among_the_lessons(
 ) -> None:
     asked: list[Problem] = []
 
-    def watched(
-        teacher: Any, coverage: Any, problems: list[tuple[Problem, Hardware]], **rest: Any
-    ) -> Examples:
-        asked.extend(problem for problem, _ in problems)
-        return lessons(teacher, coverage, problems, **rest)
+    def watched(self: AnswerLessons, report: ProgressCallback) -> Arrays:
+        asked.extend(problem for problem, _ in self.problems)
+        return answer(self, report)
 
+    answer = AnswerLessons.__call__
     drawn = [Problem.make("mm", 64, 64, 16 * k, "bfloat16") for k in range(1, 9)]
-    monkeypatch.setattr("diode_engine.training.fit.lessons", watched)
+    monkeypatch.setattr(AnswerLessons, "__call__", watched)
     monkeypatch.setattr("diode_engine.training.lessons.mixed", lambda count, seed: drawn)
     quick = replace(SMALL.with_fewer_steps(20), lessons=least)
     fit(learned, "distilled", settings=quick)

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from diode_engine.collect.processes.supervisor import Start, Supervisor, Worker
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models import network
 from diode_engine.models.artifact import load_artifact
-from diode_engine.models.fitting import FitProgress
+from diode_engine.models.fitting import FitProgress, ProgressCallback
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.splits import folds
 from diode_engine.runs import find
 from diode_engine.store import Store
+from diode_engine.training import fit_steps
 from diode_engine.training import process_fits as module
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.cross_validation import cross_validate
-from diode_engine.training.fit import fit, learnable
-from diode_engine.training.fits import FitTask, LocalFits, by_members
+from diode_engine.training.fit_jobs import FitMember, Job
+from diode_engine.training.fit_steps import FitTask
+from diode_engine.training.fits import FitExecutor, fit
 from diode_engine.training.memory import available_bytes
-from diode_engine.training.process_fits import ProcessFits
+from diode_engine.training.process_fits import ProcessFits, ProcessPool
 from diode_engine.training.run import TrainingRequest, train_from_store
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import learnable
 from tests.training.conftest import make_timings
 
 SMALL = (
@@ -62,53 +67,49 @@ def learned() -> TimingTable:
     return learnable(make_timings(30))
 
 
-class Told(dict[tuple[int, str], list[FitProgress]]):
-    """What the fits reported."""
+class Reports(dict[tuple[int, str], list[FitProgress]]):
+    """What the fits reported, by task and member."""
 
     def __call__(self, place: int, member: str, progress: FitProgress) -> None:
         self.setdefault((place, member), []).append(progress)
 
 
-def workers() -> dict[int, int]:
-    """The processes for fits on this machine, each with its parent."""
-    found = {}
+def workers_of(parent: int) -> set[int]:
+    """The worker processes of this process."""
+    found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_bytes()
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            is_worker = b"spawn_main" in (folder / "cmdline").read_bytes()
+            ppid = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if b"training.fit_worker" in words:
-            found[int(folder.name)] = parent
+        if is_worker and ppid == parent:
+            found.add(int(folder.name))
     return found
 
 
-def workers_of(parent: int) -> set[int]:
-    return {process for process, its_parent in workers().items() if its_parent == parent}
+def running(processes: set[int]) -> set[int]:
+    return {process for process in processes if Path(f"/proc/{process}").exists()}
 
 
 def test_a_model_is_that_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lessons too, in many jobs and however many processes do them, and every step that is
-    reported. Each fit has one thread: on some processors the last bits follow the threads."""
-    monkeypatch.setattr(module, "_threads", lambda free, ready: 1)
-    monkeypatch.setattr(module, "_LESSONS", 32)
+    """Its lessons too, in many jobs, and every step that is reported."""
     # The last bits of a product depend on how many rows it has: a job has whole blocks of them.
-    assert module._ANSWERS % network._BLOCK == 0
-    monkeypatch.setattr(module, "_ANSWERS", network._BLOCK)
+    assert fit_steps._ANSWERS % network._BLOCK == 0
+    monkeypatch.setattr(fit_steps, "_ANSWERS", network._BLOCK)
     learned = learnable(make_timings(800))
     tasks = [
         FitTask(part.learned, family, 3, SMALL)
         for part, family in zip(folds(learned, 2), ("distilled", "cascade"), strict=True)
     ]
     assert all(len(task.learned) > network._BLOCK for task in tasks)
-    here = Told()
-    one = [[m.to_bytes() for m in members] for _, members in LocalFits().run(tasks, here)]
+    here = Reports()
+    one = [[m.to_bytes() for m in members] for members in FitExecutor().fit_all(tasks, here)]
     assert len(here) == 10
-    for processes, asked in ((2, tasks), (4, tasks[:1])):
-        there = Told()
-        many = by_members(asked, ProcessFits(processes, min_rows=0), there)
-        assert [[m.to_bytes() for m in members] for members in many] == one[: len(asked)]
-        assert there == {key: told for key, told in here.items() if key[0] < len(asked)}
+    there = Reports()
+    many = ProcessFits(3, min_rows=0).fit_all(tasks, there)
+    assert [[m.to_bytes() for m in members] for members in many] == one
+    assert there == here
 
 
 def test_a_training_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,71 +150,70 @@ def test_a_tuned_model_is_fitted_here_and_has_a_rate(
     assert run.progress["rate"] > 0
 
 
-def test_a_cross_validation_is_that_of_one_process(learned: TimingTable) -> None:
-    found = [
-        cross_validate(learned, "folds", family="trees", settings=SMALL, fits=fits).to_dict()
-        for fits in (None, ProcessFits(2, min_rows=0))
-    ]
-    assert found[0] == found[1]
-
-
-def test_a_search_is_that_of_one_process(learned: TimingTable, tmp_path: Path) -> None:
-    told: list[list[Trial]] = [[], []]
+def test_a_cross_validation_and_a_search_are_those_of_one_process(
+    learned: TimingTable, tmp_path: Path
+) -> None:
+    reports, trials = [], []
     for i, fits in enumerate((None, ProcessFits(4, min_rows=0))):
+        found = cross_validate(learned, "folds", family="trees", settings=SMALL, fits=fits)
+        reports.append(found.to_dict())
+        ended: list[Trial] = []
         storage = tmp_path / f"{i}.db"
-        search(learned, "trees", 2, storage, settings=SMALL, fits=fits, told=told[i].append)
-    assert told[0] == told[1]
-    assert len(told[0]) == 2
+        search(learned, "trees", 2, storage, settings=SMALL, fits=fits, told=ended.append)
+        trials.append(ended)
+    assert reports[0] == reports[1]
+    assert trials[0] == trials[1]
+    assert len(trials[0]) == 2
 
 
 def test_what_cannot_be_fitted_is_the_same_sentence(learned: TimingTable) -> None:
     few = learned.take(learned.problem < 4)
     said = []
-    for fits in (LocalFits(), ProcessFits(2, min_rows=0)):
-        with pytest.raises(TrainingError) as raised:
-            list(fits.run([FitTask(few, "trees")], Told()))
+    for fits in (FitExecutor(), ProcessFits(2, min_rows=0)):
+        with pytest.raises(TrainingError, match="too few") as raised:
+            fits.fit_all([FitTask(few, "trees")], Reports())
         said.append(str(raised.value))
     assert said[0] == said[1]
-    assert "too few" in said[0]
 
 
 def test_what_a_process_raises_is_one_sentence(learned: TimingTable) -> None:
     wrong = SMALL.but("trees", max_depth=-3)
     with pytest.raises(TrainingError, match=r"^A fit failed: XGBoostError") as raised:
-        list(ProcessFits(2, min_rows=0).run([FitTask(learned, "trees", settings=wrong)], Told()))
+        ProcessFits(2, min_rows=0).fit_all([FitTask(learned, "trees", settings=wrong)], Reports())
     assert "\n" not in str(raised.value)
 
 
 def test_few_timings_are_fitted_in_this_process(
     learned: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_Processes", None)
-    ((_, (model,)),) = ProcessFits(4).run([FitTask(learned, "trees", settings=SMALL)], Told())
-    assert model.to_bytes() == fit(learned, "trees", settings=SMALL)[0].to_bytes()
-    ((_, (model,)),) = ProcessFits(1, min_rows=0).run(
-        [FitTask(learned, "trees", settings=SMALL)], Told()
-    )
-    assert model.family == "trees"
+    monkeypatch.setattr(module, "ProcessPool", None)
+    wanted = fit(learned, "trees", settings=SMALL)[0].to_bytes()
+    for fits in (ProcessFits(4), ProcessFits(1, min_rows=0)):
+        ((model,),) = fits.fit_all([FitTask(learned, "trees", settings=SMALL)], Reports())
+        assert model.to_bytes() == wanted
 
 
 def test_a_fit_that_is_cancelled_ends_its_processes(learned: TimingTable) -> None:
-    running: set[int] = set()
+    seen: set[int] = set()
 
     def stop(*_: object) -> None:
-        running.update(workers_of(os.getpid()))
+        seen.update(workers_of(os.getpid()))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(ProcessFits(3, min_rows=0).run([FitTask(learned, "ensemble", 0, ENDLESS)], stop))
-    assert len(running) >= 2
-    assert not running & workers().keys()
+        ProcessFits(3, min_rows=0).fit_all([FitTask(learned, "ensemble", 0, ENDLESS)], stop)
+    assert len(seen) >= 2
+    assert not running(seen)
 
 
-def test_a_fit_that_was_cut_short_goes_on(learned: TimingTable, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fits", [FitExecutor(), ProcessFits(2, min_rows=0)])
+def test_a_fit_that_was_cut_short_continues(
+    learned: TimingTable, tmp_path: Path, fits: FitExecutor
+) -> None:
     """From the step of its checkpoint; members that were finished are not fitted again."""
     settings = SMALL.but("distilled", epochs=90, patience=90)
     tasks = [FitTask(learned, "distilled", 0, settings)]
-    checkpoints = Checkpoints(tmp_path / "kept", seconds=0)
+    kept = tmp_path / "kept"
     first: list[str] = []
 
     def stop(place: int, member: str, progress: FitProgress) -> None:
@@ -222,19 +222,18 @@ def test_a_fit_that_was_cut_short_goes_on(learned: TimingTable, tmp_path: Path) 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        by_members(tasks, ProcessFits(2, min_rows=0), stop, checkpoints)
+        fits.fit_all(tasks, stop, Checkpoints(kept, seconds=0))
     assert {"trees-0", "network-1", "network-2", "network-3", "distilled-4"} == set(first)
-    assert list((tmp_path / "kept").glob("*.safetensors"))
-    told = Told()
-    again = Checkpoints(tmp_path / "kept", seconds=0)
-    ((model,),) = by_members(tasks, ProcessFits(2, min_rows=0), told, again)
-    assert {member for _, member in told} == {"distilled-4"}
+    assert list(kept.glob("*.safetensors"))
+    reports, again = Reports(), Checkpoints(kept, seconds=0)
+    ((model,),) = fits.fit_all(tasks, reports, again)
+    assert {member for _, member in reports} == {"distilled-4"}
     assert model.to_bytes() == fit(learned, "distilled", settings=settings)[0].to_bytes()
-    ((kept,),) = by_members(tasks, ProcessFits(2, min_rows=0), Told(), again)
-    assert kept.to_bytes() == model.to_bytes()
+    ((same,),) = fits.fit_all(tasks, Reports(), again)
+    assert same.to_bytes() == model.to_bytes()
     again.clear()
     # A process that was killed while it wrote may have left an unfinished file.
-    assert not list((tmp_path / "kept").glob("[!.]*"))
+    assert not list(kept.glob("[!.]*"))
 
 
 def test_a_process_that_is_killed_ends_the_fits_with_a_sentence(
@@ -246,119 +245,77 @@ def test_a_process_that_is_killed_ends_the_fits_with_a_sentence(
         for process in workers_of(os.getpid()):
             os.kill(process, signal.SIGKILL)
 
-    with pytest.raises(TrainingError, match="was killed, perhaps for want of memory") as raised:
-        list(ProcessFits(2, min_rows=0).run([FitTask(learned, "ensemble", 0, ENDLESS)], kill))
-    assert "trees-0" in str(raised.value) or "network" in str(raised.value)
+    with pytest.raises(TrainingError, match="was killed, perhaps for want of memory"):
+        ProcessFits(2, min_rows=0).fit_all([FitTask(learned, "ensemble", 0, ENDLESS)], kill)
     assert not list(tmp_path.iterdir())
 
 
-def test_one_that_is_killed_while_it_starts_is_told_of_in_the_same_way(
-    learned: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start = Supervisor.start
+@dataclass(frozen=True)
+class Crowded(FitMember):
+    """A fit for which the GPU has no memory: at first, or `always`."""
 
-    def killed(self: Supervisor, asked: Start) -> Worker:
-        worker = start(self, asked)
-        worker.process.kill()
-        return worker
+    folder: Path = Path()
+    always: bool = False
 
-    monkeypatch.setattr(Supervisor, "start", killed)
-    with pytest.raises(TrainingError, match="was killed, perhaps for want of memory"):
-        list(ProcessFits(2, min_rows=0).run([FitTask(learned, "ensemble")], Told()))
-
-
-_CROWDED = """
-import sys
-from pathlib import Path
-from diode_engine.training import fit_jobs, fit_worker
-
-do = fit_jobs.do
-
-def crowded(job, caller):
-    if job["job"] == "fit" and job["member"] == "network":
-        seen = Path({folder!r}) / Path(job["made"]).name
-        if {always} or not seen.exists():
+    def __call__(self, report: ProgressCallback) -> bytes:
+        seen = self.folder / self.label
+        if self.always or not seen.exists():
             seen.touch()
             raise RuntimeError("CUDA error: out of memory")
-    do(job, caller)
-
-fit_jobs.do = crowded
-fit_worker.main()
-"""
+        alone = len(workers_of(os.getppid())) == 1
+        (self.folder / f"{self.label} {'alone' if alone else 'beside others'}").touch()
+        return super().__call__(report)
 
 
 def test_fits_that_the_gpu_has_no_memory_for_are_made_again_alone(
     learned: TimingTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside: list[tuple[str, int]] = []
-    begin = module._Processes.begin
+    always = False
 
-    def noted(self: module._Processes, job: module._Job, threads: int) -> None:
-        begin(self, job, threads)
-        alone = len(self._supervisor.workers) if job.alone else 0
-        beside.append((job.name, alone))
+    def crowded(family: str, *rest: Any, **more: Any) -> FitMember:
+        if family == "network":
+            return Crowded(family, *rest, **more, folder=tmp_path, always=always)
+        return FitMember(family, *rest, **more)
 
-    monkeypatch.setattr(module._Processes, "begin", noted)
-    worker = (sys.executable, "-P", "-c", _CROWDED.format(folder=str(tmp_path), always=False))
+    monkeypatch.setattr(fit_steps, "FitMember", crowded)
     task = FitTask(learned, "ensemble", 0, SMALL)
-    ((_, members),) = ProcessFits(2, min_rows=0, command=worker).run([task], Told())
+    (members,) = ProcessFits(2, min_rows=0).fit_all([task], Reports())
+    left = {path.name for path in tmp_path.iterdir()}
+    networks = {f"network-{place}" for place in (1, 2, 3)}
+    assert left == networks | {f"{name} alone" for name in networks}
+    always = True
+    with pytest.raises(TrainingError, match=r"^A fit failed: RuntimeError: CUDA error: out of"):
+        ProcessFits(2, min_rows=0).fit_all([task], Reports())
+    monkeypatch.undo()
     one = fit(learned, "ensemble", settings=SMALL)
     assert [m.to_bytes() for m in members] == [m.to_bytes() for m in one]
-    networks = [f"the fit network-{place}" for place in (1, 2, 3)]
-    assert sorted(beside) == sorted(
-        [("the fit trees-0", 0), *((n, 0) for n in networks), *((n, 1) for n in networks)]
-    )
-
-    worker = (sys.executable, "-P", "-c", _CROWDED.format(folder=str(tmp_path), always=True))
-    with pytest.raises(TrainingError, match=r"^A fit failed: RuntimeError: CUDA error: out of"):
-        list(ProcessFits(2, min_rows=0, command=worker).run([task], Told()))
 
 
-def test_a_member_alone_is_that_of_one_process(learned: TimingTable) -> None:
-    """One that learns from a teacher, and one that does not."""
-    teacher = fit(learned, "ensemble", settings=SMALL)
-    tasks = [
-        FitTask(learned, "distilled", 0, SMALL, member=4, teacher=teacher),
-        FitTask(learned, "distilled", 0, SMALL, member=2),
-    ]
-    here = [members[0].to_bytes() for _, members in LocalFits().run(tasks, Told())]
-    there = ProcessFits(2, min_rows=0).run(tasks, Told())
-    assert [members[0].to_bytes() for _, members in there] == here
+def test_a_full_disk_is_named(learned: TimingTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-
-def test_a_full_disk_is_named(learned: TimingTable) -> None:
-    """The limit of a file's size stands for it."""
-    code = (
-        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
-        "from diode_engine.training import fit_worker; fit_worker.main()"
-    )
-    command = (sys.executable, "-P", "-c", code)
+    monkeypatch.setattr(np, "save", full)
     task = FitTask(learned, "trees", settings=SMALL)
-    with pytest.raises(TrainingError, match=r"files in .* cannot be made: File too large.*TMPDIR"):
-        list(ProcessFits(2, min_rows=0, command=command).run([task], Told()))
-
-
-def test_processes_that_cannot_be_started_say_why(learned: TimingTable) -> None:
-    command = (sys.executable, "-P", "-c", "raise SystemExit('no such thing')")
-    with pytest.raises(TrainingError, match="cannot be started; one said: no such thing"):
-        list(ProcessFits(2, min_rows=0, command=command).run([FitTask(learned, "trees")], Told()))
+    with pytest.raises(TrainingError, match=r"files in .* cannot be made: No space .*TMPDIR"):
+        ProcessFits(2, min_rows=0).fit_all([task], Reports())
 
 
 def test_no_process_outlives_its_parent() -> None:
     """Nor does the parent import torch."""
-    code = (
-        "import sys\n"
-        "from tests.training.conftest import make_timings\n"
-        "from diode_engine.training.fit import learnable\n"
-        "from diode_engine.training.fits import FitTask\n"
-        "from diode_engine.training.process_fits import ProcessFits\n"
-        "from diode_engine.training.settings import TrainingSettings\n"
-        "endless = TrainingSettings().but('trees', rounds=10**6, patience=10**6)\n"
-        "def told(place, member, progress):\n"
-        "    print(member, 'torch' in sys.modules, flush=True)\n"
-        "task = FitTask(learnable(make_timings(60)), 'ensemble', 0, endless)\n"
-        "list(ProcessFits(2, min_rows=0).run([task], told))\n"
-    )
+    code = """
+import sys
+from tests.training.conftest import make_timings
+from diode_engine.training.fit_steps import FitTask
+from diode_engine.training.process_fits import ProcessFits
+from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import learnable
+endless = TrainingSettings().but("trees", rounds=10**6, patience=10**6)
+def report(place, member, progress):
+    print(member, "torch" in sys.modules, flush=True)
+task = FitTask(learnable(make_timings(60)), "ensemble", 0, endless)
+ProcessFits(2, min_rows=0).fit_all([task], report)
+"""
     root = str(Path(__file__).parents[2])
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=root,
@@ -370,7 +327,7 @@ def test_no_process_outlives_its_parent() -> None:
         assert started
         parent.kill()
     until = time.monotonic() + 60
-    while started & workers().keys():
+    while running(started):
         assert time.monotonic() < until
 
 
@@ -378,17 +335,24 @@ def test_what_does_not_fit_into_memory_waits(
     learned: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "available_bytes", lambda: 0)
-    most = 0
-    begin = module._Processes.begin
+    most, going = 0, 0
+    submit, result = ProcessPool.submit, ProcessPool.result
 
-    def counted(self: module._Processes, job: module._Job, threads: int) -> None:
-        nonlocal most
-        begin(self, job, threads)
-        most = max(most, self.busy)
+    def begin(self: ProcessPool, job: Job, place: int) -> Any:
+        nonlocal most, going
+        going += 1
+        most = max(most, going)
+        return submit(self, job, place)
 
-    monkeypatch.setattr(module._Processes, "begin", counted)
+    def end(self: ProcessPool, future: Any) -> Any:
+        nonlocal going
+        going -= 1
+        return result(self, future)
+
+    monkeypatch.setattr(ProcessPool, "submit", begin)
+    monkeypatch.setattr(ProcessPool, "result", end)
     tasks = [FitTask(learned, "trees", seed, SMALL) for seed in range(3)]
-    assert len(list(ProcessFits(3, min_rows=0).run(tasks, Told()))) == 3
+    assert len(ProcessFits(3, min_rows=0).fit_all(tasks, Reports())) == 3
     assert most == 1
 
 

@@ -28,10 +28,10 @@ from diode_engine.problems.splits import held_out_by, split
 from diode_engine.runs import Heartbeat
 from diode_engine.store import RunState, Store, dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit import learnable, one_environment, thinned
 from diode_engine.training.run import TrainingRequest, train_from_store
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
+from diode_engine.training.trainable_rows import learnable, one_environment, thinned
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2)
 SMALL = TrainingSettings(

@@ -1,18 +1,21 @@
-"""How far a training is as a whole: it never goes back, and ends near to all of it."""
+"""The progress of a whole training: it never falls, and ends near to all of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from diode_engine.training.planned_fits import PlannedFit, planned_fits, planned_fits_of_parts
+from diode_engine.models.fitting import FitProgress
 from diode_engine.training.training_progress import (
-    ParallelPartsProgress,
-    ParallelTrainingProgress,
-    PooledTrainingProgress,
+    NodeFitProgress,
+    PlannedFit,
     TrainingProgress,
+    planned_fits,
+    planned_fits_of_parts,
 )
 
 STEPS = 100
+COST = {"trees": 10.0, "network": 15.0, "distilled": 30.0}  # seconds of a fit
+TEACHERS = ["trees-0", "network-1", "network-2", "network-3"]
 
 
 class Clock:
@@ -22,151 +25,131 @@ class Clock:
         return self.now
 
 
-def simulated(stages, cost, stops=1.0):
-    """(when, fraction, seconds left) with each report of fits that take `cost[kind]` seconds with
-    all of their steps, and end after the part `stops` of them."""
+def record(whole, label, step, steps=STEPS):
+    whole.record(label, FitProgress(step, steps, 0.1, 0.9, 0.1, 0.1))
+
+
+def label_of(group, member):
+    words = [group, member] if group.startswith("trial") else [member, group]
+    return ", ".join(filter(None, words))
+
+
+def simulated(stages, stops=1.0):
+    """(when, fraction, seconds left) with each report of fits one after the other that end after
+    the share `stops` of their steps."""
     clock = Clock()
     whole = TrainingProgress(stages, clock=clock)
     for stage in stages:
-        words = [stage.member, *filter(None, [stage.group])]
-        label = ", ".join(reversed(words) if stage.group.startswith("trial") else words)
         for step in range(1, int(STEPS * stops) + 1):
-            clock.now += cost[stage.family] * stage.work / STEPS
-            whole.told(label, step, STEPS)
+            clock.now += COST[stage.family] * stage.work / STEPS
+            record(whole, label_of(stage.group, stage.member), step)
             yield clock.now, whole.fraction, whole.seconds_left
 
 
-COST = {"trees": 10.0, "network": 40.0, "distilled": 120.0}
-ASKED = [
-    {"family": "trees"},
-    {"family": "ensemble"},
-    {"family": "ensemble", "everything": True},
-    {"family": "distilled"},
-    {"family": "distilled", "tuned": True},
-    {"family": "network", "trials": 4},
-    {"family": "ensemble", "confidence": False},
-]
+def fit_together(whole, groups, members, steps=STEPS):
+    """The fractions while the fits of these members in these groups report in turns."""
+    seen = []
+    for step in range(1, steps + 1):
+        for group in groups:
+            for member in members:
+                record(whole, label_of(group, member), step)
+                seen.append(whole.fraction)
+    return seen
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"family": "trees"},
+        {"family": "ensemble", "everything": True},
+        {"family": "distilled"},
+        {"family": "distilled", "tuned": True},
+        {"family": "network", "trials": 4},
+        {"family": "ensemble", "confidence": False},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("stops", [1.0, 0.6])
-def test_the_whole_never_goes_back(asked, stops):
-    seen = list(simulated(planned_fits(**asked), COST, stops))
+def test_the_fraction_of_fits_one_after_the_other(training, stops):
+    seen = list(simulated(planned_fits(**training), stops))
     fractions = [fraction for _, fraction, _ in seen]
     assert fractions == sorted(fractions)
-    if len(planned_fits(**asked)) > 2:  # the first fit of all may end before its time
-        assert 0.85 < fractions[-1] < 1.0
-        assert seen[-1][2] < 0.15 * seen[-1][0]
+    if len(planned_fits(**training)) > 2:  # the last fit may end before its time
+        assert 0.65 < fractions[-1] < 1.0
+        assert seen[-1][2] < 0.5 * seen[-1][0]
     assert fractions[len(fractions) // 50] < 0.2
 
 
-@pytest.mark.parametrize("stops", [1.0, 0.6])
-def test_the_time_left_is_of_the_whole(stops):
-    """Once a fit of each kind is over, it is told within a part of what it then takes."""
-    stages = planned_fits("ensemble")
-    seen = list(simulated(stages, COST, stops))
+def test_the_time_left_is_of_the_whole():
+    seen = list(simulated(planned_fits("ensemble")))
     end = seen[-1][0]
-    for when, fraction, left in seen[2 * int(STEPS * stops) :]:
+    for when, fraction, left in seen[STEPS:]:
         assert left == pytest.approx(end - when, rel=0.3, abs=0.1 * end)
         assert fraction == pytest.approx(when / end, abs=0.12)
 
 
 def test_what_a_checkpoint_has_done_is_passed_over():
-    clock = Clock()
-    whole = TrainingProgress(planned_fits("ensemble"), clock=clock)
-    clock.now = 10.0
-    whole.told("network-3, fold 3 of 3", 1, 100)
-    assert whole.seconds_left is None  # it has no pace yet
+    whole = TrainingProgress(planned_fits("ensemble"), clock=Clock())
+    assert whole.seconds_left is None
+    record(whole, "network-3, fold 3 of 3", 1)
     assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 16
 
 
-def test_a_rate():
+def test_a_rate_is_that_of_the_only_fit_in_progress():
     clock = Clock()
     whole = TrainingProgress([PlannedFit("", "trees-0")], clock=clock)
     assert whole.rate is None
     for step in range(1, 11):
         clock.now += 0.5
-        whole.told("trees-0", step, 10)
+        record(whole, "trees-0", step, 10)
     assert whole.rate == pytest.approx(2.0)
+    whole.is_parallel = True
+    assert whole.rate is None
 
 
-def test_the_stages_of_a_cross_validation():
-    stages = planned_fits_of_parts("ensemble", ["fold 1 of 2", "fold 2 of 2"])
-    assert len(stages) == 8
-    assert list(simulated(stages, COST))[-1][1] > 0.9
-
-
-def test_fits_side_by_side_are_told_by_the_work_that_is_done():
-    """Each fit of a group says in turn how far it is; the trees stop early."""
-    clock = Clock()
-    whole = ParallelTrainingProgress(planned_fits("distilled", everything=True), clock=clock)
-    assert whole.seconds_left is None
-    seen = []
-    for group in ("", ", fold 1 of 3", ", all problems"):
-        for members in (["trees-0", "network-1", "network-2", "network-3"], ["distilled-4"]):
-            for step in range(1, STEPS + 1):
-                for member in members:
-                    if member != "trees-0" or step <= STEPS // 2:
-                        clock.now += 0.1
-                        whole.told(f"{member}{group}", step, STEPS)
-                        seen.append((whole.fraction, whole.seconds_left))
-    fractions = [fraction for fraction, _ in seen]
-    assert fractions == sorted(fractions)
-    assert 0.9 < fractions[-1] < 1.0
-    assert seen[-1][1] < 0.1 * clock.now
-    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 25
-
-
-def test_the_parts_of_a_cross_validation_are_fitted_side_by_side():
-    """The fits of a part follow each other, and stop early; one part is far ahead of the others.
-    Parts have names of any words."""
+def test_the_parts_of_a_cross_validation():
+    """One part is far ahead of the others, and fits stop early. Parts have names of any words."""
     parts = ["fold 1 of 3", "qwen2-7b", "more than 30 GFLOP"]
-    whole = ParallelPartsProgress(planned_fits_of_parts("ensemble", parts), clock=Clock())
-    members = ["trees-0", "network-1", "network-2", "network-3"]
-    seen = []
-
-    def fitted(part, member):
-        for step in range(1, STEPS // 2 + 1):
-            whole.told(f"{member}, {part}", step, STEPS)
-            seen.append(whole.fraction)
-
-    for member in members:
-        fitted(parts[1], member)
-    assert 0.25 < seen[-1] < 0.33
-    for member in members:
-        for part in (parts[0], parts[2]):
-            fitted(part, member)
+    planned = planned_fits_of_parts("distilled", parts)
+    assert len(planned) == 15
+    whole = TrainingProgress(planned, is_parallel=True, clock=Clock())
+    seen = fit_together(whole, parts[1:2], TEACHERS, STEPS // 2)
+    seen += fit_together(whole, parts[1:2], ["distilled-4"])
+    assert 0.28 < seen[-1] < 0.34
+    for group in (parts[0], parts[2]):
+        seen += fit_together(whole, [group], TEACHERS, STEPS // 2)
+        seen += fit_together(whole, [group], ["distilled-4"])
     assert seen == sorted(seen)
-    assert 0.8 < seen[-1] < 1.0
-    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 12
+    assert 0.95 < seen[-1] < 1.0
+    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 15
 
 
-def test_fits_of_several_models_are_told_by_the_work_that_is_done():
-    """A search's trials first; then the model and its folds, the folds far ahead."""
-    stages = planned_fits("distilled", trials=1)
-    whole = PooledTrainingProgress(stages, clock=Clock())
-    seen = []
-
-    def fitted(groups, members, steps=STEPS):
-        for step in range(1, steps + 1):
-            for group in groups:
-                for member in members:
-                    named = f"{group}, {member}" if "trial" in group else f"{member}{group}"
-                    whole.told(named, step, STEPS)
-                    seen.append(whole.fraction)
-
-    teachers, folds = ["trees-0", "network-1", "network-2"], [f", fold {n} of 3" for n in (1, 2, 3)]
-    fitted(["trial 1, fold 1 of 3"], teachers, STEPS // 2)  # stopped early, and then pruned
-    assert seen[-1] < 0.1
-    fitted(folds, teachers)
-    fitted(folds, ["network-3", "distilled-4"])
-    searched = sum(stage.group.startswith("trial") for stage in stages)
-    assert searched == 12
-    assert 0.4 < seen[-1] < 0.7
-    fitted([""], [*teachers, "network-3"], STEPS // 2)
-    before = seen[-1]
-    fitted([""], ["distilled-4"])
+def test_a_search_and_then_the_fits_of_all_models_together():
+    """Trials are stopped early and given up; then the folds are far ahead of the model."""
+    stages = planned_fits("distilled", trials=3)
+    whole = TrainingProgress(stages, is_parallel=True, trials_together=2, clock=Clock())
+    folds = [f"fold {n} of 3" for n in (1, 2, 3)]
+    seen = fit_together(whole, ["trial 1, fold 1 of 3"], TEACHERS, STEPS // 2)
+    assert seen[-1] < 0.05
+    seen += fit_together(whole, ["trial 2, fold 1 of 3"], TEACHERS[:1])
+    assert seen[-1] < 0.1  # it is tried together with the first
+    seen += fit_together(whole, ["trial 3, fold 1 of 3"], TEACHERS[:1], 1)
+    assert 0.25 < seen[-1] < 0.45
+    seen += fit_together(whole, folds, TEACHERS)
+    seen += fit_together(whole, folds, ["distilled-4"])
+    assert 0.7 < seen[-1] < 0.85
+    seen += fit_together(whole, [""], TEACHERS, STEPS // 2)
+    seen += fit_together(whole, [""], ["distilled-4"])
     assert seen == sorted(seen)
-    assert before < seen[-1] < 1.0
-    assert seen[-1] > 0.95
+    assert 0.97 < seen[-1] < 1.0
     assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == len(stages)
+
+
+def test_the_machines_of_a_cluster():
+    whole = TrainingProgress(planned_fits("ensemble"), is_parallel=True, clock=Clock())
+    assert "nodes" not in whole.to_dict()
+    for label, node in (("trees-0", "a"), ("network-1", "b"), ("network-2", "b")):
+        whole.record(label, NodeFitProgress(3, 10, 0.1, 0.9, 0.1, 0.1, node))
+    assert whole.to_dict()["nodes"] == {
+        "a": "1 fit; trees-0: 3 of 10", "b": "2 fits; network-2: 3 of 10",
+    }  # fmt: skip

@@ -1,9 +1,9 @@
-"""Fits models to timings."""
+"""The rows of timings that a model is fitted to."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +14,8 @@ from diode_engine import features
 from diode_engine.core.hardware import Environment, Hardware, find_name
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.coverage import Coverage
-from diode_engine.models.families import FAMILIES, members_of, trainable
-from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
-from diode_engine.models.members import answers_of
-from diode_engine.models.protocol import TimingModel
+from diode_engine.models.fitting import FitProgress
 from diode_engine.problems.splits import split_validation
-from diode_engine.store.datasets.key import dataset_key
-from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.lessons import asked_problems, lessons, part, with_timings
-from diode_engine.training.settings import TrainingSettings
 
 MIN_FITTED = 4  # problems; a model of so few is for trying the steps
 MIN_WATCHED = 1  # problems that early stopping watches
@@ -155,110 +147,3 @@ def _rank(group: npt.NDArray[Any], key: npt.NDArray[Any]) -> npt.NDArray[np.intp
     rank = np.empty(len(group), np.intp)
     rank[order] = np.arange(len(group)) - first
     return rank
-
-
-def fit(
-    table: TimingTable,
-    family: str,
-    *,
-    seed: int = 0,
-    settings: TrainingSettings | None = None,
-    report: MemberProgressCallback = lambda member, progress: None,
-    checkpoints: Checkpoints | None = None,
-) -> tuple[TimingModel, ...]:
-    """The fitted members of this family, from rows that are `learnable` and of one environment.
-
-    Some of the problems are taken for early stopping. The same rows in the same order and the same
-    seed give the same members on one machine. With `checkpoints`, a fit that was interrupted
-    continues where it was. Raises TrainingError where there is no such family or there are too few
-    problems.
-    """
-    fits = MemberFits(table, family, seed=seed, settings=settings)
-    members: tuple[TimingModel, ...] = ()
-    for place, member in enumerate(fits.families):
-        teacher = members if FAMILIES[member].teacher else ()
-        model = fits.fit(place, teacher, report=report, checkpoints=checkpoints)
-        members = (model,) if teacher else (*members, model)
-    return members
-
-
-class MemberFits:
-    """The fits of a family's members to the same rows, each by its place among `families`. Raises
-    TrainingError as `fit` does."""
-
-    def __init__(
-        self,
-        table: TimingTable,
-        family: str,
-        *,
-        seed: int = 0,
-        settings: TrainingSettings | None = None,
-    ) -> None:
-        self.families = families_of(family)
-        self._table, self._seed = table, seed
-        self._settings = settings = settings or TrainingSettings()
-        parts = fitted_and_watched(table, seed=seed)
-        fitted, watched = (thinned(part, settings.rows, seed=seed) for part in parts)
-        self._sees = settings.feature_set
-        self.train, self.held_out = (
-            Examples.of(part, feature_set=self._sees) for part in (fitted, watched)
-        )
-
-    def fit(
-        self,
-        place: int,
-        teacher: tuple[TimingModel, ...] = (),
-        *,
-        report: MemberProgressCallback = lambda member, progress: None,
-        checkpoints: Checkpoints | None = None,
-    ) -> TimingModel:
-        """The member at this place. `teacher` are the members that it learns from, if its family
-        has a teacher."""
-        member = self.families[place]
-        method = FAMILIES[member].fitting_method()
-
-        def told(progress: FitProgress) -> None:
-            report(f"{member}-{place}", progress)
-
-        def make(checkpoint: Checkpoint | None) -> TimingModel:
-            examples = self._taught(teacher) if teacher else (self.train, self.held_out)
-            of_member = replace(self._settings.of(member), seed=self._seed + place)
-            model = method.fit(*examples, of_member, told, checkpoint)
-            if method.with_teacher is None:
-                return model
-            return method.with_teacher(model, teacher, *examples, of_member)
-
-        if checkpoints is None:
-            return make(None)
-        what = made_from(self._table, self._seed, place, self._settings)
-        return checkpoints.fitted(what, member, make, self._sees)
-
-    def _taught(self, teacher: Sequence[TimingModel]) -> tuple[Examples, Examples]:
-        """(the examples to learn, those that early stopping watches): the teacher's answers. The
-        timings to fit to are among the former."""
-        environment = self._table.environments[int(self._table.environment[0])]
-        coverage = Coverage.of(self._table)
-        learned, checks = part(
-            lessons(
-                teacher,
-                coverage,
-                asked_problems(self._table, coverage, self._settings.lessons, seed=self._seed),
-                torch=environment.torch,
-                seed=self._seed,
-                feature_set=self._sees,
-            )
-        )
-        return with_timings(learned, answers_of(teacher, self.train.x), self.train), checks
-
-
-def made_from(table: TimingTable, seed: int, place: int, settings: TrainingSettings) -> list[Any]:
-    """What a member is made from, as `Checkpoints` takes it."""
-    return [dataset_key(table), seed, place, settings.to_dict()]
-
-
-def families_of(name: str) -> tuple[str, ...]:
-    """As families.members_of. Raises TrainingError where there is no such name."""
-    families = members_of(name)
-    if families is None:
-        raise TrainingError(f"There is no family {name!r}; there are {', '.join(trainable())}.")
-    return families

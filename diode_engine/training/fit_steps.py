@@ -1,0 +1,186 @@
+"""The steps of the fits of one task, each a list of jobs that do not need each other: the members
+that learn from timings alone; the lessons of a student; the student."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from diode_engine.core.table import TimingTable
+from diode_engine.errors import TrainingError
+from diode_engine.models.artifact import load_member
+from diode_engine.models.coverage import Coverage
+from diode_engine.models.families import FAMILIES, members_of, trainable
+from diode_engine.models.fitting import Examples
+from diode_engine.models.protocol import TimingModel
+from diode_engine.store.datasets.key import dataset_key
+from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.fit_jobs import (
+    AnswerLessons,
+    AnswerRows,
+    Arrays,
+    CountCandidates,
+    FitMember,
+    Job,
+    SharedArrays,
+    SharedModel,
+)
+from diode_engine.training.lessons import MAX_LESSONS, Draws, asked_problems
+from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import fitted_and_watched, thinned
+
+Members = tuple[TimingModel, ...]
+Steps = Generator[list[Job], list[Any], Members]
+
+_LESSONS = 32  # problems of a job
+_ANSWERS = 1 << 15  # rows of a job: whole blocks of a network's, on which the last bits depend
+# A fit makes a copy of its rows, and for a moment a second one; a student also puts its lessons
+# together.
+_COPIES, _STUDENT_COPIES = 2, 4
+
+
+def families_of(name: str) -> tuple[str, ...]:
+    """As families.members_of. Raises TrainingError where there is no such name."""
+    families = members_of(name)
+    if families is None:
+        raise TrainingError(f"There is no family {name!r}; there are {', '.join(trainable())}.")
+    return families
+
+
+@dataclass(frozen=True, eq=False)
+class FitTask:
+    """The members of one model of this family, to be fitted to rows that are `learnable` and of one
+    environment. Some of the problems are taken for early stopping."""
+
+    learned: TimingTable
+    family: str
+    seed: int = 0
+    settings: TrainingSettings | None = None
+
+
+class Sharing(Protocol):
+    """What the steps need to know of where their jobs are done (fits.Pool)."""
+
+    has_local_files: bool
+
+    def share(self, arrays: Arrays) -> SharedArrays: ...
+
+
+class TaskSteps:
+    """The steps of a task. Iterating yields the jobs of each step, takes the list of their results,
+    and returns the task's members.
+
+    With `checkpoints`, members that are finished there are not fitted again. Raises TrainingError
+    where there is no such family, or there are too few problems.
+    """
+
+    def __init__(self, task: FitTask, pool: Sharing, checkpoints: Checkpoints | None) -> None:
+        self._task, self._pool, self._checkpoints = task, pool, checkpoints
+        self._families = families_of(task.family)
+        self._settings = task.settings or TrainingSettings()
+        self._feature_set = self._settings.feature_set
+        self._key = None if checkpoints is None else dataset_key(task.learned)
+
+    def __iter__(self) -> Steps:
+        families = self._families
+        made = {place: model for place in range(len(families)) if (model := self._finished(place))}
+        teachers = [place for place, family in enumerate(families) if not FAMILIES[family].teacher]
+        # At most one: a family learns from one teacher, or from none.
+        student = next((place for place in range(len(families)) if place not in teachers), None)
+        if student is not None and student in made:
+            return (made[student],)
+        self._share_rows()
+        left = [place for place in teachers if place not in made]
+        if left:
+            contents = yield [self._fit(place, self._rows * _COPIES) for place in left]
+            made |= {p: self._load(p, content) for p, content in zip(left, contents, strict=True)}
+        members = tuple(made[place] for place in teachers)
+        if student is None:
+            return members
+        (content,) = yield [(yield from self._teach(student, members))]
+        return (self._load(student, content),)
+
+    def _made_from(self, place: int) -> list[Any]:
+        """What the member at this place is made from, as Checkpoints takes it."""
+        return [self._key, self._task.seed, place, self._settings.to_dict()]
+
+    def _finished(self, place: int) -> TimingModel | None:
+        if self._checkpoints is None:
+            return None
+        family, feature_set = self._families[place], self._feature_set
+        return self._checkpoints.finished(self._made_from(place), family, feature_set)
+
+    def _load(self, place: int, content: bytes) -> TimingModel:
+        """The member that a job has fitted. It is kept among the checkpoints, if its job could not
+        do that."""
+        family, feature_set = self._families[place], self._feature_set
+        model = load_member(family, content, feature_set)
+        if self._checkpoints is None or self._pool.has_local_files:
+            return model
+        made_from = self._made_from(place)
+        return self._checkpoints.fitted(made_from, family, lambda _: model, feature_set)
+
+    def _share_rows(self) -> None:
+        """Shares the rows to learn and those that early stopping watches."""
+        seed = self._task.seed
+        train, held_out = (
+            Examples.of(
+                thinned(part, self._settings.rows, seed=seed), feature_set=self._feature_set
+            )
+            for part in fitted_and_watched(self._task.learned, seed=seed)
+        )
+        self._rows, self._row_bytes = len(train.x), train.x.nbytes // len(train.x)
+        self._train, self._held_out = (
+            self._pool.share((each.x, each.log_us, each.problem)) for each in (train, held_out)
+        )
+
+    def _fit(self, place: int, rows: int, **lessons: Any) -> FitMember:
+        """The job that fits the member at this place, and needs memory for so many rows."""
+        family, checkpoints, where = self._families[place], self._checkpoints, None
+        if checkpoints is not None and self._pool.has_local_files:
+            where = checkpoints.folder, checkpoints.seconds, self._made_from(place)
+        return FitMember(
+            family,
+            replace(self._settings.of(family), seed=self._task.seed + place),
+            self._settings.features,
+            self._train,
+            self._held_out,
+            label=f"{family}-{place}",
+            needed_bytes=rows * self._row_bytes,
+            checkpoint=where,
+            **lessons,
+        )
+
+    def _teach(self, place: int, members: Members) -> Generator[list[Job], list[Any], FitMember]:
+        """Yields the jobs for the lessons of a student, and returns the job that fits it. Random
+        draws are made here, in the order of the problems."""
+        task, settings, version = self._task, self._settings, self._settings.features
+        coverage = Coverage.of(task.learned)
+        kernels = frozenset(coverage.kernels)
+        torch = task.learned.environments[int(task.learned.environment[0])].torch
+        asked = asked_problems(task.learned, coverage, settings.lessons, seed=task.seed)
+        parts = [tuple(asked[first : first + _LESSONS]) for first in range(0, len(asked), _LESSONS)]
+        counts = yield [CountCandidates(part, kernels, torch) for part in parts]
+        draws = Draws(task.seed)
+        drawn = [tuple(draws.of(*each) for each in of_part) for of_part in counts]
+        teacher = tuple(
+            SharedModel(member.family, self._pool.share((SharedModel.content_of(member),)))
+            for member in members
+        )
+        lessons = [
+            AnswerLessons(part, of_part, kernels, torch, teacher, version)
+            for part, of_part in zip(parts, drawn, strict=True)
+        ]
+        answers = [
+            AnswerRows(self._train, first, min(first + _ANSWERS, self._rows), teacher, version)
+            for first in range(0, self._rows, _ANSWERS)
+        ]
+        arrays = yield [*lessons, *answers]
+        return self._fit(
+            place,
+            (len(asked) * MAX_LESSONS + self._rows) * _STUDENT_COPIES,
+            teacher=teacher,
+            lessons=tuple(arrays[: len(lessons)]),
+            answers=tuple(arrays[len(lessons) :]),
+        )
