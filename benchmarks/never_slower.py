@@ -30,7 +30,6 @@ from diode_engine.choosing.policy import (
     ERROR_WEIGHT,
     LEAST_MARGIN,
     Policy,
-    chosen,
     plain_library_call,
 )
 from diode_engine.core.hardware import H200
@@ -76,23 +75,22 @@ def cases(table: TimingTable, model: Predictor) -> Iterator[Case]:
     for rows in np.split(order, np.flatnonzero(np.diff(table.problem[order])) + 1):
         problem = table.problems[table.problem[rows[0]]]
         candidates = [table.candidates[i] for i in table.candidate[rows]]
-        ranking, us = model.predict(problem, candidates), table.time_us[rows]
+        prediction, us = model.predict(problem, candidates), table.time_us[rows]
         library = plain_library_call(candidates)
-        if not np.isfinite(ranking.predicted_us[library]).any():
+        if not np.isfinite(prediction.predicted_us[library]).any():
             continue
-        policy, error = Policy.of(problem, candidates, ranking), ranking.error or 0.0
-        without = replace(ranking, error=None, proven=None)
-        policies = {COMPILE: policy, BEFORE: Policy.of(problem, candidates, without)}
+        comparison, error = Policy().compare(prediction), prediction.error or 0.0
+        without = replace(prediction, error=None, proven=None)
+        comparisons = {COMPILE: comparison, BEFORE: Policy().compare(without)}
         for margin in MARGINS:
-            policies[BY_MARGIN, margin] = replace(
-                policy, margin=margin * np.exp(ERROR_WEIGHT * error)
+            comparisons[BY_MARGIN, margin] = replace(
+                comparison, margin=margin * np.exp(ERROR_WEIGHT * error)
             )
         for weight in WEIGHTS:
             wider = LEAST_MARGIN * np.exp(weight * error)
-            policies[BY_WEIGHT, weight] = replace(policy, margin=wider)
-        costs = ranking.predicted_us[None]
-        taken = {rule: us[chosen(costs, each)[0][0]] for rule, each in policies.items()}
-        taken[OWN] = us[ranking.order[0]]
+            comparisons[BY_WEIGHT, weight] = replace(comparison, margin=wider)
+        taken = {rule: us[each.choose()[0][0]] for rule, each in comparisons.items()}
+        taken[OWN] = us[prediction.order[0]]
         best, plain = us.min(), us[library].min()
         yield Case(
             problem, {rule: Result(plain / each, best / each) for rule, each in taken.items()}

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from diode_app.data.problems import short
 from diode_engine import features
 from diode_engine.choosing.choice import Why
-from diode_engine.choosing.policy import plain_library_call, taken
+from diode_engine.choosing.policy import Policy, plain_library_call
 from diode_engine.collect.planning.candidate_plan import CandidatePlan, plausible
 from diode_engine.collect.planning.plan import CandidateSelection
 from diode_engine.core.candidate import Candidate
@@ -210,7 +210,7 @@ def test_they_are_predicted_explained_and_taken(predictor: Predictor) -> None:
     assert found.baseline_us / found.candidate_us == pytest.approx(4)
     assert rival([candidates[i] for i in ranking.order]) == 1
     assert plain_library_call(candidates).tolist() == [True, False, False, True]
-    assert taken(PROBLEM, candidates, ranking) == (2, Why.FASTEST)
+    assert Policy().compare(ranking).choose() == ([2], Why.FASTEST)
 
 
 def test_a_table_of_columns_names_a_template_s_own_parameters(

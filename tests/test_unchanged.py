@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from diode_engine import features
-from diode_engine.choosing.policy import taken
+from diode_engine.choosing.policy import Policy
 from diode_engine.core.hardware import H200
 from diode_engine.core.resources import shared_bytes
 from diode_engine.inductor.lowering.kernel_class import shared_class
@@ -48,10 +48,10 @@ def computed() -> dict[str, np.ndarray]:
             of_problem = np.unique(table.candidate[table.problem == i])
             candidates = sorted((table.candidates[c] for c in of_problem), key=lambda c: c.key)
             candidates = candidates[:: max(1, len(candidates) // MAX_CANDIDATES)][:MAX_CANDIDATES]
-            ranking = model.predict(problem, candidates)
+            prediction = model.predict(problem, candidates)
             n = len(candidates)
             x = features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), H200)
-            choice, why = taken(problem, candidates, ranking)
+            (choice,), why = Policy().compare(prediction).choose()
             out["problem"].append(problem.key)
             out["candidate"] += [candidate.key for candidate in candidates]
             out["features"].append(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from diode_app import text
 from diode_app.data import predictors
 from diode_app.data.pages import Row
-from diode_app.data.predictors import Model, Ranked
+from diode_app.data.predictors import Model, ModelAnswer
 from diode_app.data.problem import in_default
 from diode_app.data.problems import short
 from diode_engine.core.candidate import Candidate
@@ -22,7 +22,11 @@ from diode_engine.core.operand import TYPES, Bias
 from diode_engine.core.problem import Problem
 from diode_engine.models.estimates import Resources, Roofline, resources, roofline
 
-SURE = 0.9  # the confidence that is wanted of timing several kernels (see `ModelChoice.to_time`)
+if TYPE_CHECKING:
+    from diode_engine.choosing.prediction import Prediction
+
+# The confidence that is wanted of timing several kernels (Prediction.count_to_reach).
+SURE = 0.9
 
 
 @dataclass(frozen=True)
@@ -67,39 +71,25 @@ class Question:
 
 
 @dataclass(frozen=True)
-class ModelChoice:
-    """What a compile takes by one model and why; None where the model has no prediction.
-
-    Times are its predictions in microseconds: for its choice, for ATen's best kernel and for the
-    best one of the DEFAULT space. `confidence` is the probability that the choice is within 5 % of
-    the best; `to_time` is how many must be timed to be SURE of that. Both are None for a model
-    without confidence.
-    """
-
-    model: Model
-    candidate: Candidate | None
-    why: str | None
-    time_us: float | None
-    aten_us: float | None
-    default_us: float | None
-    confidence: float | None
-    to_time: int | None
-
-
-@dataclass(frozen=True)
 class Answer:
-    """`candidates` are offered, `launchable` of them fit the device. `rows` are those for which the
-    model has a prediction, the fastest first. `other_us` is what the model predicts for the other
-    model's choice."""
+    """`answers` are those of the model and, where one was named, of the other model. `rows` are the
+    candidates for which the model has a prediction, the fastest first. The other fields are its
+    predictions in microseconds, None where it has none: for ATen's best kernel, for the best one of
+    the DEFAULT space, and for the other model's choice."""
 
     question: Question
-    candidates: int
-    launchable: int
-    picks: tuple[ModelChoice, ...]
-    other_us: float | None
-    roofline: Roofline | None
+    answers: tuple[ModelAnswer, ...]
     rows: tuple[Row, ...]
     ranked: tuple[Candidate, ...]  # of `rows`
+    roofline: Roofline | None
+    aten_us: float | None
+    default_us: float | None
+    other_us: float | None
+
+    @property
+    def prediction(self) -> Prediction:
+        """The model's own prediction."""
+        return self.answers[0].prediction
 
 
 def answer(question: Question) -> Answer:
@@ -110,55 +100,28 @@ def answer(question: Question) -> Answer:
     candidates = exhaustive_space(problem, question.torch)
     roof, base = roofline(problem, candidates, hardware)
     models = [question.model] if question.other is None else [question.model, question.other]
-    answers = [predictors.predict(model, problem, candidates, hardware) for model in models]
+    answers = tuple(predictors.predict(model, problem, candidates, hardware) for model in models)
     space = in_default(problem, candidates, question.torch)
     extern = np.array([c.is_extern for c in candidates], np.bool_)
-    picks = tuple(
-        _pick(model, ranked, candidates, extern, space)
-        for model, ranked in zip(models, answers, strict=True)
-    )
-    first = answers[0]
-    order = first.places[first.ranking.order]
-    taken = [a.taken for a in answers]
+    us, order = answers[0].prediction.predicted_us, answers[0].prediction.order
+    chosen = [each.place for each in answers]
     rows = []
     for rank, i in enumerate(order.tolist(), 1):
-        signs = "".join(str(n) for n, place in enumerate(taken, 1) if place == i)
+        signs = "".join(str(n) for n, place in enumerate(chosen, 1) if place == i)
         kind = "library" if extern[i] else "DEFAULT" if space[i] else ""
-        us = [float(a.predicted_us[i]) for a in answers]
-        best = float(first.predicted_us[order[0]])
-        rows.append(_row(rank, candidates[i], signs, kind, us, us[0] / best - 1, float(base[i])))
-    other_us = None
-    if len(answers) > 1 and answers[1].taken is not None:
-        other_us = _known(float(first.predicted_us[answers[1].taken]))
+        times = [float(each.prediction.predicted_us[i]) for each in answers]
+        behind = times[0] / float(us[order[0]]) - 1
+        rows.append(_row(rank, candidates[i], signs, kind, times, behind, float(base[i])))
+    other = answers[-1].place if len(answers) > 1 else None
     return Answer(
         question=question,
-        candidates=len(candidates),
-        launchable=len(first.places),
-        picks=picks,
-        other_us=other_us,
-        roofline=roof,
+        answers=answers,
         rows=tuple(rows),
         ranked=tuple(candidates[i] for i in order),
-    )
-
-
-def _pick(
-    model: Model,
-    ranked: Ranked,
-    candidates: Sequence[Candidate],
-    extern: npt.NDArray[np.bool_],
-    default: npt.NDArray[np.bool_],
-) -> ModelChoice:
-    taken, us = ranked.taken, ranked.predicted_us
-    return ModelChoice(
-        model=model,
-        candidate=None if taken is None else candidates[taken],
-        why=ranked.why,
-        time_us=None if taken is None else float(us[taken]),
+        roofline=roof,
         aten_us=_least(us[extern]),
-        default_us=_least(us[default]),
-        confidence=ranked.ranking.confidence,
-        to_time=ranked.ranking.count_to_reach(SURE),
+        default_us=_least(us[space]),
+        other_us=None if other is None else _known(float(us[other])),
     )
 
 

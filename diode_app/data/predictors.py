@@ -7,14 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError
 
 if TYPE_CHECKING:  # half a second to import: done in a thread, when one is asked
+    from diode_engine.choosing.choice import Choice
     from diode_engine.choosing.prediction import Prediction
     from diode_engine.models.predictor import Predictor
     from diode_engine.registry import ModelVersion
@@ -38,17 +37,20 @@ class Model:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranked:
-    """A model's answer. `ranking` ranks those of the candidates (at `places`) that the device can
-    launch; `predicted_us` is [candidates], NaN where there is no prediction. `taken` is the index
-    of the candidate that a compile takes and `why` the reason; both are None where the model has no
-    prediction."""
+class ModelAnswer:
+    """What a model predicts for a problem's candidates on a GPU, and the choice that a compile
+    makes by that; None where the model has no prediction."""
 
-    ranking: Prediction
-    places: np.ndarray[tuple[int], np.dtype[np.intp]]
-    predicted_us: np.ndarray[tuple[int], np.dtype[np.float64]]
-    taken: int | None
-    why: str | None
+    model: Model
+    prediction: Prediction
+    choice: Choice | None
+
+    @property
+    def place(self) -> int | None:
+        """The index of the chosen candidate; None where there is no choice."""
+        if self.choice is None:
+            return None
+        return self.prediction.candidates.index(self.choice.candidates[0])
 
 
 def models_for(hardware: Hardware) -> tuple[Model, ...]:
@@ -81,22 +83,14 @@ def _model(version: ModelVersion, here: Hardware | None) -> Model:
 @lru_cache(maxsize=64)
 def predict(
     model: Model, problem: Problem, candidates: tuple[Candidate, ...], hardware: Hardware
-) -> Ranked:
-    """The model's ranking of candidates on this hardware. Raises ModelError where the model cannot
-    be loaded."""
-    from diode_engine.choosing.policy import taken_by_default
-    from diode_engine.core.resources import fits
+) -> ModelAnswer:
+    """Return the model's prediction for the candidates on this hardware, and the choice. Raises
+    ModelError where the model cannot be loaded."""
+    from diode_engine.choosing.chooser import Chooser
 
-    predictor = loaded(model)
-    places = np.flatnonzero(fits(problem, candidates, hardware))
-    launchable = [candidates[i] for i in places]
-    ranking = predictor.predict(problem, launchable)
-    predicted = np.full(len(candidates), np.nan)
-    predicted[places] = ranking.predicted_us
-    if not len(ranking.order):
-        return Ranked(ranking, places, predicted, None, None)
-    taken, why = taken_by_default(problem, launchable, ranking)
-    return Ranked(ranking, places, predicted, int(places[taken]), str(why))
+    chooser = Chooser(loaded(model), hardware)
+    prediction = chooser.predict(problem, candidates)
+    return ModelAnswer(model, prediction, chooser.choose_by_default(prediction))
 
 
 @lru_cache(maxsize=8)

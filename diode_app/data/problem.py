@@ -13,7 +13,7 @@ import numpy.typing as npt
 from diode_app import text
 from diode_app.data import predictors
 from diode_app.data.pages import MAX_ROWS, Row
-from diode_app.data.predictors import Model, Ranked
+from diode_app.data.predictors import Model, ModelAnswer
 from diode_app.data.problems import rows_of, short
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
@@ -125,7 +125,7 @@ def _view(
     problem, hardware = row.problem, row.environment.hardware
     candidates = tuple(c.candidate for c in found)
     notes = []
-    answers: dict[Model, Ranked] = {}
+    answers: dict[Model, ModelAnswer] = {}
     for model in models:
         try:
             answers[model] = predictors.predict(model, problem, candidates, hardware)
@@ -144,7 +144,7 @@ def _view(
         (_SIGNS[DEFAULT], DEFAULT, _least(np.where(space, times, np.nan)), None),
     ]
     takers += [
-        (str(i), model.reference, answer.taken, answer.ranking.confidence)
+        (str(i), model.reference, answer.place, answer.prediction.confidence)
         for i, (model, answer) in enumerate(answers.items(), 1)
     ]
     takers.append((_SIGNS[ROOFLINE], ROOFLINE, _least(base), None))
@@ -153,7 +153,7 @@ def _view(
     shown = []
     for i, c in enumerate(found):
         signs = "".join(sign for sign, _, at, _ in takers if at == i)
-        predicted = {m.reference: float(a.predicted_us[i]) for m, a in answers.items()}
+        predicted = {m.reference: float(a.prediction.predicted_us[i]) for m, a in answers.items()}
         kind = "library" if extern[i] else "DEFAULT" if space[i] else ""
         shown.append(_row(i + 1, c, row, signs, kind, predicted, float(base[i])))
     timed = int(np.count_nonzero(~np.isnan(times)))  # the failed ones come last
@@ -167,7 +167,7 @@ def _view(
         rows=tuple(shown[:timed]),
         failures=tuple(shown[timed:]),
         measured_us=tuple(times[:timed].tolist()),
-        predicted_us={m.reference: tuple(a.predicted_us[:timed].tolist())
+        predicted_us={m.reference: tuple(a.prediction.predicted_us[:timed].tolist())
                       for m, a in answers.items()},
         roofline_us=tuple(base[:timed].tolist()),
         notes=tuple(notes),

@@ -7,7 +7,8 @@ import math
 from textual.content import Content
 
 from diode_app import text
-from diode_app.data.choice import SURE, Answer, ModelChoice, RankReasons
+from diode_app.data.choice import SURE, Answer, RankReasons
+from diode_app.data.predictors import ModelAnswer
 from diode_app.data.problems import short
 
 _BAR = 12
@@ -16,66 +17,66 @@ _NOTHING = 0.005  # of a log time: it reads 1.00×
 
 def headline(found: Answer) -> Content:
     """The choice of each model, then what it is compared with."""
-    lines = [_pick(number, pick) for number, pick in enumerate(found.picks, 1)]
-    first = found.picks[0]
-    if len(found.picks) > 1 and (same := _agreement(found)):
+    lines = [_choice(number, answer) for number, answer in enumerate(found.answers, 1)]
+    choice = found.answers[0].choice
+    if len(found.answers) > 1 and (same := _agreement(found)):
         lines.append(Content(same))
     beside = [
-        f"{name} {text.microseconds(us)} µs ({_times(us, first.time_us)})"
-        for name, us in (("ATen", first.aten_us), ("best of DEFAULT", first.default_us))
-        if us is not None
+        f"{name} {text.microseconds(us)} µs ({us / choice.predicted_us[0]:.2f}×)"
+        for name, us in (("ATen", found.aten_us), ("best of DEFAULT", found.default_us))
+        if us is not None and choice is not None
     ]
     roof = found.roofline
     if roof is not None:
         beside.append(f"roofline {text.microseconds(roof.time_us)} µs")
-    if beside and first.time_us is not None:
+    if beside and choice is not None:
         lines.append(Content.styled(" · ".join(beside), "dim"))
     q = found.question
-    fit = f"{found.launchable:,} of {found.candidates:,} candidates fit {q.hardware.name}"
+    fit = f"{found.prediction.launchable:,} of {len(found.prediction.candidates):,} candidates "
+    fit += f"fit {q.hardware.name}"
     if q.hardware != q.model.hardware:
         fit += f", {q.model.likeness:.2f} like the {q.model.hardware.name} of the model"
     lines.append(Content.styled(fit, "dim"))
     return Content("\n").join(lines)
 
 
-def _pick(number: int, pick: ModelChoice) -> Content:
-    if pick.candidate is None:
+def _choice(number: int, answer: ModelAnswer) -> Content:
+    choice, prediction = answer.choice, answer.prediction
+    if choice is None:
         return Content.assemble(
             (f"{number} ", "bold $primary"),
-            f"{pick.model.reference} cannot say: it was not trained on this op or type. "
+            f"{answer.model.reference} cannot say: it was not trained on this op or type. "
             "A compile takes the library's kernel.",
         )
     sure = ""
-    if pick.confidence is not None:
-        sure = f"  sure {pick.confidence:.2f}"
-        if pick.to_time is not None and pick.to_time > 1:
-            sure += f"; {SURE:.2f} by timing {pick.to_time}"
+    if prediction.confidence is not None:
+        sure = f"  sure {prediction.confidence:.2f}"
+        to_time = prediction.count_to_reach(SURE)
+        if to_time is not None and to_time > 1:
+            sure += f"; {SURE:.2f} by timing {to_time}"
     return Content.assemble(
         (f"{number} ", "bold $primary"),
-        f"{pick.model.reference} takes ",
-        (short(pick.candidate), "bold $text-success"),
-        f"  {text.microseconds(pick.time_us)} µs",
+        f"{answer.model.reference} takes ",
+        (short(choice.candidates[0]), "bold $text-success"),
+        f"  {text.microseconds(choice.predicted_us[0])} µs",
         sure,
-        (f"\n  {pick.why}", "dim"),
+        (f"\n  {choice.why}", "dim"),
     )
 
 
 def _agreement(found: Answer) -> str:
-    first, second = found.picks
-    if first.candidate is None or second.candidate is None:
+    ours, theirs = found.answers
+    if ours.choice is None or theirs.choice is None:
         return ""
-    if first.candidate == second.candidate:
+    if ours.choice.candidates == theirs.choice.candidates:
         return "  Both take the same."
     if found.other_us is None:
         return ""
+    ratio = found.other_us / ours.choice.predicted_us[0]
     return (
-        f"  By {first.model.reference} the choice of {second.model.reference} takes "
-        f"{text.microseconds(found.other_us)} µs ({_times(found.other_us, first.time_us)})."
+        f"  By {ours.model.reference} the choice of {theirs.model.reference} takes "
+        f"{text.microseconds(found.other_us)} µs ({ratio:.2f}×)."
     )
-
-
-def _times(us: float, than: float | None) -> str:
-    return "" if than is None else f"{us / than:.2f}×"
 
 
 def why_words(found: RankReasons) -> Content:

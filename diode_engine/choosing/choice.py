@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from diode_engine.core.candidate import Candidate
-    from diode_engine.core.problem import Problem
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 
 
 class Why(StrEnum):
@@ -38,5 +36,5 @@ class Choice:
     predicted_us: tuple[float, ...]
     library_us: float | None
     confidence: float | None
-    remembered: bool
     why: Why
+    remembered: bool = False

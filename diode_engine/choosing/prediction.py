@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.encoding import encode
 from diode_engine.core.problem import Problem
+from diode_engine.core.templates import template_of
 
 Microseconds = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -24,8 +26,8 @@ class Prediction:
     the probability that the fastest of the first k takes at most 5 % longer than the fastest of
     all; None where the model has no confidence. `error` is Evidence.error_near the problem (a
     natural logarithm), and `proven` [n] says which candidates are of a kind that is proven; both
-    are None where the model has no evidence. `likeness` is that of the GPU to those that the model
-    was trained on, from 0 to 1.
+    are None where the model has no evidence. `launchable` counts the candidates that the GPU can
+    launch; None where nobody has looked.
     """
 
     problem: Problem
@@ -34,7 +36,7 @@ class Prediction:
     reaches: tuple[float, ...] | None = None
     error: float | None = None
     proven: Mask | None = None
-    likeness: float = 1.0
+    launchable: int | None = None
 
     @cached_property
     def order(self) -> npt.NDArray[np.intp]:
@@ -42,12 +44,6 @@ class Prediction:
         order."""
         places = np.flatnonzero(known(self.predicted_us))
         return places[np.argsort(self.predicted_us[places], kind="stable")]
-
-    def borrowed(self, likeness: float) -> Prediction:
-        """Return this prediction for another GPU than the model was trained on: the confidence is
-        multiplied by the likeness of the two, and a larger gain is asked (`Policy.of`)."""
-        reaches = self.reaches and tuple(likeness * reached for reached in self.reaches)
-        return replace(self, reaches=reaches, likeness=likeness)
 
     @property
     def confidence(self) -> float | None:
@@ -66,6 +62,14 @@ class Prediction:
             return None
         enough = (k for k, reached in enumerate(self.reaches, 1) if reached >= probability)
         return min(next(enough, len(self.reaches)), len(self.order))
+
+    def offered_by_default(self) -> Prediction:
+        """Return the prediction without the candidates that Inductor offers only with an option of
+        their template, such as persistent TMA kernels."""
+        columns = encode(self.candidates)
+        by_default = np.array([not template_of(name).option for name in columns.templates])
+        us = np.where(by_default[columns.template], self.predicted_us, np.nan)
+        return replace(self, predicted_us=us)
 
 
 def known(us: Microseconds) -> Mask:

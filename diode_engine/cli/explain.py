@@ -139,16 +139,17 @@ def _choices_in(
 ) -> list[dict[str, Any]]:
     """What is taken for each problem of the file; its `taken` is None where the model can say
     nothing about it."""
+    from diode_engine.choosing.chooser import Chooser
     from diode_engine.models.predictor import Predictor
-    from diode_engine.problems.predicted_choice import choice_of
+    from diode_engine.problems.predicted_choice import choose_offered
     from diode_engine.problems.sources import problems_in
 
-    predictor = Predictor.load(model.folder, device)
+    chooser = Chooser(Predictor.load(model.folder, device), device)
     found = []
     for problem in problems_in(file, seed=0):
         line: dict[str, Any] = {"problem": problem.to_dict(), "taken": None}
         with contextlib.suppress(NothingError):
-            choice = choice_of(problem, predictor, device, torch)
+            _, choice = choose_offered(problem, chooser, torch)
             line |= {
                 "taken": {**choice.candidates[0].to_dict(), "why": str(choice.why)},
                 "predicted_us": choice.predicted_us[0],
@@ -250,31 +251,20 @@ def _only_one() -> ModelVersion:
 def _explained(
     problem: Problem, model: ModelVersion, device: Hardware, torch: str, top: int
 ) -> dict[str, Any]:
-    import numpy as np
-
-    from diode_engine.choosing.policy import taken_by_default
-    from diode_engine.core.resources import fits
+    from diode_engine.choosing.chooser import Chooser
     from diode_engine.models import explain as why
     from diode_engine.models.estimates import resources, roofline
     from diode_engine.models.predictor import Predictor
-    from diode_engine.problems.exhaustive_space import exhaustive_space
+    from diode_engine.problems.predicted_choice import choose_offered
 
     predictor = Predictor.load(model.folder, device)
-    offered = exhaustive_space(problem, torch)
-    places = np.flatnonzero(fits(problem, offered, device))
-    candidates = [offered[i] for i in places]
-    ranking = predictor.predict(problem, candidates)
-    if not len(ranking.order):
-        raise NothingError(
-            f"{model.reference} can say nothing about {problem}: it was not trained on this op or "
-            "type, and a compile takes the library's kernel."
-        )
-    order = ranking.order.tolist()
-    best = float(ranking.predicted_us[order[0]])
+    prediction, choice = choose_offered(problem, Chooser(predictor, device), torch)
+    candidates, order = prediction.candidates, prediction.order.tolist()
+    best = float(prediction.predicted_us[order[0]])
     roof, estimates = roofline(problem, candidates, device)
 
     def shown(rank: int, i: int) -> dict[str, Any]:
-        us, estimate = float(ranking.predicted_us[i]), float(estimates[i])
+        us, estimate = float(prediction.predicted_us[i]), float(estimates[i])
         return {
             "rank": rank,
             **candidates[i].to_dict(),
@@ -283,7 +273,6 @@ def _explained(
             "estimate_us": None if math.isnan(estimate) else estimate,
         }
 
-    place, reason = taken_by_default(problem, candidates, ranking)
     rival = why.rival([candidates[i] for i in order])
     ranked = [shown(rank, i) for rank, i in enumerate(order[:top], 1)]
     compared = None
@@ -304,12 +293,12 @@ def _explained(
         "problem": problem.to_dict(),
         "model": model.reference,
         "hardware": device.name,
-        "candidates": len(offered),
-        "launchable": len(candidates),
-        "confidence": ranking.confidence,
-        "to_time": ranking.count_to_reach(_SURE),
+        "candidates": len(candidates),
+        "launchable": prediction.launchable,
+        "confidence": prediction.confidence,
+        "to_time": prediction.count_to_reach(_SURE),
         "roofline": None if roof is None else asdict(roof),
-        "taken": {**candidates[place].to_dict(), "why": str(reason)},
+        "taken": {**choice.candidates[0].to_dict(), "why": str(choice.why)},
         "ranked": ranked,
         "compared": compared,
     }

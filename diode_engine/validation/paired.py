@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.choosing.policy import best_of_library, plain_library_call, taken
+from diode_engine.choosing.chooser import Chooser
+from diode_engine.choosing.policy import best_of_library, plain_library_call
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.models.confidence import MAX_K
@@ -53,26 +54,21 @@ def choose_by_library(pool: CandidatePool) -> Choices:
 
 
 def choose_by_model(pool: CandidatePool, predictor: Predictor, hardware: Hardware) -> Choices:
-    """The model's choices on this GPU, among the measured kernels that fit it. For `slower` the
-    confidence is multiplied by the likeness of the model's GPU, as a compile does."""
-    fit, score = choosers.fitting(pool), np.full(len(pool), np.nan)
-    likeness = hardware.likeness(predictor.hardware)
+    """Return the model's choices on this GPU, among the measured kernels that it can launch."""
+    chooser, score = Chooser(predictor, hardware), np.full(len(pool), np.nan)
     slower, reaches = [], []
     for problem, _, rows in pool.cases():
-        places = rows.start + np.flatnonzero(fit[rows])
-        candidates = [pool.table.candidates[i] for i in pool.table.candidate[places]]
-        ranking = predictor.predict(problem, candidates)
-        score[places] = ranking.predicted_us
-        reaches.append(ranking.reaches)
+        candidates = [pool.table.candidates[i] for i in pool.table.candidate[rows]]
+        prediction = chooser.predict(problem, candidates)
+        score[rows] = prediction.predicted_us
+        reaches.append(prediction.reaches)
         library = plain_library_call(candidates)
-        if not len(ranking.order) or not library.any():
+        if not len(prediction.order) or not library.any():
             slower.append(False)
             continue
-        if ranking.reaches is not None:
-            sure = tuple(likeness * reach for reach in ranking.reaches)
-            ranking = replace(ranking, reaches=sure)
-        time_us = pool.time_us[places]
-        of_choice = time_us[taken(problem, candidates, ranking)[0]]
+        time_us = pool.time_us[rows]
+        (place,), _ = chooser.policy.compare(prediction).choose()
+        of_choice = time_us[place]
         usual = time_us[best_of_library(time_us, library)]
         # A kernel that failed is slower, unless the library's failed too.
         slower.append(bool(not of_choice <= (1 + SLOWER) * usual and not np.isnan(usual)))

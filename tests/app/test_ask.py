@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from textual.widgets import DataTable, Input, Select
 
-from diode_app.data.choice import Question, answer, why
+from diode_app.data.choice import SURE, Question, answer, why
 from diode_app.data.predictors import all_models
 from diode_app.screens.ask import AskScreen
 from diode_app.widgets.modals import ErrorDialog
@@ -56,17 +56,17 @@ def test_it_takes_what_the_model_predicts_to_be_fastest_of_what_fits(model):
         c for c, ok in zip(candidates, fits(PROBLEM, candidates, H200), strict=True) if ok
     ]
     predicted = Predictor.load(model.folder).predict_us(PROBLEM, launchable)
-    (pick,) = found.picks
-    assert (found.candidates, found.launchable) == (len(candidates), len(launchable))
-    assert pick.candidate == launchable[int(np.nanargmin(predicted))]
-    assert pick.time_us == pytest.approx(np.nanmin(predicted))
+    choice, prediction = found.answers[0].choice, found.prediction
+    assert (len(prediction.candidates), prediction.launchable) == (len(candidates), len(launchable))
+    assert choice.candidates == (launchable[int(np.nanargmin(predicted))],)
+    assert choice.predicted_us == (pytest.approx(np.nanmin(predicted)),)
     shown = [row.record["predicted_us"] for row in found.rows]
     assert shown == sorted(shown)
     assert SHORTLIST <= len(shown) < len(predicted)  # of so many the likely ones
     assert set(shown) <= set(predicted)
-    assert (pick.confidence, pick.to_time) == (pytest.approx(0.5), 3)
+    assert (choice.confidence, prediction.count_to_reach(SURE)) == (pytest.approx(0.5), 3)
     library = [us for c, us in zip(launchable, predicted, strict=True) if c.is_extern]
-    assert pick.aten_us == pytest.approx(min(library))
+    assert found.aten_us == pytest.approx(min(library))
 
 
 def test_it_takes_what_a_compile_takes(monkeypatch):
@@ -75,27 +75,27 @@ def test_it_takes_what_a_compile_takes(monkeypatch):
     (shipped,) = (model for model in all_models(H200) if model.reference == "gemm@12")
     problem = Problem.make("mm", 256, 1024, 1024, "bfloat16", b_layout="col")
     found = answer(Question(problem, shipped, None, H200))
-    (pick,) = found.picks
-    assert found.rows[0].record["predicted_us"] < pick.time_us
-    assert (pick.candidate, pick.why) == (Candidate.make("aten::mm"), str(Reason.LIBRARY))
+    choice = found.answers[0].choice
+    assert found.rows[0].record["predicted_us"] < choice.predicted_us[0]
+    assert (choice.candidates, choice.why) == ((Candidate.make("aten::mm"),), Reason.LIBRARY)
 
 
 def test_two_models_are_compared_by_the_first_ones_times(tmp_path, model):
     register_model(tmp_path, "stages", stage=-0.5)  # it wants as many as there are
     found = answer(_question(all_models(H200)))
-    first, second = found.picks
-    assert second.candidate.config["num_stages"] == 5
-    assert first.candidate != second.candidate
+    first, second = (each.choice.candidates[0] for each in found.answers)
+    assert second.config["num_stages"] == 5
+    assert first != second
     by_first = {row.key: row.record["predicted_us"] for row in found.rows}
-    assert found.other_us == pytest.approx(by_first[second.candidate.key])
+    assert found.other_us == pytest.approx(by_first[second.key])
     taken = {row.record["taken by"]: row.key for row in found.rows if row.record["taken by"]}
-    assert taken == {"1": first.candidate.key, "2": second.candidate.key}
+    assert taken == {"1": first.key, "2": second.key}
 
 
 def test_a_type_that_the_model_does_not_know_is_not_answered(model):
     problem = Problem.make("mm", 512, 4096, 1024, "float32")
     found = answer(_question(all_models(H200), problem))
-    assert found.picks[0].candidate is None
+    assert found.answers[0].choice is None
     assert found.rows == ()
 
 
@@ -124,7 +124,7 @@ def test_the_headless_command_answers_the_same(model):
     assert [row["predicted_us"] for row in told["ranked"]] == [
         row.record["predicted_us"] for row in found.rows[:5]
     ]
-    assert (told["launchable"], told["to_time"]) == (found.launchable, 3)
+    assert (told["launchable"], told["to_time"]) == (found.prediction.launchable, 3)
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ async def test_it_answers_without_a_store_and_follows_the_fields(make_app, model
         await _type(pilot, "op", "mm")
         assert "plain@1 takes" in text_of(app)
         assert "sure 0.50; 0.90 by timing 3" in text_of(app)
-        before = screen._answer.picks[0].time_us
+        before = screen._answer.answers[0].choice.predicted_us[0]
         await pilot.press("m", *"65536")
         await settled(pilot)
         assert screen._answer.question.problem.M == 65536
-        assert screen._answer.picks[0].time_us > 10 * before
+        assert screen._answer.answers[0].choice.predicted_us[0] > 10 * before
         await pilot.press("enter", "down")
         await settled(pilot)
         assert isinstance(app.focused, DataTable)
@@ -373,7 +373,7 @@ async def main():
         await settled(pilot)
         app.screen.query_one("#problem-op").value = "mm"
         await settled(pilot)
-        assert app.screen._answer.picks[0].candidate is not None
+        assert app.screen._answer.answers[0].choice is not None
 asyncio.run(main())
 print(sorted({{"torch", "triton"}} & set(sys.modules)))
 """

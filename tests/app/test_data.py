@@ -18,7 +18,7 @@ from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.text import microseconds
 from diode_app.widgets.heat_map import HeatMap
 from diode_engine import paths
-from diode_engine.choosing.policy import taken_by_default
+from diode_engine.choosing.policy import Policy
 from diode_engine.core.hardware import H200
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.default_space import default_space
@@ -82,8 +82,10 @@ def test_a_problem_s_candidates_with_what_each_chooser_would_take(filled, tmp_pa
     predicted = predictor.predict_us(problem, TIMINGS.candidates)
     first = TIMINGS.candidates[int(np.nanargmin(predicted))]
     assert choices[ROOFLINE].candidate == first
-    ranking = predictor.predict(problem, TIMINGS.candidates)
-    compiled = TIMINGS.candidates[taken_by_default(problem, TIMINGS.candidates, ranking)[0]]
+    prediction = predictor.predict(problem, TIMINGS.candidates)
+    choice = Policy().choose(prediction.offered_by_default())
+    assert choice is not None
+    compiled = choice.candidates[0]
     assert choices["plain@1"].candidate == compiled
     by_key = dict(zip((c.key for c in TIMINGS.candidates), predicted, strict=True))
     for row in view.rows:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diode_engine.choosing.choice import Why
-from diode_engine.choosing.policy import MARGIN, Policy, chosen, taken
+from diode_engine.choosing.policy import MARGIN, Comparison, Policy
 from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
@@ -20,6 +20,7 @@ from diode_engine.registry import load_predictor
 
 FIRST_LAYER = Problem.make("mm", 6144, 512, 13, "float32", b_layout="col")
 LIBRARY = Candidate.make("aten::mm")
+ONE = Policy()
 
 
 def tile(m: int, n: int, k: int, warps: int) -> Candidate:
@@ -28,20 +29,38 @@ def tile(m: int, n: int, k: int, warps: int) -> Candidate:
     )
 
 
-def policy(n: int, *, margin: float = 1.1, unproven: tuple[int, ...] = ()) -> Policy:
+def compare(
+    costs: list[list[float]], *, unproven: tuple[int, ...] = (), keep: int = 1
+) -> Comparison:
     """The library's kernel is the first."""
-    places = np.arange(n)
-    return Policy(places == 0, ~np.isin(places, unproven), margin)
+    n = len(costs[0])
+    return Comparison(
+        problems=(FIRST_LAYER,) * len(costs),
+        candidates=[LIBRARY] + [tile(64, 64, 32, 4)] * (n - 1),
+        predicted_us=np.array(costs),
+        saved_us=(0.0,) * len(costs),
+        library=np.arange(n) == 0,
+        proven=~np.isin(np.arange(n), unproven),
+        margin=1.1,
+        keep=keep,
+        threshold=1.5,
+        confidence=None,
+    )
+
+
+def choose(prediction: Prediction, policy: Policy = ONE) -> tuple[int, Why]:
+    (place,), why = policy.compare(prediction).choose()
+    return place, why
 
 
 def test_a_first_layer_is_not_computed_by_a_kernel_that_may_spill() -> None:
     """Of `gemm@6`'s first choice, 64x64x16 with two warps, 178 us were measured (with a bias) and
     15 predicted; the library's kernel took 13."""
     candidates = exhaustive_space(FIRST_LAYER, "2.13.0")
-    ranking = load_predictor(H200).predict(FIRST_LAYER, candidates)
+    prediction = load_predictor(H200).predict(FIRST_LAYER, candidates)
     erratic = spills_erratically(FIRST_LAYER, candidates)
-    assert erratic[ranking.order[0]]
-    assert not erratic[taken(FIRST_LAYER, candidates, ranking)[0]]
+    assert erratic[prediction.order[0]]
+    assert not erratic[choose(prediction)[0]]
 
 
 @pytest.mark.parametrize(
@@ -53,9 +72,9 @@ def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(
 ) -> None:
     problem = Problem.make("addmm", 4096, n, 400, "bfloat16", b_layout="col", bias=bias)
     candidates = exhaustive_space(problem, "2.13.0")
-    ranking = load_predictor(H200).predict(problem, candidates)
-    assert not candidates[ranking.order[0]].is_extern
-    index, why = taken(problem, candidates, ranking)
+    prediction = load_predictor(H200).predict(problem, candidates)
+    assert not candidates[prediction.order[0]].is_extern
+    index, why = choose(prediction)
     assert candidates[index].is_extern is library
     assert (why is Why.UNPROVEN) is library
 
@@ -79,33 +98,28 @@ def test_the_margin_is_larger_where_gains_were_predicted_wrong_and_where_a_model
     for factor, kept in ((0.999, (0, Why.LIBRARY)), (1.001, (1, Why.FASTEST))):
         candidates = [LIBRARY, tile(64, 64, 32, 4)]
         times = np.array([10 * margin * factor, 10.0])
-        ranking = Prediction(problem, candidates, times, (0.9,), error).borrowed(likeness)
-        assert taken(problem, candidates, ranking) == kept
-
-
-def test_a_borrowed_model_is_less_sure() -> None:
-    ranking = Prediction(FIRST_LAYER, [LIBRARY], np.array([10.0]), (0.8, 0.9)).borrowed(0.5)
-    assert ranking.confidence == pytest.approx(0.4)
-    assert Prediction(FIRST_LAYER, [LIBRARY], np.array([10.0])).borrowed(0.5).confidence is None
+        prediction = Prediction(problem, candidates, times, (0.9,), error)
+        assert choose(prediction, Policy(likeness)) == kept
 
 
 def test_with_a_dynamic_size_the_margin_is_not_smaller_than_without_evidence() -> None:
     problem = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
-    ranking = Prediction(problem, [LIBRARY], np.array([10.0]), (0.9,), 0.0)
-    assert Policy.of(problem, [LIBRARY], ranking).margin == pytest.approx(1.05)
-    assert Policy.of(problem, [LIBRARY], ranking, dynamic=True).margin == MARGIN
-    wrong = replace(ranking, error=1.0)
-    assert Policy.of(problem, [LIBRARY], wrong, dynamic=True).margin > 1.7
+    prediction = Prediction(problem, [LIBRARY], np.array([10.0]), (0.9,), 0.0)
+    sizes = (problem, replace(problem, M=64))
+    assert ONE.compare(prediction).margin == pytest.approx(1.05)
+    assert ONE.compare(prediction, problems=sizes).margin == MARGIN
+    wrong = replace(prediction, error=1.0)
+    assert ONE.compare(wrong, problems=sizes).margin > 1.7
 
 
 def test_a_kernel_of_a_kind_that_is_not_proven_is_not_taken() -> None:
     problem = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
     candidates = [LIBRARY, tile(64, 64, 32, 4), tile(128, 64, 32, 4)]
     times, proven = np.array([20.0, 10.0, 11.0]), np.array([True, False, True])
-    ranking = Prediction(problem, candidates, times, (0.9,), 0.0, proven)
-    assert taken(problem, candidates, ranking) == (2, Why.FASTEST)
-    none = replace(ranking, proven=np.array([True, False, False]))
-    assert taken(problem, candidates, none) == (0, Why.UNPROVEN)
+    prediction = Prediction(problem, candidates, times, (0.9,), 0.0, proven)
+    assert choose(prediction) == (2, Why.FASTEST)
+    none = replace(prediction, proven=np.array([True, False, False]))
+    assert choose(none) == (0, Why.UNPROVEN)
 
 
 @pytest.mark.parametrize(
@@ -145,16 +159,14 @@ def test_which_kernels_spill_erratically(K: int, candidate: Candidate, erratic: 
 def test_one_kernel_alone_has_to_be_worth_its_risk(
     costs: list[float], given: dict[str, tuple[int, ...]], kept: int, why: Why
 ) -> None:
-    assert chosen(np.array([costs]), policy(len(costs), **given)) == ([kept], why)
+    assert compare([costs], **given).choose() == ([kept], why)
 
 
 def test_of_several_problems_the_best_that_is_nowhere_slower_is_taken() -> None:
-    costs = np.array([[10.0, 2.0, 7.0], [10.0, 11.0, 9.0]])
-    assert chosen(costs, policy(3)) == ([2], Why.FASTEST)
-    assert chosen(costs[:, :2], policy(2)) == ([0], Why.SIZES)
+    assert compare([[10.0, 2.0, 7.0], [10.0, 11.0, 9.0]]).choose() == ([2], Why.FASTEST)
+    assert compare([[10.0, 2.0], [10.0, 11.0]]).choose() == ([0], Why.SIZES)
 
 
 def test_several_come_with_the_librarys_and_need_not_be_proven() -> None:
-    costs = np.array([[10.0, 5.0, 6.0, 7.0]])
-    kept = chosen(costs, policy(4, unproven=(1,)), keep=2, threshold=1.5)
+    kept = compare([[10.0, 5.0, 6.0, 7.0]], unproven=(1,), keep=2).choose()
     assert kept == ([1, 2, 0], Why.SEVERAL)

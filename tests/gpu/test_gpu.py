@@ -64,7 +64,7 @@ def compiled(function, *args):
 def predicted_us(op, args):
     """By candidate that fits, the time that the shipped model predicts; and the one that a compile
     should take."""
-    from diode_engine.choosing.policy import taken
+    from diode_engine.choosing.policy import Policy
     from diode_engine.core.hardware import detect
     from diode_engine.core.operand import Bias, Operand
     from diode_engine.core.problem import Problem
@@ -89,7 +89,7 @@ def predicted_us(op, args):
     offered = [c for c, ok in zip(offered, fit, strict=True) if ok]
     model = load_predictor(detect())
     us = model.predict_us(problem, offered)
-    index, _ = taken(problem, offered, model.predict(problem, offered))
+    (index,), _ = Policy().compare(model.predict(problem, offered)).choose()
     return {c: t for c, t in zip(offered, us, strict=True) if t == t}, offered[index]
 
 

@@ -34,8 +34,9 @@ from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.choosing import chooser, memory
 from diode_engine.inductor.choosing.final_choice import final_choice
+from diode_engine.inductor.choosing.product import Request
+from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.without_gpu import Lowered, lower, lowering, without_data
 from tests.inductor_nogpu.conftest import BEST, OPS, empty
@@ -388,13 +389,13 @@ def chain() -> tuple[Any, Sequence[torch.Tensor]]:
 def test_a_product_that_a_graph_repeats_is_chosen_once(
     predictor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, choose = [], chooser.Chooser.choose
+    asked, choose = [], ProductChooser.choose
 
     def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
         asked.append(args)
         return choose(self, *args, **kwargs)
 
-    monkeypatch.setattr(chooser.Chooser, "choose", counted)
+    monkeypatch.setattr(ProductChooser, "choose", counted)
     lowered = lower(chain)
     assert len(asked) == 1  # the others are rebuilt before anything else is looked up
     (source,) = lowered.sources
@@ -435,7 +436,7 @@ def test_what_is_remembered_is_of_one_device() -> None:
         layout = SimpleNamespace(dtype=torch.float16, size=size, stride=[64, 1])
         node = SimpleNamespace(get_device=lambda: device, get_layout=lambda: layout)
         inputs = SimpleNamespace(nodes=lambda: [node, node], out_dtype=lambda: torch.float16)
-        return memory.key_of("mm", inputs, ("triton::mm",), None, None)
+        return Request("mm", inputs, (), None, {"triton::mm": []}).key(fusion=False)
 
     assert key(0) == key(0) != key(1)
 
@@ -443,15 +444,15 @@ def test_what_is_remembered_is_of_one_device() -> None:
 def test_a_fault_in_what_is_remembered_leaves_the_rest_to_the_library(
     predictor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked, key = [], Request.key
 
-    def key_of(*args: Any) -> Any:
-        asked.append(args)
+    def failing(self: Request, *, fusion: bool) -> Any:
+        asked.append(self)
         if len(asked) > 1:
             raise RuntimeError("Inductor has changed")
-        return memory.key_of(*args)
+        return key(self, fusion=fusion)
 
-    monkeypatch.setattr(chooser, "key_of", key_of)
+    monkeypatch.setattr(Request, "key", failing)
     lowered = lower(chain)
     templates = [[c.template for c in seen.candidates] for seen in lowered.seen]
     assert templates == [["triton::mm"], ["aten::mm"], ["aten::mm"]]

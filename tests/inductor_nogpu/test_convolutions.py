@@ -127,7 +127,9 @@ def test_an_op_that_the_model_does_not_know_is_left_to_inductor() -> None:
 
 
 def test_a_question_that_fails_leaves_it_to_inductor(caplog: pytest.LogCaptureFixture) -> None:
-    with mock.patch.object(convolutions, "taken_for", side_effect=ValueError("no answer")):
+    with mock.patch.object(
+        convolutions, "choose_outside_graph", side_effect=ValueError("no answer")
+    ):
         assert is_product(lower(convolution(torch.bfloat16)))
     assert diode_engine.get_stats()["fallback_error"] == 1
     assert "a convolution was not decided" in caplog.text

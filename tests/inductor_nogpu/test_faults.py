@@ -22,15 +22,16 @@ from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine import registry
+from diode_engine.choosing import chooser, policy
 from diode_engine.choosing.stats import Stats
 from diode_engine.core.candidate import Candidate
 from diode_engine.inductor import guard
 from diode_engine.inductor.choosing import (
-    chooser,
+    chosen_kernel,
     final_choice,
+    product,
+    product_chooser,
     search,
-    template_choices,
-    times,
 )
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.choosing.current import current_chooser
@@ -89,17 +90,18 @@ FAULTS = (RuntimeError("broken"), MemoryError("full"), RecursionError("deep"), K
 # Steps of a choice, by the name under which Diode finds them: inside the guard of the choice, and
 # outside of it. (What each guard does is in test_guard.py.)
 STEPS: dict[str, tuple[Any, str]] = {
-    "the device is looked at": (chooser, "detect"),
+    "the device is looked at": (product_chooser, "detect"),
     "the search is looked at": (search, "altered"),
     "options are read": (CompileOptions, "current"),
-    "a key is made": (chooser, "key_of"),
-    "the problem is read": (chooser, "problem_of"),
+    "a key is made": (product.Request, "key"),
+    "the problem is read": (product, "problem_of"),
     "the list is cut": (space._Configs, "_cut_to"),
     "parameters are made": (space._Configs, "params"),
-    "the model is asked": (times.Times, "ranking"),
+    "the model is asked": (chooser.Chooser, "predict"),
+    "the candidates are compared": (policy.Policy, "compare"),
     "the operands are looked at": (layouts, "will_move"),
-    "it is annotated": (template_choices, "annotated"),
-    "the op is looked at": (chooser.Chooser, "asked"),
+    "it is annotated": (chosen_kernel, "annotate"),
+    "the op is looked at": (product_chooser.ProductChooser, "should_choose"),
     "it is counted": (Stats, "count"),
     "a call is counted": (Stats, "called"),
 }
@@ -146,9 +148,9 @@ def test_a_step_that_fails_takes_the_library_s_kernel(
 
 
 DYNAMIC_STEPS: dict[str, tuple[Any, str]] = {
-    "sizes without a hint are looked for": (chooser, "free_unbacked_symbols"),
-    "other sizes are drawn": (chooser, "problems_over"),
-    "they are judged": (times.Times, "over"),
+    "sizes without a hint are looked for": (product, "free_unbacked_symbols"),
+    "other sizes are drawn": (product, "problems_over"),
+    "they are judged": (chooser.Chooser, "predict_over"),
 }
 
 
@@ -262,10 +264,9 @@ def test_inductors_generators_fail_for_diode_alone(
 
 
 LAST = {
-    "the best are taken": (final_choice, "chosen"),
+    "the best are taken": (policy.Comparison, "join"),
     "it is told": (Stats, "selected"),
     "it is traced": (final_choice.trace, "tell"),
-    "what is known is looked at": (final_choice, "_best_of"),
 }
 
 

@@ -18,11 +18,11 @@ from torch._inductor.fx_passes import pad_mm, post_grad
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 import diode_engine
+from diode_engine.choosing.policy import Comparison
 from diode_engine.inductor import guard as guard_module
 from diode_engine.inductor import on_import
-from diode_engine.inductor.choosing import final_choice
-from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
+from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.hook import choices as choices_module
@@ -127,19 +127,21 @@ def library_groups() -> str:
 # By the name of the function that torch calls, and what else is said of the case.
 CASES = {
     "get_template_configs": Case(preprocessing, "add", lambda: program(mm), library_mm),
-    "get_template_configs, of a graph": Case(Chooser, "_of_graph", lambda: program(mm), library_mm),
+    "get_template_configs, of a graph": Case(
+        ProductChooser, "_start", lambda: program(mm), library_mm
+    ),
     "get_flex_attention_fwd_configs": Case(FlexChooser, "_chosen", flex),
     "get_flex_attention_bwd_configs": Case(
         FlexChooser, "configs", lambda: flex(kind="backward", mask="causal")
     ),
     "get_flex_decode_configs": Case(FlexChooser, "_chosen", lambda: flex(**DECODING)),
-    "final_choice": Case(final_choice, "_costs", groups, library_groups),
+    "final_choice": Case(Comparison, "join", groups, library_groups),
     "convert_1x1_conv_to_mm": Case(convolutions, "_stays", convolved),
-    "convert_1x1_conv_to_mm, predicted": Case(convolutions, "taken_for", convolved),
+    "convert_1x1_conv_to_mm, predicted": Case(convolutions, "choose_outside_graph", convolved),
     "lowerings": Case(fast_autotune, "_chooser_for", lambda: program(mm, **FAST)),
     "tuned_mm_plus_mm": Case(fast_autotune, "_chooser_for", lambda: program(sums, **FAST)),
     "_tuned_grouped_mm_common": Case(grouped_products, "_product", groups, library_groups),
-    "early_config_prune": Case(Chooser, "kept_of", groups, library_groups),
+    "early_config_prune": Case(ProductChooser, "choose_listed", groups, library_groups),
     "autotune_select_algorithm": Case(grouped_products._Product, "marked", groups, library_groups),
     "_should_pad": Case(shape_padding, "_answer", padding),
     "_default": Case(DiodeInductorChoices, "over", fresh_thread),
@@ -262,7 +264,9 @@ def test_keys_that_cannot_be_made_never_occur_again(
 ) -> None:
     choices = INSTALLATION.decision.choices
     assert choices is not None
-    monkeypatch.setattr(Chooser, "identity", property(Faults(MemoryError("full"))), raising=False)
+    monkeypatch.setattr(
+        ProductChooser, "identity", property(Faults(MemoryError("full"))), raising=False
+    )
     monkeypatch.delitem(vars(choices.diode_chooser), "identity")
     assert choices.uuid() != choices.uuid()
     assert config.diode_state != config.diode_state

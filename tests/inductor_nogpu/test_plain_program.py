@@ -126,7 +126,7 @@ def test_a_program_that_changes_the_search_gets_inductors_sum() -> None:
 
 def test_a_question_that_fails_leaves_the_sum_to_inductor(caplog: Any) -> None:
     install(LIBRARY)
-    with mock.patch.object(mm_plus_mm, "taken_for", side_effect=ValueError("no answer")):
+    with mock.patch.object(mm_plus_mm, "choose_outside_graph", side_effect=ValueError("no answer")):
         (call,) = program(PROGRAMS["a sum of products"], MAX_AUTOTUNE)[1:]
     assert "_mm_plus_mm" in call
     assert diode_engine.get_stats()["fallback_error"] == 1

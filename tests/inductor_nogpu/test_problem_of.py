@@ -23,7 +23,7 @@ from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.operand import Bias, Layout, Operand
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.choosing import chooser
+from diode_engine.inductor.choosing import product_chooser
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import (
     is_broadcast,
@@ -305,7 +305,7 @@ def test_another_gpu_gets_the_library_s_kernel(
     predictor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100"})
-    monkeypatch.setattr(chooser, "detect", lambda index: other)
+    monkeypatch.setattr(product_chooser, "detect", lambda index: other)
     lowered = lower(lambda: (torch.mm, (empty(64, 32), empty(32, 96))))
     assert [c.template for c in lowered.seen[0].candidates] == ["aten::mm"]
     assert predictor.asked == []

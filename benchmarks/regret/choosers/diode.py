@@ -8,7 +8,7 @@ from pathlib import Path
 
 from diode_records import Choose, of_records
 
-from diode_engine.choosing.policy import taken
+from diode_engine.choosing.policy import Policy
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
@@ -21,11 +21,11 @@ def chooser(argument: str) -> Choose:
     model = Predictor.load(Path(place)) if place else load_predictor(H200)
 
     def choose(problem: Problem, candidates: list[Candidate]) -> list[int]:
-        ranking = model.predict(problem, candidates)
-        order: list[int] = ranking.order.tolist()
+        prediction = model.predict(problem, candidates)
+        order: list[int] = prediction.order.tolist()
         if not order or how == "order":
             return order
-        first, _ = taken(problem, candidates, ranking)
+        (first,), _ = Policy().compare(prediction).choose()
         return [first, *(i for i in order if i != first)]
 
     name = "@".join(Path(place).parts[-2:]) if place else "what ships"

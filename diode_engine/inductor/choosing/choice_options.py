@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from diode_engine.inductor.choosing.predictor import TimePredictor
+    from diode_engine.choosing.chooser import TimePredictor
 
 P = ParamSpec("P")
 R = TypeVar("R")

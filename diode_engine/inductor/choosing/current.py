@@ -1,4 +1,4 @@
-"""The Chooser behind Inductor's present choices."""
+"""The chooser behind Inductor's present choices."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from diode_engine.inductor.torch_internals import choices_slot
 
 if TYPE_CHECKING:
-    from diode_engine.inductor.choosing.chooser import Chooser
+    from diode_engine.inductor.choosing.product_chooser import ProductChooser
     from diode_engine.inductor.guard import Report
 
 
-def chooser_of(choices: Any) -> Chooser | None:
+def chooser_of(choices: Any) -> ProductChooser | None:
     """The chooser of DiodeInductorChoices; None for other choices."""
     return getattr(choices, "diode_chooser", None)
 
 
-def current_chooser() -> Chooser | None:
+def current_chooser() -> ProductChooser | None:
     """The chooser of this thread's choices; None where they are not Diode's."""
     return chooser_of(choices_slot.present())
 

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch._inductor.lookup_table.choices import LookupTableChoices
 
+from diode_engine.choosing.chooser import TimePredictor
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import detect
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
-from diode_engine.inductor.choosing.predictor import TimePredictor
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import candidate_of
 

@@ -1,7 +1,7 @@
-"""What would be taken for a product that is not in the graph that is compiled.
+"""What would be chosen for a product that is not in the graph that is compiled.
 
 Some decisions come before a product is lowered: whether to pad it, and whether a convolution is to
-become one. They ask what Inductor would offer for the product, and what Diode would take.
+become one. They ask what Inductor would offer for the product, and what Diode would choose.
 """
 
 from __future__ import annotations
@@ -12,27 +12,30 @@ from typing import Any
 import torch
 from torch._inductor import config
 
+from diode_engine.choosing.choice import Choice
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.problem import Problem
 from diode_engine.core.templates import TEMPLATES
-from diode_engine.inductor.choosing.chooser import Chooser, OfferingOptions
-from diode_engine.inductor.choosing.decider import Taken
+from diode_engine.inductor.choosing.product_chooser import OfferingOptions, ProductChooser
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.space import Spaces
 
 
-def taken_for(chooser: Chooser, problem: Problem, device: torch.device) -> Taken | None:
-    """The kernel that would be taken for the problem, if one alone is kept and nothing is fused
-    into it; None where the model has no prediction. It is remembered for each problem, with the
-    options that decide what Inductor offers."""
+def choose_outside_graph(
+    chooser: ProductChooser, problem: Problem, device: torch.device
+) -> Choice | None:
+    """Return the choice for the problem, if one kernel is kept and nothing is fused into it; None
+    where the model has no prediction. It is remembered for each problem, with the options that
+    decide what Inductor offers."""
     key = (problem, _offering_options())
-    if key not in chooser.taken:
+    if key not in chooser.outside:
         asked = _SpaceRecorder(chooser.spaces)
         with kernels.graph_for(problem, device) as operands:
             kernels.ask(asked, problem.op, operands)
         offered = CandidateTable.joined(asked.tables)
-        chooser.taken[key] = chooser.decider.taken(problem, offered)
-    return chooser.taken[key]
+        prediction = chooser.predict(problem, offered)
+        chooser.outside[key] = chooser.chooser.policy.choose(prediction)
+    return chooser.outside[key]
 
 
 def _offering_options() -> OfferingOptions:

@@ -21,9 +21,9 @@ from diode_engine.models.flex_attention import FIELDS, Config, FlexCall, FlexCho
 log = getArtifactLogger("torch._inductor.diode", "autotuning")
 
 
-def tell(selection: Choice) -> None:
+def tell(choice: Choice) -> None:
     """Writes the choice to these logs, if they are on."""
-    _tell(lambda: _line(selection), lambda: _record(selection))
+    _tell(lambda: _line(choice), lambda: _record(choice))
 
 
 def tell_flex(call: FlexCall, choice: FlexChoice, default: Config) -> None:
@@ -56,25 +56,25 @@ def _tell(line: Callable[[], str], record: Callable[[], Mapping[str, Any]]) -> N
     )
 
 
-def _line(selection: Choice) -> str:
+def _line(choice: Choice) -> str:
     kernels = ", ".join(
         f"{candidate} ({us:.4g} µs)"
-        for candidate, us in zip(selection.candidates, selection.predicted_us, strict=True)
+        for candidate, us in zip(choice.candidates, choice.predicted_us, strict=True)
     )
-    known = selection.library_us
+    known = choice.library_us
     library = "" if known is None else f"; the library's {known:.4g} µs"
-    sure = "" if selection.confidence is None else f"; confidence {selection.confidence:.2f}"
-    return f"Diode: {selection.problem}: {kernels}{library}{sure}; {selection.why}"
+    sure = "" if choice.confidence is None else f"; confidence {choice.confidence:.2f}"
+    return f"Diode: {choice.problem}: {kernels}{library}{sure}; {choice.why}"
 
 
-def _record(selection: Choice) -> dict[str, Any]:
+def _record(choice: Choice) -> dict[str, Any]:
     return {
-        "problem": selection.problem.to_dict(),
+        "problem": choice.problem.to_dict(),
         "kernels": [
             {**candidate.to_dict(), "predicted_us": us}
-            for candidate, us in zip(selection.candidates, selection.predicted_us, strict=True)
+            for candidate, us in zip(choice.candidates, choice.predicted_us, strict=True)
         ],
-        "library_us": selection.library_us,
-        "confidence": selection.confidence,
-        "why": str(selection.why),
+        "library_us": choice.library_us,
+        "confidence": choice.confidence,
+        "why": str(choice.why),
     }

@@ -27,14 +27,12 @@ fused into one of them; it counts for the last product in the graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch._inductor import config
 
@@ -97,14 +95,6 @@ class Epilogue:
         moved = elements * problem.out_dtype.itemsize * (self.writes + self.reads - self.operands)
         computed_us = elements * self.instructions / rate
         return moved / (hardware.memory_gb_s * 1e3) + LAUNCH_US - computed_us
-
-
-def charged_us(saved_us: Sequence[float], fused: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """[problems, n] what is added to the kernels' times. Where `saved_us` of the problem is
-    negative, its cost is added to the kernels that fuse; else what is saved is added to those that
-    do not. `fused` [n] says which fuse."""
-    saved = np.reshape(np.asarray(saved_us, np.float64), (-1, 1))
-    return np.where(fused, np.maximum(-saved, 0.0), np.maximum(saved, 0.0))
 
 
 def current_epilogue(graph: Any) -> Epilogue | None:

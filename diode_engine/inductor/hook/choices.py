@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -21,15 +22,15 @@ from torch._inductor import choices as inductor_choices
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 
+from diode_engine.choosing.chooser import TimePredictor
 from diode_engine.core.hardware import detect
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import default_mode
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
-from diode_engine.inductor.choosing.chooser import Chooser
+from diode_engine.inductor.choosing.chosen_kernel import takes_library
 from diode_engine.inductor.choosing.final_choice import final_choice
-from diode_engine.inductor.choosing.predictor import TimePredictor
-from diode_engine.inductor.choosing.request import Request
-from diode_engine.inductor.choosing.template_choices import takes_library
+from diode_engine.inductor.choosing.product import Request
+from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.guard import STOCK, Report, guard
 from diode_engine.inductor.hook.integration import ModelPointer
@@ -199,7 +200,7 @@ class DiodeInductorChoices(InductorChoices):
         chooser, stats = self.diode_chooser, self.diode_chooser.outcomes.stats
         request = Request(op_name, kernel_inputs, templates, kwarg_overrides, template_choices)
         rebuild = type(self) is DiodeInductorChoices and _is_stock()
-        if rebuild and (known := chooser.again(request)) is not None:
+        if rebuild and (known := chooser.remembered_choices(request)) is not None:
             _chosen.set(bool(known))
             preprocessing.add(final_choice)
             stats.called(time.perf_counter() - start)
@@ -208,7 +209,7 @@ class DiodeInductorChoices(InductorChoices):
         if not all(map(is_usable, template_choices)):
             usable = {uid: offers for uid, offers in template_choices.items() if is_usable(uid)}
             considered = [each for each in templates if is_usable(each.uid)]
-            request = request._replace(templates=considered, offers=usable)
+            request = replace(request, templates=considered, offers=usable)
         stock: Callable[..., list[Any]] = functools.partial(
             hook_of(super()),
             kernel_inputs=kernel_inputs,
@@ -216,7 +217,7 @@ class DiodeInductorChoices(InductorChoices):
             op_name=op_name,
             kwarg_overrides=kwarg_overrides,
         )
-        if not chooser.asked(request):
+        if not chooser.should_choose(request):
             return stock(template_choices)
         if not chooser.knows(op_name):
             stats.passed(op_name)
@@ -244,7 +245,7 @@ class DiodeInductorChoices(InductorChoices):
         )
 
 
-def _chooser(options: ChoiceOptions) -> Chooser:
+def _chooser(options: ChoiceOptions) -> ProductChooser:
     """The chooser with these options for a GPU of this machine. Raises as DiodeInductorChoices
     does."""
     options.check()
@@ -262,12 +263,13 @@ def _chooser(options: ChoiceOptions) -> Chooser:
     model = options.model_path
     reference = None if model is None else os.fspath(model)
     predictor = options.predictor or ModelPointer(reference=reference).load(hardware)
-    chooser = Chooser(predictor, hardware, options)
-    if chooser.trained_on != hardware.name:
+    chooser = ProductChooser(predictor, hardware, options)
+    trained_on, policy = chooser.chooser.trained_on, chooser.chooser.policy
+    if trained_on.name != hardware.name:
         log.warning(
             "There is no model for %s; the model of %s chooses, and its confidence is multiplied "
             "by %.2f, the likeness of the two.",
-            hardware.name, chooser.trained_on, chooser.likeness,
+            hardware.name, trained_on.name, policy.likeness,
         )  # fmt: skip
     return chooser
 

@@ -23,9 +23,9 @@ from torch._inductor.utils import use_aten_gemm_kernels
 from diode_engine.core.operators import named
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
-from diode_engine.inductor.choosing.outside_graph import taken_for
+from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
+from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from, tf32_in_convolutions_only
 from diode_engine.inductor.patches import Patches, is_named_in
@@ -64,7 +64,7 @@ def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:
     return ours
 
 
-def _stays(chooser: Chooser, x: Any, weight: Any, bias: Any) -> bool:
+def _stays(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> bool:
     # The program may ask for products itself (conv_1x1_as_mm), or for no kernel of a library.
     if config.conv_1x1_as_mm or not use_aten_gemm_kernels() or x.get_device().type != "cuda":
         return False
@@ -73,7 +73,7 @@ def _stays(chooser: Chooser, x: Any, weight: Any, bias: Any) -> bool:
     return _library_is_taken(chooser, x, weight, bias)
 
 
-def _library_is_taken(chooser: Chooser, x: Any, weight: Any, bias: Any) -> bool:
+def _library_is_taken(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> bool:
     """Whether the kernel that Diode would take for the product is a library's. False where Diode
     does not choose it."""
     operator = named("mm" if bias is None else "addmm")
@@ -91,5 +91,5 @@ def _library_is_taken(chooser: Chooser, x: Any, weight: Any, bias: Any) -> bool:
         shapes, strides = [(n,), *shapes], [(1,), *strides]
     dtype = x.get_dtype()
     problem = problem_from(operator, shapes, strides, [dtype] * len(shapes), dtype)
-    taken = None if problem is None else taken_for(chooser, problem, x.get_device())
-    return taken is not None and taken.candidate.is_extern
+    choice = None if problem is None else choose_outside_graph(chooser, problem, x.get_device())
+    return choice is not None and choice.candidates[0].is_extern

@@ -27,7 +27,7 @@ from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
 
 if TYPE_CHECKING:
-    from diode_engine.inductor.choosing.chooser import Chooser
+    from diode_engine.inductor.choosing.product_chooser import ProductChooser
 
 _SUM_OF_PRODUCTS = "tuned_mm_plus_mm"  # lowers mm_plus_mm, which is no op of torch's
 
@@ -77,7 +77,7 @@ def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]
     return lowered
 
 
-def _chooser_for(args: tuple[Any, ...]) -> Chooser | None:
+def _chooser_for(args: tuple[Any, ...]) -> ProductChooser | None:
     """Return the chooser, where Diode may choose among Triton's kernels for a product of these
     operands; else None."""
     device = args[0].get_device() if args and isinstance(args[0], ir.IRNode) else None
@@ -86,7 +86,7 @@ def _chooser_for(args: tuple[Any, ...]) -> Chooser | None:
     return current_chooser()
 
 
-def _mode_for(chooser: Chooser, operator: Operator) -> Mode | None:
+def _mode_for(chooser: ProductChooser, operator: Operator) -> Mode | None:
     """Return how a product of this operator is lowered; None where nothing may choose for it."""
     if config.max_autotune or config.max_autotune_gemm:
         return Mode.SEARCH

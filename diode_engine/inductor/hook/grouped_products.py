@@ -13,7 +13,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any
 
 from torch._inductor import config
@@ -23,11 +22,11 @@ from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_engine.core.templates import template_of
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor.choosing.chooser import Chooser
+from diode_engine.inductor.choosing.chosen_kernel import ANNOTATION, ChosenKernel
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
-from diode_engine.inductor.choosing.decision import ANNOTATION, ChosenKernel
 from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.final_choice import final_choice
+from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering import grouped_offers, layouts, preprocessing
 from diode_engine.inductor.patches import Patches, check_called, is_named_in
@@ -39,11 +38,11 @@ _CUT, _SELECT = "early_config_prune", "autotune_select_algorithm"
 class _Product:
     """One product of groups that is being lowered."""
 
-    def __init__(self, chooser: Chooser, asked: grouped_offers.Asked) -> None:
+    def __init__(self, chooser: ProductChooser, asked: grouped_offers.Asked) -> None:
         self.chooser = chooser
         self._asked = asked
         self._inputs = asked.kernel_inputs
-        self._predictions: list[ChosenKernel] = []
+        self._kernels: list[ChosenKernel] = []
 
     def _all(self, configs: Sequence[Any]) -> list[Any]:
         leave_to_default()
@@ -63,29 +62,28 @@ class _Product:
             )
             offers.insert(0, library)
         overrides = self._asked.overrides
-        self._predictions = self.chooser.kept_of(op, self._inputs, overrides, offers)
+        self._kernels = self.chooser.choose_listed(op, self._inputs, overrides, offers)
         preprocessing.add(final_choice)
-        wanted = {id(each.pick.params) for each in self._predictions}
+        wanted = {id(each.params) for each in self._kernels}
         return [each for each, its in zip(configs, params, strict=True) if id(its) in wanted]
 
     def marked(self, choices: list[Any]) -> list[Any]:
-        """The rendered choices, each with its prediction; without the library's where it is not
+        """The rendered choices, each with its chosen kernel; without the library's where it is not
         wanted."""
-        if not self._predictions:
+        if not self._kernels:
             return choices
         names = template_of(grouped_offers.triton_of(self._asked.op)).parameters
-        by_config = {_values(names, p.pick.params.to_kwargs()): p for p in self._predictions}
-        only = self._predictions[0]
-        library = only.decision.library
+        by_config = {_values(names, k.params.to_kwargs()): k for k in self._kernels}
+        library = self._kernels[0].library
         if library is not None and layouts.will_move(self._inputs.nodes()):
             # `final_choice` then takes the library's.
-            by_config.setdefault((), replace(only, pick=library))
+            by_config.setdefault((), library)
         kept = []
         for choice in choices:
             key = () if isinstance(choice, ExternKernelCaller) else _values(names, _said(choice))
-            prediction = by_config.get(key)
-            if prediction is not None:
-                choice.annotations[ANNOTATION] = prediction
+            kernel = by_config.get(key)
+            if kernel is not None:
+                choice.annotations[ANNOTATION] = kernel
             elif key == ():
                 continue
             kept.append(choice)  # another backend's too, without a prediction

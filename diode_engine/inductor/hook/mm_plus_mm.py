@@ -18,9 +18,9 @@ from torch._inductor.fx_passes import post_grad
 from diode_engine.core.operators import named
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
-from diode_engine.inductor.choosing.outside_graph import taken_for
+from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
+from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.patches import Patches
@@ -61,7 +61,7 @@ def _before(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return becomes_one_op
 
 
-def _takes_one_kernel(chooser: Chooser, operands: list[Any]) -> bool:
+def _takes_one_kernel(chooser: ProductChooser, operands: list[Any]) -> bool:
     """Whether a kernel that is not the library's would be taken for the sum; True also where the
     program has changed Inductor's search. `operands` are the four matrices, without data."""
     a, b, c, d = operands
@@ -74,5 +74,5 @@ def _takes_one_kernel(chooser: Chooser, operands: list[Any]) -> bool:
         return False
     operator = named("mm_plus_mm")
     problem = problem_from(operator, shapes, strides, [x.dtype for x in operands], a.dtype)
-    taken = None if problem is None else taken_for(chooser, problem, a.device)
-    return taken is not None and not taken.candidate.is_extern
+    choice = None if problem is None else choose_outside_graph(chooser, problem, a.device)
+    return choice is not None and not choice.candidates[0].is_extern

@@ -100,7 +100,7 @@ def get_stats() -> dict[str, int | float | str | bool]:
         "reason": reason,
         "model": chooser.predictor.identity if chooser else "",
         "hardware": chooser.hardware.name if chooser else "",
-        "trained_on": chooser.trained_on if chooser else "",
+        "trained_on": chooser.chooser.trained_on.name if chooser else "",
         **decision.stats.snapshot(),
     }
 

@@ -25,14 +25,14 @@ from typing import Any
 from torch._inductor import config
 from torch._inductor.fx_passes import pad_mm
 
+from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.policy import MARGIN
 from diode_engine.core.operators import named
 from diode_engine.core.operators.specification import Matrix
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.chooser import Chooser
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
-from diode_engine.inductor.choosing.decider import Taken
-from diode_engine.inductor.choosing.outside_graph import taken_for
+from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
+from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
@@ -67,7 +67,9 @@ def _before(theirs: Callable[..., bool]) -> Callable[..., bool]:
     return should_pad
 
 
-def _answer(chooser: Chooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any) -> bool | None:
+def _answer(
+    chooser: ProductChooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any
+) -> bool | None:
     """Whether to pad; None where Inductor decides: Diode does not or cannot choose here, or
     Inductor needs no benchmark for its answer."""
     tuning = bool(config.max_autotune or config.max_autotune_gemm)
@@ -83,7 +85,7 @@ def _answer(chooser: Chooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: A
 
 
 def _predicted(
-    chooser: Chooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any
+    chooser: ProductChooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any
 ) -> bool | None:
     """Whether padding is predicted to be faster; None where that cannot be predicted, or the
     program has changed Inductor's search."""
@@ -123,17 +125,22 @@ def _predicted(
     after = problem_from(operator, padded_shapes, padded_strides, dtypes, mat1.dtype)
     if before is None or after is None:
         return None
-    plain, padded = (taken_for(chooser, problem, mat1.device) for problem in (before, after))
+    plain, padded = (
+        choose_outside_graph(chooser, problem, mat1.device) for problem in (before, after)
+    )
     if plain is None or padded is None:
         return None
-    return is_faster_padded(plain, padded.library or padded if moves else padded, copies_us)
+    return is_faster_padded(plain, padded, copies_us, moves=moves)
 
 
-def is_faster_padded(plain: Taken, padded: Taken, copies_us: float) -> bool:
-    """Whether a product is to be padded, by the kernels that are taken without and with that."""
-    by_library = plain.candidate.is_extern and padded.candidate.is_extern
-    margin = _LIBRARY_MARGIN if by_library else MARGIN
-    return plain.us > margin * (padded.us + copies_us)
+def is_faster_padded(plain: Choice, padded: Choice, copies_us: float, *, moves: bool) -> bool:
+    """Return whether a product is to be padded, by the choices without and with that. Where an
+    operand of the padded product `moves` to another layout, the library's kernel is taken."""
+    padded_us, by_library = padded.predicted_us[0], padded.candidates[0].is_extern
+    if moves and not by_library and padded.library_us is not None:
+        padded_us, by_library = padded.library_us, True
+    margin = _LIBRARY_MARGIN if by_library and plain.candidates[0].is_extern else MARGIN
+    return plain.predicted_us[0] > margin * (padded_us + copies_us)
 
 
 def _padded_shape(

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor.choosing.decision import ChosenKernel, chosen_kernel_of
+from diode_engine.inductor.choosing.chosen_kernel import ChosenKernel, chosen_kernel_of
 from diode_engine.inductor.lowering.annotations import template_choice_of
 from diode_engine.inductor.lowering.candidates import candidate_of
 from diode_engine.inductor.patches import patch_attribute
@@ -147,7 +147,7 @@ def _record_choices(lowered: Lowered) -> Callable[..., Any]:
             lowered.seen.append(
                 Seen(
                     tuple(candidate_of(template_choice_of(c)) for c in known),
-                    tuple(None if each is None else each.pick.cost_us for each in chosen),
+                    tuple(None if each is None else each.cost_us for each in chosen),
                 )
             )
         return choices

@@ -1,0 +1,110 @@
+"""The kernels that were chosen for a product, and Inductor's KernelTemplateChoices for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch._inductor.kernel_template_choice import KernelTemplateChoice
+
+from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.outcomes import Outcomes
+from diode_engine.choosing.policy import Comparison
+from diode_engine.core.candidate import Candidate
+from diode_engine.inductor.choosing.compile_options import other_backends
+from diode_engine.inductor.choosing.product import Request
+from diode_engine.inductor.lowering import layouts
+from diode_engine.inductor.lowering.annotations import annotation_of
+from diode_engine.inductor.torch_internals.templates import parts_of_choices
+from diode_engine.inductor.torch_internals.versions import template_heuristic
+
+ANNOTATION = "diode"
+
+
+@dataclass(frozen=True)
+class ChosenKernel:
+    """The annotation of a rendered kernel, which `final_choice` reads.
+
+    It is the candidate at `place` of the comparison that the choice was made from. `uid` and
+    `params` are Inductor's name of its template and its parameters, `library` the library's kernel
+    that may have to be taken in its place.
+    """
+
+    choice: Choice
+    comparison: Comparison
+    place: int
+    uid: str
+    params: Any
+    outcomes: Outcomes  # of the installed choices
+    library: ChosenKernel | None = None
+
+    @property
+    def candidate(self) -> Candidate:
+        """The kernel's candidate."""
+        return self.comparison.candidates[self.place]
+
+    def as_remembered(self) -> ChosenKernel:
+        """Return the same kernel for another product of the same problem."""
+        library = self.library and self.library.as_remembered()
+        choice = replace(self.choice, remembered=True)
+        return replace(self, choice=choice, library=library)
+
+    @property
+    def cost_us(self) -> float:
+        """Its predicted time with what it costs not to fuse, for the hints of dynamic sizes."""
+        return float(self.comparison.costs_us[0, self.place])
+
+
+def chosen_kernel_of(choice: Any) -> ChosenKernel | None:
+    """Return what Diode chose, of one of Inductor's rendered choices; None where Diode did not
+    choose it."""
+    kernel: ChosenKernel | None = annotation_of(choice, ANNOTATION)
+    return kernel
+
+
+def takes_library(choices: Sequence[Any]) -> bool:
+    """Return whether Diode takes a library's kernel for the product, and no other may be taken: of
+    these rendered choices by a benchmark, or of another backend."""
+    kernels = [chosen_kernel_of(choice) for choice in choices]
+    return (
+        bool(kernels)
+        and all(k is not None and k.candidate.is_extern and k.comparison.keep == 1 for k in kernels)
+        and not other_backends()
+    )
+
+
+def annotate(choices: list[Any], kernels: Sequence[ChosenKernel]) -> list[Any]:
+    """Return the same choices of Inductor, each with its chosen kernel."""
+    for choice, kernel in zip(choices, kernels, strict=True):
+        choice.annotations[ANNOTATION] = kernel
+    return choices
+
+
+def make_template_choices(kernels: Sequence[ChosenKernel], request: Request) -> list[Any]:
+    """Return the KernelTemplateChoices of the kernels. Where a template's operands will get another
+    layout, the library's kernel is added; `final_choice` then takes that."""
+    templates = dict(zip(request.offers, request.templates, strict=True))
+    if len(kernels) == 1 and kernels[0].library is not None:
+        moves = layouts.will_move(request.kernel_inputs.nodes())
+        kernels = [kernels[0], kernels[0].library] if moves else kernels
+    return annotate([_make(k, templates[k.uid], request) for k in kernels], kernels)
+
+
+def _make(kernel: ChosenKernel, template: Any, request: Request) -> Any:
+    """Return the KernelTemplateChoice that the template's generator (of InductorChoices.get_ktc)
+    would yield for the kernel, without the ones that it would yield before. Parts that take
+    Inductor long to make are reused: those of a listed choice, or those that the generator was
+    given."""
+    op_name, inputs, offer = request.op_name, request.kernel_inputs, request.offers[kernel.uid]
+    parts = parts_of_choices(offer)
+    if isinstance(offer, list) and offer:
+        parts = offer[0].extra_kwargs, offer[0].layout, offer[0].inputs
+    if parts is None:
+        heuristic = template_heuristic(template.uid, inputs.device_type, op_name)
+        parts = (
+            heuristic.get_extra_kwargs(inputs, op_name),
+            inputs.output_layout(),
+            heuristic.adjust_kernel_inputs(inputs, op_name),
+        )
+    return KernelTemplateChoice(template, kernel.params, *parts)

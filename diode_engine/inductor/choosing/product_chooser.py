@@ -1,0 +1,323 @@
+"""Chooses the kernels of a product that Inductor asks for, and remembers the choices."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+from torch._inductor import config, utils
+from torch._inductor.virtualized import V
+
+from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.chooser import Chooser, TimePredictor
+from diode_engine.choosing.outcomes import LeftToStock, Outcomes
+from diode_engine.choosing.policy import RULES
+from diode_engine.choosing.prediction import Prediction
+from diode_engine.choosing.stats import Fallback
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.hardware import Hardware, detect
+from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Problem
+from diode_engine.core.templates import template_of
+from diode_engine.inductor.choosing import search
+from diode_engine.inductor.choosing.choice_options import ChoiceOptions
+from diode_engine.inductor.choosing.chosen_kernel import (
+    ChosenKernel,
+    annotate,
+    make_template_choices,
+)
+from diode_engine.inductor.choosing.compile_options import CompileOptions
+from diode_engine.inductor.choosing.flex_attention import FlexChooser
+from diode_engine.inductor.choosing.product import Overrides, Product, Request
+from diode_engine.inductor.guard import Report, do_nothing, guard
+from diode_engine.inductor.lowering.space import (
+    NotOffered,
+    OfferedSpace,
+    Spaces,
+    listed,
+    search_space,
+)
+from diode_engine.version import __version__
+
+log = logging.getLogger(__name__)
+
+_GRAPH_ATTRIBUTE = "_diode"  # an attribute of Inductor's graph
+
+# The values of Inductor's options that decide what it offers (see outside_graph.py).
+OfferingOptions = tuple[Any, ...]
+_Memory = dict[Any, list[ChosenKernel]]
+_GraphChoices = tuple["ProductChooser", CompileOptions, _Memory]
+
+
+def _report(chooser: ProductChooser, *_: Any, **__: Any) -> Report:
+    return chooser.outcomes.failed
+
+
+class ProductChooser:
+    """Chooses among what Inductor offers for the products of one GPU, by the `options`."""
+
+    def __init__(
+        self, predictor: TimePredictor, hardware: Hardware, options: ChoiceOptions
+    ) -> None:
+        self.predictor = predictor
+        self.hardware = hardware
+        keep, threshold = options.top_k_configs, options.performance_threshold
+        self.chooser = Chooser(predictor, hardware, keep=keep, threshold=threshold)
+        self.outcomes = Outcomes(enable_fallback=options.enable_fallback)
+        self.flex = FlexChooser(hardware, self.outcomes)
+        # Everything that a choice depends on, besides the graph and the options of the compile.
+        self.identity = (
+            f"diode {__version__}, rules {RULES}, model {predictor.identity}, "
+            f"hardware {hardware.key}, top {keep} within {threshold}, flex {self.flex.identity}, "
+            f"torch {torch.__version__}, triton {triton.__version__}"
+        )
+        # For products that are not in a graph (see outside_graph.py).
+        self.outside: dict[tuple[Problem, OfferingOptions], Choice | None] = {}
+        self._memory: dict[CompileOptions, _Memory] = {}
+        self.spaces = Spaces()
+
+    def knows(self, op_name: str) -> bool:
+        """Return whether the model was trained on timings of this op. A model that does not say
+        counts as trained on all of Diode's ops."""
+        ops = getattr(self.predictor, "ops", OPERATORS)
+        return op_name in OPERATORS and op_name in ops
+
+    def should_choose(self, request: Request) -> bool:
+        """Return whether Inductor asks for a choice: under max-autotune, for a product on a GPU
+        with templates to choose from."""
+        if request.kernel_inputs.device_type != "cuda" or not request.templates:
+            return False
+        return bool(config.max_autotune or config.max_autotune_gemm)
+
+    def remembered_choices(self, request: Request) -> list[Any] | None:
+        """Return what `choose` returns with `rebuild`, if the choice is remembered and the product
+        is not the first one of its graph; else None.
+
+        This is the case of most products of a program, so it is fast: what is the same for a whole
+        graph is not looked up again (the options, and whether Diode is to choose, except under
+        fast_autotune).
+        """
+        of_graph: _GraphChoices | None = getattr(V.graph, _GRAPH_ATTRIBUTE, None)
+        if of_graph is None or of_graph[0] is not self:
+            return None
+        _, options, memory = of_graph
+        if options.fast and not self.should_choose(request):  # left to the default mode
+            return None
+        try:
+            return self._remembered(request, request.key(fusion=options.fusion), options, memory)
+        except Exception:  # `choose` will meet and report it too
+            if not self.outcomes.enable_fallback:
+                raise
+            return None
+
+    @guard("the choice failed", stock=do_nothing, report=_report)
+    def choose(
+        self, request: Request, offered: Callable[[str | None], Iterable[Any]], *, rebuild: bool
+    ) -> list[Any] | None:
+        """Return the KernelTemplateChoices to render, or None where Diode makes no choice.
+
+        `offered` returns Inductor's generator for a template, or with None what all of them make.
+        With `rebuild`, choices may be made from what is remembered instead.
+        """
+        options, memory = self._start(request.kernel_inputs)
+        key = request.key(fusion=options.fusion) if rebuild else None
+        remembered = self._remembered(request, key, options, memory)
+        if remembered is not None:
+            return remembered
+        product = Product.read(
+            request, self.hardware, is_dynamic=key is None, fusion=options.fusion
+        )
+        with search_space("EXHAUSTIVE"):  # the generators read it when they are iterated
+            if not rebuild:
+                problem = product.problems[0]
+                choices = [c for c in offered(None) if _computes(c.template.uid, problem)]
+                kernels = self._choose_kernels(product, options, listed(choices))
+                by_params = {id(choice.params): choice for choice in choices}
+                return annotate([by_params[id(kernel.params)] for kernel in kernels], kernels)
+            kernels, lists = self._choose_offered(request, product, options, offered)
+        # Whether templates with an option are offered depends on that option, which is not in the
+        # key.
+        if key is not None and not any(template_of(kernel.uid).option for kernel in kernels):
+            memory[key] = [kernel.as_remembered() for kernel in kernels]
+        request = replace(request, offers={**request.offers, **lists})
+        return make_template_choices(kernels, request)
+
+    def choose_listed(
+        self, op_name: str, kernel_inputs: Any, overrides: Overrides, offered: Sequence[Any]
+    ) -> list[ChosenKernel]:
+        """Return the chosen kernels for an op whose choices do not come through the hook.
+        `overrides` are as in `problem_of`, `offered` are choices with a template and params, as
+        KernelTemplateChoices have them. Raises LeftToStock where none is chosen."""
+        options, _ = self._start(kernel_inputs)
+        request = Request(op_name, kernel_inputs, (), overrides, {})
+        product = Product.read(request, self.hardware, is_dynamic=True, fusion=options.fusion)
+        return self._choose_kernels(product, options, listed(offered))
+
+    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
+        """Return the prediction for the candidates, and count those that the GPU can launch."""
+        prediction = self.chooser.predict(problem, candidates)
+        left_out = len(candidates) - (prediction.launchable or 0)
+        self.outcomes.stats.count("configs_considered", len(candidates))
+        self.outcomes.stats.count("configs_filtered", left_out)
+        return prediction
+
+    def _start(self, kernel_inputs: Any) -> tuple[CompileOptions, _Memory]:
+        """Return the options of the graph that is being lowered, read once (a read takes a
+        microsecond), and the choices that are remembered under them. Raises LeftToStock for another
+        GPU than the model's, or where Inductor's search was changed."""
+        device = kernel_inputs.device()
+        here = detect(device.index)
+        if here is not self.hardware and here != self.hardware:
+            raise LeftToStock(
+                Fallback.OTHER_DEVICE,
+                f"the model was loaded for {self.hardware.name}, this is for {device}",
+            )
+        graph: Any = V.graph
+        known: _GraphChoices | None = getattr(graph, _GRAPH_ATTRIBUTE, None)
+        if known is None or known[0] is not self:
+            why = search.altered()
+            if why is not None:
+                raise LeftToStock(Fallback.ALTERED_SEARCH, why)
+            options = CompileOptions.current()
+            known = self, options, self._memory.setdefault(options, {})
+            setattr(graph, _GRAPH_ATTRIBUTE, known)
+        return known[1:]
+
+    def _remembered(
+        self,
+        request: Request,
+        key: Any,
+        options: CompileOptions,
+        memory: Mapping[Any, list[ChosenKernel]],
+    ) -> list[Any] | None:
+        known = memory.get(key) if key is not None and options.cache else None
+        if known is None:
+            return None
+        choices = make_template_choices(known, request)
+        self.outcomes.stats.count("cache_hits")
+        return choices
+
+    def _choose_offered(
+        self,
+        request: Request,
+        product: Product,
+        options: CompileOptions,
+        offered: Callable[[str], Iterable[Any]],
+    ) -> tuple[list[ChosenKernel], dict[str, list[Any]]]:
+        """Return the kernels, and the choices that Inductor has listed for that, by template. To
+        list them is slow, so Inductor lists those of a template only where that is necessary."""
+        problem = product.problems[0]
+        uids = tuple(uid for uid in request.offers if _computes(uid, problem))
+        if not uids:
+            raise LeftToStock(Fallback.UNSUPPORTED, f"no template that is offered is for {problem}")
+        lists: dict[str, list[Any]] = {}
+
+        def list_of(uid: str) -> list[Any]:
+            if uid not in lists:
+                lists[uid] = list(offered(uid))
+            return lists[uid]
+
+        find = partial(
+            self.spaces.find, request.op_name, request.kernel_inputs, uids,
+            (problem.M, problem.N, problem.K), list_of,
+        )  # fmt: skip
+        overridden = [uid for uid, given in (request.overrides or {}).items() if given]
+        try:
+            kernels = self._choose_kernels(product, options, find(list_from=overridden))
+        except NotOffered as error:
+            log.debug("Inductor lists all that it offers for %s: %s.", problem, error)
+            kernels = self._choose_kernels(product, options, find(list_from=uids))
+        return kernels, lists
+
+    def _choose_kernels(
+        self, product: Product, options: CompileOptions, space: OfferedSpace
+    ) -> list[ChosenKernel]:
+        """Return the kernels for the product, best first. Raises LeftToStock where none can be
+        chosen.
+
+        Where a matrix may be too large for Triton's templates, a library's kernel is chosen; none
+        at all where an op asks for Triton's kernels alone after the library's, as addmm does, since
+        to render one sets a guard that contradicts the program's bounds.
+        """
+        candidates, problem = space.candidates, product.problems[0]
+        triton_only = not candidates.columns.extern.any()
+        if not len(candidates) or (
+            product.may_exceed_32_bits and triton_only and utils.use_aten_gemm_kernels()
+        ):
+            return []
+        prediction = self.predict(problem, candidates)
+        if not len(prediction.order):
+            raise LeftToStock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
+        keep, threshold = self._how_many(prediction, options)
+        # A benchmark of several kernels would use the hints alone, and the kernel that is fastest
+        # there may be slow for other values of a dynamic size.
+        if options.deterministic or len(product.problems) > 1:
+            keep = 1
+        comparison = self.chooser.policy.compare(
+            prediction,
+            problems=product.problems,
+            predicted_us=self.chooser.predict_over(product.problems, prediction),
+            saved_us=product.saved_us,
+        )
+        proven = comparison.proven if product.is_timed else comparison.library
+        comparison = replace(comparison, keep=keep, threshold=threshold, proven=proven)
+        places, why = comparison.choose()
+        if not places:
+            raise LeftToStock(
+                Fallback.NO_PREDICTION, f"the model knows no kernel for all sizes of {problem}"
+            )
+        choice = comparison.choice(places, why)
+
+        def kernel_at(place: int, library: ChosenKernel | None = None) -> ChosenKernel:
+            return ChosenKernel(
+                choice=choice,
+                comparison=comparison,
+                place=place,
+                uid=space.uid(place),
+                params=space.params(place),
+                outcomes=self.outcomes,
+                library=library,
+            )
+
+        best = comparison.find_library(places)
+        library = None if best is None or best in places else kernel_at(best)
+        kernels = [kernel_at(place, library) for place in places]
+        # With another backend's kernel there are several choices, and then one of them must be a
+        # library's (see Comparison.choose).
+        if library is not None and options.other_backends:
+            kernels.append(library)
+        only_library = all(kernel.candidate.is_extern for kernel in kernels)
+        if product.may_exceed_32_bits and options.fast and not only_library:
+            raise LeftToStock(
+                Fallback.UNSUPPORTED,
+                "a dynamic size may be so large that Triton's kernels cannot index the tensor",
+            )
+        return kernels
+
+    def _how_many(self, prediction: Prediction, options: CompileOptions) -> tuple[int, float]:
+        """Return how many kernels to keep at most, and within how many times the shortest time.
+        Raises LeftToStock where the model is not sure enough, and Inductor is to search then."""
+        policy, confidence = self.chooser.policy, prediction.confidence
+        keep = options.top_k or policy.keep
+        if confidence is None or confidence >= options.confidence:
+            return keep, policy.threshold
+        if options.fallback:
+            raise LeftToStock(
+                Fallback.LOW_CONFIDENCE,
+                f"the model is {confidence:.0%} sure of {prediction.problem}, which is less than "
+                f"the {options.confidence:.0%} of diode_confidence_threshold",
+            )
+        return max(keep, prediction.count_to_reach(options.confidence) or 0), np.inf
+
+
+def _computes(uid: str, problem: Problem) -> bool:
+    """Return whether the template's kernels compute the problem. (torch 2.10 offers the template mm
+    also for products with scales of blocks. These must be multiplied inside the loop over K, and mm
+    multiplies after it.)"""
+    return template_of(uid).space_for(problem.op.name).offered(problem)
