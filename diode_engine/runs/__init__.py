@@ -21,23 +21,7 @@ from diode_engine.runs.launch import (
 from diode_engine.runs.status import Status, find, look, look_at_all
 
 __all__ = [
-    "KINDS",
-    "Heartbeat",
-    "Job",
-    "Status",
-    "Tail",
-    "Tick",
-    "begin",
-    "cancel",
-    "command_line",
-    "find",
-    "follow",
-    "import_as_run",
-    "look",
-    "look_at_all",
-    "repeat",
-    "resume",
-    "settle",
-    "start",
+    "KINDS", "Heartbeat", "Job", "Status", "Tail", "Tick", "begin", "cancel", "command_line",
+    "find", "follow", "import_as_run", "look", "look_at_all", "repeat", "resume", "settle", "start",
     "start_import",
-]
+]  # fmt: skip

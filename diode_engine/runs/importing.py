@@ -39,21 +39,12 @@ def import_as_run(store: Store, path: str | PathLike[str]) -> Imported:
 
 def _written(store: Store, given: ToImport, job: Job) -> Imported:
     rows = len(given.table)
-    job.tell(
-        {
-            "doing": f"writing {rows:,} timings",
-            "fraction": _READ,
-            "since": time.time(),
-            "seconds_expected": round(0.5 + rows / _ROWS_PER_SECOND, 1),
-        }
-    )
+    expected = round(0.5 + rows / _ROWS_PER_SECOND, 1)
+    job.tell({"doing": f"writing {rows:,} timings", "fraction": _READ, "since": time.time(),
+              "seconds_expected": expected})  # fmt: skip
     done = import_table_of(store, given, run=job.id)
-    job.message = _says(done)
-    return done
-
-
-def _says(done: Imported) -> str:
-    if not done.timings:
-        return f"all {done.there:,} timings were there before, by run {done.run}"
     before = f"; {done.there:,} were there before" if done.there else ""
-    return f"{done.timings:,} timings{before}"
+    job.message = f"{done.timings:,} timings{before}"
+    if not done.timings:
+        job.message = f"all {done.there:,} timings were there before, by run {done.run}"
+    return done

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from diode_engine.errors import RunError, StoreError
@@ -30,34 +29,24 @@ def begin(store: Store, kind: str, spec: Mapping[str, Any]) -> int:
     which has this process's command line if that is Diode's command. `spec` says what the job was
     asked for, as JSON. Raises RunError where the queued run was ended in the meantime.
     """
-    waiting = _claim(store, kind)
-    if waiting is None:
+    claim = claimed()
+    if claim is None or not is_awaited(store, kind):
         command = _own_command(store.location)
         return store.start_run(
             kind, spec, process=current(), command=command,
             directory=None if command is None else str(Path.cwd()),
         )  # fmt: skip
-    if not store.begin_run(waiting, spec, process=current()):
-        raise RunError(f"Run {waiting} was ended before it began; start another one.")
-    return waiting
+    run, _ = claim
+    del os.environ[VARIABLE]  # so that no child process takes the run for its own
+    if not store.begin_run(run, spec, process=current()):
+        raise RunError(f"Run {run} was ended before it began; start another one.")
+    return run
 
 
 def is_awaited(store: Store, kind: str) -> bool:
     """Whether this process was started for a queued run of this kind, which `begin` will begin."""
-    claim = claimed()
-    return (
-        claim is not None
-        and claim[1] == store.location.absolute()
-        and store.run(claim[0]).kind == kind
-    )
-
-
-def _claim(store: Store, kind: str) -> int | None:
-    claim = claimed()
-    if claim is None or not is_awaited(store, kind):
-        return None
-    del os.environ[VARIABLE]  # so that no child process takes the run for its own
-    return claim[0]
+    run, where = claimed() or (0, None)
+    return where == store.location.absolute() and store.run(run).kind == kind
 
 
 def claimed() -> tuple[int, Location] | None:
@@ -111,14 +100,9 @@ class Job:
         self._heartbeat = Heartbeat(self._store, self._id).__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         assert self._heartbeat is not None
-        self._heartbeat.__exit__(kind, error, trace)
+        self._heartbeat.__exit__()
         try:
             self.ending()
         finally:
@@ -156,12 +140,7 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 

@@ -113,14 +113,9 @@ def _again(store: Store, run: int) -> tuple[Run, tuple[str, ...], Path]:
 
 
 def _launch(
-    store: Store,
-    kind: str,
-    spec: Mapping[str, Any],
-    command: Sequence[str],
-    directory: Path,
-    *,
+    store: Store, kind: str, spec: Mapping[str, Any], command: Sequence[str], directory: Path, *,
     resumes: int | None = None,
-) -> Run:
+) -> Run:  # fmt: skip
     where = store.location.absolute()
     run = store.queue_run(
         kind, spec, command=command, directory=str(directory), resumes=resumes,

@@ -10,8 +10,8 @@ import contextlib
 import os
 import signal
 import socket
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from diode_engine.store import Process
 
@@ -81,8 +81,7 @@ def _signal(known: Process, number: signal.Signals) -> None:
             os.kill(known.pid, number)
 
 
-@dataclass(frozen=True)
-class _Stat:
+class _Stat(NamedTuple):
     state: str
     parent: int
     session: int

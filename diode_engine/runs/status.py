@@ -3,6 +3,7 @@ dead."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -51,28 +52,18 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it; times are in ISO 8601."""
         run = self.run
+        plain = ("message", "directory", "log", "user", "resumes", "note")
         return {
-            "id": run.id,
-            "kind": run.kind,
-            "state": str(self.state),
-            "why": self.why,
-            "started": run.started.isoformat(),
-            "heartbeat": run.heartbeat.isoformat(),
+            "id": run.id, "kind": run.kind, "state": str(self.state), "why": self.why,
+            "started": run.started.isoformat(), "heartbeat": run.heartbeat.isoformat(),
             "finished": None if run.finished is None else run.finished.isoformat(),
-            "seconds": round(self.seconds, 1),
+            "seconds": round(self.seconds, 1), "spec": dict(run.spec), "tags": list(run.tags),
             "progress": None if run.progress is None else dict(run.progress),
-            "message": run.message,
-            "spec": dict(run.spec),
             "command": None if run.command is None else list(run.command),
-            "directory": run.directory,
-            "log": run.log,
             "host": None if run.process is None else run.process.host,
             "pid": None if run.process is None else run.process.pid,
-            "user": run.user,
-            "resumes": run.resumes,
-            "note": run.note,
-            "tags": list(run.tags),
-        }
+            **{name: getattr(run, name) for name in plain},
+        }  # fmt: skip
 
 
 def look(store: Store, run: int, *, clock: Clock = now) -> Status:
@@ -86,10 +77,7 @@ def look(store: Store, run: int, *, clock: Clock = now) -> Status:
 
 def look_at_all(store: Store, *, clock: Clock = now) -> list[Status]:
     """The status of all runs, the oldest first."""
-    statuses = [_judge(run, clock()) for run in store.runs()]
-    if any(status.state is RunState.DEAD for status in statuses):
-        statuses = [_judge(run, clock()) for run in store.runs()]
-    return statuses
+    return find(store, limit=sys.maxsize, clock=clock)[::-1]
 
 
 def find(

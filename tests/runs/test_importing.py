@@ -61,17 +61,6 @@ def test_it_tells_how_far_it_is(store, file, monkeypatch):
     assert fraction(look(store, run)) == 1.0
 
 
-def test_it_fails_with_a_sentence_and_leaves_nothing(store, tmp_path, monkeypatch):
-    bad = tmp_path / "bad.msgpack"
-    bad.write_bytes(b"nothing of use")
-    run = _awaited(store, monkeypatch)
-    with pytest.raises(DatasetError):
-        import_as_run(store, bad)
-    assert store.run(run).state is RunState.FAILED
-    assert "bad.msgpack" in store.run(run).message
-    assert store.stats().timings == 0
-
-
 def test_the_same_file_again_makes_no_run(store, file):
     first = import_as_run(store, file)
     again = import_as_run(store, file)
@@ -79,14 +68,22 @@ def test_the_same_file_again_makes_no_run(store, file):
     assert len(store.runs()) == 1
 
 
-def test_a_stop_leaves_nothing(store, file, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "state", "message"),
+    [
+        (DatasetError("some.msgpack is torn."), "failed", "torn"),
+        (KeyboardInterrupt(), "cancelled", ""),
+    ],
+)
+def test_where_it_does_not_end_it_leaves_nothing(store, file, monkeypatch, error, state, message):
     run = _awaited(store, monkeypatch)
 
     def stopped(*args, **options):
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(store, "import_table", stopped)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(type(error)):
         import_as_run(store, file)
-    assert store.run(run).state is RunState.CANCELLED
+    assert store.run(run).state == state
+    assert message in store.run(run).message
     assert store.stats().timings == 0
