@@ -101,6 +101,14 @@ def dataset(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def store(tmp_path: Path, dataset: Path, run: Run) -> Path:
+    """A store with the timings of `dataset`."""
+    path = tmp_path / "store.db"
+    assert run("data", "import", dataset, "--store", path).code == 0
+    return path
+
+
+@pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model's folder: it predicts three times the base time, and knows these candidates."""
     width = len(features.NAMES)

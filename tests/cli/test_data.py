@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diode_engine.cli.data import GROUPS
-from diode_engine.core.table import TimingTable
 from diode_engine.runs.process import current
 from diode_engine.store import Store, problem_counts, read_dataset, write_dataset
 
-Run = Callable[..., Any]
 
-
-def test_import_counts_and_repeats_nothing(run: Run, dataset: Path, tmp_path: Path) -> None:
+def test_import_counts_and_repeats_nothing(run, dataset, tmp_path):
     store = tmp_path / "a.db"
     first = run("data", "import", dataset, dataset, "--store", store)
     assert first.code == 0
@@ -44,9 +36,7 @@ def test_import_counts_and_repeats_nothing(run: Run, dataset: Path, tmp_path: Pa
         ("missing.json", None),
     ],
 )
-def test_a_bad_file_is_a_sentence_and_keeps_the_good_ones(
-    run: Run, dataset: Path, tmp_path: Path, name: str, content: bytes | None
-) -> None:
+def test_a_bad_file_is_a_sentence_and_keeps_the_good_ones(run, dataset, tmp_path, name, content):
     bad, store = tmp_path / name, tmp_path / "a.db"
     if content is not None:
         bad.write_bytes(content)
@@ -62,7 +52,7 @@ def test_a_bad_file_is_a_sentence_and_keeps_the_good_ones(
         assert len(opened.runs()) == 1
 
 
-def test_a_file_without_times_cannot_be_imported(run: Run, dataset: Path, tmp_path: Path) -> None:
+def test_a_file_without_times_cannot_be_imported(run, dataset, tmp_path):
     document = json.loads(dataset.read_text())
     for group in document["timings"]:
         del group["min_us"]
@@ -75,9 +65,8 @@ def test_a_file_without_times_cannot_be_imported(run: Run, dataset: Path, tmp_pa
 
 
 @pytest.mark.parametrize("suffix", [".json", ".msgpack", ".json.zst", ".msgpack.zst"])
-def test_export_is_what_was_imported(run: Run, dataset: Path, tmp_path: Path, suffix: str) -> None:
-    store, out = tmp_path / "a.db", tmp_path / f"out{suffix}"
-    assert run("data", "import", dataset, "--store", store).code == 0
+def test_export_is_what_was_imported(run, store, dataset, tmp_path, suffix):
+    out = tmp_path / f"out{suffix}"
     ran = run("data", "export", out, "--store", store)
     assert json.loads(ran.out) == {"file": str(out), "timings": 48}
     before, after = read_dataset(dataset), read_dataset(out)
@@ -85,13 +74,10 @@ def test_export_is_what_was_imported(run: Run, dataset: Path, tmp_path: Path, su
     assert before.time_us.tolist()[:7] == after.time_us.tolist()[:7]
 
 
-def test_export_of_one_gpu(
-    run: Run, dataset: Path, tmp_path: Path, make_timings: Callable[..., TimingTable]
-) -> None:
-    store, out = tmp_path / "a.db", tmp_path / "out.json"
-    other = tmp_path / "other.json"
+def test_export_of_one_gpu(run, store, tmp_path, make_timings):
+    other, out = tmp_path / "other.json", tmp_path / "out.json"
     write_dataset(make_timings(2, name="Another GPU"), other)
-    assert run("data", "import", dataset, other, "--store", store).code == 0
+    assert run("data", "import", other, "--store", store).code == 0
     for name in ("Another GPU", "another-gpu"):
         exported = run("data", "export", out, "--store", store, "--hardware", name).out
         assert json.loads(exported)["timings"] == 8
@@ -101,13 +87,7 @@ def test_export_of_one_gpu(
     assert not (tmp_path / "no.json").exists()
 
 
-def test_stats(run: Run, dataset: Path, tmp_path: Path) -> None:
-    store = tmp_path / "a.db"
-    missing = run("data", "stats", "--store", store)
-    assert missing.code == 3
-    assert "There is no store" in missing.err
-    assert not store.exists()
-    assert run("data", "import", dataset, "--store", store).code == 0
+def test_stats(run, store):
     counted = json.loads(run("data", "stats", "--store", store, "--json").out)
     assert counted["timings"] == 48
     assert counted["by_op"] == {"mm": 48}
@@ -119,9 +99,7 @@ def test_stats(run: Run, dataset: Path, tmp_path: Path) -> None:
         assert expected in text
 
 
-def test_an_export_that_is_imported_again_adds_nothing(
-    run: Run, dataset: Path, tmp_path: Path, make_timings: Callable[..., TimingTable]
-) -> None:
+def test_an_export_that_is_imported_again_adds_nothing(run, dataset, tmp_path, make_timings):
     store, other, out = tmp_path / "a.db", tmp_path / "b.json", tmp_path / "out.packed.zst"
     write_dataset(make_timings(2, name="Another GPU"), other)
     assert run("data", "import", dataset, other, "--store", store).code == 0
@@ -133,13 +111,11 @@ def test_an_export_that_is_imported_again_adds_nothing(
     assert "all its timings were in the store already, from run 2." in again.err
 
 
-def test_the_groups_are_the_stores_own() -> None:
+def test_the_groups_are_the_stores_own():
     assert GROUPS == problem_counts.GROUPS
 
 
-def test_stats_in_groups(run: Run, dataset: Path, tmp_path: Path) -> None:
-    store = tmp_path / "a.db"
-    assert run("data", "import", dataset, "--store", store).code == 0
+def test_stats_in_groups(run, store):
     counted = json.loads(run("data", "stats", "--by", "op", "--store", store, "--json").out)
     assert [(row["op"], row["problems"], row["timings"]) for row in counted] == [("mm", 12, 48)]
     text = run("data", "stats", "gpu:h200", "--store", store).out.splitlines()
@@ -153,7 +129,7 @@ def test_stats_in_groups(run: Run, dataset: Path, tmp_path: Path) -> None:
     assert f"'op:bmm' finds no problem in {store}" in none.err
 
 
-def test_stats_know_a_run_that_is_dead_and_show_the_last_ten(run: Run, tmp_path: Path) -> None:
+def test_stats_know_a_run_that_is_dead_and_show_the_last_ten(run, tmp_path):
     store = tmp_path / "a.db"
     with Store.open(store) as opened:
         for _ in range(12):
@@ -167,14 +143,3 @@ def test_stats_know_a_run_that_is_dead_and_show_the_last_ten(run: Run, tmp_path:
         ["11", "collect", "dead"],
     ]
     assert lines[-1] == "12 runs in all; `diode-engine runs list` shows them."
-
-
-def test_import_in_a_process_of_its_own(dataset: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "diode_engine", "data", "import", str(dataset)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, json.loads(done.stdout)["timings"]) == (0, 48)
-    bad = tmp_path / "bad.json"
-    bad.write_text("{")
-    done = subprocess.run([*command[:-1], str(bad)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert len(done.stderr.strip().splitlines()) == 1

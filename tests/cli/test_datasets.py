@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from diode_engine.core.table import TimingTable
 from diode_engine.store import read_dataset, write_dataset
-
-Run = Callable[..., Any]
 
 
 @pytest.fixture
-def files(tmp_path: Path, make_timings: Callable[..., TimingTable]) -> tuple[Path, Path]:
+def files(tmp_path, make_timings):
     """Of eight and of twelve problems; the first eight are the same."""
     few, many = tmp_path / "few.msgpack.zst", tmp_path / "many.json"
     write_dataset(make_timings(8), few)
@@ -24,9 +18,7 @@ def files(tmp_path: Path, make_timings: Callable[..., TimingTable]) -> tuple[Pat
     return few, many
 
 
-def test_what_files_share_is_merged_once(
-    run: Run, files: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_what_files_share_is_merged_once(run, files, tmp_path):
     merged = tmp_path / "merged.json"
     ran = run("data", "merge", *files, "--output", merged)
     assert ran.code == 0, ran.err
@@ -39,9 +31,7 @@ def test_what_files_share_is_merged_once(
     assert keys[0] == keys[1]
 
 
-def test_a_bad_file_among_them_writes_nothing(
-    run: Run, files: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_bad_file_among_them_writes_nothing(run, files, tmp_path):
     bad, merged = tmp_path / "bad.json", tmp_path / "merged.json"
     bad.write_text("{}")
     ran = run("data", "merge", files[0], bad, "--output", merged)

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
@@ -18,18 +13,10 @@ import zstandard
 from diode_engine.store import Store
 from diode_engine.store.schema import HEAD
 
-Run = Callable[..., Any]
 EARLIER = Path(__file__).parents[1] / "store" / "earlier"
 
 
-@pytest.fixture
-def store(tmp_path: Path, dataset: Path, run: Run) -> Path:
-    path = tmp_path / "a.db"
-    assert run("data", "import", dataset, "--store", path).code == 0
-    return path
-
-
-def test_a_backup_is_a_store_with_the_same_timings(run: Run, store: Path, tmp_path: Path) -> None:
+def test_a_backup_is_a_store_with_the_same_timings(run, store, tmp_path):
     copy = tmp_path / "copy.db"
     with Store.open(store) as opened:  # others may have it open
         ran = run("db", "backup", copy, "--store", store, "--json")
@@ -47,30 +34,16 @@ def test_a_backup_is_a_store_with_the_same_timings(run: Run, store: Path, tmp_pa
     assert run("db", "check", "--store", store).code == 0
 
 
-def test_a_backup_that_cannot_be_written_leaves_nothing(
-    run: Run, store: Path, tmp_path: Path
-) -> None:
+def test_a_backup_that_cannot_be_written_leaves_nothing(run, store, tmp_path):
     ran = run("db", "backup", tmp_path / "no" / "copy.db", "--store", store)
     assert ran.code == 1
     assert len(ran.err.strip().splitlines()) == 1
     assert not (tmp_path / "no").exists()
 
 
-def test_check_finds_rows_without_what_they_refer_to(run: Run, store: Path) -> None:
+def test_check_finds_timings_that_were_deleted_and_problems_that_were_changed(run, store):
     sound = run("db", "check", "--store", store, "--json")
     assert (sound.code, json.loads(sound.out)["sound"]) == (0, True)
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("PRAGMA foreign_keys = OFF")
-        connection.execute("DELETE FROM candidates WHERE id = 1")
-    broken = run("db", "check", "--store", store)
-    assert broken.code == 1
-    assert "rows of timings refer to candidates that are not there" in broken.out
-    assert "backup" in broken.err
-
-
-def test_check_finds_timings_that_were_deleted_and_problems_that_were_changed(
-    run: Run, store: Path
-) -> None:
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("DELETE FROM timings WHERE candidate % 2")
         connection.execute("UPDATE problems SET M = M + 1 WHERE id = 1")
@@ -81,20 +54,7 @@ def test_check_finds_timings_that_were_deleted_and_problems_that_were_changed(
     assert any("do not fit their keys" in said for said in problems)
 
 
-def test_a_damaged_store_is_exported_in_no_way_but_a_sentence(
-    run: Run, store: Path, tmp_path: Path
-) -> None:
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("PRAGMA foreign_keys = OFF")
-        connection.execute("DELETE FROM sweeps")
-    ran = run("data", "export", tmp_path / "out.json", "--store", store)
-    assert (ran.code, ran.out) == (1, "")
-    assert "damaged, so nothing was exported" in ran.err
-    assert "did not expect" not in ran.err
-    assert not (tmp_path / "out.json").exists()
-
-
-def test_a_newer_schema_wants_a_newer_diode_and_no_upgrade(run: Run, store: Path) -> None:
+def test_a_newer_schema_wants_a_newer_diode_and_no_upgrade(run, store):
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     for command in ("check", "upgrade"):
@@ -106,16 +66,7 @@ def test_a_newer_schema_wants_a_newer_diode_and_no_upgrade(run: Run, store: Path
 
 
 @pytest.mark.parametrize("command", ["upgrade", "check", "vacuum"])
-def test_where_there_is_no_store(run: Run, tmp_path: Path, command: str) -> None:
-    missing = tmp_path / "missing.db"
-    ran = run("db", command, "--store", missing)
-    assert (ran.code, ran.out) == (3, "")
-    assert "There is no store" in ran.err
-    assert not missing.exists()
-
-
-@pytest.mark.parametrize("command", ["upgrade", "check", "vacuum"])
-def test_another_programs_file_is_left_alone(run: Run, tmp_path: Path, command: str) -> None:
+def test_another_programs_file_is_left_alone(run, tmp_path, command):
     foreign = tmp_path / "foreign.db"
     with closing(sqlite3.connect(foreign)) as connection, connection:
         connection.execute("CREATE TABLE theirs (x)")
@@ -126,7 +77,7 @@ def test_another_programs_file_is_left_alone(run: Run, tmp_path: Path, command: 
     assert foreign.read_bytes() == before
 
 
-def test_an_earlier_store_is_upgraded_and_kept(run: Run, tmp_path: Path) -> None:
+def test_an_earlier_store_is_upgraded_and_kept(run, tmp_path):
     old = tmp_path / "old.db"
     packed = (EARLIER / "schema-0001.db.zst").read_bytes()
     old.write_bytes(zstandard.ZstdDecompressor().decompressobj().decompress(packed))
@@ -140,7 +91,7 @@ def test_an_earlier_store_is_upgraded_and_kept(run: Run, tmp_path: Path) -> None
     assert "the newest one" in run("db", "upgrade", "--store", old).out
 
 
-def test_vacuum_gives_the_space_back(run: Run, store: Path) -> None:
+def test_vacuum_gives_the_space_back(run, store):
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("CREATE TABLE much (x)")
         connection.executemany("INSERT INTO much VALUES (?)", [("x" * 1000,)] * 500)
@@ -149,20 +100,3 @@ def test_vacuum_gives_the_space_back(run: Run, store: Path) -> None:
     assert done["after"] < done["before"]
     assert done["after"] == store.stat().st_size
     assert run("db", "check", "--store", store).code == 0
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(run: Run, shell: str) -> None:
-    script = run("completion", shell)
-    assert script.code == 0
-    assert f"_DIODE_ENGINE_COMPLETE={shell}_complete" in script.out
-
-
-def test_what_is_completed() -> None:
-    asked = {"_DIODE_ENGINE_COMPLETE": "bash_complete", "COMP_WORDS": "diode-engine trai",
-             "COMP_CWORD": "1"}  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "diode_engine"],
-        env={**os.environ, **asked}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.stdout.split() == ["plain,train"]

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,22 +14,20 @@ from diode_engine.inductor.hook import public
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
-Run = Callable[..., Any]
-
 
 @pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_gpu(monkeypatch):
     """As on the usual test machine, whatever this one is."""
     processor = {**H200.to_dict(), "name": "a processor", "backend": "cpu"}
     monkeypatch.setattr(public, "_read_hardware", lambda: processor)
 
 
-def checks(ran: Any) -> dict[str, tuple[str, str]]:
+def checks(ran):
     return {check["what"]: (check["state"], check["why"]) for check in json.loads(ran.out)}
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_a_machine_without_a_gpu_is_not_broken(run: Run, tmp_path: Path, dataset: Path) -> None:
+def test_a_machine_without_a_gpu_is_not_broken(run, tmp_path, dataset):
     store = tmp_path / "a.db"
     ran = run("doctor", "--store", store, "--json")
     assert (ran.code, ran.err) == (0, "")
@@ -46,9 +41,7 @@ def test_a_machine_without_a_gpu_is_not_broken(run: Run, tmp_path: Path, dataset
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_what_is_broken_is_told_and_is_exit_code_1(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_broken_is_told_and_is_exit_code_1(run, tmp_path, monkeypatch):
     bad = tmp_path / "bad.db"
     bad.write_text("not a database at all, but long enough to be taken for one" * 10)
     ran = run("doctor", "--store", bad, "--json")
@@ -58,9 +51,7 @@ def test_what_is_broken_is_told_and_is_exit_code_1(
     assert checks(run("doctor", "--json"))["data directory"][0] == "broken"
 
 
-def test_the_model_for_the_gpu_that_is_here(
-    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_for_the_gpu_that_is_here(run, model, tmp_path, monkeypatch):
     import diode_engine
 
     monkeypatch.setattr(public, "_read_hardware", H200.to_dict)
@@ -80,7 +71,7 @@ def test_the_model_for_the_gpu_that_is_here(
     assert "`diode-engine tune` makes one of this GPU's" in why
 
 
-def test_without_torch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch(run, tmp_path, monkeypatch):
     hardware_module.detect.cache_clear()
     monkeypatch.setitem(sys.modules, "torch", None)
     for name in ("torch_version", "triton_version"):
@@ -109,7 +100,7 @@ print(json.dumps([found["state"], found["reason"], choices.state, choices.why]))
 """
 
 
-def test_the_status_says_that_torch_is_missing() -> None:
+def test_the_status_says_that_torch_is_missing():
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=True
     )

@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,10 +15,8 @@ from diode_engine.cli import settings
 from diode_engine.cli.group import COMMANDS
 from diode_engine.store import Store
 
-Run = Callable[..., Any]
 
-
-def walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
+def walk(command, words):
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             yield from walk(below, (*words, name))
@@ -45,12 +41,12 @@ DRAWING = {
 each = pytest.mark.parametrize("words", list(EVERY))
 
 
-def options(words: str) -> set[str]:
+def options(words):
     return {name for param in EVERY[words].params for name in param.opts}
 
 
 @each
-def test_help_goes_to_stdout(run: Run, words: str) -> None:
+def test_help_goes_to_stdout(run, words):
     shown = run(*words.split(), "--help")
     assert (shown.code, shown.err) == (0, "")
     assert shown.out.startswith(f"Usage: diode-engine {words} ")
@@ -61,7 +57,7 @@ def test_help_goes_to_stdout(run: Run, words: str) -> None:
 
 
 @each
-def test_wrong_use_exits_with_2_and_nothing_on_stdout(run: Run, words: str) -> None:
+def test_wrong_use_exits_with_2_and_nothing_on_stdout(run, words):
     wrong = run(*words.split(), *([] if words == "capture" else ["--no-such-option"]))
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.err.startswith(f"Usage: diode-engine {words} ")
@@ -69,13 +65,13 @@ def test_wrong_use_exits_with_2_and_nothing_on_stdout(run: Run, words: str) -> N
 
 
 @each
-def test_the_options_that_all_have(words: str) -> None:
+def test_the_options_that_all_have(words):
     assert ({"--store", "--db"} <= options(words)) is (words not in WITHOUT_STORE)
     assert ("--json" in options(words)) is (words not in WITHOUT_JSON)
     assert ("--seed" in options(words)) is (words in DRAWING)
 
 
-def defaults(words: str, said: dict[str, Any]) -> dict[str, Any]:
+def defaults(words, said):
     top, *below = words.split()
     made = settings.default_map(said, COMMANDS[top].load(top), top)
     for name in below:
@@ -84,9 +80,7 @@ def defaults(words: str, said: dict[str, Any]) -> dict[str, Any]:
 
 
 @each
-def test_every_option_has_its_name_in_files_and_variables(
-    words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_option_has_its_name_in_files_and_variables(words, monkeypatch):
     top, *below = words.split()
     said: dict[str, Any] = {}
     table = said.setdefault(top, {})
@@ -113,9 +107,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("words", READERS)
-def test_a_missing_store_exits_with_3(
-    run: Run, words: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_store_exits_with_3(run, words, model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("models", "register", model)
     none = tmp_path / "none.db"
@@ -125,9 +117,7 @@ def test_a_missing_store_exits_with_3(
     assert not list(tmp_path.glob("none.db*"))
 
 
-def test_stdout_is_json_of_each_that_reads(
-    run: Run, dataset: Path, model: Path, tmp_path: Path, nothing_shipped: None
-) -> None:
+def test_stdout_is_json_of_each_that_reads(run, dataset, model, tmp_path, nothing_shipped):
     store = tmp_path / "a.db"
     run("data", "import", dataset, "--store", store)
     with Store.open(store) as opened:
@@ -162,12 +152,12 @@ def test_stdout_is_json_of_each_that_reads(
 @pytest.mark.parametrize(
     ("shell", "typed", "expected"),
     [
-        ("bash", "diode-engine valid", "plain,validate-max-autotune"),
+        ("bash", "diode-engine trai", "plain,train"),
         ("zsh", "diode-engine data ver", "verify"),
         ("fish", "--model-type bo", "boosted"),
     ],
 )
-def test_a_shell_completes(shell: str, typed: str, expected: str) -> None:
+def test_a_shell_completes(run, shell, typed, expected):
     words = typed if shell != "fish" else "diode-engine train --model-type"
     asked = {
         "_DIODE_ENGINE_COMPLETE": f"{shell}_complete", "COMP_WORDS": words,
@@ -178,3 +168,5 @@ def test_a_shell_completes(shell: str, typed: str, expected: str) -> None:
         env={**os.environ, **asked}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert expected in done.stdout, done.stderr
+    script = run("completion", shell)
+    assert f"_DIODE_ENGINE_COMPLETE={shell}_complete" in script.out

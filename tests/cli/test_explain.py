@@ -6,52 +6,33 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import diode_engine
 from diode_engine import paths, registry
-from diode_engine.cli import main
 from diode_engine.cli.models import looking
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
-from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import write_dataset
 
-Run = Callable[..., Any]
-
 
 @pytest.fixture(autouse=True)
-def _no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_gpu(monkeypatch, tmp_path):
     """Whatever this machine has: what is taken here is asked of torch."""
     monkeypatch.setattr(looking, "_NVIDIA", tmp_path / "none")
 
 
-def test_the_ranking_is_the_models_among_what_fits(run: Run) -> None:
-    ran = run(
-        "explain",
-        "mm",
-        "64",
-        "4096",
-        "4096",
-        "--layouts",
-        "row/col",
-        "--top",
-        "7",
-        "--hardware",
-        "NVIDIA H200",
-        "--json",
-    )
+def test_the_ranking_is_the_models_among_what_fits(run):
+    asked = "explain mm 64 4096 4096 --layouts row/col --top 7 --json --hardware"
+    ran = run(*asked.split(), "NVIDIA H200")
     assert (ran.code, ran.err) == (0, "")
     found = json.loads(ran.out)
     problem = Problem.make("mm", 64, 4096, 4096, "bfloat16", b_layout="col")
@@ -67,7 +48,7 @@ def test_the_ranking_is_the_models_among_what_fits(run: Run) -> None:
     assert [row["rank"] for row in found["ranked"]] == list(range(1, 8))
 
 
-def test_the_first_is_compared_with_the_best_of_the_other_kind(run: Run) -> None:
+def test_the_first_is_compared_with_the_best_of_the_other_kind(run):
     found = json.loads(
         run("explain", "mm", "64", "4096", "4096", "--hardware", "NVIDIA H200", "--json").out
     )
@@ -81,32 +62,21 @@ def test_the_first_is_compared_with_the_best_of_the_other_kind(run: Run) -> None
     assert found["roofline"]["time_us"] < first["predicted_us"]
 
 
-def test_the_same_in_words(run: Run) -> None:
-    ran = run(
-        "explain",
-        "addmm",
-        "8",
-        "4096",
-        "4096",
-        "--dtype",
-        "tf32",
-        "--top",
-        "1",
-        "--hardware",
-        "NVIDIA H200",
-    )
+def test_the_same_in_words(run):
+    asked = "explain addmm 8 4096 4096 --dtype tf32 --top 1 --hardware"
+    ran = run(*asked.split(), "NVIDIA H200")
     assert ran.code == 0
     for words in ("memory-bound", "can be launched", "kind of kernel", "Shapley", "shared memory"):
         assert words in ran.out
 
 
-def test_what_the_model_cannot_say_is_exit_code_3(run: Run, model: Path) -> None:
+def test_what_the_model_cannot_say_is_exit_code_3(run, model):
     ran = run("explain", "bmm", "64", "64", "64", "--batch", "4", "--model", model)
     assert (ran.code, ran.out) == (3, "")
     assert "can say nothing" in ran.err
 
 
-def test_a_wrong_question(run: Run) -> None:
+def test_a_wrong_question(run):
     assert run("explain", "mm", "0", "64", "64").code == 2
     assert run("explain", "conv", "1", "64", "64").code == 2
     biased = run("explain", "mm", "64", "64", "64", "--bias", "vector", "--hardware", "NVIDIA H200")
@@ -114,7 +84,7 @@ def test_a_wrong_question(run: Run) -> None:
     assert run("explain", "mm", "64", "64", "64", "--hardware", "GTX 1080").code == 3
 
 
-def test_without_a_gpu_it_asks_which_one_and_takes_the_answer(run: Run) -> None:
+def test_without_a_gpu_it_asks_which_one_and_takes_the_answer(run):
     asked = ("explain", "mm", "64", "64", "64")
     ran = run(*asked)
     assert (ran.code, ran.out) == (3, "")
@@ -132,8 +102,8 @@ def test_without_a_gpu_it_asks_which_one_and_takes_the_answer(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
 def test_a_name_of_models_for_several_gpus_is_the_one_for_the_timings(
-    run: Run, make_timings: Callable[..., TimingTable], tmp_path: Path, name: str
-) -> None:
+    run, make_timings, tmp_path, name
+):
     """With the models that Diode ships: each GPU has a default."""
     own = registry.resolve("default", name).reference
     file = tmp_path / "timings.json"
@@ -147,13 +117,13 @@ def test_a_name_of_models_for_several_gpus_is_the_one_for_the_timings(
 
 
 @pytest.mark.usefixtures("nothing_shipped")
-def test_without_any_model(run: Run) -> None:
+def test_without_any_model(run):
     ran = run("explain", "mm", "64", "64", "64")
     assert ran.code == 3
     assert "There is no model" in ran.err
 
 
-def test_torch_is_not_needed() -> None:
+def test_torch_is_not_needed():
     code = (
         "import sys; from diode_engine.cli import main; "
         "code = main(['explain', 'mm', '64', '512', '512', '--hardware', 'NVIDIA H200']);"
@@ -163,26 +133,25 @@ def test_torch_is_not_needed() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_op_that_the_model_does_not_know(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_op_that_the_model_does_not_know(run, tmp_path):
     shipped = load_artifact(paths.shipped_dir() / "trained_models/nvidia-h200/gemm/12")
     coverage = replace(shipped.manifest.coverage, op_types=("mm bfloat16",))
     manifest = replace(shipped.manifest, name="only-mm", coverage=coverage)
     save_artifact(tmp_path / "only-mm", manifest, shipped.members)
-    asked = ["explain", "scaled_mm", "64", "128", "256", "--dtype", "e4m3", "--hardware"]
-    only_mm = [*asked, "NVIDIA H200", "--model", str(tmp_path / "only-mm")]
-    assert main([*only_mm, "--with", "scaling=row", "--with", "fast_accum=true"]) != 0
-    said = capsys.readouterr().err
-    assert "can say nothing about scaled_mm" in said
-    assert "fast_accum=True scaling=row" in said
-    assert main([*asked, "NVIDIA H200", "--with", "speed=9"]) != 0
-    assert "it has: scaling, fast_accum, b_dtype" in capsys.readouterr().err
-    assert main([*asked, "NVIDIA H200", "--with", "scaling=odd"]) != 0
-    assert "must be one of 'tensor', 'row'" in capsys.readouterr().err
+    asked = ("explain", "scaled_mm", "64", "128", "256", "--dtype", "e4m3", "--hardware",
+             "NVIDIA H200", "--with")  # fmt: skip
+    only_mm = ("--with", "fast_accum=true", "--model", tmp_path / "only-mm")
+    for words, says in (
+        (("scaling=row", *only_mm), "can say nothing about scaled_mm"),
+        (("scaling=row", *only_mm), "fast_accum=True scaling=row"),
+        (("speed=9",), "it has: scaling, fast_accum, b_dtype"),
+        (("scaling=odd",), "must be one of 'tensor', 'row'"),
+    ):
+        ran = run(*asked, *words)
+        assert (ran.code != 0, says in ran.err) == (True, True), ran
 
 
-def test_a_captured_program_is_listed(run: Run, tmp_path: Path) -> None:
+def test_a_captured_program_is_listed(run, tmp_path):
     problems = [
         Problem.make("addmm", 16, 4096, 4096, "bfloat16", b_layout="col"),
         Problem.make("mm", 512, 512, 512, "float16"),
@@ -209,7 +178,7 @@ def test_a_captured_program_is_listed(run: Run, tmp_path: Path) -> None:
     assert choice.library_us == lines[0]["library_us"]
 
 
-def test_a_problem_or_a_file_is_explained(run: Run, tmp_path: Path) -> None:
+def test_a_problem_or_a_file_is_explained(run, tmp_path):
     write_shapeset([], tmp_path / "s.json", "a test")
     whole = ("mm", "64", "64", "64")
     for words in ((), whole[:3], (*whole, "--file", tmp_path / "s.json")):

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -21,12 +20,12 @@ from tests.soak.children import done
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def good(tmp_path_factory):
     return made.store(tmp_path_factory.mktemp("good") / "good.db")
 
 
 @pytest.fixture(scope="module")
-def more(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def more(tmp_path_factory):
     """Timings that the store has not."""
     path = tmp_path_factory.mktemp("more") / "more.json"
     write_dataset(work.table(30, 20, first=500), path)
@@ -40,7 +39,7 @@ echo $? $(ls -A "$1")
 """
 
 
-def test_a_backup_that_finds_no_room_leaves_nothing(tmp_path: Path) -> None:
+def test_a_backup_that_finds_no_room_leaves_nothing(tmp_path):
     """On a disk that is really full: SQLite leaves a journal there, which a limit on the length
     of files does not make it do."""
     store, target = tmp_path / "a.db", tmp_path / "small"
@@ -60,7 +59,7 @@ def test_a_backup_that_finds_no_room_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def shared() -> Iterator[Path]:
+def shared():
     """A folder that every user of this machine can reach."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
@@ -69,9 +68,7 @@ def shared() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("mode", [0o555, 0o755], ids=["the folder", "the file"])
-def test_what_may_only_be_read(
-    tmp_path: Path, shared: Path, good: Path, more: Path, mode: int
-) -> None:
+def test_what_may_only_be_read(tmp_path, shared, good, more, mode):
     """Reading goes, writing is refused in a sentence, and nothing is changed."""
     store = Path(shutil.copy(good, shared / "a.db"))
     file = Path(shutil.copy(more, shared / "more.json"))
@@ -92,9 +89,7 @@ def test_what_may_only_be_read(
 
 
 @pytest.mark.parametrize("lock", ["write", "all"])
-def test_a_store_that_stays_locked(
-    tmp_path: Path, good: Path, more: Path, monkeypatch: pytest.MonkeyPatch, lock: str
-) -> None:
+def test_a_store_that_stays_locked(tmp_path, good, more, monkeypatch, lock):
     monkeypatch.setattr(sqlite_connection, "BUSY_SECONDS", 0.01)
     store = Path(shutil.copy(good, tmp_path / "a.db"))
     with closing(sqlite3.connect(store, isolation_level=None)) as other:

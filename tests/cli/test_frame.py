@@ -9,10 +9,9 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -22,16 +21,16 @@ from diode_engine.cli.group import COMMANDS, CommandEntry
 from diode_engine.cli.options import store_option
 from diode_engine.errors import NoSuchRunError, StoreError
 from diode_engine.version import __version__
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import Ran
 
 Register = Callable[[Callable[..., object]], None]
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Register:
+def command(monkeypatch):
     """Makes a function the subcommand `tried`."""
 
-    def register(function: Callable[..., object]) -> None:
+    def register(function):
         module = types.ModuleType("tried_command")
         module.tried = click.command(function)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "diode_engine.cli.tried", module)
@@ -40,10 +39,8 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Register:
     return register
 
 
-def test_options_of_a_command_may_come_before_it(
-    command: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def tried(seed: int) -> None:
+def test_options_of_a_command_may_come_before_it(command, capsys, monkeypatch):
+    def tried(seed):
         click.echo(seed)
 
     command(click.option("--seed", type=int, default=1)(tried))
@@ -60,7 +57,7 @@ def test_options_of_a_command_may_come_before_it(
     assert main(["--format", "csv", "tried"]) == ExitCode.USAGE
 
 
-def test_help_lists_every_command_and_imports_none() -> None:
+def test_help_lists_every_command_and_imports_none():
     code = (
         "import json, sys; from diode_engine.cli import main; code = main(['--help']);"
         "json.dump([code, sorted(sys.modules)], sys.stderr)"
@@ -75,7 +72,7 @@ def test_help_lists_every_command_and_imports_none() -> None:
     assert not {"torch", "numpy", "sqlalchemy", "xgboost", "rich", "msgpack"} & set(loaded)
 
 
-def test_version_is_one_line_on_stdout(run: Run) -> None:
+def test_version_is_one_line_on_stdout(run):
     assert run("--version") == Ran(ExitCode.OK, f"diode-engine {__version__}\n", "")
 
 
@@ -83,24 +80,22 @@ def test_version_is_one_line_on_stdout(run: Run) -> None:
     ("words", "says"),
     [("--no-such-option", "No such option"), ("trian", "Did you mean 'train'?"), ("", "")],
 )
-def test_wrong_use_exits_with_2_and_leaves_stdout_alone(run: Run, words: str, says: str) -> None:
+def test_wrong_use_exits_with_2_and_leaves_stdout_alone(run, words, says):
     ran = run(*words.split())
     assert (ran.code, ran.out) == (ExitCode.USAGE, "")
     assert "Usage: diode-engine" in ran.err
     assert says in ran.err
 
 
-def test_a_command_whose_library_is_missing_says_which(
-    monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
+def test_a_command_whose_library_is_missing_says_which(monkeypatch, run):
     monkeypatch.setitem(COMMANDS, "tried", CommandEntry("no_such_library:tried", "Tried here."))
     ran = run("tried")
     assert ran.code == ExitCode.FAILURE
     assert "no_such_library, which is not installed" in ran.err
 
 
-def failing(error: BaseException) -> Callable[[], None]:
-    def tried() -> None:
+def failing(error):
+    def tried():
         diagnostics.note("Reading [1/2] 'x'.")
         raise error
 
@@ -117,10 +112,7 @@ def failing(error: BaseException) -> Callable[[], None]:
         (failing(KeyboardInterrupt()), ExitCode.INTERRUPTED, "Interrupted.\n"),
     ],
 )
-def test_how_a_command_ends(
-    command: Register, run: Run, diode_home: Path, function: Callable[[], object], code: ExitCode,
-    err: str,
-) -> None:  # fmt: skip
+def test_how_a_command_ends(command, run, diode_home, function, code, err):
     command(function)
     ran = run("--seed", "3", "tried")
     assert (ran.code, ran.out) == (code, "us\n" if code == ExitCode.OK else "")
@@ -132,8 +124,8 @@ def test_how_a_command_ends(
 
 
 def test_an_unexpected_error_is_a_sentence_and_a_traceback_in_the_log(
-    command: Register, run: Run, diode_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    command, run, diode_home, monkeypatch
+):
     command(failing(ZeroDivisionError("by nought")))
     assert "Traceback" in run("--debug", "tried").err
     with monkeypatch.context() as debug:
@@ -185,7 +177,7 @@ sys.exit(main(['tried']))
 
 
 @contextmanager
-def started(function: str, before: str = "", **options: Any) -> Iterator[subprocess.Popen[str]]:
+def started(function, before="", **options):
     """A process that runs the command `tried`, made of this function of TRIED."""
     with subprocess.Popen(
         [sys.executable, "-c", before + TRIED.replace("HERE", function)],
@@ -194,13 +186,13 @@ def started(function: str, before: str = "", **options: Any) -> Iterator[subproc
         yield process
 
 
-def read_line(process: subprocess.Popen[str]) -> str:
+def read_line(process):
     assert process.stdout is not None
     return process.stdout.readline()
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_command_in_order(sent: signal.Signals) -> None:
+def test_a_signal_ends_a_command_in_order(sent):
     with started("wait") as process:
         assert read_line(process) == "ready\n"
         process.send_signal(sent)
@@ -209,7 +201,7 @@ def test_a_signal_ends_a_command_in_order(sent: signal.Signals) -> None:
     assert "Traceback" not in err
 
 
-def test_impatient_signals_do_not_disturb_what_puts_things_in_order() -> None:
+def test_impatient_signals_do_not_disturb_what_puts_things_in_order():
     with started("wait_and_put_in_order") as process:
         assert read_line(process) == "ready\n"
         process.send_signal(signal.SIGINT)
@@ -221,7 +213,7 @@ def test_impatient_signals_do_not_disturb_what_puts_things_in_order() -> None:
     assert "Traceback" not in err
 
 
-def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
+def test_under_nohup_a_closed_terminal_ends_nothing():
     with started("wait", "import signal; signal.signal(1, signal.SIG_IGN)\n") as process:
         assert read_line(process) == "ready\n"
         ignored = Path(f"/proc/{process.pid}/status").read_text().partition("SigIgn:\t")[2][:16]
@@ -233,7 +225,7 @@ def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 100_000])  # met at the end, and in the middle
-def test_a_full_disk_is_a_sentence(length: int) -> None:
+def test_a_full_disk_is_a_sentence(length):
     program = [sys.executable, "-c", TRIED.replace("HERE", f"put('x' * {length})")]
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -241,7 +233,7 @@ def test_a_full_disk_is_a_sentence(length: int) -> None:
     assert ran.returncode == ExitCode.FAILURE
 
 
-def test_without_a_stdout_nothing_is_begun() -> None:
+def test_without_a_stdout_nothing_is_begun():
     program = [sys.executable, "-c", TRIED.replace("HERE", "wait")]
     ran = subprocess.run(
         ["sh", "-c", 'exec "$@" >&-', "sh", *program], capture_output=True, text=True, check=False
@@ -250,7 +242,7 @@ def test_without_a_stdout_nothing_is_begun() -> None:
     assert ran.returncode == ExitCode.FAILURE
 
 
-def test_a_terminal_without_the_letters_is_no_error() -> None:
+def test_a_terminal_without_the_letters_is_no_error():
     ran = subprocess.run(
         [sys.executable, "-c", TRIED.replace("HERE", "put('2 × 3 … 漢 é')")],
         env=os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"},
@@ -261,7 +253,7 @@ def test_a_terminal_without_the_letters_is_no_error() -> None:
 
 @pytest.mark.parametrize("lines", [1, 100_000])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_goes_away_is_met_in_silence(lines: int, unbuffered: str) -> None:
+def test_a_reader_that_goes_away_is_met_in_silence(lines, unbuffered):
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with started(f"put_lines({lines})", env=environment) as process:
         assert process.stdin is not None
@@ -273,14 +265,12 @@ def test_a_reader_that_goes_away_is_met_in_silence(lines: int, unbuffered: str) 
     assert process.returncode == ExitCode.FAILURE
 
 
-def test_progress_without_a_terminal_is_a_line_now_and_then(
-    command: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_without_a_terminal_is_a_line_now_and_then(command, capsys, monkeypatch):
     clock = iter([0.0, 10.0, 31.0, 60.0, 92.0, 120.0, 500.0])
     timer = types.SimpleNamespace(monotonic=lambda: next(clock))
     monkeypatch.setattr(plain_progress, "time", timer)
 
-    def tried() -> None:
+    def tried():
         with diagnostics.progress() as display:
             task = display.add_task("reading", total=8)
             done = display.add_task("counting", total=3)
@@ -301,8 +291,8 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     ]  # fmt: skip
 
 
-def test_quiet_leaves_only_errors(command: Register, run: Run) -> None:
-    def tried() -> None:
+def test_quiet_leaves_only_errors(command, run):
+    def tried():
         diagnostics.warn("Odd.")
         logging.getLogger("diode_engine.tried").warning("Odd, says the log.")
         assert diagnostics.progress().disable
@@ -316,10 +306,8 @@ def test_quiet_leaves_only_errors(command: Register, run: Run) -> None:
     ("options", "said"),
     [([], ["warning"]), (["-v"], ["info", "warning"]), (["-vv"], ["debug", "info", "warning"])],
 )
-def test_verbose_shows_more_of_the_log(
-    options: list[str], said: list[str], command: Register, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def tried() -> None:
+def test_verbose_shows_more_of_the_log(options, said, command, capsys):
+    def tried():
         log = logging.getLogger("diode_engine.tried")
         for level in ("debug", "info", "warning"):
             getattr(log, level)(f"a {level}")
@@ -330,11 +318,9 @@ def test_verbose_shows_more_of_the_log(
     assert lines == [f"{level.upper()} diode_engine.tried: a {level}" for level in said]
 
 
-def test_the_store_is_the_one_given_else_the_default(
-    command: Register, capsys: pytest.CaptureFixture[str], diode_home: Path
-) -> None:
+def test_the_store_is_the_one_given_else_the_default(command, capsys, diode_home):
     @store_option
-    def tried(store: Path) -> None:
+    def tried(store):
         click.echo(store)
 
     command(tried)

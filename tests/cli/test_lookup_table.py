@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +16,6 @@ from diode_engine.core.timing import Timing
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import Store, export_dataset
 
-Run = Callable[..., Any]
-
 PROBLEMS = [
     Problem.make("mm", 64, 1024, 1024, "bfloat16", b_layout="col"),
     Problem.make("bmm", 64, 64, 128, "bfloat16", B=8),
@@ -29,16 +24,14 @@ PROBLEMS = [
 
 
 @pytest.fixture
-def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shapes(tmp_path, monkeypatch):
     monkeypatch.setattr(looking, "_NVIDIA", tmp_path / "none")
     path = tmp_path / "shapes.json"
     write_shapeset(PROBLEMS, path, "a test")
     return path
 
 
-def test_a_key_for_each_problem_that_the_model_knows(
-    run: Run, shapes: Path, tmp_path: Path
-) -> None:
+def test_a_key_for_each_problem_that_the_model_knows(run, shapes, tmp_path):
     file = tmp_path / "table.json"
     ran = run(
         "export-lookup-table", file, "--file", shapes, "--top-k", "2", "--hardware", "NVIDIA H200",
@@ -56,7 +49,7 @@ def test_a_key_for_each_problem_that_the_model_knows(
         assert all("template_id" in entry for entry in entries)
 
 
-def test_problems_that_share_a_key_and_differ_are_left_out() -> None:
+def test_problems_that_share_a_key_and_differ_are_left_out():
     one, other = {"template_id": "aten::mm"}, {"template_id": "triton::mm", "BLOCK_M": 64}
     answers = [{"a": [one]}, {"b": [one]}, {"a": [other]}, {}, {"b": [one]}]
     assert lookup_table._table(answers) == ({"b": [one]}, 1, 1)
@@ -64,8 +57,8 @@ def test_problems_that_share_a_key_and_differ_are_left_out() -> None:
 
 @pytest.mark.parametrize("where", ["file", "store"])
 def test_the_gpu_is_that_of_the_timings_where_none_is_named(
-    run: Run, shapes: Path, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, shapes, tmp_path, where, monkeypatch
+):
     monkeypatch.setattr(lookup_table, "_answers", lambda question, total: [{}] * total)
     store, dataset = tmp_path / "diode.db", tmp_path / "timings.json"
     with Store.open(store) as opened:
@@ -83,7 +76,7 @@ def test_the_gpu_is_that_of_the_timings_where_none_is_named(
     assert "--hardware" in unsaid.err
 
 
-def test_what_is_missing(run: Run, shapes: Path, tmp_path: Path) -> None:
+def test_what_is_missing(run, shapes, tmp_path):
     file = tmp_path / "table.json"
     assert run("export-lookup-table", file).code == 2
     none = run("export-lookup-table", file, "--file", shapes, "--model", "nobody")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +11,13 @@ from diode_engine.store import read_dataset
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
-Run = Callable[..., Any]
 
 TILE = {"block_m": 64, "block_n": 64, "block_k": 64}
 
 
 @pytest.fixture
-def solution(tmp_path: Path) -> Callable[..., Path]:
-    def write(*configs: Any, **fields: Any) -> Path:
+def solution(tmp_path):
+    def write(*configs, **fields):
         path = tmp_path / "solution.json"
         path.write_text(json.dumps({"name": "found", "configs": list(configs), **fields}))
         return path
@@ -30,21 +26,19 @@ def solution(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder(tmp_path, monkeypatch):
     """Where the statistics are written."""
     monkeypatch.chdir(tmp_path)
 
 
-def asked(run: Run, dataset: Path, model: Path, file: Path, *more: str) -> Any:
+def asked(run, dataset, model, file, *more):
     return run(
         "validate-max-autotune", "--max-autotune-solution", file, "--dataset", dataset,
         "--model", model, "--all", *more,
     )  # fmt: skip
 
 
-def test_against_one_config_for_all(
-    run: Run, dataset: Path, model: Path, solution: Callable[..., Path]
-) -> None:
+def test_against_one_config_for_all(run, dataset, model, solution):
     ran = asked(run, dataset, model, solution(TILE), "--json", "--top-n", "1", "--top-n", "4")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
@@ -67,9 +61,7 @@ def test_against_one_config_for_all(
     assert "first 10" in words
 
 
-def test_a_config_is_for_its_sizes_and_op_alone(
-    run: Run, dataset: Path, model: Path, solution: Callable[..., Path]
-) -> None:
+def test_a_config_is_for_its_sizes_and_op_alone(run, dataset, model, solution):
     p = read_dataset(dataset).problems[2]
     mine = {**TILE, "M": p.M, "N": p.N, "K": p.K, "num_warps": 4, "num_stages": 3, "op": "mm"}
     found = json.loads(asked(run, dataset, model, solution(mine), "--json").out)
@@ -81,8 +73,8 @@ def test_a_config_is_for_its_sizes_and_op_alone(
 
 
 def test_sizes_that_were_not_timed_are_left_out_with_a_word(
-    run: Run, dataset: Path, model: Path, solution: Callable[..., Path], tmp_path: Path
-) -> None:
+    run, dataset, model, solution, tmp_path
+):
     unknown = {**TILE, "M": 1376, "N": 80, "K": 216}
     ran = asked(run, dataset, model, solution(unknown), "--json")
     assert ran.code == 0
@@ -94,9 +86,7 @@ def test_sizes_that_were_not_timed_are_left_out_with_a_word(
     assert found["by_op"] == mine["by_op"]
 
 
-def test_the_comparison_is_in_a_file_too(
-    run: Run, dataset: Path, model: Path, solution: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_comparison_is_in_a_file_too(run, dataset, model, solution, tmp_path):
     ran = asked(run, dataset, model, solution(TILE), "--json")
     written = (tmp_path / "model_performance_analysis_by_op.json").read_text()
     assert json.loads(written) == json.loads(ran.out)
@@ -105,9 +95,7 @@ def test_the_comparison_is_in_a_file_too(
     assert other.read_text() == written
 
 
-def test_of_an_operator_or_a_gpu_and_of_a_folder(
-    run: Run, dataset: Path, model: Path, solution: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_of_an_operator_or_a_gpu_and_of_a_folder(run, dataset, model, solution, tmp_path):
     every = json.loads(asked(run, dataset, model, solution(TILE), "--json").out)
     named = ("--op-name", "mm", "--hardware-name", "NVIDIA H200", "--query", "m<9999")
     assert json.loads(asked(run, dataset, model, solution(TILE), "--json", *named).out) == every
@@ -122,9 +110,7 @@ def test_of_an_operator_or_a_gpu_and_of_a_folder(
     assert "--batch-size changes nothing: all predictions are made at once." in of_folder.err
 
 
-def test_a_solution_of_torch_diode_is_for_all_problems(
-    run: Run, dataset: Path, model: Path, solution: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_solution_of_torch_diode_is_for_all_problems(run, dataset, model, solution, tmp_path):
     theirs = {**TILE, "name": "triton_mm", "grid": 1, "ACC_TYPE": "tl.float16", "version": 1,
               "group_m": 8, "num_stages": 3, "num_warps": 4}  # fmt: skip
     written = tmp_path / "exhaustive.json"
@@ -147,9 +133,7 @@ def test_a_solution_of_torch_diode_is_for_all_problems(
         ([], "must be an object"),
     ],
 )
-def test_a_malformed_solution_is_one_sentence(
-    run: Run, dataset: Path, model: Path, solution: Callable[..., Path], config: Any, said: str
-) -> None:
+def test_a_malformed_solution_is_one_sentence(run, dataset, model, solution, config, said):
     ran = asked(run, dataset, model, solution(config))
     assert (ran.code, ran.out) == (1, "")
     assert said in ran.err

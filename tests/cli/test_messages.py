@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,18 +12,9 @@ from diode_engine.store import Store
 from diode_engine.store.backends.sqlite import SqliteBackend
 from diode_engine.training import run as training
 
-Run = Callable[..., Any]
-
 
 @pytest.fixture
-def store(tmp_path: Path, dataset: Path, run: Run) -> Path:
-    path = tmp_path / "store.db"
-    assert run("data", "import", dataset, "--store", path).code == 0
-    return path
-
-
-@pytest.fixture
-def solution(tmp_path: Path) -> Path:
+def solution(tmp_path):
     path = tmp_path / "solution.json"
     config = {"block_m": 64, "block_n": 64, "block_k": 64}
     path.write_text(json.dumps({"name": "x", "configs": [config]}))
@@ -38,9 +26,7 @@ def solution(tmp_path: Path) -> Path:
     ["data import {}", "data verify {}", "validate --dataset {}", "predict {}",
      "train --dataset {}", "data merge {} --output merged.json"],
 )  # fmt: skip
-def test_a_shapeset_given_as_a_dataset_is_called_one(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
+def test_a_shapeset_given_as_a_dataset_is_called_one(run, tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
     shapes = tmp_path / "shapes.json"
     write_shapeset([Problem.make("mm", 64, 64, 64, "float16")], shapes, "test")
@@ -52,14 +38,12 @@ def test_a_shapeset_given_as_a_dataset_is_called_one(
     assert "lacks the fields" not in said
 
 
-def test_a_store_given_as_a_dataset_is_called_one(run: Run, tmp_path: Path, store: Path) -> None:
+def test_a_store_given_as_a_dataset_is_called_one(run, tmp_path, store):
     renamed = store.rename(tmp_path / "store.msgpack")
     assert "is a store, not a dataset" in run("predict", renamed).err
 
 
-def test_an_operator_that_there_is_not_is_named_with_those_that_there_are(
-    run: Run, store: Path
-) -> None:
+def test_an_operator_that_there_is_not_is_named_with_those_that_there_are(run, store):
     ran = run("train", "--op-name", "matmul", "--store", store)
     assert (ran.code, ran.out) == (2, "")
     assert "--op-name: matmul is not an operator" in ran.err
@@ -79,9 +63,7 @@ QUERIES = (
 
 
 @pytest.mark.parametrize("line", QUERIES)
-def test_a_wrong_query_is_a_wrong_use_of_every_command(
-    run: Run, store: Path, solution: Path, tmp_path: Path, line: str
-) -> None:
+def test_a_wrong_query_is_a_wrong_use_of_every_command(run, store, solution, tmp_path, line):
     words = line.format("zzz:7", solution=solution, folder=tmp_path).split()
     ran = run(*words, "--store", store)
     assert (ran.code, ran.out) == (2, ""), ran
@@ -89,9 +71,7 @@ def test_a_wrong_query_is_a_wrong_use_of_every_command(
 
 
 @pytest.mark.parametrize("line", QUERIES)
-def test_a_query_that_finds_nothing_is_said_to(
-    run: Run, store: Path, solution: Path, tmp_path: Path, line: str
-) -> None:
+def test_a_query_that_finds_nothing_is_said_to(run, store, solution, tmp_path, line):
     query = "tag:none" if "runs" in line else "k:7"
     words = line.format(query, solution=solution, folder=tmp_path).split()
     ran = run(*words, "--store", store)
@@ -102,14 +82,12 @@ def test_a_query_that_finds_nothing_is_said_to(
     assert "collect or import some" not in ran.err
 
 
-def test_a_page_after_the_last_says_how_many_problems_there_are(run: Run, store: Path) -> None:
+def test_a_page_after_the_last_says_how_many_problems_there_are(run, store):
     ran = run("data", "problems", "op:mm", "--page", "9", "--store", store)
     assert "Page 9 is empty: there are 12 such problems." in ran.err
 
 
-def test_a_store_that_may_not_be_written_to_is_called_so(
-    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_may_not_be_written_to_is_called_so(run, store, monkeypatch):
     with Store.open(store) as opened:
         noted = opened.start_run("collect", {})
     monkeypatch.setattr(SqliteBackend, "is_writable", lambda _: False)
@@ -120,7 +98,7 @@ def test_a_store_that_may_not_be_written_to_is_called_so(
     assert "opened for reading only" not in ran.err
 
 
-def test_a_store_that_cannot_be_made_is_called_so(run: Run, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_made_is_called_so(run, tmp_path):
     """Behind a link to a folder that there is not, nobody can make a file."""
     link = tmp_path / "link.db"
     link.symlink_to(tmp_path / "none" / "store.db")
@@ -131,8 +109,8 @@ def test_a_store_that_cannot_be_made_is_called_so(run: Run, tmp_path: Path) -> N
 
 
 def test_a_file_that_exists_is_refused_with_the_option_that_replaces_it(
-    run: Run, store: Path, model: Path, tmp_path: Path
-) -> None:
+    run, store, model, tmp_path
+):
     run("models", "register", model)
     archive, copy = tmp_path / "a.zip", tmp_path / "b.db"
     for words in (["models", "export", "tripled", archive], ["db", "backup", copy]):
@@ -141,10 +119,8 @@ def test_a_file_that_exists_is_refused_with_the_option_that_replaces_it(
         assert "pass --replace" in run(*words).err
 
 
-def test_an_interrupted_training_says_how_it_continues(
-    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
+def test_an_interrupted_training_says_how_it_continues(run, store, monkeypatch):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(training, "train_from_store", interrupted)
@@ -154,9 +130,7 @@ def test_an_interrupted_training_says_how_it_continues(
 
 
 @pytest.mark.parametrize(("state", "fraction"), [("done", 1.0), ("cancelled", 0.2)])
-def test_a_run_that_has_ended_has_nothing_left(
-    run: Run, store: Path, state: str, fraction: float
-) -> None:
+def test_a_run_that_has_ended_has_nothing_left(run, store, state, fraction):
     with Store.open(store) as opened:
         ended = opened.start_run("train", {})
         opened.update_run(ended, progress={"fraction": 0.2, "seconds_left": 2.6, "problems": 7})

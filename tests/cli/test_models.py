@@ -6,10 +6,7 @@ import datetime as dt
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,10 +19,8 @@ from diode_engine.store import Store, write_dataset
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
-Run = Callable[..., Any]
 
-
-def test_register_list_and_show(run: Run, model: Path) -> None:
+def test_register_list_and_show(run, model):
     assert json.loads(run("models", "list", "--json").out) == []
     assert run("models", "register", model).out == "tripled@1\n"
     assert run("models", "register", model, "--name", "mine", "--default").out == "mine@1\n"
@@ -61,7 +56,7 @@ def test_register_list_and_show(run: Run, model: Path) -> None:
     assert "| efficiency, geometric mean | 0.875 |" in card
 
 
-def test_list_goes_on_after_a_broken_model(run: Run, model: Path) -> None:
+def test_list_goes_on_after_a_broken_model(run, model):
     run("models", "register", model)
     run("models", "register", model, "--name", "broken")
     (registry.resolve("broken").folder / "manifest.json").write_text("{")
@@ -77,7 +72,7 @@ def test_list_goes_on_after_a_broken_model(run: Run, model: Path) -> None:
     assert run("models", "verify", "tripled").out == "tripled@1: its files are whole\n"
 
 
-def test_mistakes_are_sentences(run: Run, model: Path, tmp_path: Path) -> None:
+def test_mistakes_are_sentences(run, model, tmp_path):
     run("models", "register", model)
     for arguments, code, said in (
         (("show", "nothing"), 3, "registered are: tripled@1"),
@@ -112,7 +107,7 @@ def test_mistakes_are_sentences(run: Run, model: Path, tmp_path: Path) -> None:
     assert len(registry.list_models()) == 1
 
 
-def test_aliases_tags_and_notes(run: Run, model: Path) -> None:
+def test_aliases_tags_and_notes(run, model):
     run("models", "register", model)
     assert run("models", "alias", "candidate", "tripled@1").code == 0
     assert run("models", "alias", "candidate", "tripled@1").code == 3
@@ -130,7 +125,7 @@ def test_aliases_tags_and_notes(run: Run, model: Path) -> None:
     assert run("models", "register", model).out == "tripled@2\n"
 
 
-def test_comparing(run: Run, model: Path) -> None:
+def test_comparing(run, model):
     run("models", "register", model)
     run("models", "register", model)
     text = run("models", "compare", "tripled@1", "tripled@2")
@@ -142,9 +137,7 @@ def test_comparing(run: Run, model: Path) -> None:
     assert [m["trained problems"] for m in compared] == [12, 12]
 
 
-def test_an_archive_goes_from_one_registry_to_another(
-    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_goes_from_one_registry_to_another(run, model, tmp_path, monkeypatch):
     run("models", "register", model, "--name", "mine")
     file = tmp_path / "mine.zip"
     exported = json.loads(run("models", "export", "mine", file, "--json").out)
@@ -167,13 +160,7 @@ def test_an_archive_goes_from_one_registry_to_another(
     assert str(file) in run("models", "show", "mine").out
 
 
-def test_promoting_and_rolling_back(
-    run: Run,
-    model: Path,
-    tmp_path: Path,
-    make_timings: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_promoting_and_rolling_back(run, model, tmp_path, make_timings, monkeypatch):
     monkeypatch.setattr(choice, "torch_version", lambda: "2.13.0")
     monkeypatch.setattr(choice, "triton_version", lambda: "3.7.1")
     table = make_timings(200)
@@ -214,12 +201,8 @@ def test_promoting_and_rolling_back(
 
 
 def test_a_promotion_is_a_run_of_the_store_that_its_timings_are_of(
-    run: Run,
-    model: Path,
-    tmp_path: Path,
-    make_timings: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    run, model, tmp_path, make_timings, monkeypatch
+):
     few, path = tmp_path / "few.json", tmp_path / "few.db"
     write_dataset(make_timings(12), few)
     run("data", "import", few, "--store", path)
@@ -248,7 +231,7 @@ def test_a_promotion_is_a_run_of_the_store_that_its_timings_are_of(
         document.history[-1] = replace(document.history[-1], at=later.isoformat(timespec="seconds"))
     assert "has changed since tripled@1 was judged" in run(*forced, done.id).err
 
-    def asked_to_stop(heartbeat: Heartbeat) -> None:
+    def asked_to_stop(heartbeat):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Heartbeat, "check", asked_to_stop)
@@ -259,8 +242,8 @@ def test_a_promotion_is_a_run_of_the_store_that_its_timings_are_of(
 
 
 def test_a_name_of_several_gpus_models_means_the_one_of_the_gpu_at_hand(
-    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, model, tmp_path, monkeypatch
+):
     """The H200 has two versions, so that its model has the highest number."""
     h100 = KNOWN["NVIDIA H100 80GB HBM3"]
     other = tmp_path / "other"
@@ -271,7 +254,7 @@ def test_a_name_of_several_gpus_models_means_the_one_of_the_gpu_at_hand(
     for folder in (model, model, other):
         assert run("models", "register", folder, "--name", "both").code == 0
 
-    def shown() -> tuple[int, str]:
+    def shown():
         ran = run("models", "show", "both", "--json")
         return ran.code, ran.err if ran.code else json.loads(ran.out)["hardware"]["name"]
 

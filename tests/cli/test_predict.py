@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,6 @@ from diode_engine.store import read_dataset
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
-Run = Callable[..., Any]
 
 H200 = {"hardware": "NVIDIA H200"}
 PROBLEMS = [
@@ -36,27 +33,21 @@ CANDIDATES = [
 ]
 
 
-def write(path: Path, *groups: dict[str, Any], environments: list[Any] | None = None) -> Path:
+def write(path, *groups, environments=None):
     document = {
-        "format": "diode-dataset",
-        "version": 1,
-        "environments": environments or [H200],
-        "problems": PROBLEMS,
-        "candidates": CANDIDATES,
-        "timings": list(groups),
-    }
+        "format": "diode-dataset", "version": 1, "environments": environments or [H200],
+        "problems": PROBLEMS, "candidates": CANDIDATES, "timings": list(groups),
+    }  # fmt: skip
     path.write_text(json.dumps(document))
     return path
 
 
-def lines(out: str) -> list[dict[str, Any]]:
+def lines(out):
     return [json.loads(line) for line in out.splitlines()]
 
 
 @pytest.mark.parametrize("rows_at_once", [1 << 15, 1, 4])
-def test_a_line_a_group_in_the_files_order(
-    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int
-) -> None:
+def test_a_line_a_group_in_the_files_order(run, model, tmp_path, monkeypatch, rows_at_once):
     monkeypatch.setattr(module, "_ROWS", rows_at_once)
     groups: list[dict[str, Any]] = [
         {"problem": 1, "candidate": [3, 1, 2, 0]},
@@ -84,7 +75,7 @@ def test_a_line_a_group_in_the_files_order(
     assert found[4]["predicted_us"] == [None, None]
 
 
-def test_the_registrys_model_for_each_gpu(run: Run, model: Path, tmp_path: Path) -> None:
+def test_the_registrys_model_for_each_gpu(run, model, tmp_path):
     unlike = {
         **read_dataset(write(tmp_path / "x.json")).environments[0].hardware.to_dict(),
         "name": "Old GPU",
@@ -115,7 +106,7 @@ def test_the_registrys_model_for_each_gpu(run: Run, model: Path, tmp_path: Path)
     assert run("predict", file, "--hardware", "NVIDIA H200", "--model", "tripled").code == 2
 
 
-def test_a_gpu_much_like_the_models(run: Run, model: Path, tmp_path: Path) -> None:
+def test_a_gpu_much_like_the_models(run, model, tmp_path):
     run("models", "register", model)
     h200 = read_dataset(write(tmp_path / "x.json")).environments[0].hardware
     for name, clock, said in (("NVIDIA H200", 1900, False), ("NVIDIA H200 NVL", 1980, True)):
@@ -130,9 +121,7 @@ def test_a_gpu_much_like_the_models(run: Run, model: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"format": "diode-dataset"}', '{"format": "x", "version": 1}', "\x00"]
 )
-def test_a_malformed_file_is_one_sentence(
-    run: Run, model: Path, tmp_path: Path, content: str
-) -> None:
+def test_a_malformed_file_is_one_sentence(run, model, tmp_path, content):
     bad = tmp_path / "bad.json"
     bad.write_text(content)
     ran = run("predict", bad, "--model", model)
@@ -141,7 +130,7 @@ def test_a_malformed_file_is_one_sentence(
     assert "bad.json" in ran.err
 
 
-def test_predicting_needs_neither_torch_nor_the_database(model: Path, tmp_path: Path) -> None:
+def test_predicting_needs_neither_torch_nor_the_database(model, tmp_path):
     file = write(tmp_path / "a.json", {"problem": 0, "candidate": [0, 1]})
     code = (
         "import sys; from diode_engine.cli import main; code = main(sys.argv[1:]);"

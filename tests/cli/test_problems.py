@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diode_engine.cli import ExitCode
 from diode_engine.cli.problems import AXES, SORTS
 from diode_engine.cli.queries import table_text
-from diode_engine.core.table import TimingTable
 from diode_engine.store import Store, problem_counts, query, write_dataset
 
-Run = Callable[..., Any]
+
+@pytest.fixture(autouse=True)
+def _by_default(store, monkeypatch):
+    monkeypatch.setenv("DIODE_STORE", str(store))
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Path, run: Run) -> Path:
-    path = tmp_path / "diode.db"
-    monkeypatch.setenv("DIODE_STORE", str(path))
-    assert run("data", "import", dataset).code == 0
-    return path
-
-
-def test_the_commands_choices_are_the_stores_own() -> None:
+def test_the_commands_choices_are_the_stores_own():
     assert set(SORTS) == set(query.SORTS)
     assert set(AXES) == set(problem_counts.AXES)
 
 
-def test_problems_by_pages(store: Path, run: Run) -> None:
+def test_problems_by_pages(store, run):
     first = run("data", "problems", "--sort", "best", "--rows", 5)
     assert first.code == ExitCode.OK
     assert first.err == "1 to 5 of 12. --page 2 shows more.\n"
@@ -49,7 +40,7 @@ def test_problems_by_pages(store: Path, run: Run) -> None:
     assert {row["gpu"] for row in shown} == {"NVIDIA H200"}
 
 
-def test_problems_by_a_query_of_several_words(store: Path, run: Run) -> None:
+def test_problems_by_a_query_of_several_words(store, run):
     with Store.open(store, read_only=True) as opened:
         rows = query.problems(opened, "id<=4 -id:2 op:mm")
     shown = run("data", "problems", "id<=4", "-id:2", "--csv", "op:mm").out
@@ -61,7 +52,7 @@ def test_problems_by_a_query_of_several_words(store: Path, run: Run) -> None:
     assert "There is no field dtyp (character 8); the fields are op, dtype" in wrong.err
 
 
-def test_a_problem_by_its_number_or_its_key(store: Path, run: Run) -> None:
+def test_a_problem_by_its_number_or_its_key(store, run):
     text = run("data", "show", 1).out
     assert text.startswith("Problem 1: ")
     key = json.loads(run("data", "problems", "id:1", "--json").out)[0]["key"]
@@ -80,16 +71,14 @@ def test_a_problem_by_its_number_or_its_key(store: Path, run: Run) -> None:
     assert second[0]["ranked"] == ranked[1:2]
 
 
-def test_a_problem_that_there_is_not(store: Path, run: Run) -> None:
+def test_a_problem_that_there_is_not(store, run):
     for name in ("999", "zzzz", "%", "a b"):
         ran = run("data", "show", name)
         assert (ran.code, ran.out) == (ExitCode.NOTHING, "")
         assert f"There is no problem {name} in" in ran.err
 
 
-def test_a_key_of_which_too_little_is_given(
-    store: Path, run: Run, tmp_path: Path, make_timings: Callable[..., TimingTable]
-) -> None:
+def test_a_key_of_which_too_little_is_given(store, run, tmp_path, make_timings):
     write_dataset(make_timings(60), tmp_path / "more.json")
     assert run("data", "import", tmp_path / "more.json").code == 0
     ran = run("data", "show", "a")  # of sixty keys
@@ -97,7 +86,7 @@ def test_a_key_of_which_too_little_is_given(
     assert "The keys of several problems begin with a: a" in ran.err
 
 
-def test_the_map_in_its_three_forms(store: Path, run: Run) -> None:
+def test_the_map_in_its_three_forms(store, run):
     grid = json.loads(run("data", "map", "--json").out)
     assert sum(map(sum, grid["problems"])) == 12
     assert len(grid["problems"]) == len(grid["m_from"])
@@ -112,7 +101,7 @@ def test_the_map_in_its_three_forms(store: Path, run: Run) -> None:
     assert "'op:bmm' finds no problem in " in none.err
 
 
-def test_a_table_keeps_within_the_width() -> None:
+def test_a_table_keeps_within_the_width():
     rows = [
         {"id": "1", "GPU": "NVIDIA H200", "best": "triton::mm 16×16×16", "no": "", "µs": "3.25"},
         {"id": "22", "GPU": "NVIDIA H200", "best": "aten::mm", "no": "", "µs": "12.50"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,9 +12,9 @@ HOW = "run `python docs/write_commands.py`"
 
 
 @pytest.fixture(scope="module")
-def writer() -> dict[str, Any]:
+def writer():
     return runpy.run_path(str(ROOT / "docs" / "write_commands.py"))
 
 
-def test_the_reference_is_of_these_commands(writer: dict[str, Any]) -> None:
+def test_the_reference_is_of_these_commands(writer):
     assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == writer["reference"](), HOW

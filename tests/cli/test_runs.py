@@ -5,25 +5,22 @@ from __future__ import annotations
 import getpass
 import json
 import shlex
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diode_engine.cli import ExitCode
+from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.runs import STATES, progress_text
 from diode_engine.runs import KINDS, cancel, launch
 from diode_engine.runs.process import current
 from diode_engine.store import RunState, Store
 
-Run = Callable[..., Any]
 GONE = replace(current(), started=1)
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def store(tmp_path, monkeypatch):
     """A done, a failed, a dead and a running run."""
     path = tmp_path / "diode.db"
     monkeypatch.setenv("DIODE_STORE", str(path))
@@ -44,17 +41,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         yield opened
 
 
-def test_the_commands_states_are_the_runs_own() -> None:
+def test_the_commands_states_are_the_runs_own():
     assert set(STATES) == set(RunState)
-
-
-def test_a_run_can_be_started_for_each_command_that_is_one() -> None:
-    from diode_engine.cli.group import COMMANDS
-
     assert set(KINDS) <= set(COMMANDS)
 
 
-def test_the_list_has_the_last_run_first(store: Store, run: Run) -> None:
+def test_the_list_has_the_last_run_first(store, run):
     shown = run("runs", "list")
     lines = shown.out.splitlines()
     assert (shown.code, shown.err) == (ExitCode.OK, "")
@@ -69,7 +61,7 @@ def test_the_list_has_the_last_run_first(store: Store, run: Run) -> None:
     assert lines[5].endswith("all timed")
 
 
-def test_the_list_as_json_and_by_state(store: Store, run: Run) -> None:
+def test_the_list_as_json_and_by_state(store, run):
     shown = json.loads(run("runs", "list", "--json", "--state", "dead", "--state", "done").out)
     assert [(r["id"], r["state"]) for r in shown] == [(3, "dead"), (1, "done")]
     assert (shown[1]["spec"], shown[1]["message"]) == ({"seed": 3}, "all timed")
@@ -79,8 +71,8 @@ def test_the_list_as_json_and_by_state(store: Store, run: Run) -> None:
     assert "'state:queued' finds no run in " in none.err
 
 
-def test_the_list_by_a_query_and_in_pages(store: Store, run: Run) -> None:
-    def numbers(*words: object) -> list[int]:
+def test_the_list_by_a_query_and_in_pages(store, run):
+    def numbers(*words):
         return [r["id"] for r in json.loads(run("runs", "list", "--json", *words).out)]
 
     assert numbers("kind:train") == [4, 2]
@@ -94,7 +86,7 @@ def test_the_list_by_a_query_and_in_pages(store: Store, run: Run) -> None:
     assert "There is no field kindd (character 1); the fields are state, kind" in wrong.err
 
 
-def test_tags_and_a_note_are_written_found_and_taken_away(store: Store, run: Run) -> None:
+def test_tags_and_a_note_are_written_found_and_taken_away(store, run):
     assert run("runs", "tag", 2, "paper", "v2").code == ExitCode.OK
     assert json.loads(run("runs", "note", 2, "the good one").out) == {
         "id": 2, "tags": ["paper", "v2"], "note": "the good one",
@@ -113,7 +105,7 @@ def test_tags_and_a_note_are_written_found_and_taken_away(store: Store, run: Run
     assert "is no tag" in bad.err
 
 
-def test_show_tells_all_and_the_end_of_the_log(store: Store, run: Run) -> None:
+def test_show_tells_all_and_the_end_of_the_log(store, run):
     out = run("runs", "show", 2).out
     fields = dict(line.split("  ", 1) for line in out.splitlines() if "  " in line)
     assert shlex.split(fields["command"]) == ["diode-engine", "train", "--name=a b"]
@@ -130,9 +122,7 @@ def test_show_tells_all_and_the_end_of_the_log(store: Store, run: Run) -> None:
     assert f"{user}  {current().host}" in run("runs", "list").out
 
 
-def test_follow_writes_the_log_to_stdout_and_its_exit_code_is_the_runs(
-    store: Store, run: Run
-) -> None:
+def test_follow_writes_the_log_to_stdout_and_its_exit_code_is_the_runs(store, run):
     failed = run("runs", "follow", 2)
     assert failed.code == ExitCode.FAILURE
     assert failed.out == "".join(f"line {i}\n" for i in range(20))
@@ -159,24 +149,15 @@ def test_follow_writes_the_log_to_stdout_and_its_exit_code_is_the_runs(
         (["resume", 4], 1, "Run 4 is running; cancel it first."),
     ],
 )
-def test_what_is_impossible_is_refused_in_a_sentence(
-    store: Store, run: Run, arguments: list[str], code: int, sentence: str
-) -> None:
+def test_what_is_impossible_is_refused_in_a_sentence(store, run, arguments, code, sentence):
     shown = run("runs", *arguments)
     assert (shown.code, shown.out) == (code, "")
     assert sentence in shown.err
     assert len(store.runs()) == 4
 
 
-def test_no_store_is_a_sentence_and_none_is_made(run: Run, tmp_path: Path) -> None:
-    shown = run("runs", "list", "--store", tmp_path / "none.db")
-    assert shown.code == ExitCode.NOTHING
-    assert "There is no store at" in shown.err
-    assert not (tmp_path / "none.db").exists()
-
-
-def test_cancel_stops_a_run(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def answers(_: float) -> None:
+def test_cancel_stops_a_run(store, run, monkeypatch):
+    def answers(_):
         store.finish_run(4, "cancelled", "stopped by the user")
 
     monkeypatch.setitem(cancel.__kwdefaults__, "sleep", answers)
@@ -188,18 +169,16 @@ def test_cancel_stops_a_run(store: Store, run: Run, monkeypatch: pytest.MonkeyPa
     ]
 
 
-def test_resume_starts_the_same_command_and_says_which_run(
-    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_starts_the_same_command_and_says_which_run(store, run, monkeypatch):
     started: list[list[str]] = []
 
     class Started:
         pid = current().pid
 
-        def __init__(self, words: list[str], **_: object) -> None:
+        def __init__(self, words, **_):
             started.append(words)
 
-        def wait(self) -> int:
+        def wait(self):
             return 0
 
     monkeypatch.setattr(launch.subprocess, "Popen", Started)
@@ -210,7 +189,7 @@ def test_resume_starts_the_same_command_and_says_which_run(
     assert "run 2" in run("runs", "show", 5).out
 
 
-def test_progress_in_one_line() -> None:
+def test_progress_in_one_line():
     progress = {
         "member": "trees", "problems_done": 3, "rate": 1234.5678, "none": None, "failures": {},
         "by_kind": {"crash": 2, "timeout": 1}, "clocks": [[1, 2], [3, 4]],

@@ -5,19 +5,15 @@ from __future__ import annotations
 import shlex
 import socket
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("textual_serve")
 
-Run = Callable[..., Any]
-
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def served(monkeypatch):
     """The servers that were made, which serve nothing."""
     from diode_engine.cli.dashboard_server import DashboardServer
 
@@ -26,7 +22,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def test_the_dashboard_of_this_store(run: Run, served: list[Any], tmp_path: Path) -> None:
+def test_the_dashboard_of_this_store(run, served, tmp_path):
     store = tmp_path / "a store.db"
     ran = run("serve", "--store", store, "--port", "8765", "--read-only")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
@@ -37,7 +33,7 @@ def test_the_dashboard_of_this_store(run: Run, served: list[Any], tmp_path: Path
     assert server.public_url == "http://localhost:8765"
 
 
-def test_an_address_that_others_reach_is_warned_of(run: Run, served: list[Any]) -> None:
+def test_an_address_that_others_reach_is_warned_of(run, served):
     assert "start and stop runs" in run("serve", "--host", "0.0.0.0").err
     assert "but change nothing" in run("serve", "--host", "0.0.0.0", "--read-only").err
     assert run("serve", "--host", "127.0.0.1").err == ""
@@ -50,13 +46,13 @@ def test_an_address_that_others_reach_is_warned_of(run: Run, served: list[Any]) 
     ["example.org", "ftp://example.org", "https://", "https://me@example.org", "http://a?b",
      "http://[", "http://a:99999"],
 )  # fmt: skip
-def test_a_public_url_that_is_none(run: Run, served: list[Any], url: str) -> None:
+def test_a_public_url_that_is_none(run, served, url):
     ran = run("serve", "--public-url", url)
     assert (ran.code, served) == (2, [])
     assert "is not http:// or https://" in " ".join(ran.err.split())
 
 
-def test_a_port_that_is_taken(run: Run, diode_home: Path) -> None:
+def test_a_port_that_is_taken(run, diode_home):
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = there.getsockname()[1]
         ran = run("serve", "--host", "127.0.0.1", "--port", port)
@@ -68,13 +64,13 @@ def test_a_port_that_is_taken(run: Run, diode_home: Path) -> None:
     assert not (diode_home / "errors.log").exists()
 
 
-def test_a_host_that_is_none(run: Run) -> None:
+def test_a_host_that_is_none(run):
     ran = run("serve", "--host", "no-such-host.invalid")
     assert (ran.code, ran.out) == (1, "")
     assert "cannot be served at no-such-host.invalid:8000" in " ".join(ran.err.split())
 
 
-def test_without_textual_serve(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_textual_serve(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "textual_serve.server", None)
     monkeypatch.delitem(sys.modules, "diode_engine.cli.dashboard_server", raising=False)
     ran = run("serve")

@@ -9,9 +9,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,14 +23,14 @@ SECONDS = 60
 Serve = Callable[..., str]
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """With a store in it, and modules that a process must not take from where it is started."""
     folder = tmp_path_factory.mktemp("served")
     Store.open(folder / "diode.db").close()
@@ -42,13 +40,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def serve(folder: Path) -> Iterator[Serve]:
+def serve(folder):
     """Starts a server there with more options; gives the address that it prints."""
     started = []
     tokens: list[str] = []
     errors = folder / "errors.txt"
 
-    def _serve(*options: str, port: int | None = None) -> str:
+    def _serve(*options, port=None):
         server = subprocess.Popen(
             [sys.executable, "-P", "-m", "diode_engine", "serve", f"--store={folder}/diode.db",
              "--host=127.0.0.1", f"--port={port or free_port()}", *options],
@@ -76,19 +74,19 @@ def serve(folder: Path) -> Iterator[Serve]:
 
 
 @pytest.fixture(scope="module")
-def address(serve: Serve) -> str:
+def address(serve):
     return serve()
 
 
 @pytest.fixture(scope="module")
-def proxied(serve: Serve) -> tuple[str, str]:
+def proxied(serve):
     """What a server prints that browsers find behind a proxy, and where the proxy finds it."""
     port = free_port()
     printed = serve("--public-url=https://diode.example/lab/", port=port)
     return printed, printed.replace("https://diode.example/lab", f"http://127.0.0.1:{port}")
 
 
-async def status(address: str, **headers: str) -> int:
+async def status(address, **headers):
     """Of a page or a file, or 101 where the address is a websocket's and it opens."""
     async with aiohttp.ClientSession() as browser:
         if urlsplit(address).path.endswith("/ws"):
@@ -104,7 +102,7 @@ async def status(address: str, **headers: str) -> int:
 
 
 @pytest.mark.asyncio
-async def test_a_page_and_its_first_frame(address: str, folder: Path) -> None:
+async def test_a_page_and_its_first_frame(address, folder):
     page, rules = await page_and_rules(address)
     own = f"http://{urlsplit(address).netloc}"
     assert "googleapis" not in page  # textual-serve's page has its font from there
@@ -130,16 +128,16 @@ async def test_a_page_and_its_first_frame(address: str, folder: Path) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("path", ["", "ws", "static/js/textual.js", "download/x", "nothing"])
-async def test_who_has_not_the_address(address: str, path: str) -> None:
+async def test_who_has_not_the_address(address, path):
     root = address.rstrip("/").rpartition("/")[0]
     token = urlsplit(address).path.strip("/")
     assert len(token) == 43  # 32 random bytes
     other = token[:-2] + ("AA" if token[-2:] != "AA" else "BB")
     for start in (
         "",
-        other + "/",
-        token[:-1] + "/",
-        token + "x/",
+        f"{other}/",
+        f"{token[:-1]}/",
+        f"{token}x/",
         f"x/{token}/",
         f"?token={token}",
     ):
@@ -147,24 +145,16 @@ async def test_who_has_not_the_address(address: str, path: str) -> None:
     assert await status(f"{root}/%FF%FE/{path}") == 403
 
 
-def test_another_token_at_each_start(address: str, proxied: tuple[str, str]) -> None:
-    assert urlsplit(address).path != urlsplit(proxied[1]).path
-
-
 @pytest.mark.asyncio
 @pytest.mark.parametrize("path", ["", "ws", "static/js/textual.js"])
-async def test_another_web_page(address: str, path: str) -> None:
+async def test_another_web_page(address, path):
     here = urlsplit(address)
     for origin in (
-        "http://evil.example",
-        f"http://evil.example:{here.port}",
-        f"https://{here.netloc}",
+        f"http://evil.example:{here.port}", f"https://{here.netloc}",
         f"http://{here.hostname}:1",  # somebody else's server on the same machine
         f"http://localhost:{here.port}",  # the request is for 127.0.0.1
-        f"http://{here.netloc}.evil.example",
-        "null",
-        "",
-    ):
+        f"http://{here.netloc}.evil.example", "null", "",
+    ):  # fmt: skip
         assert await status(address + path, Origin=origin) == 403, origin
     right = f"http://{here.netloc}"
     assert await status(address + path, Origin=right) == (101 if path == "ws" else 200)
@@ -172,29 +162,20 @@ async def test_another_web_page(address: str, path: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("path", ["", "ws", "static/js/textual.js"])
-async def test_a_name_that_is_made_to_point_here(address: str, path: str) -> None:
+async def test_a_name_that_is_made_to_point_here(address, path):
     port = urlsplit(address).port
     for host in (
-        "evil.example",
-        f"evil.example:{port}",
-        f"127.0.0.1.evil.example:{port}",
-        f"evil.example@127.0.0.1:{port}",
-        f"127.0.0.1:{port}@evil.example",
-        f"localhost.:{port}",
-        "127.1",
-        "localhost:99999",
-        "localhost:",
-        "[127.0.0.1]",
-        "[::1",
-        "",
-    ):
+        f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", f"evil.example@127.0.0.1:{port}",
+        f"127.0.0.1:{port}@evil.example", f"localhost.:{port}", "127.1", "localhost:99999",
+        "localhost:", "[127.0.0.1]", "[::1", "",
+    ):  # fmt: skip
         assert await status(address + path, Host=host, Origin=f"http://{host}") == 403, host
         assert await status(address + path, Host=host) == 403, host
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1:9000", "[::1]:9000", "LOCALHOST"])
-async def test_by_a_tunnel(address: str, host: str) -> None:
+async def test_by_a_tunnel(address, host):
     """A page's own addresses are those that it was asked by."""
     path = urlsplit(address).path
     page, _ = await page_and_rules(address, Host=host)
@@ -204,10 +185,11 @@ async def test_by_a_tunnel(address: str, host: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_behind_a_proxy(proxied: tuple[str, str]) -> None:
+async def test_behind_a_proxy(address, proxied):
     printed, behind = proxied
     public = "https://diode.example"
     assert printed.startswith(f"{public}/lab/")
+    assert urlsplit(address).path != urlsplit(behind).path  # another token at each start
     for host in ("diode.example", urlsplit(behind).netloc):  # passed on, or written anew
         page, rules = await page_and_rules(behind, Host=host)
         assert f'"{printed.replace("https", "wss")}ws"' in page
@@ -219,7 +201,7 @@ async def test_behind_a_proxy(proxied: tuple[str, str]) -> None:
     assert await status(f"{behind}ws", Host="evil.example", Origin=public) == 403
 
 
-async def page_and_rules(address: str, **headers: str) -> tuple[str, str]:
+async def page_and_rules(address, **headers):
     """The page, and what it lets a browser ask for."""
     async with (
         aiohttp.ClientSession() as browser,
@@ -230,7 +212,7 @@ async def page_and_rules(address: str, **headers: str) -> tuple[str, str]:
         return await answer.text(), answer.headers["Content-Security-Policy"]
 
 
-async def _until(screen: Any, words: str) -> str:
+async def _until(screen, words):
     """What is written until these words are."""
     shown = ""
     while words not in shown:

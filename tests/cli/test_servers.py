@@ -6,22 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diode_engine.store import Store
-from tests.postgresql_server import PostgresServer
 
-Run = Callable[..., Any]
 URL = "postgresql+psycopg://ann:s3cr3t@127.0.0.1:1/diode"
 
 
-def test_a_store_on_a_server_does_what_one_in_a_file_does(
-    run: Run, database: str, dataset: Path, tmp_path: Path
-) -> None:
+def test_a_store_on_a_server_does_what_one_in_a_file_does(run, database, dataset, tmp_path):
     assert run("data", "stats", "--store", database).code == 3
     imported = run("data", "import", dataset, "--store", database)
     assert (imported.code, json.loads(imported.out)["timings"]) == (0, 48)
@@ -44,7 +38,7 @@ def test_a_store_on_a_server_does_what_one_in_a_file_does(
     assert run("db", "check", "--store", back).code == 0
 
 
-def test_a_password_on_the_command_line_is_refused_and_not_repeated(run: Run) -> None:
+def test_a_password_on_the_command_line_is_refused_and_not_repeated(run):
     for words in (
         ("data", "stats", "--store", URL), ("db", "copy", URL, "x.db"), ("db", "copy", "x.db", URL),
         ("data", "stats", f"--db={URL}"),
@@ -65,9 +59,7 @@ def test_a_password_on_the_command_line_is_refused_and_not_repeated(run: Run) ->
         "postgresql://ann:s3cr3t@h/diode",
     ],
 )  # fmt: skip
-def test_a_malformed_url_is_refused_and_not_repeated(
-    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_malformed_url_is_refused_and_not_repeated(run, url, monkeypatch):
     monkeypatch.setenv("DIODE_STORE", url)
     ran = run("data", "stats")
     assert ran.code == 2
@@ -76,8 +68,8 @@ def test_a_malformed_url_is_refused_and_not_repeated(
 
 
 def test_a_password_of_the_environment_is_in_nothing_that_is_left(
-    postgres: PostgresServer, database: str, dataset: Path, tmp_path: Path, diode_home: Path
-) -> None:
+    postgres, database, dataset, tmp_path, diode_home
+):
     """A run is started in a process of its own, which is told the URL without the password."""
     environment = {
         **{name: v for name, v in os.environ.items() if not name.startswith("PG")},
@@ -117,7 +109,7 @@ def test_a_password_of_the_environment_is_in_nothing_that_is_left(
         assert postgres.password not in text
 
 
-def test_who_has_no_psycopg_is_told_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_no_psycopg_is_told_the_extra(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "diode_engine.store.backends.postgresql", raising=False)
     ran = run("data", "stats", "--store", URL.replace(":s3cr3t", ""))
@@ -127,9 +119,7 @@ def test_who_has_no_psycopg_is_told_the_extra(run: Run, monkeypatch: pytest.Monk
     assert len(ran.err.strip().splitlines()) == 1
 
 
-def test_the_file_of_a_folder_cannot_name_a_server(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, diode_home: Path
-) -> None:
+def test_the_file_of_a_folder_cannot_name_a_server(run, tmp_path, monkeypatch, diode_home):
     monkeypatch.chdir(tmp_path)
     url = URL.replace(":s3cr3t", "")
     for content in (f'store = "{url}"\n', f'[data.stats]\nstore = "{url}"\n'):
@@ -143,9 +133,7 @@ def test_the_file_of_a_folder_cannot_name_a_server(
     assert "cannot be reached" in run("data", "stats").err
 
 
-def test_a_workflow_has_its_store_on_a_server(
-    run: Run, database: str, dataset: Path, tmp_path: Path
-) -> None:
+def test_a_workflow_has_its_store_on_a_server(run, database, dataset, tmp_path):
     file = tmp_path / "w.toml"
     file.write_text(f'store = "{database}"\n[[step]]\nrun = "data import {dataset}"\n')
     assert json.loads(run("workflow", file).out)["state"] == "done"
@@ -154,7 +142,7 @@ def test_a_workflow_has_its_store_on_a_server(
         assert store.stats().timings == 48
 
 
-def test_this_machine_keeps_the_logs(database: str, diode_home: Path) -> None:
+def test_this_machine_keeps_the_logs(database, diode_home):
     from diode_engine import paths
     from diode_engine.location import location_of
 

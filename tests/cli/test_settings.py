@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,25 +11,21 @@ import pytest
 from diode_engine.cli import settings
 from diode_engine.cli.group import COMMANDS
 
-Run = Callable[..., Any]
-
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
 
 
-def planned(ran: Any) -> int:
+def planned(ran):
     assert ran.code == 0, ran.err
     return int(json.loads(ran.out)["problems"])
 
 
-def test_each_place_comes_before_the_one_below(
-    run: Run, here: Path, diode_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_place_comes_before_the_one_below(run, here, diode_home, monkeypatch):
     plan = ("collect", "--source", "grid:m=1/64/128/256/512,n=64,k=64", "--plan")
     diode_home.mkdir(exist_ok=True)
     (diode_home / "config.toml").write_text("[collect]\nproblems = 5\nseed = 3\n")
@@ -43,9 +37,7 @@ def test_each_place_comes_before_the_one_below(
     assert planned(run(*plan, "--problems", "2")) == 2
 
 
-def test_the_store_of_every_command(
-    run: Run, here: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_store_of_every_command(run, here, dataset, tmp_path, monkeypatch):
     said, other = tmp_path / "said.db", tmp_path / "other.db"
     (here / "diode.toml").write_text(f'store = "{said}"\n[data.problems]\nrows = 2\n')
     assert run("data", "import", dataset).code == 0
@@ -56,15 +48,13 @@ def test_the_store_of_every_command(
     assert run("data", "stats", "--db", said).code == 0
 
 
-def test_an_options_own_name_counts(run: Run, here: Path) -> None:
+def test_an_options_own_name_counts(run, here):
     (here / "diode.toml").write_text('[collect]\nsource = ["grid:m=8/16,n=64,k=64"]\n')
     named = planned(run("collect", "--plan", "--source", "grid:m=8/16,n=64,k=64"))
     assert planned(run("collect", "--plan")) == named < 300
 
 
-def test_an_options_own_name_counts_in_the_environment_too(
-    run: Run, dataset: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_options_own_name_counts_in_the_environment_too(run, dataset, here, monkeypatch):
     (here / "diode.toml").write_text('[collect]\nsource = ["odd"]\n')
     monkeypatch.setenv("DIODE_COLLECT_SOURCE", "grid:m=8,n=64,k=64 grid:m=16,n=64,k=64")
     named = planned(run("collect", "--plan", "--source", "grid:m=8/16,n=64,k=64"))
@@ -90,19 +80,14 @@ def test_an_options_own_name_counts_in_the_environment_too(
             "[data.problems]\nrows = [1]\n",
             "[data.problems] rows is [1]; it must be a text or a number",
         ),
-        ("[data.problems]\nrows = true\n", "rows is True; it must be a text or a number"),
         ("[data.problems]\ndescending = []\n", "descending is []; it must be true or false"),
         ("store = {}\n", "store is {}; it must be a text or a number"),
         ('store = "a\\u0000b"\n', "a null character"),
-        ("store = " + "[" * 3000, "nested too deeply"),
-        ("store = 0x" + "f" * 5000, "more than 64 bits"),
-        ("store = " + "1" * 5000, "not valid TOML"),
-        ("a." * 20 + "a = 1", "a dotted key of more than 16 parts"),
         ("x = 1\n" * 100_000, "more than 262,144 bytes"),
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_mistake_is_told(run: Run, here: Path, text: str, said: str) -> None:
+def test_a_mistake_is_told(run, here, text, said):
     (here / "diode.toml").write_text(text)
     ran = run("data", "problems")
     assert (ran.code, ran.out) == (2, "")
@@ -110,9 +95,7 @@ def test_a_mistake_is_told(run: Run, here: Path, text: str, said: str) -> None:
     assert run("--help").code == 0
 
 
-def test_a_directory_does_not_widen_what_is_exposed(
-    run: Run, here: Path, diode_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_does_not_widen_what_is_exposed(run, here, diode_home, monkeypatch):
     pytest.importorskip("textual_serve")
     from diode_engine.cli.dashboard_server import DashboardServer
 
@@ -139,9 +122,7 @@ def test_a_directory_does_not_widen_what_is_exposed(
     assert (served[1].host, served[1].port) == ("127.0.0.1", 8766)
 
 
-def test_a_directory_does_not_delete_or_write_over(
-    run: Run, here: Path, dataset: Path, tmp_path: Path
-) -> None:
+def test_a_directory_does_not_delete_or_write_over(run, here, dataset, tmp_path):
     (here / "diode.toml").write_text("[db.backup]\nreplace = true\n")
     run("data", "import", dataset)
     mine = tmp_path / "mine.db"
@@ -167,8 +148,8 @@ OPTIONS_OF_A_DIRECTORY = {
 }  # fmt: skip
 
 
-def test_every_flag_and_file_is_the_users_or_a_directorys() -> None:
-    def walk(command: click.Command, words: str) -> None:
+def test_every_flag_and_file_is_the_users_or_a_directorys():
+    def walk(command, words):
         for name, child in getattr(command, "commands", {}).items():
             walk(child, f"{words}.{name}")
         for option in command.params:

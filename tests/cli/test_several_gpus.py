@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diode_engine import registry
 from diode_engine.cli import judging
-from diode_engine.core.hardware import H200, KNOWN, Hardware
+from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.table import TimingTable
 from diode_engine.models.manifest import GpuRecord
 from diode_engine.models.predictor import Predictor
@@ -20,13 +17,12 @@ from diode_engine.store import write_dataset
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
-Run = Callable[..., Any]
 H100 = KNOWN["NVIDIA H100 80GB HBM3"]
 RECORDS = (GpuRecord(H200, 12, 48, {"efficiency": 0.875}), GpuRecord(H100, 6, 24))
 
 
 @pytest.fixture
-def both(model: Path) -> Path:
+def both(model):
     """The folder of a model of both GPUs."""
     path = model / "manifest.json"
     manifest = json.loads(path.read_text())
@@ -34,21 +30,21 @@ def both(model: Path) -> Path:
     return model
 
 
-def on(hardware: Hardware, table: TimingTable) -> TimingTable:
+def on(hardware, table):
     """The table as if it was timed there, without what failed."""
     there = tuple(replace(each, hardware=hardware) for each in table.environments)
     return replace(table.take(table.failure == 0), environments=there)
 
 
 @pytest.fixture
-def timings(make_timings: Callable[..., TimingTable], tmp_path: Path) -> Path:
+def timings(make_timings, tmp_path):
     """A file with timings of both GPUs."""
     path = tmp_path / "both.json"
     write_dataset(TimingTable.joined([on(each, make_timings(200)) for each in (H200, H100)]), path)
     return path
 
 
-def test_it_is_promoted_and_rolled_back_for_each_gpu(run: Run, both: Path, timings: Path) -> None:
+def test_it_is_promoted_and_rolled_back_for_each_gpu(run, both, timings):
     run("models", "register", both)
     promote = ("models", "promote", "tripled", "--dataset", timings, "--json")
     ran = run(*promote, "--hardware", H100.name)
@@ -72,7 +68,7 @@ def test_it_is_promoted_and_rolled_back_for_each_gpu(run: Run, both: Path, timin
     assert registry.default_for(H200.slug) == registry.resolve("tripled@1")
 
 
-def test_a_list_names_its_gpus(run: Run, both: Path) -> None:
+def test_a_list_names_its_gpus(run, both):
     run("models", "register", both, "--default")
     (line,) = json.loads(run("models", "list", "--json", "--hardware", H100.slug).out)
     assert line["gpus"] == line["taken_on"] == [H200.name, H100.name]
@@ -82,9 +78,7 @@ def test_a_list_names_its_gpus(run: Run, both: Path) -> None:
     assert "from 24 timings of this GPU" in text
 
 
-def test_it_predicts_with_the_facts_of_the_gpu_that_is_asked_about(
-    run: Run, both: Path, timings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_predicts_with_the_facts_of_the_gpu_that_is_asked_about(run, both, timings, monkeypatch):
     run("models", "register", both, "--default")
     loaded = []
     load = Predictor.load
@@ -101,9 +95,7 @@ def test_it_predicts_with_the_facts_of_the_gpu_that_is_asked_about(
     assert json.loads(ran.out)["hardware"] == H100.name
 
 
-def test_it_is_validated_on_timings_of_any_of_its_gpus(
-    run: Run, both: Path, make_timings: Callable[..., TimingTable], tmp_path: Path
-) -> None:
+def test_it_is_validated_on_timings_of_any_of_its_gpus(run, both, make_timings, tmp_path):
     run("models", "register", both)
     table = on(H100, make_timings(200))
     model, judged, _ = judging.to_judge(table, None, only_held_out=True)

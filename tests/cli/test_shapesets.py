@@ -4,10 +4,7 @@ takes."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,16 +14,14 @@ from diode_engine.core.problem import Problem
 from diode_engine.problems.sources import read_shapeset, write_shapeset
 from diode_engine.problems.splits import held_out_by
 
-Run = Callable[..., Any]
-
 GRID = "grid:m=8/16/32/64,n=64/128,k=512"
 
 
-def sizes(problems: Any) -> set[tuple[int, int, int]]:
+def sizes(problems):
     return {(p.M, p.N, p.K) for p in problems}
 
 
-def test_none_of_the_problems_is_known(run: Run, tmp_path: Path) -> None:
+def test_none_of_the_problems_is_known(run, tmp_path):
     known = [
         Problem.make("mm", m, n, 512, "bfloat16", a_layout=a, b_layout=b)
         for m, n, a, b in product((8, 16, 32), (64, 128), ("row", "col"), ("row", "col"))
@@ -47,7 +42,7 @@ def test_none_of_the_problems_is_known(run: Run, tmp_path: Path) -> None:
     assert len(read_shapeset(file).problems(0)) == 6  # as it was
 
 
-def test_the_store_has_none_of_the_problems(run: Run, tmp_path: Path, dataset: Path) -> None:
+def test_the_store_has_none_of_the_problems(run, tmp_path, dataset):
     store, file = tmp_path / "a.db", tmp_path / "unseen.json"
     run("data", "import", dataset, "--store", store)
     ran = run("draw-problems", file, "--store", store, "--num-shapes", "20")
@@ -55,9 +50,7 @@ def test_the_store_has_none_of_the_problems(run: Run, tmp_path: Path, dataset: P
     assert len(read_shapeset(file).problems(0)) == 20
 
 
-def test_a_validation_has_only_problems_that_training_holds_out(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_validation_has_only_problems_that_training_holds_out(run, tmp_path, monkeypatch):
     planned: list[Plan] = []
     monkeypatch.setattr(Plan, "summary", lambda plan, _: planned.append(plan) or {})
     monkeypatch.setattr(collect, "_table", str)
@@ -76,7 +69,7 @@ def test_a_validation_has_only_problems_that_training_holds_out(
     assert run("create-validation", "--plan").code == 2
 
 
-def test_a_shapeset_by_torch_diodes_options(run: Run, tmp_path: Path) -> None:
+def test_a_shapeset_by_torch_diodes_options(run, tmp_path):
     problems = [
         Problem.make(op, m, 64, 512, "bfloat16", B=2 if op == "bmm" else 1)
         for op in ("mm", "addmm", "bmm")
@@ -89,7 +82,7 @@ def test_a_shapeset_by_torch_diodes_options(run: Run, tmp_path: Path) -> None:
     assert {op: count["problems"] for op, count in plan["by_op"].items()} == {"mm": 2, "bmm": 2}
 
 
-def test_the_problems_of_a_file_are_planned(run: Run, tmp_path: Path) -> None:
+def test_the_problems_of_a_file_are_planned(run, tmp_path):
     problems = [Problem.make("mm", m, 64, 512, "bfloat16") for m in (8, 16, 32)]
     file = tmp_path / "shapes.json"
     write_shapeset(problems, file, "a test")
@@ -104,7 +97,7 @@ def test_the_problems_of_a_file_are_planned(run: Run, tmp_path: Path) -> None:
     ("limits", "left"),
     [((), 3), (("--min-size", "64"), 1), (("--max-size", "64"), 0), (("--max-size", "600"), 2)],
 )
-def test_only_of_these_sizes(run: Run, tmp_path: Path, limits: tuple[str, ...], left: int) -> None:
+def test_only_of_these_sizes(run, tmp_path, limits, left):
     problems = [
         Problem.make("mm", m, 64, k, "bfloat16") for m, k in ((8, 512), (16, 99), (64, 999))
     ]
@@ -116,7 +109,7 @@ def test_only_of_these_sizes(run: Run, tmp_path: Path, limits: tuple[str, ...], 
         assert json.loads(ran.out)["problems"] == left
 
 
-def test_sources_by_their_old_names(run: Run) -> None:
+def test_sources_by_their_old_names(run):
     for flag, source in (("--log-normal", "log-normal"), ("--power-of-two", "powers")):
         one, other = (
             json.loads(run("collect", "--num-shapes", "4", *words, "--plan").out)

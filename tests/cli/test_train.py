@@ -14,7 +14,6 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
 from diode_engine.store import RunState, Store, write_dataset
-from tests.cli.conftest import Run
 
 TILES = (16, 32, 64, 128)
 QUICK = ["--rounds=60", "--depth=3", "--epochs=4", "--hidden=16", "--layers=1", "--batch-size=64"]
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path):
     """Sixty problems, faster with larger tiles."""
     environment = Environment(H200, "570", "2.13.0", "3.7.1")
     path = tmp_path / "diode.db"
@@ -45,7 +44,7 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_stdout_is_the_summary_and_the_model_is_registered(run: Run, store: Path) -> None:
+def test_stdout_is_the_summary_and_the_model_is_registered(run, store):
     ran = run("train", "--store", store, "--name", "mine", "--seed", "3", *QUICK)
     summary = json.loads(ran.out)
     assert (summary["model"], summary["family"]) == ("mine@1", "ensemble")
@@ -60,7 +59,7 @@ def test_stdout_is_the_summary_and_the_model_is_registered(run: Run, store: Path
     assert (trained.state, trained.spec["seed"]) == (RunState.DONE, 3)
 
 
-def test_all_trains_on_the_held_out_problems_too(run: Run, store: Path) -> None:
+def test_all_trains_on_the_held_out_problems_too(run, store):
     summary = json.loads(run("train", "--store", store, "--all", *QUICK).out)
     assert summary["problems"] == 60
     assert summary["metrics"]["problems"] == summary["held_out_problems"] > 0
@@ -83,9 +82,8 @@ def test_all_trains_on_the_held_out_problems_too(run: Run, store: Path) -> None:
     ],
 )
 def test_what_is_impossible_is_refused_in_a_sentence(
-    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, code: int,
-    sentence: str,
-) -> None:  # fmt: skip
+    run, store, tmp_path, monkeypatch, words, code, sentence
+):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     if "new.db" in words:
@@ -97,7 +95,7 @@ def test_what_is_impossible_is_refused_in_a_sentence(
     assert registry.list_models() == []
 
 
-def files_of(store: Path, folder: Path) -> None:
+def files_of(store, folder):
     """The store's timings in two files, of which one problem is in both, and a third file that
     is no dataset."""
     (folder / "below").mkdir(parents=True)
@@ -108,7 +106,7 @@ def files_of(store: Path, folder: Path) -> None:
     (folder / "solution.json").write_text('{"config": []}')
 
 
-def test_a_folder_is_learned_from_whole(run: Run, store: Path, tmp_path: Path) -> None:
+def test_a_folder_is_learned_from_whole(run, store, tmp_path):
     """An extension stands for its compressed form too."""
     files_of(store, tmp_path / "data")
     asked = ("train", "--store", tmp_path / "runs.db", "--data-dir", tmp_path / "data", *TREES)
@@ -129,7 +127,7 @@ def test_a_folder_is_learned_from_whole(run: Run, store: Path, tmp_path: Path) -
     assert files == ("second.msgpack.zst", "first.msgpack")
 
 
-def test_a_model_is_written_to_a_file_too(run: Run, store: Path, tmp_path: Path) -> None:
+def test_a_model_is_written_to_a_file_too(run, store, tmp_path):
     file = tmp_path / "My Model.pt"
     asked = ("train", "--store", store, "--model", file, *TREES)
     ran = run(*asked, "--log-dir", "logs")
@@ -146,7 +144,7 @@ def test_a_model_is_written_to_a_file_too(run: Run, store: Path, tmp_path: Path)
     assert again["identity"] != summary["identity"]
 
 
-def test_a_file_is_asked_by_op_and_gpu(run: Run, store: Path, tmp_path: Path) -> None:
+def test_a_file_is_asked_by_op_and_gpu(run, store, tmp_path):
     files_of(store, tmp_path / "data")
     file = tmp_path / "data" / "first.msgpack"
     asked = ("train", "--store", tmp_path / "runs.db", "--dataset", file, "--family=trees")
@@ -156,7 +154,7 @@ def test_a_file_is_asked_by_op_and_gpu(run: Run, store: Path, tmp_path: Path) ->
     assert (ran.code, "no timings of a GPU named 'A100'" in ran.err) == (1, True)
 
 
-def test_resume_goes_on_with_the_last_training(run: Run, store: Path, tmp_path: Path) -> None:
+def test_resume_goes_on_with_the_last_training(run, store, tmp_path):
     words = ["diode-engine", "train", "--family=trees", "--rounds=20", "--depth=3",
              "--name=again", f"--store={store}"]  # fmt: skip
     with Store.open(store) as opened:

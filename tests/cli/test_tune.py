@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from diode_engine.collect import local
 from diode_engine.core import hardware
@@ -20,13 +16,9 @@ from diode_engine.problems.sources import write_shapeset
 from diode_engine.tuning import run as tuning
 from diode_engine.tuning.request import NONE
 
-Run = Callable[..., Any]
 
-
-def test_without_a_gpu_it_is_a_sentence(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(named: object) -> tuple[int, ...]:
+def test_without_a_gpu_it_is_a_sentence(run, tmp_path, monkeypatch):
+    def none(named):
         raise CollectionError("There is no GPU here.")
 
     monkeypatch.setattr(local, "devices", none)
@@ -36,13 +28,11 @@ def test_without_a_gpu_it_is_a_sentence(
     assert not (tmp_path / "s.db").exists()
 
 
-def test_what_is_asked_is_passed_on_and_the_page_is_written(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_asked_is_passed_on_and_the_page_is_written(run, tmp_path, monkeypatch):
     asked: dict[str, Any] = {}
     problem = Problem.make("mm", 64, 64, 64, "float16")
 
-    def tuned(store: Any, request: Any, gpu: Any, torch: str, **more: Any) -> Any:
+    def tuned(store, request, gpu, torch, **more):
         asked.update(request=request, gpu=gpu, torch=torch, **more)
         document = {"page": "# a page\n", "promoted": True}
         return SimpleNamespace(run=7, document=document, to_dict=lambda: document)
@@ -76,9 +66,7 @@ def test_what_is_asked_is_passed_on_and_the_page_is_written(
     assert run("tune", "--store", store, "-o", tmp_path / "none" / "p.md").code == 1
 
 
-def test_a_cluster_needs_ray_and_says_which_extra_brings_it(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_needs_ray_and_says_which_extra_brings_it(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     ran = run("tune", "--store", tmp_path / "s.db", "--ray", "auto")
     assert (ran.code, ran.out) == (1, "")

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from diode_engine.core.table import TimingTable
 from diode_engine.problems.splits import held_out, split
 from diode_engine.store import RunState, Store, dataset_key, read_dataset, write_dataset
 from diode_engine.training.trainable_rows import learnable
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
-Run = Callable[..., Any]
-Make = Callable[..., TimingTable]
 
-
-def test_of_a_file(run: Run, dataset: Path, model: Path, tmp_path: Path) -> None:
+def test_of_a_file(run, dataset, model, tmp_path):
     ran = run("validate", "--dataset", dataset, "--model", model, "--all")
     assert ran.code == 0
     for expected in ("tripled@0: 12 problems", "ATen", "max-autotune DEFAULT", "Made by hand."):
@@ -37,9 +28,7 @@ def test_of_a_file(run: Run, dataset: Path, model: Path, tmp_path: Path) -> None
     assert not (tmp_path / "diode-home" / "diode.db").exists()
 
 
-def test_only_what_training_holds_out(
-    run: Run, model: Path, tmp_path: Path, make_timings: Make
-) -> None:
+def test_only_what_training_holds_out(run, model, tmp_path, make_timings):
     file = tmp_path / "many.json"
     write_dataset(make_timings(60), file)
     expected = sum(map(held_out, read_dataset(file).problems))
@@ -52,12 +41,7 @@ def test_only_what_training_holds_out(
     assert "--all" in ran.err
 
 
-def test_of_the_store_is_a_run(run: Run, dataset: Path, model: Path, tmp_path: Path) -> None:
-    store = tmp_path / "a.db"
-    missing = run("validate", "--store", store, "--model", model)
-    assert missing.code == 3
-    assert "There is no store" in missing.err
-    run("data", "import", dataset, "--store", store)
+def test_of_the_store_is_a_run(run, store, model):
     assert (
         run("validate", "--store", store, "--model", model, "--all", "--top-n-worst", "0").code == 0
     )
@@ -80,9 +64,7 @@ def test_of_the_store_is_a_run(run: Run, dataset: Path, model: Path, tmp_path: P
     assert "no model for NVIDIA H200" in failed.message
 
 
-def test_on_the_problems_of_a_query(run: Run, dataset: Path, model: Path, tmp_path: Path) -> None:
-    store = tmp_path / "a.db"
-    run("data", "import", dataset, "--store", store)
+def test_on_the_problems_of_a_query(run, store, model):
     arguments = ("validate", "--store", store, "--model", model, "--all", "--json")
     sizes = sorted(case["problem"]["M"] for case in json.loads(run(*arguments).out)["cases"])
     some = json.loads(run(*arguments, "--query", f"m<={sizes[3]}").out)["cases"]
@@ -90,9 +72,7 @@ def test_on_the_problems_of_a_query(run: Run, dataset: Path, model: Path, tmp_pa
     assert run(*arguments, "--query", "wings:2").code == 2
 
 
-def test_timings_of_the_models_gpu_and_triton(
-    run: Run, dataset: Path, model: Path, tmp_path: Path, make_timings: Make
-) -> None:
+def test_timings_of_the_models_gpu_and_triton(run, dataset, model, tmp_path, make_timings):
     store, other, older = (tmp_path / n for n in ("a.db", "other.json", "older.json"))
     write_dataset(make_timings(3, name="Another GPU"), other)
     write_dataset(make_timings(4, triton="3.6.0"), older)
@@ -117,9 +97,8 @@ def test_timings_of_the_models_gpu_and_triton(
     ],
 )
 def test_what_a_model_has_seen_is_not_called_unseen(
-    run: Run, model: Path, tmp_path: Path, make_timings: Make,
-    everything: bool | None, warned: str, headline: str,
-) -> None:  # fmt: skip
+    run, model, tmp_path, make_timings, everything, warned, headline
+):
     file, manifest = tmp_path / "many.json", model / "manifest.json"
     write_dataset(make_timings(60), file)
     described = json.loads(manifest.read_text()) | {"everything": everything}
@@ -143,7 +122,7 @@ def test_what_a_model_has_seen_is_not_called_unseen(
     assert "nearest problem" not in [row["chooser"] for row in report["choosers"]]
 
 
-def test_a_figure_beside_the_report(run: Run, dataset: Path, model: Path, tmp_path: Path) -> None:
+def test_a_figure_beside_the_report(run, dataset, model, tmp_path):
     pytest.importorskip("matplotlib")
     arguments = ("validate", "--dataset", dataset, "--model", model, "--all", "--figure")
     ran = run(*arguments, tmp_path / "a.svg")
@@ -155,7 +134,7 @@ def test_a_figure_beside_the_report(run: Run, dataset: Path, model: Path, tmp_pa
 
 
 @pytest.fixture
-def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_fits(monkeypatch):
     """Trees of few rounds."""
     from diode_engine.models.fit_trees import TreesSettings
     from diode_engine.training import fit_steps
@@ -165,9 +144,7 @@ def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick_fits")
-def test_cross_validation_judges_models_made_for_it(
-    run: Run, tmp_path: Path, make_timings: Make, dataset: Path
-) -> None:
+def test_cross_validation_judges_models_made_for_it(run, tmp_path, make_timings, dataset):
     file, store = tmp_path / "many.json", tmp_path / "a.db"
     write_dataset(make_timings(90), file)
     run("data", "import", file, "--store", store)
@@ -193,31 +170,17 @@ def test_cross_validation_judges_models_made_for_it(
     assert "GFLOP" in sizes.out
 
 
-def test_options_that_do_not_go_together(run: Run, dataset: Path, model: Path) -> None:
-    for arguments in (
-        ("--family", "trees"),
-        ("--cross-validate", "folds", "--model", model),
-        ("--cross-validate", "folds", "--figure", "a.svg"),
-        ("--ray", "auto"),
-    ):
-        ran = run("validate", "--dataset", dataset, *arguments)
-        assert (ran.code, ran.out) == (2, "")
-
-
-def test_mistakes_end_in_one_sentence(dataset: Path, model: Path, tmp_path: Path) -> None:
+def test_mistakes_end_in_one_sentence(run, dataset, model, tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text('{"format": 1')
     for arguments, code in (
         (("--dataset", bad, "--model", model), 1),
         (("--dataset", dataset, "--model", "nobody"), 3),
         (("--store", bad, "--model", model), 1),
+        (("--dataset", dataset, "--family", "trees"), 2),
+        (("--dataset", dataset, "--cross-validate", "folds", "--model", model), 2),
+        (("--dataset", dataset, "--cross-validate", "folds", "--figure", "a.svg"), 2),
+        (("--dataset", dataset, "--ray", "auto"), 2),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "diode_engine", "validate", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stdout) == (code, "")
-        assert done.stderr.count("Error: ") == 1
-        assert len(done.stderr.strip().splitlines()) == 1
+        ran = run("validate", *arguments)
+        assert (ran.code, ran.out, ran.err.count("Error: ")) == (code, "", 1)

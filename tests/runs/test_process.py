@@ -7,8 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import pytest
-
 from diode_engine.runs import process as processes
 from diode_engine.runs.process import current, is_alive, kill, process, terminate
 
@@ -74,7 +72,7 @@ def test_killing_takes_the_children_in_other_sessions(wait_for_end):
         assert not is_alive(grandchild)
 
 
-def test_without_proc_the_pid_decides(monkeypatch: pytest.MonkeyPatch, tmp_path):
+def test_without_proc_the_pid_decides(monkeypatch, tmp_path):
     monkeypatch.setattr(processes, "_PROC", tmp_path)
     assert current().started is None
     assert is_alive(current()) is True

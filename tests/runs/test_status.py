@@ -10,19 +10,19 @@ import pytest
 from diode_engine.runs import find, look, look_at_all
 from diode_engine.runs.process import current
 from diode_engine.runs.status import STALE_SECONDS, duration
-from diode_engine.store import Process, RunState, Store
+from diode_engine.store import Process, RunState
 
 GONE = replace(current(), started=1)
 ELSEWHERE = Process("elsewhere", "a-boot pid:[1]", 7, 7)
 RESTARTED = replace(current(), machine="an-earlier-boot pid:[1]")
 
 
-def after(seconds: float):
+def after(seconds):
     return lambda: datetime.now(UTC) + timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
-def test_an_ended_run_is_what_it_says(store: Store, state: str):
+def test_an_ended_run_is_what_it_says(store, state):
     run = store.start_run("train", {}, process=GONE)
     store.finish_run(run, state)
     status = look(store, run, clock=after(1e6))
@@ -31,7 +31,7 @@ def test_an_ended_run_is_what_it_says(store: Store, state: str):
     assert status.seconds < 60
 
 
-def test_a_run_whose_process_is_gone_is_dead_at_once(store: Store):
+def test_a_run_whose_process_is_gone_is_dead_at_once(store):
     run = store.start_run("train", {}, process=GONE)
     status = look(store, run)
     assert status.state is RunState.DEAD
@@ -40,7 +40,7 @@ def test_a_run_whose_process_is_gone_is_dead_at_once(store: Store):
     assert store.run(run).state is RunState.RUNNING  # a look changes nothing
 
 
-def test_a_run_whose_process_is_here_is_running_however_quiet(store: Store):
+def test_a_run_whose_process_is_here_is_running_however_quiet(store):
     run = store.start_run("train", {}, process=current())
     status = look(store, run, clock=after(1e6))
     assert status.state is RunState.RUNNING
@@ -59,9 +59,7 @@ def test_a_run_whose_process_is_here_is_running_however_quiet(store: Store):
         ),
     ],
 )
-def test_one_that_cannot_be_seen_is_dead_when_it_is_quiet(
-    store: Store, process: Process | None, why: str
-):
+def test_one_that_cannot_be_seen_is_dead_when_it_is_quiet(store, process, why):
     run = store.start_run("collect", {}, process=process)
     assert look(store, run, clock=after(STALE_SECONDS - 5)).state is RunState.RUNNING
     status = look(store, run, clock=after(STALE_SECONDS + 1))
@@ -71,7 +69,7 @@ def test_one_that_cannot_be_seen_is_dead_when_it_is_quiet(
     assert look(store, run).state is RunState.RUNNING
 
 
-def test_one_that_was_asked_to_stop_is_cancelling_until_it_has(store: Store):
+def test_one_that_was_asked_to_stop_is_cancelling_until_it_has(store):
     run = store.start_run("collect", {}, process=current())
     store.ask_to_cancel(run)
     asked = store.run(run).cancel_asked
@@ -88,9 +86,7 @@ def test_one_that_was_asked_to_stop_is_cancelling_until_it_has(store: Store):
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_one_that_ends_while_we_look_is_not_dead(
-    store: Store, monkeypatch: pytest.MonkeyPatch, several: bool
-):
+def test_one_that_ends_while_we_look_is_not_dead(store, monkeypatch, several):
     run = store.start_run("train", {}, process=GONE)
     before = store.run(run)
     store.finish_run(run, "done")
@@ -106,11 +102,11 @@ def test_one_that_ends_while_we_look_is_not_dead(
     ("seconds", "text"),
     [(0.2, "0 s"), (59.4, "59 s"), (60, "1 min"), (3725, "1 h 2 min"), (90061, "1 d 1 h")],
 )
-def test_durations(seconds: float, text: str):
+def test_durations(seconds, text):
     assert duration(seconds) == text
 
 
-def test_runs_are_found_by_how_they_are_and_not_by_what_their_row_says(store: Store):
+def test_runs_are_found_by_how_they_are_and_not_by_what_their_row_says(store):
     done = store.start_run("collect", {}, process=current())
     store.finish_run(done, "done")
     alive = store.start_run("collect", {}, process=current())
@@ -118,7 +114,7 @@ def test_runs_are_found_by_how_they_are_and_not_by_what_their_row_says(store: St
     stopping = store.start_run("train", {}, process=current())
     store.ask_to_cancel(stopping)
 
-    def found(query: str, **page: int) -> list[int]:
+    def found(query, **page):
         return [status.run.id for status in find(store, query, **page)]
 
     assert found("") == [stopping, gone, alive, done]
