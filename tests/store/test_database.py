@@ -16,7 +16,12 @@ import pytest
 import sqlalchemy as sa
 import zstandard
 
-from diode_engine.errors import SchemaTooNewError, StoreError, StoreLockedError
+from diode_engine.errors import (
+    SchemaTooNewError,
+    StoreError,
+    StoreLockedError,
+    StoreMissingError,
+)
 from diode_engine.store import Store, migrations, schema, soundness
 from diode_engine.store.backends import backend_of, sqlite, sqlite_connection
 from diode_engine.store.schema import HEAD
@@ -105,26 +110,6 @@ def test_a_store_with_a_strange_name_opens(tmp_path):
     path = tmp_path / "100% a?b#c" / "d.db"
     Store.open(path).close()
     assert path.is_file()
-
-
-def test_reading_only_neither_writes_nor_makes(path, make_table, as_rows):
-    before = digest(path)
-    with Store.open(path, read_only=True) as store:
-        assert as_rows(store.read()) == as_rows(make_table())
-        for write in (
-            lambda: store.start_run("collect", {}),
-            lambda: store.add(1, make_table()),
-            lambda: store.update_run(1),
-        ):
-            with pytest.raises(StoreError, match="reading only"):
-                write()
-        with store.reads() as c, pytest.raises(sa.exc.OperationalError, match="readonly"):
-            c.execute(sa.delete(schema.timings))
-    assert digest(path) == before
-    missing = path.with_name("missing.db")
-    with pytest.raises(StoreError, match="no store at"):
-        Store.open(missing, read_only=True)
-    assert not missing.exists()
 
 
 # A reader that may not write the folder
@@ -316,14 +301,6 @@ def test_a_store_whose_schema_is_damaged(path, read_only):
         soundness.check(path)
 
 
-def test_a_reader_holds_nobody_up(path, make_table):
-    with Store.open(path) as writer, Store.open(path, read_only=True) as reader:
-        with reader.reads() as connection:
-            connection.execute(sa.select(schema.timings)).fetchone()
-            writer.add(1, make_table(first=50))
-        assert len(reader.read()) == 2 * len(make_table())
-
-
 # Migrating
 
 
@@ -461,31 +438,66 @@ def test_who_comes_second_to_a_migration_finds_it_done(path, next_migration):
     assert len(list(path.parent.glob("*.bak"))) == 1
 
 
-_OPENS = """
-import sys
-from diode_engine.store import Store
-
-print("ready", flush=True)
-for line in sys.stdin:
-    with Store.open(line.strip()) as store:
-        run = store.start_run("collect", {})
-    print(run, flush=True)
-"""
+# Watching
 
 
-def test_several_processes_may_make_the_same_store_at_once(tmp_path):
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", _OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
-    assert [child.stdout.readline() for child in children] == ["ready\n"] * 3
-    for attempt in range(5):
-        for child in children:
-            child.stdin.write(f"{tmp_path / f'{attempt}.db'}\n")
-            child.stdin.flush()
-        assert sorted(child.stdout.readline() for child in children) == ["1\n", "2\n", "3\n"]
-    for child in children:
-        child.communicate()
-        assert child.returncode == 0
+def test_a_store_that_goes_and_comes_back(path: Path) -> None:
+    watcher = backend_of(path).watch()
+    before = watcher.version()
+    away = path.rename(path.with_name("away"))
+    with pytest.raises(StoreMissingError, match="There is no store at"):
+        watcher.version()
+    Store.open(path).close()
+    assert watcher.version() != before
+    away.replace(path)
+    assert watcher.version()[0] == before[0]
+    watcher.close()
+
+
+def test_a_locked_store_is_told_at_once(path: Path) -> None:
+    watcher = backend_of(path).watch()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreLockedError):
+            watcher.version()
+    watcher.version()
+    watcher.close()
+
+
+def test_a_file_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "notes.db"
+    path.write_text("This is not a database, and it is long enough to be seen as none." * 20)
+    with pytest.raises(StoreError, match="not a Diode store"):
+        backend_of(path).watch().version()
+
+
+# The write-ahead log, which does not stay on the disk, also while others have the store open
+
+
+def test_a_large_log_goes_when_its_writer_does(tmp_path, monkeypatch, make_table):
+    monkeypatch.setattr(sqlite, "LARGE_WAL", 50_000)
+    path = tmp_path / "diode.db"
+    log = tmp_path / "diode.db-wal"
+    Store.open(path).close()
+    with Store.open(path, read_only=True) as watched:  # as a dashboard has it
+        assert watched.stats().timings == 0
+        with Store.open(path) as store:
+            store.import_table(make_table(60, 20), key="x", spec={})
+            assert log.stat().st_size > 50_000
+        assert log.stat().st_size == 0
+        assert watched.stats().problems == 60
+
+
+def test_a_reader_in_a_transaction_holds_nobody_up_for_long(tmp_path, monkeypatch, make_table):
+    monkeypatch.setattr(sqlite, "LARGE_WAL", 50_000)
+    monkeypatch.setattr(sqlite, "_WAL_SECONDS", 0.01)
+    path = tmp_path / "diode.db"
+    Store.open(path).close()
+    with Store.open(path, read_only=True) as watched, watched.reads() as reading:
+        reading.exec_driver_sql("SELECT count(*) FROM timings").fetchone()
+        with Store.open(path) as store:
+            store.import_table(make_table(60, 20), key="x", spec={})
+        assert reading.exec_driver_sql("SELECT count(*) FROM timings").scalar() == 0
+    with Store.open(path) as store:
+        assert store.stats().problems == 60

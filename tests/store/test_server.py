@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from contextlib import closing
@@ -70,36 +68,6 @@ def test_the_migrations_lead_to_the_schema_of_the_code(postgres: PostgresServer)
     assert len(found[0][0]) > 80
 
 
-def test_reading_only_neither_writes_nor_makes(
-    database: str, execute: Callable[[str], Any], make_table, as_rows
-) -> None:
-    with pytest.raises(StoreMissingError, match=r"no store in the database .*collect timings"):
-        Store.open(database, read_only=True)
-    assert execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
-    with Store.open(database) as store:
-        store.add(store.start_run("collect", {}), make_table())
-    with Store.open(database, read_only=True) as store:
-        assert as_rows(store.read()) == as_rows(make_table())
-        with pytest.raises(StoreError, match="reading only"):
-            store.start_run("collect", {})
-        with (
-            pytest.raises(StoreError, match="may not be written to from here"),
-            store.reads() as connection,
-        ):
-            connection.execute(sa.delete(schema.timings))
-
-
-def test_a_read_sees_one_moment(database: str, make_table) -> None:
-    with Store.open(database) as writer, Store.open(database, read_only=True) as reader:
-        run = writer.start_run("collect", {})
-        count = sa.select(sa.func.count()).select_from(schema.timings)
-        with reader.reads() as connection:
-            assert connection.scalar(count) == 0
-            writer.add(run, make_table())
-            assert connection.scalar(count) == 0
-        assert len(reader.read()) == len(make_table())
-
-
 def test_another_programs_database_is_refused_and_left_alone(
     database: str, execute: Callable[[str], Any]
 ) -> None:
@@ -155,32 +123,6 @@ def test_a_migration_that_fails_changes_nothing(
     with pytest.raises(ZeroDivisionError):
         Store.open(database)
     assert execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
-
-
-_OPENS = """
-import sys
-from diode_engine.store import Store
-
-print("ready", flush=True)
-sys.stdin.readline()
-with Store.open(sys.argv[1]) as store:
-    print(store.start_run("collect", {}), flush=True)
-"""
-
-
-def test_several_processes_may_make_the_same_store_at_once(database: str) -> None:
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", _OPENS, database],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-        for _ in range(3)
-    ]  # fmt: skip
-    assert [child.stdout.readline() for child in children] == ["ready\n"] * 3
-    for child in children:
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    assert sorted(child.communicate()[0] for child in children) == ["1\n", "2\n", "3\n"]
 
 
 # What the server refuses
