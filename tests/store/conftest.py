@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
-from diode_engine.core.timing import Failure
+from diode_engine.core.timing import Failure, Timing
+from diode_engine.store import Store
 
 ENVIRONMENT = Environment(H200, "570.1", "2.13.0", "3.7.1")
 # What somebody else may write: little, by hand, of kernels that Diode has never heard of.
@@ -66,6 +68,19 @@ def make_table(problems: int = 3, candidates: int = 5, *, first: int = 0) -> Tim
     )
 
 
+_PROBLEM, _CANDIDATE = Problem.make("mm", 8, 8, 8, "float16"), Candidate.make("aten::mm")
+
+
+def one_product(
+    *timings: Timing,
+    problem: Problem = _PROBLEM,
+    candidate: Candidate = _CANDIDATE,
+    environment: Environment = ENVIRONMENT,
+) -> TimingTable:
+    """Timings of one candidate on one problem."""
+    return TimingTable.from_records((problem, candidate, environment, each) for each in timings)
+
+
 def as_rows(table: TimingTable) -> list[tuple[object, ...]]:
     """The rows with their records' keys in place of indices; equal exactly or not at all."""
     return [
@@ -87,3 +102,10 @@ def _make_table() -> Callable[..., TimingTable]:
 @pytest.fixture(name="as_rows")
 def _as_rows() -> Callable[[TimingTable], list[tuple[object, ...]]]:
     return as_rows
+
+
+@pytest.fixture
+def store(place: str | Path) -> Iterator[Store]:
+    """An empty store, of both kinds."""
+    with Store.open(place) as opened:
+        yield opened

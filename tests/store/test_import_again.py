@@ -12,18 +12,9 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
-from diode_engine.store import Store, dataset_key, export_dataset, import_dataset, write_dataset
+from diode_engine.store import dataset_key, export_dataset, import_dataset, write_dataset
 from diode_engine.store.datasets.format import SUFFIXES
-
-_HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
-_PROBLEM = Problem.make("mm", 8, 8, 8, "float16")
-_CANDIDATE = Candidate.make("aten::mm")
-
-
-@pytest.fixture
-def store(place):
-    with Store.open(place) as opened:
-        yield opened
+from tests.store.conftest import one_product
 
 
 def shuffled(table: TimingTable) -> TimingTable:
@@ -37,10 +28,6 @@ def shuffled(table: TimingTable) -> TimingTable:
         candidates=tuple(table.candidates[i] for i in turn),
         candidate=back[table.candidate],
     ).take(rng.permutation(len(table)))
-
-
-def rows(*timings: Timing) -> TimingTable:
-    return TimingTable.from_records((_PROBLEM, _CANDIDATE, _HERE, timing) for timing in timings)
 
 
 def test_the_key_of_a_dataset_is_that_of_its_rows_in_any_order(make_table):
@@ -96,21 +83,23 @@ def test_of_a_file_only_what_is_new_is_imported(store, tmp_path, make_table, as_
 
 def test_equal_rows_are_as_many_as_the_file_has(store):
     one, two = Timing(min_us=1.0), Timing(failure=Failure.TIMEOUT)
-    assert store.import_table(rows(one, one, two), key="a", spec={}).timings == 3
-    done = store.import_table(rows(one, one, one, two, Timing(min_us=1.001)), key="b", spec={})
+    assert store.import_table(one_product(one, one, two), key="a", spec={}).timings == 3
+    done = store.import_table(
+        one_product(one, one, one, two, Timing(min_us=1.001)), key="b", spec={}
+    )
     assert (done.timings, done.there) == (2, 3)
     assert sorted(store.read(run=done.run).min_us.tolist()) == [1.0, 1.001]
 
 
-def test_the_same_times_elsewhere_are_others(store):
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"problem": Problem.make("mm", 9, 8, 8, "float16")},
+        {"candidate": Candidate.make("triton::mm")},
+        {"environment": Environment(H200, "570.1", "2.13.0", "3.8.0")},
+    ],
+)
+def test_the_same_times_elsewhere_are_others(store, elsewhere):
     timing = Timing(min_us=1.0)
-    store.import_table(rows(timing), key="a", spec={})
-    for i, (problem, candidate, environment) in enumerate(
-        [
-            (Problem.make("mm", 9, 8, 8, "float16"), _CANDIDATE, _HERE),
-            (_PROBLEM, Candidate.make("triton::mm"), _HERE),
-            (_PROBLEM, _CANDIDATE, Environment(H200, "570.1", "2.13.0", "3.8.0")),
-        ]
-    ):
-        table = TimingTable.from_records([(problem, candidate, environment, timing)])
-        assert store.import_table(table, key=str(i), spec={}).timings == 1
+    store.import_table(one_product(timing), key="a", spec={})
+    assert store.import_table(one_product(timing, **elsewhere), key="b", spec={}).timings == 1

@@ -17,7 +17,6 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import DatasetError
 from diode_engine.store import (
     Store,
-    copying,
     export_dataset,
     import_dataset,
     query,
@@ -129,16 +128,3 @@ def test_problems_are_found_by_what_spills(place: Any, table: TimingTable) -> No
     assert by[3].kernel is not None
     assert by[3].facts["spill_stores"] == 64
     assert by[0].facts["registers"] is None
-
-
-@pytest.mark.parametrize("first", ["file", "server"])
-def test_they_are_copied(first: str, database: str, table: TimingTable, tmp_path: Path) -> None:
-    from diode_engine.location import location_of
-
-    file, server = tmp_path / "here.db", location_of(database)
-    source, target = (file, server) if first == "file" else (server, file)
-    with Store.open(source) as store:
-        store.add(store.start_run("collect", {}), table)
-    copying.copy(source, target)
-    with Store.open(target) as store:
-        assert np.array_equal(store.read(kernels=True).kernel, table.kernel)

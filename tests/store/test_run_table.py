@@ -10,13 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from diode_engine.errors import StoreError
-from diode_engine.store import Store, run_query, schema
-
-
-@pytest.fixture
-def store(place):
-    with Store.open(place) as opened:
-        yield opened
+from diode_engine.store import run_query, schema
 
 
 @pytest.fixture

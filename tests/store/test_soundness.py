@@ -340,14 +340,9 @@ def test_a_time_and_none_have_different_numbers() -> None:
     assert len({number(us) for us in (float("nan"), 0.0, 1.0, np.nextafter(1.0, 2))}) == 4
 
 
-def test_a_store_that_is_damaged_can_still_be_written_to(
-    path: Path, make_table: Callable[..., TimingTable]
-) -> None:
+def test_a_store_that_is_damaged_can_still_be_written_to(path: Path) -> None:
     execute(path, "UPDATE runs SET state = 'dont' WHERE id = 2")
     with Store.open(path) as store:
         run = store.start_run("collect", {})
-        store.add(run, TimingTable.from_records([
-            (make_table().problems[0], make_table().candidates[0], make_table().environments[0],
-             Timing(min_us=1.0)),
-        ]))  # fmt: skip
+        store.add(run, one_product(Timing(min_us=1.0)))
     assert len(soundness.check(path).problems) == 1

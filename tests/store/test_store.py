@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,12 +18,9 @@ from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.errors import StoreError
 from diode_engine.store import RunState, Store
+from tests.store.conftest import one_product
 
-
-@pytest.fixture
-def store(place):
-    with Store.open(place) as opened:
-        yield opened
+ROOT = Path(__file__).parents[2]
 
 
 def test_timings_come_back_exactly(store, make_table, as_rows):
@@ -51,13 +47,8 @@ def test_rows_are_read_by_problem_then_candidate(store, make_table, as_rows):
 
 
 def test_every_timing_of_the_same_candidate_is_kept_in_its_order(store):
-    problem, candidate = Problem.make("mm", 8, 8, 8, "float16"), Candidate.make("aten::mm")
-    environment = Environment(H200, "", "", "")
-
     def rows(*times: float) -> TimingTable:
-        return TimingTable.from_records(
-            (problem, candidate, environment, Timing(min_us=time)) for time in times
-        )
+        return one_product(*(Timing(min_us=time) for time in times))
 
     run = store.start_run("import", {})
     store.add(run, rows(3.0, 1.0, 3.0))
@@ -68,10 +59,8 @@ def test_every_timing_of_the_same_candidate_is_kept_in_its_order(store):
 
 
 def test_records_that_python_calls_equal_stay_apart(store):
-    problem, environment = Problem.make("mm", 8, 8, 8, "float16"), Environment(H200, "", "", "")
     for flag in (True, 1, 1.0):
-        candidate = Candidate.make("triton::mm", flag=flag)
-        table = TimingTable.from_records([(problem, candidate, environment, Timing(min_us=1.0))])
+        table = one_product(Timing(min_us=1.0), candidate=Candidate.make("triton::mm", flag=flag))
         store.add(store.start_run("import", {}), table)
     kinds = [type(candidate.config["flag"]) for candidate in store.read().candidates]
     assert kinds == [bool, int, float]
@@ -80,9 +69,7 @@ def test_records_that_python_calls_equal_stay_apart(store):
 def test_read_selects_by_hardware_run_and_success(store, make_table, as_rows):
     table = make_table()
     other = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "", "")
-    elsewhere = TimingTable(
-        table.problems, table.candidates, (other,), *(getattr(table, c) for c in _COLUMNS)
-    )
+    elsewhere = replace(table, environments=(other,))
     first = store.start_run("collect", {})
     second = store.start_run("collect", {})
     store.add(first, table)
@@ -92,18 +79,6 @@ def test_read_selects_by_hardware_run_and_success(store, make_table, as_rows):
     ok = store.read(run=second, ok_only=True)
     assert as_rows(ok) == as_rows(elsewhere.take(elsewhere.failure == 0))
     assert len(store.read(hardware="NVIDIA H200", run=second)) == 0
-
-
-_COLUMNS = (
-    "problem",
-    "candidate",
-    "environment",
-    "min_us",
-    "median_us",
-    "spread_us",
-    "repeats",
-    "failure",
-)
 
 
 def test_what_was_timed_on_a_problem_in_this_very_environment(store, make_table):
@@ -173,30 +148,16 @@ def test_mistakes_are_refused_with_a_sentence(store, mistake, sentence):
         mistake(store)
 
 
-def test_rows_that_were_never_timed_are_refused_whole(store, make_table):
-    asked = TimingTable.from_records(
-        [
-            (
-                Problem.make("mm", 8, 8, 8, "float16"),
-                Candidate.make("aten::mm"),
-                Environment(H200, "", "", ""),
-                Timing(failure=Failure.NOT_TIMED),
-            )
-        ]
-    )
-    with pytest.raises(StoreError, match="never timed"):
-        store.add(store.start_run("import", {}), asked)
-    assert store.stats().problems == 0
-
-
-def test_a_value_that_does_not_fit_is_a_store_error(store):
-    half = Candidate.make("\ud800")
-    problem = Problem.make("mm", 8, 8, 8, "float16")
-    run = store.start_run("import", {})
-    environment = Environment(H200, "", "", "")
-    table = TimingTable.from_records([(problem, half, environment, Timing(min_us=1.0))])
-    with pytest.raises(StoreError, match="does not fit"):
-        store.add(run, table)
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (one_product(Timing(failure=Failure.NOT_TIMED)), "never timed"),
+        (one_product(Timing(min_us=1.0), candidate=Candidate("\ud800")), "does not fit"),
+    ],
+)
+def test_rows_that_cannot_be_kept_are_refused_whole(store, table, sentence):
+    with pytest.raises(StoreError, match=sentence):
+        store.add(store.start_run("import", {}), table)
     assert store.stats().problems == 0
 
 
@@ -222,7 +183,7 @@ _HANGS = """
 import sys
 from pathlib import Path
 import sqlalchemy as sa
-from tests_store_tables import make_table
+from tests.store.conftest import make_table
 from diode_engine.store import Store, bulk
 
 store = Store.open(sys.argv[1])
@@ -255,15 +216,13 @@ print("not reached", flush=True)
 
 
 @pytest.mark.parametrize("how", ["add", "import"])
-def test_a_killed_ingest_leaves_whole_batches_and_goes_on(
-    place, tmp_path, make_table, as_rows, how
-):
-    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path / "tests_store_tables.py")
+def test_a_killed_ingest_leaves_whole_batches_and_goes_on(place, make_table, as_rows, how):
     child = subprocess.Popen(
         [sys.executable, "-c", _HANGS, str(place), how],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         text=True,
     )
     assert child.stdout.readline() == "in the middle\n"

@@ -15,15 +15,10 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.store import Store, migrations, schema
+from tests.store.conftest import one_product
 
 _SOLO = Environment(H200, "570.1", "2.13.0", "3.7.1")
 _OTHER = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "", "")
-
-
-@pytest.fixture
-def store(place):
-    with Store.open(place) as opened:
-        yield opened
 
 
 def drawn(n: int, seed: int) -> TimingTable:
@@ -134,7 +129,6 @@ def test_an_upgrade_writes_what_the_timings_would_have_written(store):
 
 
 def test_the_best_of_equals_is_the_first_one_met(store):
-    problem = Problem.make("mm", 8, 8, 8, "float16")
     slow, first, second = (Candidate.make("triton::mm", num_warps=w) for w in (1, 2, 4))
     for candidate, timing in (
         (slow, Timing(min_us=9.0)),
@@ -142,8 +136,7 @@ def test_the_best_of_equals_is_the_first_one_met(store):
         (first, Timing(min_us=2.0)),
         (second, Timing(median_us=2.0)),
     ):
-        table = TimingTable.from_records([(problem, candidate, _SOLO, timing)])
-        store.add(store.start_run("collect", {}), table)
+        store.add(store.start_run("collect", {}), one_product(timing, candidate=candidate))
     ((*_, best, best_us, aten_us),) = rows_of(store, schema.summaries)
     with store.reads() as connection:
         query = sa.select(schema.candidates.c.key).where(schema.candidates.c.id == best)
@@ -152,8 +145,5 @@ def test_the_best_of_equals_is_the_first_one_met(store):
 
 
 def test_a_problem_whose_candidates_all_failed_has_no_best(store):
-    problem = Problem.make("mm", 8, 8, 8, "float16")
-    failure = Timing(failure=Failure.TIMEOUT)
-    rows = [(problem, Candidate.make("aten::mm"), _SOLO, failure)]
-    store.add(store.start_run("collect", {}), TimingTable.from_records(rows))
+    store.add(store.start_run("collect", {}), one_product(Timing(failure=Failure.TIMEOUT)))
     assert rows_of(store, schema.summaries) == [(1, 1, 1, 1, 1, None, None, None)]

@@ -32,7 +32,7 @@ from diode_engine.store import (
 )
 from diode_engine.store.datasets import parsing, reading, writing
 from diode_engine.store.datasets.format import SUFFIXES
-from tests.store.conftest import FOREIGN
+from tests.store.conftest import FOREIGN, one_product
 
 slow = settings(
     deadline=None,
@@ -133,11 +133,8 @@ def test_a_packed_file_is_exact_to_the_nanosecond(tmp_path, as_rows, table):
 
 
 def packed_document() -> dict:
-    rows = [
-        (Problem.make("mm", 64, 64, 64, "float16"), Candidate.make("aten::mm"),
-         Environment(H200, "", "", ""), Timing(min_us=7.0, median_us=8.0, repeats=9)),
-    ]  # fmt: skip
-    return writing._document(TimingTable.from_records(rows * 3), packed=True)
+    timing = Timing(min_us=7.0, median_us=8.0, repeats=9)
+    return writing._document(one_product(*[timing] * 3), packed=True)
 
 
 def numbers(size: int, *values: int) -> dict:
@@ -455,8 +452,7 @@ def test_nothing_is_written_that_is_over_a_limit(tmp_path, make_table, monkeypat
 def test_timings_that_are_all_alike_are_not_written_so_that_they_cannot_be_read(
     tmp_path, monkeypatch
 ):
-    record = (Problem.make("mm", 8, 8, 8, "float16"), Candidate.make("aten::mm"))
-    table = TimingTable.from_records([(*record, Environment(H200, "", "", ""), Timing(1.0))] * 9000)
+    table = one_product(*[Timing(1.0)] * 9000)
     monkeypatch.setattr("diode_engine.documents.FREE_BYTES", 1000)
     with pytest.raises(DatasetError, match="100 times as large"):
         write_dataset(table, tmp_path / "a.msgpack.zst")
@@ -526,12 +522,10 @@ def test_what_could_not_be_read_is_not_written(tmp_path, make_table, monkeypatch
     with pytest.raises(DatasetError, match="write the timings as several datasets"):
         write_dataset(make_table(), tmp_path / "a.json")
     monkeypatch.undo()
-    table = make_table(1, 1)
-    wide = TimingTable.from_records(
-        [(table.problems[0], Candidate.make("\ud800"), table.environments[0], Timing(1.0))]
-    )
     with pytest.raises(DatasetError, match="cannot carry"):
-        write_dataset(wide, tmp_path / "a.msgpack")
+        write_dataset(
+            one_product(Timing(1.0), candidate=Candidate("\ud800")), tmp_path / "a.msgpack"
+        )
     assert not list(tmp_path.glob("*a.*"))
 
 
