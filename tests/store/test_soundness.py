@@ -31,6 +31,7 @@ from diode_engine.store import (
     soundness,
 )
 from tests.postgresql_server import PostgresServer
+from tests.store.conftest import one_product
 
 
 def fill(where: str | Path, make_table: Callable[..., TimingTable]) -> None:
