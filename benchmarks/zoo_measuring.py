@@ -105,13 +105,14 @@ def measure(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> 
     done: dict[str, Compiled] = {}
 
     def compile_way(name: str, way: str) -> bool:
-        with gpu.shared():
-            try:
-                done[name] = compiled(bench, WAYS[way])
-            except Exception as error:  # noqa: BLE001  # the other ways are worth having
-                failed = f"{type(error).__name__}: {error}"[:2000]
-                write(_head(bench, name) | {"error": failed})
-                torch.cuda.synchronize()  # raises where the device is lost
+        # Without the lock: a compile keeps the GPU for milliseconds, and what is timed meanwhile is
+        # compared round by round.
+        try:
+            done[name] = compiled(bench, WAYS[way])
+        except Exception as error:  # noqa: BLE001  # the other ways are worth having
+            failed = f"{type(error).__name__}: {error}"[:2000]
+            write(_head(bench, name) | {"error": failed})
+            torch.cuda.synchronize()  # raises where the device is lost
         return name in done
 
     with kept_alive() as kept:

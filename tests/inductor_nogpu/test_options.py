@@ -19,6 +19,7 @@ from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.hook import options
+from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import Lowered, lower
 from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING, empty, gemm, run_python
 
@@ -310,27 +311,31 @@ def float32_linear() -> tuple[Any, Sequence[torch.Tensor]]:
 
 @ASKS_BEFORE_PADDING
 @pytest.mark.parametrize(
-    ("library", "triton", "expected"),
+    ("library", "triton", "tf32", "expected"),
     [
-        ((1000.0, 1000.0), (2000.0, 890.0), False),  # not worth its risk, so no reason to pad
-        ((1000.0, 1000.0), (2000.0, 800.0), True),
-        ((1000.0, 990.0), (2000.0, 860.0), False),  # worth it if padded, but not by MARGIN here
-        ((1000.0, 900.0), (2000.0, 2000.0), True),  # both are the library's
-        ((1000.0, 940.0), (2000.0, 2000.0), False),
+        ((1000.0, 1000.0), (2000.0, 890.0), False, False),  # not worth its risk, no reason to pad
+        ((1000.0, 1000.0), (2000.0, 800.0), False, True),
+        ((1000.0, 990.0), (2000.0, 860.0), False, False),  # worth it if padded, not by MARGIN here
+        ((1000.0, 900.0), (2000.0, 2000.0), True, True),  # both are the library's
+        ((1000.0, 940.0), (2000.0, 2000.0), True, False),
+        ((1000.0, 900.0), (2000.0, 2000.0), False, False),  # without tensor cores
+        ((1000.0, 800.0), (2000.0, 2000.0), False, True),
     ],
 )
 def test_padding_is_decided_by_what_would_be_taken(
     library: tuple[float, float],
     triton: tuple[float, float],
+    tf32: bool,
     expected: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     predictor = TimesOfPadding(library=library, triton=triton)
-    assert pads(predictor, float32_gemm, monkeypatch) == expected
+    with kernels.tf32(tf32):
+        assert pads(predictor, float32_gemm, monkeypatch) == expected
 
 
 @ASKS_BEFORE_PADDING
-@pytest.mark.parametrize(("padded", "expected"), [(900.0, True), (980.0, False)])
+@pytest.mark.parametrize(("padded", "expected"), [(800.0, True), (980.0, False)])
 def test_a_padded_operand_keeps_its_order_and_gets_the_librarys_kernel(
     padded: float, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,9 @@ PROGRAMS: dict[str, Build] = {
     "a scaled addend": of(
         lambda a, b, c: torch.addmm(c, a, b, beta=0.5), (2000, 512), (512, 256), (2000, 256)
     ),
+    "a layer with one output": of(
+        lambda x, w, bias: torch.addmm(bias, x, w), (2000, 512), (512, 1), (1,)
+    ),
 }  # fmt: skip
 
 

@@ -20,7 +20,12 @@ from torch._inductor.kernel import mm_plus_mm
 from diode_engine.core.operators import OPERATORS, Operator, named
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
-from diode_engine.inductor.choosing.default_mode import LeftToDefault, Mode, lowering_in
+from diode_engine.inductor.choosing.default_mode import (
+    LeftToDefault,
+    Mode,
+    leave_to_default,
+    lowering_in,
+)
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.hook import options
 from diode_engine.inductor.patches import Patches
@@ -68,6 +73,8 @@ def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]
             return STOCK
         try:
             with lowering_in(mode):
+                if _has_scalar_bias(operator, args):
+                    leave_to_default()
                 return lower(*args, **kwargs)
         except LeftToDefault:
             pass
@@ -84,6 +91,12 @@ def _chooser_for(args: tuple[Any, ...]) -> ProductChooser | None:
     if device is None or device.type != "cuda" or not options.uses_backend("TRITON"):
         return None
     return current_chooser()
+
+
+def _has_scalar_bias(operator: Operator, args: tuple[Any, ...]) -> bool:
+    """Return whether the product's bias is one element. No kernel was timed with such a bias, and
+    where Inductor searches (before torch 2.13) it writes a matrix of that element first."""
+    return operator.inputs[0].name == "bias" and all(size == 1 for size in args[0].get_size())
 
 
 def _mode_for(chooser: ProductChooser, operator: Operator) -> Mode | None:

@@ -7,7 +7,8 @@ before it lowers anything. Where Diode chooses kernels, it predicts both instead
 
 `taken` is the predicted time of the kernel that would be taken. The margin is that of a choice of
 which the model is not sure (MARGIN of `choosing/policy.py`), since two predictions take part; and
-_LIBRARY_MARGIN where both kernels are the library's, of which neither is a risk.
+_LIBRARY_MARGIN where both kernels are the library's, of which neither is a risk, on tensor cores.
+Without these (float32 without TF32) padding gains little: less than a prediction may be wrong by.
 
 A padded operand keeps the order of its dimensions, as Inductor lays it out. Where that is not
 row-major, the library's kernel is taken (`lowering/layouts.py`). A copy reads the operand and
@@ -27,6 +28,7 @@ from torch._inductor.fx_passes import pad_mm
 
 from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.policy import MARGIN
+from diode_engine.core.operand import DType
 from diode_engine.core.operators import named
 from diode_engine.core.operators.specification import Matrix
 from diode_engine.inductor.choosing import search
@@ -39,8 +41,8 @@ from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.patches import Patches, check_called, patch_attribute
 from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
 
-# By how much a padded product must be faster if both kernels are the library's. It loses the least
-# against what timing would decide (docs/integration.md#padding).
+# By how much the library's padded product must be faster on tensor cores. It loses the least against
+# what timing would decide (docs/notes/margins.md).
 _LIBRARY_MARGIN = 1.05
 
 
@@ -139,7 +141,10 @@ def is_faster_padded(plain: Choice, padded: Choice, copies_us: float, *, moves: 
     padded_us, by_library = padded.predicted_us[0], padded.candidates[0].is_extern
     if moves and not by_library and padded.library_us is not None:
         padded_us, by_library = padded.library_us, True
-    margin = _LIBRARY_MARGIN if by_library and plain.candidates[0].is_extern else MARGIN
+    by_library = by_library and plain.candidates[0].is_extern
+    problem = plain.problem
+    tensor_cores = problem.dtype is not DType.FLOAT32 or problem.allow_tf32
+    margin = _LIBRARY_MARGIN if by_library and tensor_cores else MARGIN
     return plain.predicted_us[0] > margin * (padded_us + copies_us)
 
 
