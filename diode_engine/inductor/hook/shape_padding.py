@@ -41,8 +41,8 @@ from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.patches import Patches, check_called, patch_attribute
 from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
 
-# By how much the library's padded product must be faster on tensor cores. It loses the least against
-# what timing would decide (docs/notes/margins.md).
+# By how much the library's padded product must be faster on tensor cores. It loses the least
+# against what timing would decide (docs/notes/margins.md).
 _LIBRARY_MARGIN = 1.05
 
 
