@@ -82,11 +82,11 @@ import json, sys, time
 import numpy
 started = time.perf_counter()
 from pathlib import Path
-from diode_engine.models.families import FAMILIES
+from diode_engine.models.model_types import MODEL_TYPES
 from diode_engine.models.predictor import Predictor
 folder = Path(sys.argv[1])
 for member in json.loads((folder / "manifest.json").read_text())["members"]:
-    FAMILIES[member["family"]].model_class()  # its module is imported when it is first needed
+    MODEL_TYPES[member["family"]].model_class()  # its module is imported when it is first needed
 imported = time.perf_counter()
 Predictor.load(folder)
 print(1e3 * (imported - started), 1e3 * (time.perf_counter() - imported))

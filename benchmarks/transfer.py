@@ -30,9 +30,9 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage
-from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples
 from diode_engine.models.manifest import Data, Manifest
+from diode_engine.models.model_types import MODEL_TYPES
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.splits import fold, split
@@ -107,7 +107,7 @@ class Transfer:
             sides[0].extend([sides[0][1]] * (int(np.clip(_REPEATED * first / last, 1, _TIMES)) - 1))
             sides[1][:] = sides[1][1:]  # what it does on the target decides when it stops
         learned, watched = (_together(side) for side in sides)
-        method = FAMILIES["trees"].fitting_method()
+        method = MODEL_TYPES["trees"].fitting_method()
         return [
             method.fit(
                 learned, watched, replace(self.settings.of("trees"), seed=seed),

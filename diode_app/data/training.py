@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError
-from diode_engine.models.families import TUNED
+from diode_engine.models.model_types import TUNED
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

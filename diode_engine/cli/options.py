@@ -17,7 +17,7 @@ from diode_engine.cli import diagnostics
 from diode_engine.core.operand import short_name
 from diode_engine.errors import StoreError
 from diode_engine.location import FORM, Location, child_environment, is_url
-from diode_engine.models.families import ENSEMBLE, trainable
+from diode_engine.models.model_types import ENSEMBLE, trainable_names
 
 if TYPE_CHECKING:
     from diode_engine.training.fits import FitExecutor
@@ -189,7 +189,7 @@ def seed_option(
 def family_option(**attributes: Any) -> Callable[[F], F]:
     """Adds --family; the command gets `family: str`. `attributes` are Option's."""
     usual = {"default": ENSEMBLE, "heading": "Model", "help": "What kind of model."}
-    return option("--family", type=click.Choice(trainable()), **{**usual, **attributes})
+    return option("--family", type=click.Choice(trainable_names()), **{**usual, **attributes})
 
 
 def name_option(default: str, more: str = "") -> Callable[[F], F]:

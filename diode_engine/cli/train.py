@@ -33,7 +33,7 @@ from diode_engine.cli.options import (
 from diode_engine.cli.output_file import check_output
 from diode_engine.features import SETS, VERSION
 from diode_engine.location import Location
-from diode_engine.models.families import TUNED, members_of
+from diode_engine.models.model_types import TUNED, member_types
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -57,7 +57,7 @@ def _has_members(family: str) -> Callable[[Mapping[str, str]], bool]:
     def applies(values: Mapping[str, str]) -> bool:
         if values["fine_tune"].strip():
             return family == "network"
-        return family in (members_of(values["family"]) or ())
+        return family in member_types(values["family"])
 
     return applies
 

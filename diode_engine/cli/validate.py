@@ -25,7 +25,7 @@ from diode_engine.cli.options import (
 )
 from diode_engine.cli.recording import as_run
 from diode_engine.location import Location
-from diode_engine.models.families import ENSEMBLE
+from diode_engine.models.model_types import ENSEMBLE
 
 if TYPE_CHECKING:
     from diode_engine.core.table import TimingTable

@@ -25,9 +25,9 @@ from diode_engine.documents import show
 from diode_engine.errors import ModelError
 from diode_engine.models.archive import check_member, read_archive, read_content
 from diode_engine.models.confidence import Confidence
-from diode_engine.models.families import FAMILIES
 from diode_engine.models.manifest import MANIFEST, MAX_MANIFEST, Manifest, parse_manifest
 from diode_engine.models.members import family_of
+from diode_engine.models.model_types import MODEL_TYPES
 from diode_engine.models.protocol import TimingModel
 from diode_engine.version import __version__
 
@@ -154,12 +154,12 @@ def load_member(
 ) -> TimingModel:
     """The model of this family from these bytes, for rows of this feature set. Raises ModelError
     where there is no such family or the bytes are not such a model."""
-    if family not in FAMILIES:
+    if family not in MODEL_TYPES:
         raise ModelError(
             f"The model has a member of the family {show(family)}, which this Diode does not "
             "know; update Diode."
         )
-    return FAMILIES[family].model_class().from_bytes(data, feature_set)
+    return MODEL_TYPES[family].model_class().from_bytes(data, feature_set)
 
 
 def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:

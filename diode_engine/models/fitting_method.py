@@ -76,7 +76,7 @@ class SearchedSettings:
 @dataclass(frozen=True)
 class FittingMethod:
     """How a family is fitted: `settings` are the usual ones. Examples for a family that has a
-    teacher (families.ModelFamily) have `heads`. `with_teacher` is for a family whose models keep
+    teacher (model_types.ModelType) have `heads`. `with_teacher` is for a family whose models keep
     parts of their teacher: it makes the model of the fitted one, the teacher's members, and the
     examples and settings of the fit."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
-from diode_engine.models.families import ENSEMBLE
+from diode_engine.models.model_types import ENSEMBLE
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 
 

@@ -24,7 +24,7 @@ class TimingModel(Protocol):
     candidates defines `likely`.
     """
 
-    family: ClassVar[str]  # its name in `families.FAMILIES`
+    family: ClassVar[str]  # its name in `model_types.MODEL_TYPES`
     suffix: ClassVar[str]  # of the file that holds its bytes
 
     def predict(self, x: Matrix) -> Matrix:

@@ -18,9 +18,9 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
 from diode_engine.features import CURRENT, FeatureSet
 from diode_engine.models.artifact import Artifact
-from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
+from diode_engine.models.model_types import MODEL_TYPES
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
 from diode_engine.training.trainable_rows import fitted_and_watched
 
@@ -77,7 +77,7 @@ def corrected(
     """The members with a correction that is fitted to the rows `learned`; early stopping watches
     the rows `watched`. The correction is trees, or a network where XGBoost is not installed."""
     family = "trees" if importlib.util.find_spec("xgboost") else "network"
-    method = FAMILIES[family].fitting_method()
+    method = MODEL_TYPES[family].fitting_method()
     of_trees = {**_TREES, "min_child_weight": min(_LEAVES, len(learned.log_us) / _LEAVES)}
     how = of_trees if family == "trees" else _NETWORK
     settings = replace(

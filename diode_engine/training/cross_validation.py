@@ -9,9 +9,9 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage
-from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fitting import FitProgress
 from diode_engine.models.manifest import Data, Manifest
+from diode_engine.models.model_types import ENSEMBLE
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems import splits
 from diode_engine.training.fit_steps import FitTask

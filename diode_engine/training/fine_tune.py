@@ -10,9 +10,9 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact
-from diode_engine.models.families import FAMILIES, TUNED
 from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
 from diode_engine.models.members import answers_of
+from diode_engine.models.model_types import MODEL_TYPES, TUNED
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
@@ -83,7 +83,7 @@ def fine_tune(
             for side, timed in zip(part(taught), measured, strict=True)
         )
         of_tuned = replace(settings.of(TUNED), seed=seed)
-        return FAMILIES[TUNED].fitting_method().fit(learned, checks, of_tuned, told, checkpoint)
+        return MODEL_TYPES[TUNED].fitting_method().fit(learned, checks, of_tuned, told, checkpoint)
 
     if checkpoints is None:
         return (make(None),)

@@ -1,30 +1,28 @@
 """The jobs that the fits of a task consist of (see `fits`).
 
-A job is called with the callback for its progress, in this process or in another one. What several
-jobs need (rows, teachers, lessons) they get as `SharedArrays`, which are sent to a process once.
+What several jobs need (rows, teachers, lessons) they get as SharedArrays, which are sent to a
+process once.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from diode_engine import features
-from diode_engine.documents import shortened
-from diode_engine.errors import DiodeError, TrainingError
 from diode_engine.models.artifact import load_member
-from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
 from diode_engine.models.fitting_method import FitSettings
 from diode_engine.models.members import answers_of
+from diode_engine.models.model_types import MODEL_TYPES
 from diode_engine.models.protocol import TimingModel
 from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.fit_pool import Arrays, Job, SharedArrays
 from diode_engine.training.lessons import (
     Drawn,
     Indices,
@@ -35,47 +33,6 @@ from diode_engine.training.lessons import (
     with_timings,
 )
 
-Arrays = tuple[np.ndarray[Any, Any], ...]
-
-
-class SharedArrays(Protocol):
-    """Arrays that jobs in several processes read. Hashable."""
-
-    def get(self) -> Arrays:
-        """Return the arrays, which must not be written to."""
-
-
-@dataclass(frozen=True, eq=False)
-class ArraysInMemory:
-    """Arrays for jobs in this process."""
-
-    arrays: Arrays
-
-    def get(self) -> Arrays:
-        """As SharedArrays.get."""
-        return self.arrays
-
-
-@dataclass(frozen=True)
-class ArrayFiles:
-    """Arrays in files, `<path>-<place>.npy`, which the machine has in memory once for all
-    processes."""
-
-    path: Path
-    count: int
-
-    @classmethod
-    def write(cls, path: Path, arrays: Sequence[np.ndarray[Any, Any]]) -> ArrayFiles:
-        """Write the files. Raises OSError."""
-        for place, array in enumerate(arrays):
-            np.save(f"{path}-{place}.npy", array)
-        return cls(path, len(arrays))
-
-    def get(self) -> Arrays:
-        """As SharedArrays.get. Raises OSError."""
-        files = (f"{self.path}-{place}.npy" for place in range(self.count))
-        return tuple(np.asarray(np.load(file, mmap_mode="r")) for file in files)
-
 
 @dataclass(frozen=True)
 class SharedModel:
@@ -83,11 +40,6 @@ class SharedModel:
 
     family: str
     content: SharedArrays  # one array with the bytes of its file
-
-    @classmethod
-    def content_of(cls, model: TimingModel) -> np.ndarray[Any, Any]:
-        """Return the array that `content` holds."""
-        return np.frombuffer(model.to_bytes(), np.uint8)
 
 
 @lru_cache(maxsize=16)  # a process does many jobs with the same teacher
@@ -98,18 +50,6 @@ def _load(model: SharedModel, version: int) -> TimingModel:
 
 def _load_all(models: Sequence[SharedModel], version: int) -> list[TimingModel]:
     return [_load(model, version) for model in models]
-
-
-class Job:
-    """A part of a task's fits. It can be sent to another process."""
-
-    label: str = ""  # names the fit in reports of progress, such as "network-1"
-    needed_bytes: int = 0  # the memory that it needs besides the process's own
-    leaves_arrays: bool = False  # whether its result are arrays, for other jobs alone
-
-    def __call__(self, report: ProgressCallback) -> Any:
-        """Do the job, and return its result."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -136,7 +76,7 @@ class FitMember(Job):
 
     def __call__(self, report: ProgressCallback) -> bytes:
         """As Job.__call__. Raises TrainingError where there are no lessons."""
-        method = FAMILIES[self.family].fitting_method()
+        method = MODEL_TYPES[self.family].fitting_method()
         feature_set = features.SETS[self.version]
 
         def fit(checkpoint: Checkpoint | None) -> TimingModel:
@@ -237,39 +177,3 @@ class AnswerRows(Job):
         """As Job.__call__."""
         rows = np.asarray(self.train.get()[0][self.first : self.end])
         return (answers_of(_load_all(self.teacher, self.version), rows),)
-
-
-class GpuFullError(TrainingError):
-    """The GPU has too little memory for a fit, perhaps because of other fits."""
-
-
-def run_in_worker(job: Job, report: ProgressCallback, path: Path | None = None) -> Any:
-    """Do a job in a worker process, and return its result; with `path`, the ArrayFiles there that
-    hold its result. Raises TrainingError, with one sentence, whatever fails; GpuFullError where
-    that is the memory of the GPU."""
-    try:
-        result = job(report)
-        return result if path is None else ArrayFiles.write(path, result)
-    except DiodeError:
-        raise
-    except OSError as error:
-        raise files_failed(error) from None
-    except Exception as error:  # noqa: BLE001  # of torch's, or XGBoost's
-        what = shortened(" ".join(str(error).split()))
-        kind = GpuFullError if _lacks_gpu_memory(error) else TrainingError
-        raise kind(f"A fit failed: {type(error).__name__}: {what}") from None
-
-
-def _lacks_gpu_memory(error: Exception) -> bool:
-    """Whether it is torch's error where a GPU's memory is used up, also by other processes."""
-    words = "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED"
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
-
-
-def files_failed(error: OSError) -> TrainingError:
-    """Return the error for a user where the files of fits, or their processes, cannot be made."""
-    return TrainingError(
-        f"The processes of the fits or their files in {tempfile.gettempdir()} cannot be made: "
-        f"{error.strerror or error}. Make room there, or name another folder by TMPDIR, and "
-        "train again; what is finished is kept."
-    )

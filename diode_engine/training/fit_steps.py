@@ -5,27 +5,26 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
+
+import numpy as np
 
 from diode_engine.core.table import TimingTable
-from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import load_member
 from diode_engine.models.coverage import Coverage
-from diode_engine.models.families import FAMILIES, members_of, trainable
 from diode_engine.models.fitting import Examples
+from diode_engine.models.model_types import MODEL_TYPES, member_types
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit_jobs import (
     AnswerLessons,
     AnswerRows,
-    Arrays,
     CountCandidates,
     FitMember,
-    Job,
-    SharedArrays,
     SharedModel,
 )
+from diode_engine.training.fit_pool import Job, Pool
 from diode_engine.training.lessons import MAX_LESSONS, Draws, asked_problems
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import fitted_and_watched, thinned
@@ -40,14 +39,6 @@ _ANSWERS = 1 << 15  # rows of a job: whole blocks of a network's, on which the l
 _COPIES, _STUDENT_COPIES = 2, 4
 
 
-def families_of(name: str) -> tuple[str, ...]:
-    """As families.members_of. Raises TrainingError where there is no such name."""
-    families = members_of(name)
-    if families is None:
-        raise TrainingError(f"There is no family {name!r}; there are {', '.join(trainable())}.")
-    return families
-
-
 @dataclass(frozen=True, eq=False)
 class FitTask:
     """The members of one model of this family, to be fitted to rows that are `learnable` and of one
@@ -59,14 +50,6 @@ class FitTask:
     settings: TrainingSettings | None = None
 
 
-class Sharing(Protocol):
-    """What the steps need to know of where their jobs are done (fits.Pool)."""
-
-    has_local_files: bool
-
-    def share(self, arrays: Arrays) -> SharedArrays: ...
-
-
 class TaskSteps:
     """The steps of a task. Iterating yields the jobs of each step, takes the list of their results,
     and returns the task's members.
@@ -75,9 +58,9 @@ class TaskSteps:
     where there is no such family, or there are too few problems.
     """
 
-    def __init__(self, task: FitTask, pool: Sharing, checkpoints: Checkpoints | None) -> None:
+    def __init__(self, task: FitTask, pool: Pool, checkpoints: Checkpoints | None) -> None:
         self._task, self._pool, self._checkpoints = task, pool, checkpoints
-        self._families = families_of(task.family)
+        self._families = member_types(task.family)
         self._settings = task.settings or TrainingSettings()
         self._feature_set = self._settings.feature_set
         self._key = None if checkpoints is None else dataset_key(task.learned)
@@ -85,7 +68,9 @@ class TaskSteps:
     def __iter__(self) -> Steps:
         families = self._families
         made = {place: model for place in range(len(families)) if (model := self._finished(place))}
-        teachers = [place for place, family in enumerate(families) if not FAMILIES[family].teacher]
+        teachers = [
+            place for place, family in enumerate(families) if not MODEL_TYPES[family].teacher
+        ]
         # At most one: a family learns from one teacher, or from none.
         student = next((place for place in range(len(families)) if place not in teachers), None)
         if student is not None and student in made:
@@ -165,7 +150,9 @@ class TaskSteps:
         draws = Draws(task.seed)
         drawn = [tuple(draws.of(*each) for each in of_part) for of_part in counts]
         teacher = tuple(
-            SharedModel(member.family, self._pool.share((SharedModel.content_of(member),)))
+            SharedModel(
+                member.family, self._pool.share((np.frombuffer(member.to_bytes(), np.uint8),))
+            )
             for member in members
         )
         lessons = [

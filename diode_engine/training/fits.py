@@ -1,8 +1,8 @@
 """Fits that do not depend on each other, made side by side where there is room.
 
-A task is divided into jobs (`fit_steps`). A `Pool` does the jobs: here, one after the other; in
-processes of this machine (`process_fits`); or on a cluster (`ray_fits`). The jobs do not depend on
-the pool, so the same task gives the same model.
+A task is divided into jobs (`fit_steps`). A pool does the jobs: here, one after the other
+(`fit_pool`); in processes of this machine (`process_fits`); or on a cluster (`ray_fits`). The jobs
+do not depend on the pool, so the same task gives the same model.
 """
 
 from __future__ import annotations
@@ -12,85 +12,20 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from diode_engine.core.table import TimingTable
 from diode_engine.models.fitting import FitProgress
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit_jobs import (
-    Arrays,
-    ArraysInMemory,
-    GpuFullError,
-    Job,
-    SharedArrays,
-)
+from diode_engine.training.fit_pool import GpuFullError, Job, Pool, TaskProgressCallback
 from diode_engine.training.fit_steps import FitTask, Members, TaskSteps
 from diode_engine.training.settings import TrainingSettings
 
-# Called with the place of a task, the member that is being fitted ("network-1"), and its progress.
-TaskProgressCallback = Callable[[int, str, FitProgress], None]
-# The same, for one task.
+# As TaskProgressCallback, for one task.
 MemberProgressCallback = Callable[[str, FitProgress], None]
 
 _PROCESS_BYTES = 750 << 20  # what a process needs besides its job: torch and XGBoost
-
-
-class Pool(Protocol):
-    """Does jobs, and calls the callback for progress in the thread that waits for them."""
-
-    size: int  # how many jobs it does at a time
-    memory: int  # the bytes that these may take together
-    has_local_files: bool  # whether jobs see the files of this machine
-
-    def share(self, arrays: Arrays) -> SharedArrays:
-        """Return the arrays in the form that jobs get."""
-
-    def submit(self, job: Job, place: int) -> Future[Any]:
-        """Begin a job of the task at this place."""
-
-    def wait(self, running: Iterable[Future[Any]]) -> Iterable[Future[Any]]:
-        """Report the progress of all, and return those of the jobs that have ended, after a moment
-        at the latest."""
-
-    def result(self, future: Future[Any]) -> Any:
-        """Return the result of a job that has ended; as SharedArrays, if the job `leaves_arrays`.
-        Raises TrainingError where it failed."""
-
-    def restart(self) -> None:
-        """Free all memory that jobs took before; no job is running."""
-
-
-class PoolHere:
-    """A Pool that does each job at once, in this process."""
-
-    size, memory, has_local_files = 1, 1 << 62, True
-
-    def __init__(self, report: TaskProgressCallback) -> None:
-        self._report = report
-
-    def share(self, arrays: Arrays) -> SharedArrays:
-        """As Pool.share."""
-        return ArraysInMemory(arrays)
-
-    def submit(self, job: Job, place: int) -> Future[Any]:
-        """As Pool.submit. Raises what the job raises."""
-        future: Future[Any] = Future()
-        result = job(partial(self._report, place, job.label))
-        future.set_result(ArraysInMemory(result) if job.leaves_arrays else result)
-        return future
-
-    def wait(self, running: Iterable[Future[Any]]) -> Iterable[Future[Any]]:
-        """As Pool.wait."""
-        return list(running)
-
-    def result(self, future: Future[Any]) -> Any:
-        """As Pool.result."""
-        return future.result()
-
-    def restart(self) -> None:
-        """As Pool.restart."""
 
 
 class FitExecutor:
@@ -103,7 +38,7 @@ class FitExecutor:
         self, task: FitTask, report: TaskProgressCallback
     ) -> contextlib.AbstractContextManager[Pool]:
         """Return the pool for tasks of which this is the first."""
-        return contextlib.nullcontext(PoolHere(report))
+        return contextlib.nullcontext(Pool(report))
 
     def run(
         self,

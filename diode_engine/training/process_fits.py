@@ -22,16 +22,18 @@ from diode_engine.collect.local import cores
 from diode_engine.collect.processes.scratch import Scratch
 from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import FitProgress
-from diode_engine.training.fit_jobs import (
+from diode_engine.training.fit_pool import (
     ArrayFiles,
     Arrays,
     Job,
+    Pool,
     SharedArrays,
+    TaskProgressCallback,
     files_failed,
     run_in_worker,
 )
 from diode_engine.training.fit_steps import FitTask
-from diode_engine.training.fits import FitExecutor, Pool, TaskProgressCallback
+from diode_engine.training.fits import FitExecutor
 from diode_engine.training.memory import available_bytes
 
 # Fewer timings are fitted in less time than the processes take to start.
@@ -60,14 +62,12 @@ class ProcessFits(FitExecutor):
         return ProcessPool(self._processes, report)
 
 
-class ProcessPool:
+class ProcessPool(Pool):
     """A Pool of `size` processes. Leaving the context ends them at once."""
-
-    has_local_files = True
 
     def __init__(self, size: int, report: TaskProgressCallback) -> None:
         self.size, self.memory = size, available_bytes()
-        self._report = report
+        super().__init__(report)
         self._context = multiprocessing.get_context("spawn")
         self._names = map(str, itertools.count())  # of files
 

@@ -13,9 +13,16 @@ from typing import Any
 from diode_engine import ray_connection
 from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import FitProgress
-from diode_engine.training.fit_jobs import Arrays, Job, SharedArrays, run_in_worker
+from diode_engine.training.fit_pool import (
+    Arrays,
+    Job,
+    Pool,
+    SharedArrays,
+    TaskProgressCallback,
+    run_in_worker,
+)
 from diode_engine.training.fit_steps import FitTask
-from diode_engine.training.fits import FitExecutor, Pool, TaskProgressCallback
+from diode_engine.training.fits import FitExecutor
 from diode_engine.training.training_progress import NodeFitProgress
 from diode_engine.version import __version__
 
@@ -71,10 +78,9 @@ class ArraysInRay:
         return arrays
 
 
-class RayPool:
+class RayPool(Pool):
     """A Pool of a cluster's cores. Leaving the context cancels its jobs."""
 
-    memory = 1 << 62  # Ray watches the memory of each machine
     has_local_files = False
 
     def __init__(
@@ -85,7 +91,8 @@ class RayPool:
         report: TaskProgressCallback,
     ) -> None:
         self.size = size
-        self._ray, self._machines, self._report = ray, machines, report
+        self._ray, self._machines = ray, machines
+        super().__init__(report)
         self._references: dict[Future[Any], tuple[Any, Any]] = {}  # of a job's end, and its arrays
         self._run = ray.remote(run_on_cluster).options(
             num_cpus=1, num_returns=2, max_retries=MAX_LOSSES - 1
@@ -142,9 +149,6 @@ class RayPool:
         except self._ray.exceptions.RayError as error:
             raise TrainingError(f"The cluster lost a fit {MAX_LOSSES} times: {error}") from error
         return result if arrays is None else arrays
-
-    def restart(self) -> None:
-        """As Pool.restart. Ray gives no GPU to a fit."""
 
 
 def run_on_cluster(version: str, queue: Any, job: Job, place: int) -> tuple[Any, Any]:

@@ -12,9 +12,9 @@ from diode_engine import paths
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import NothingError
 from diode_engine.models.artifact import Artifact
-from diode_engine.models.families import ENSEMBLE
 from diode_engine.models.fit_confidence import MIN_CASES
 from diode_engine.models.fitting import FitProgress
+from diode_engine.models.model_types import ENSEMBLE
 from diode_engine.runs import Job
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.store.datasets.reading import read_dataset

@@ -17,15 +17,16 @@ import numpy as np
 
 from diode_engine.core.table import TimingTable
 from diode_engine.features import VERSION, FeatureSet
-from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting import Examples, FitProgress, efficiency
 from diode_engine.models.fitting_method import Range, SearchedSettings
 from diode_engine.models.members import answers_of
+from diode_engine.models.model_types import MODEL_TYPES, member_types
 from diode_engine.models.protocol import mean_answer
 from diode_engine.problems.splits import SplitPart, folds
 from diode_engine.store.datasets.key import dataset_key
-from diode_engine.training.fit_steps import FitTask, Members, families_of
-from diode_engine.training.fits import FitExecutor, MemberProgressCallback, TaskProgressCallback
+from diode_engine.training.fit_pool import TaskProgressCallback
+from diode_engine.training.fit_steps import FitTask, Members
+from diode_engine.training.fits import FitExecutor, MemberProgressCallback
 from diode_engine.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def search(
 
     base = settings or TrainingSettings()
     # A student is as good as its teacher, whose fit takes a third of the time: search for it.
-    if family in FAMILIES:
-        family = FAMILIES[family].teacher or family
+    if family in MODEL_TYPES:
+        family = MODEL_TYPES[family].teacher or family
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     key = f"{dataset_key(table)} {family} {seed} {_written(base)}"
     study = optuna.create_study(
@@ -143,7 +144,7 @@ def _log_efficiencies(part: SplitPart, members: Members, feature_set: FeatureSet
 def _written(settings: TrainingSettings) -> str:
     """The settings as a part of a study's name. The form is that of earlier versions of Diode, so
     that their searches can be continued."""
-    parts = {name: settings.of(name) for name in FAMILIES}
+    parts = {name: settings.of(name) for name in MODEL_TYPES}
     parts |= {"lessons": settings.lessons, "rows": settings.rows}
     if settings.features != VERSION:
         parts["features"] = settings.features
@@ -152,11 +153,11 @@ def _written(settings: TrainingSettings) -> str:
 
 def _searched(family: str) -> list[str]:
     """The families of the members for which settings are searched."""
-    return [kind for kind in sorted(set(families_of(family))) if _space(kind).fields]
+    return [kind for kind in sorted(set(member_types(family))) if _space(kind).fields]
 
 
 def _space(kind: str) -> SearchedSettings:
-    return FAMILIES[kind].fitting_method().searched
+    return MODEL_TYPES[kind].fitting_method().searched
 
 
 def _parameters(settings: TrainingSettings, family: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from diode_engine.features import SETS, VERSION, FeatureSet
-from diode_engine.models.families import FAMILIES
 from diode_engine.models.fitting_method import FitSettings
+from diode_engine.models.model_types import MODEL_TYPES
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TrainingSettings:
     def of(self, family: str) -> Any:
         """The settings of this family (fitting_method.FitSettings)."""
         given = self.families.get(family)
-        return FAMILIES[family].fitting_method().settings if given is None else given
+        return MODEL_TYPES[family].fitting_method().settings if given is None else given
 
     def but(self, family: str, **changes: Any) -> TrainingSettings:
         """A copy with these fields of a family's settings changed."""
@@ -36,12 +36,12 @@ class TrainingSettings:
 
     def with_fewer_steps(self, divisor: int) -> TrainingSettings:
         """The settings of a training that takes about `divisor` times less time."""
-        fewer = {name: self.of(name).with_fewer_steps(divisor) for name in FAMILIES}
+        fewer = {name: self.of(name).with_fewer_steps(divisor) for name in MODEL_TYPES}
         return replace(self, families=fewer, lessons=self.lessons // divisor)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON: all families, also those with default settings."""
-        of_families = {name: asdict(self.of(name)) for name in FAMILIES}
+        of_families = {name: asdict(self.of(name)) for name in MODEL_TYPES}
         return {**of_families, "lessons": self.lessons, "rows": self.rows,
                 "features": self.features}  # fmt: skip
 

@@ -11,13 +11,12 @@ from typing import Any
 from diode_engine import registry
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact
-from diode_engine.models.families import ENSEMBLE, TUNED
 from diode_engine.models.manifest import check_name
+from diode_engine.models.model_types import ENSEMBLE, TUNED, member_types
 from diode_engine.problems import splits
 from diode_engine.training import training_stages as stages
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
-from diode_engine.training.fit_steps import families_of
 from diode_engine.training.fits import FitExecutor, MemberProgressCallback
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import one_environment
@@ -93,7 +92,7 @@ def train(
     began = time.monotonic()
     if base is not None:
         family = TUNED
-    families_of(family)
+    member_types(family)
     method = TrainingMethod(
         check_name(name or (family if base is None else base.manifest.name)),
         family, base, seed, settings or TrainingSettings(), origin or Origin(), report, checkpoints,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diode_engine.models.families import FAMILIES, TUNED, members_of
 from diode_engine.models.fitting import FitProgress
+from diode_engine.models.model_types import MODEL_TYPES, TUNED, member_types
 from diode_engine.training.confidence import FOLDS as CONFIDENCE_FOLDS
 from diode_engine.training.confidence import STEPS_DIVISOR as CONFIDENCE_STEPS_DIVISOR
 from diode_engine.training.search import FOLDS as SEARCH_FOLDS
@@ -40,12 +40,12 @@ class PlannedFit:
     @property
     def cost(self) -> float:
         """How long it takes, relative to a fit of trees to all rows."""
-        return FAMILIES[self.family].cost * self.work
+        return MODEL_TYPES[self.family].cost * self.work
 
     @property
     def has_teacher(self) -> bool:
         """Whether the other fits of its group come before it."""
-        return bool(FAMILIES[self.family].teacher)
+        return bool(MODEL_TYPES[self.family].teacher)
 
 
 def planned_fits(
@@ -59,7 +59,7 @@ def planned_fits(
     """Return the fits of a training (see `train`), in order. Without `confidence` there are too few
     problems to learn it from."""
     members = [f"{TUNED}-0"] if tuned else _members(family)
-    teacher = FAMILIES[family].teacher if family in FAMILIES else ""
+    teacher = MODEL_TYPES[family].teacher if family in MODEL_TYPES else ""
     searched = _members(teacher or family)
     share = (SEARCH_FOLDS - 1) / SEARCH_FOLDS
     less = (CONFIDENCE_FOLDS - 1) / CONFIDENCE_FOLDS / CONFIDENCE_STEPS_DIVISOR
@@ -87,13 +87,13 @@ def planned_fits_of_parts(family: str, parts: Sequence[str]) -> list[PlannedFit]
 
 
 def _members(family: str) -> list[str]:
-    """The members of a family; none for an unknown family, which `train` reports."""
-    return [f"{member}-{place}" for place, member in enumerate(members_of(family) or ())]
+    """The members of a model, as reports name them."""
+    return [f"{member}-{place}" for place, member in enumerate(member_types(family))]
 
 
 def rest_of(family: str, settings: TrainingSettings) -> float:
     """Return the work after the fits, relative to a fit of trees with these settings."""
-    if "trees" not in (members_of(family) or ()):
+    if "trees" not in member_types(family):
         return REST
     return float(REST * TrainingSettings().of("trees").rounds / settings.of("trees").rounds)
 

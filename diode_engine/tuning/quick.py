@@ -12,8 +12,8 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage
-from diode_engine.models.families import ENSEMBLE, NETWORKS, TUNED
 from diode_engine.models.manifest import Data, Manifest
+from diode_engine.models.model_types import ENSEMBLE, NETWORKS, TUNED
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold
 from diode_engine.training.confidence import FOLDS, STEPS_DIVISOR

@@ -27,7 +27,8 @@ from diode_engine.models.protocol import Matrix, TimingModel
 from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.splits import split
 from diode_engine.training.correction import corrected
-from diode_engine.training.fit_jobs import AnswerLessons, Arrays
+from diode_engine.training.fit_jobs import AnswerLessons
+from diode_engine.training.fit_pool import Arrays
 from diode_engine.training.fits import fit
 from diode_engine.training.lessons import drawn_problems, lessons, with_timings
 from diode_engine.training.search import Trial, search

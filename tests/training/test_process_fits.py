@@ -29,7 +29,8 @@ from diode_engine.training import fit_steps
 from diode_engine.training import process_fits as module
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.cross_validation import cross_validate
-from diode_engine.training.fit_jobs import FitMember, Job
+from diode_engine.training.fit_jobs import FitMember
+from diode_engine.training.fit_pool import Job
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor, fit
 from diode_engine.training.memory import available_bytes

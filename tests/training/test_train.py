@@ -19,10 +19,10 @@ from diode_engine.core.timing import Failure
 from diode_engine.errors import TrainingError
 from diode_engine.models import fit_network
 from diode_engine.models.artifact import load_artifact
-from diode_engine.models.families import members_of
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import FitProgress
+from diode_engine.models.model_types import member_types
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import held_out_by, split
 from diode_engine.runs import Heartbeat
@@ -98,7 +98,7 @@ def test_each_family_is_trained_and_registered(
     manifest = trained.model.manifest
     assert manifest.family == family
     assert [member["family"] for member in manifest.members] == members
-    fitted = [f"{member}-{place}" for place, member in enumerate(members_of(family) or ())]
+    fitted = [f"{member}-{place}" for place, member in enumerate(member_types(family))]
     shown = list(dict.fromkeys(member for member, _ in steps))
     assert shown[: len(fitted)] == fitted
     assert all("fold" in member for member in shown[len(fitted) :])  # of the confidence

@@ -14,10 +14,10 @@ from diode_engine import registry
 from diode_engine.core.hardware import H200
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.models import families
+from diode_engine.models import model_types
 from diode_engine.models.artifact import load_artifact, load_member
 from diode_engine.models.explain import explain
-from diode_engine.models.families import ModelFamily
+from diode_engine.models.model_types import ModelType
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
 from diode_engine.store import Store, dataset_key
@@ -30,7 +30,7 @@ from tests.training import scaled_base
 
 ROOT = Path(diode_engine.__file__).parents[1]
 NAME = "scaled-base"
-LINE = ModelFamily(
+LINE = ModelType(
     NAME, "tests.training.scaled_base:ScaledBase", "tests.training.scaled_base:FITTING"
 )
 
@@ -38,7 +38,7 @@ LINE = ModelFamily(
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line in the table."""
-    monkeypatch.setitem(families.FAMILIES, NAME, LINE)
+    monkeypatch.setitem(model_types.MODEL_TYPES, NAME, LINE)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_it_predicts_is_validated_and_explained(timings: TimingTable) -> None:
 def test_it_is_a_member_of_an_ensemble_and_a_teacher(
     timings: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(families._COMBINATIONS, "ensemble", (NAME, NAME))
+    monkeypatch.setitem(model_types._COMBINATIONS, "ensemble", (NAME, NAME))
     settings = TrainingSettings(lessons=90).but(
         "distilled", hidden=(8,), epochs=2, problems=8, rows=8
     )
@@ -129,8 +129,8 @@ def test_its_way_of_being_made_is_cross_validated(timings: TimingTable) -> None:
 
 def test_it_can_be_trained_by_its_name_and_is_refused_where_its_file_is_wrong() -> None:
     alone, together = ("trees", "network", NAME), ("ensemble", "networks")
-    assert families.trainable() == (*alone, *together, "distilled", "cascade")
-    assert families.members_of(NAME) == (NAME,)
+    assert model_types.trainable_names() == (*alone, *together, "distilled", "cascade")
+    assert model_types.member_types(NAME) == (NAME,)
     with pytest.raises(ModelError, match="not two finite numbers"):
         load_member(NAME, b"none")
     with pytest.raises(ModelError, match="'forest', which this Diode does not know"):
@@ -151,7 +151,9 @@ def _classes_asked_for(tree: ast.AST) -> set[str]:
 
 def test_no_code_asks_which_family_a_model_is_of() -> None:
     classes = {
-        family.model.partition(":")[2] for name, family in families.FAMILIES.items() if name != NAME
+        family.model.partition(":")[2]
+        for name, family in model_types.MODEL_TYPES.items()
+        if name != NAME
     }
     assert classes == {"Trees", "Network", "DistilledNetwork", "Cascade"}
     for folder in ("diode_engine", "diode_app", "benchmarks"):
