@@ -51,7 +51,7 @@ def first_value(option: Option) -> str:
     return option.usual or (option.default_text if choices_of(option) else "")
 
 
-def given(option: Option, value: str) -> Any:
+def read_value(option: Option, value: str) -> Any:
     """The option's value for `runs.command_line`, or None for its default. Raises ValueError where
     the quotes in the text do not match."""
     if value in ("", first_value(option), option.default_text):
@@ -64,12 +64,12 @@ def given(option: Option, value: str) -> Any:
     return words if option.multiple else words[0]
 
 
-def mistake(option: Option, value: str) -> str | None:
+def find_mistake(option: Option, value: str) -> str | None:
     """What is wrong with the text in the option's field, as a sentence."""
     if option.names and not value:
         return "Choose at least one."
     try:
-        found = given(option, value)
+        found = read_value(option, value)
         for word in found if isinstance(found, list) else [found]:
             if isinstance(word, str):
                 option.type.convert(word, option, None)
@@ -124,7 +124,7 @@ class CommandForm(FieldRows):
         more = self._checks.get(key)
 
         def check(value: str) -> str | None:
-            return mistake(option, value) or (more and value.strip() and more(value)) or None
+            return find_mistake(option, value) or (more and value.strip() and more(value)) or None
 
         names = self._choices.get(key, choices_of(option))
         if names or key in self._choices:
@@ -155,5 +155,5 @@ class CommandForm(FieldRows):
         for name, value in self.values.items():
             option = self._options[name]
             key = option.secondary_opts[0].removeprefix("--") if option.secondary_opts else name
-            found[key] = given(option, value)
+            found[key] = read_value(option, value)
         return {key: value for key, value in found.items() if value is not None}

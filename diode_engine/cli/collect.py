@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 @option(
     "--candidates", type=READ_FILE,
     help='Time only the candidates in this file, a JSON list of {"template": ..., "kwargs": '
-    "{...}}; with --budget at most so many of them.",
+    "{...}}; with --budget at most that many of them.",
 )  # fmt: skip
 @option(
     "--direct", is_flag=True, heading="How",
@@ -251,7 +251,7 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
     """A function that shows the progress: a line for all problems, one for each GPU (or each
     machine of a cluster), and one for failures by reason. A message follows each tenth of the
     problems."""
-    from diode_engine.runs.status import duration
+    from diode_engine.runs.status import format_duration
 
     task = display.add_task("problems", total=problems)
     lines: dict[str, TaskID] = {}
@@ -273,7 +273,7 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
             task,
             completed=done,
             description=f"{progress.timings:,} timings, {progress.rate:.1f}/s, "
-            f"{'?' if left is None else duration(left)} left",
+            f"{'?' if left is None else format_duration(left)} left",
         )
         machines: dict[str, list[GpuProgress]] = {}
         for gpu in progress.gpus.values():
@@ -326,7 +326,7 @@ def _count_gpus() -> int:
 
 def _table(summary: Mapping[str, Any]) -> str:
     """The plan for people."""
-    from diode_engine.runs.status import duration
+    from diode_engine.runs.status import format_duration
     from diode_engine.validation.text import aligned
 
     rows = [
@@ -337,6 +337,7 @@ def _table(summary: Mapping[str, Any]) -> str:
     rows.append(["total", f"{summary['problems']:,}", f"{summary['candidates']:,}"])
     return (
         f"{aligned(['', 'problems', 'candidates'], rows)}\n"
-        f"Up to {summary['compiles']:,} kernels to compile, about {duration(summary['seconds'])} "
-        f"(from {summary['known_from']}); what the store has is not timed again."
+        f"Up to {summary['compiles']:,} kernels to compile, about "
+        f"{format_duration(summary['seconds'])} (from {summary['known_from']}); what the store has "
+        "is not timed again."
     )

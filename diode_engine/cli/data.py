@@ -99,7 +99,7 @@ def export(file: str, store: Location, hardware: str | None, damaged: bool) -> N
     from diode_engine.store import export_dataset
 
     check_output(Path(file), FileKind.DATASET)
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         names = sorted({e.hardware.name for e, _ in opened.stats().by_environment})
         meant = None if hardware is None else find_name(hardware, names)
         if hardware is not None and meant is None:
@@ -141,7 +141,7 @@ def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> int:
         elif groups:
             click.echo(_groups_text(by, groups))
         else:
-            diagnostics.note(none_found(store, query))
+            diagnostics.note(describe_no_match(store, query))
         return _say_damage(store)
     with _readable(store) as opened:
         counted = opened.stats()
@@ -166,7 +166,7 @@ def _say_damage(store: Location) -> int:
     return ExitCode.OK
 
 
-def none_found(store: Location, query: str) -> str:
+def describe_no_match(store: Location, query: str) -> str:
     """A sentence where a query finds no problem."""
     if not query:
         return f"The store {store} has no timings; collect or import some."
@@ -176,16 +176,16 @@ def none_found(store: Location, query: str) -> str:
     )
 
 
-def read_found(store: Store, query: str) -> TimingTable:
+def read_matching(store: Store, query: str) -> TimingTable:
     """The timings that a query finds. Raises NothingError where there is a query, and it finds
     none."""
     table = store.read(query)
     if query and not len(table):
-        raise NothingError(none_found(store.location, query))
+        raise NothingError(describe_no_match(store.location, query))
     return table
 
 
-def existing(store: Location) -> Store:
+def open_existing(store: Location) -> Store:
     """The store, migrated if needed; read-only where it cannot be written. Raises StoreError where
     there is no store, or an empty file."""
     from diode_engine.store import Store
@@ -206,7 +206,7 @@ def _readable(store: Location) -> Store:
     try:
         return Store.open(store, read_only=True)
     except SchemaTooOldError:
-        return existing(store)
+        return open_existing(store)
 
 
 _COUNTS = ("problems", "candidates", "failed", "timings", "aten", "aten_near_best")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diode_engine.cli.options import add_options, names, option, unused_option
+from diode_engine.cli.options import add_options, option, split_names, unused_option
 from diode_engine.core.operand import TYPES, Layout
 from diode_engine.core.operators import OPERATORS
 
@@ -32,7 +32,7 @@ def wanted_problems(options: Mapping[str, Any], *, held_out: bool = False) -> Wa
     those that training holds out. Raises CollectionError for an unknown name."""
     from diode_engine.problems.sources import Wanted
 
-    ops, dtypes, layouts = (names(options[kind]) for kind in ("ops", "dtypes", "layouts"))
+    ops, dtypes, layouts = (split_names(options[kind]) for kind in ("ops", "dtypes", "layouts"))
     least, most = options["min_size"], options["max_size"]
     return Wanted(ops, dtypes, layouts, least=least, most=most, held_out=held_out)
 

@@ -14,7 +14,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.models import model_for, warn_unlike
-from diode_engine.cli.models.looking import taken_here
+from diode_engine.cli.models.looking import find_model_here
 from diode_engine.cli.options import TypeChoice, as_json_option, model_option
 from diode_engine.cli.predict import named_hardware
 from diode_engine.core.operand import TYPES
@@ -212,7 +212,7 @@ def model_and_hardware(
         model = registry.resolve_for(reference, None if near is None else near.slug)
         if hardware is None and (meant := registry.gpu_named(reference) or only) is not None:
             hardware = model.manifest.record_for(meant).hardware
-    elif hardware is None and (taken := taken_here()) is not None:
+    elif hardware is None and (taken := find_model_here()) is not None:
         model, hardware = taken
     elif (asked := hardware or only) is not None:
         match = model_for(asked)

@@ -66,7 +66,7 @@ def read_timings(dataset: Path, query: str) -> TimingTable:
     return read_dataset(files[0]) if len(files) == 1 and not query else read_datasets(files, query)
 
 
-def to_judge(
+def find_judged_model(
     table: TimingTable, reference: str | None, *, only_held_out: bool
 ) -> tuple[ModelVersion, TimingTable, TimingTable | None]:
     """The model, the timings to judge it on, and, where these are held out, the timings that it may

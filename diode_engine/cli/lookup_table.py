@@ -12,7 +12,7 @@ import click
 from diode_engine import paths
 from diode_engine.atomic import FileKind, write_whole
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import existing, read_found
+from diode_engine.cli.data import open_existing, read_matching
 from diode_engine.cli.explain import model_and_hardware
 from diode_engine.cli.options import as_json_option, model_option, store_option
 from diode_engine.cli.output_file import check_output
@@ -123,8 +123,8 @@ def _problems(
         else:
             tables.append(read_dataset(file, times_required=False))
     if query is not None:
-        with existing(store) as opened:
-            tables.append(read_found(opened, query))
+        with open_existing(store) as opened:
+            tables.append(read_matching(opened, query))
     problems += (problem for table in tables for problem in table.problems)
     timed_on = {environment.hardware for table in tables for environment in table.environments}
     return list(dict.fromkeys(problems)), timed_on

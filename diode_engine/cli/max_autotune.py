@@ -11,8 +11,14 @@ import click
 
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import existing, read_found
-from diode_engine.cli.judging import first_gpu, judged_options, judged_query, read_timings, to_judge
+from diode_engine.cli.data import open_existing, read_matching
+from diode_engine.cli.judging import (
+    find_judged_model,
+    first_gpu,
+    judged_options,
+    judged_query,
+    read_timings,
+)
 from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, as_json_option, option
 from diode_engine.cli.output_file import check_output, write_output
 from diode_engine.location import Location
@@ -55,9 +61,9 @@ def validate_max_autotune(
     if dataset is not None:
         table = read_timings(dataset, query)
     else:
-        with existing(store) as opened:
-            table = read_found(opened, query)
-    model, judged, _ = to_judge(table, reference, only_held_out=only_held_out)
+        with open_existing(store) as opened:
+            table = read_matching(opened, query)
+    model, judged, _ = find_judged_model(table, reference, only_held_out=only_held_out)
     found = against_solution(
         judged,
         Predictor.load(model.folder, first_gpu(judged)),

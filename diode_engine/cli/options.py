@@ -230,7 +230,7 @@ def gpus_option(more: str, default: str) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-def names(listed: str) -> tuple[str, ...]:
+def split_names(listed: str) -> tuple[str, ...]:
     """The names in an option's value, which has commas between them."""
     return tuple(filter(None, listed.split(",")))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import data, existing, none_found
+from diode_engine.cli.data import data, describe_no_match, open_existing
 from diode_engine.cli.options import option, store_option
 from diode_engine.cli.queries import (
     QueryCommand,
@@ -60,7 +60,7 @@ def problems(
     """
     from diode_engine.store import query as ask
 
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         total = ask.count_problems(opened, query)
         first = (page - 1) * rows
         found = ask.problems(
@@ -73,7 +73,7 @@ def problems(
         diagnostics.note(
             f"Page {page} is empty: there are {total:,} such problems."
             if total
-            else none_found(store, query)
+            else describe_no_match(store, query)
         )
         return
     click.echo(_problems_text(found))
@@ -98,7 +98,7 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
     from diode_engine.store import query as ask
 
     query = f"id:{problem}" if re.fullmatch("[0-9]{1,9}", problem) else f'key:"{problem}"'
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         found = ask.problems(opened, query)
         keys = {row.problem.key for row in found}
         if not keys:
@@ -165,7 +165,7 @@ def map_(query: str, store: Location, across: str, down: str, form: str) -> None
     which sizes there are few timings. QUERY as in `data problems`."""
     from diode_engine.store.problem_counts import space_map
 
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         found = space_map(opened, query, x=across, y=down)
     x_from = [2 ** (found.x_first + i) for i in range(found.counts.shape[1])]
     y_from = [2 ** (found.y_first + i) for i in range(found.counts.shape[0])]
@@ -181,7 +181,7 @@ def map_(query: str, store: Location, across: str, down: str, form: str) -> None
         ]
         write("csv", cells, names)
     elif not found.counts.size:
-        diagnostics.note(none_found(store, query))
+        diagnostics.note(describe_no_match(store, query))
     else:
         click.echo(_map_text(found, x_from, y_from))
 

@@ -18,7 +18,7 @@ class _Result(Protocol):
 R = TypeVar("R", bound=_Result)
 
 
-def as_run(
+def record_as_run(
     store: Store,
     kind: str,
     spec: Mapping[str, object],

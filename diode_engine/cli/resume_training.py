@@ -8,12 +8,12 @@ import click
 from click.core import ParameterSource
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import existing
+from diode_engine.cli.data import open_existing
 from diode_engine.errors import NothingError, TrainingError
 from diode_engine.location import Location
 
 
-def go_on(store: Location) -> None:
+def resume_last_training(store: Location) -> None:
     """Resumes the store's last training in a process of its own and follows it to its end: its
     messages go to stderr, its result to stdout. Ctrl-C stops the training too.
 
@@ -29,7 +29,7 @@ def go_on(store: Location) -> None:
             raise click.UsageError(
                 "--resume uses the options of the training that it continues: give no others."
             )
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         last = next(iter(find(opened, "kind:train", limit=1)), None)
         if last is None:
             raise NothingError(f"{store} has no training to continue.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import existing
+from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import as_json_option, json_anyway_option, option, store_option
 from diode_engine.cli.queries import (
@@ -65,7 +65,7 @@ def list_(
 
     if states:
         query = f"{query} state:{','.join(states)}"
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         found = find(opened, query, before=before, limit=rows)
     if form == "json":
         write("json", (status.to_dict() for status in found), ())
@@ -98,13 +98,13 @@ def _cells(status: Status) -> dict[str, Any]:
 
 
 def _row(status: Status) -> dict[str, str]:
-    from diode_engine.runs.status import duration
+    from diode_engine.runs.status import format_duration
 
     run = status.run
     progress = progress_text(run.progress) if run.progress else ""
     return {
         "run": str(run.id), "kind": run.kind, "state": str(status.state),
-        "started (UTC)": f"{run.started:%Y-%m-%d %H:%M}", "for": duration(status.seconds),
+        "started (UTC)": f"{run.started:%Y-%m-%d %H:%M}", "for": format_duration(status.seconds),
         "user": run.user or "", "host": "" if run.process is None else run.process.host,
         "tags": " ".join(run.tags), "message": status.why or run.message or progress,
     }  # fmt: skip
@@ -117,9 +117,9 @@ def _row(status: Status) -> dict[str, str]:
 def show(run: int, store: Location) -> Result:
     """Show all that is known of a run: how far it is, its command, its process and its log."""
     from diode_engine.runs import look
-    from diode_engine.runs.status import duration
+    from diode_engine.runs.status import format_duration
 
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         status = look(opened, run)
     r = status.run
     lines = {
@@ -132,8 +132,10 @@ def show(run: int, store: Location) -> Result:
         "progress": progress_text(r.progress) if r.progress else None,
         "started": f"{r.started:%Y-%m-%d %H:%M:%S} UTC",
         "started by": r.user,
-        "for": duration(status.seconds),
-        "last heard of": f"{duration(status.quiet_seconds)} ago" if r.finished is None else None,
+        "for": format_duration(status.seconds),
+        "last heard of": f"{format_duration(status.quiet_seconds)} ago"
+        if r.finished is None
+        else None,
         "continues": None if r.resumes is None else f"run {r.resumes}",
         "process": None if r.process is None else f"{r.process.pid} on {r.process.host}",
         "command": None if r.command is None else shlex.join(r.command),
@@ -166,7 +168,7 @@ def follow(run: int, store: Location, as_json: bool) -> int:
     from diode_engine.runs import follow as ticks
 
     said, known = None, None
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         for tick in ticks(opened, run):
             status = tick.status
             progress = status.run.progress
@@ -192,7 +194,7 @@ def cancel(run: int, store: Location, as_json: bool) -> int:
     and if that does not end it, killed. What it has written to the store stays."""
     from diode_engine.runs import cancel as stop
 
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         status = stop(opened, run, tell=diagnostics.note)
     if as_json:
         click.echo(json.dumps(status.to_dict()))
@@ -214,7 +216,7 @@ def resume(run: int, store: Location) -> Result:
     where it was: see docs/runs.md. The number of the new run goes to stdout."""
     from diode_engine.runs import resume as start_again
 
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         started = start_again(opened, run)
     diagnostics.note(
         f"Run {started.id} continues run {run}; `diode-engine runs follow {started.id}` shows "
@@ -255,7 +257,7 @@ def note(run: int, text: str, store: Location) -> None:
 
 def _change(store: Location, run: int, change: Callable[[Store], None]) -> None:
     """Changes the tags or the note of a run, and prints the new ones."""
-    with existing(store) as opened:
+    with open_existing(store) as opened:
         change(opened)
         changed = opened.run(run)
     click.echo(json.dumps({"id": run, "tags": list(changed.tags), "note": changed.note}))

@@ -11,7 +11,7 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
-from diode_engine.cli.data import existing
+from diode_engine.cli.data import open_existing
 from diode_engine.cli.drawing import drawn_options, named_sources, wanted_problems
 from diode_engine.cli.options import (
     READ_FILE,
@@ -130,7 +130,7 @@ def draw_problems(
     wanted = wanted_problems(options)
     known = {_sizes(p) for each in datasets for p in problems_in(each, seed)}
     try:
-        with existing(store) as opened:
+        with open_existing(store) as opened:
             known |= {_sizes(problem) for problem in opened.read().problems}
     except StoreMissingError:
         if not datasets:

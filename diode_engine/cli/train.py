@@ -12,7 +12,7 @@ import click
 
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import existing
+from diode_engine.cli.data import open_existing
 from diode_engine.cli.dataset_files import datasets_in
 from diode_engine.cli.options import (
     WRITTEN_FILE,
@@ -22,11 +22,11 @@ from diode_engine.cli.options import (
     fits_on,
     json_anyway_option,
     name_option,
-    names,
     option,
     query_option,
     ray_option,
     seed_option,
+    split_names,
     store_option,
     unused_option,
 )
@@ -180,9 +180,9 @@ def train(
     by `diode-engine runs resume`. The result goes to stdout as JSON.
     """
     if resume:
-        from diode_engine.cli.resume_training import go_on
+        from diode_engine.cli.resume_training import resume_last_training
 
-        go_on(store)
+        resume_last_training(store)
         return
     deeper = 1
     if model_type is not None:
@@ -193,7 +193,7 @@ def train(
     if file_extensions and data_dir is None:
         raise click.UsageError("--file-extensions goes with --data-dir.")
     if data_dir is not None:
-        datasets += datasets_in(data_dir, names(file_extensions))
+        datasets += datasets_in(data_dir, split_names(file_extensions))
     if file is not None:
         check_output(file, FileKind.MODEL, sources=datasets)
         name = name or _name_of(file)
@@ -218,7 +218,7 @@ def train(
         default=default, query=query, datasets=datasets, trials=trials or 0,
         settings=_settings(tuned=base is not None, deeper=deeper, **options),
     )  # fmt: skip
-    opened = Store.open(store) if datasets else existing(store)
+    opened = Store.open(store) if datasets else open_existing(store)
     with opened, fits_on(ray) as fits, diagnostics.progress() as display:
         what = f"the model {fine_tune}" if fine_tune is not None else family
         source = ", ".join(map(str, datasets[:3])) or f"the store {store}"
@@ -246,7 +246,7 @@ def train(
 def _check_ops(given: str) -> None:
     from diode_engine.core.operators import OPERATORS
 
-    if unknown := [name for name in names(given) if name not in OPERATORS]:
+    if unknown := [name for name in split_names(given) if name not in OPERATORS]:
         raise click.BadParameter(
             f"{unknown[0]} is not an operator that Diode knows; they are {', '.join(OPERATORS)}.",
             param_hint="--op-name",
@@ -348,7 +348,7 @@ def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
 def _trial_report(display: Display) -> Callable[[Trial], None]:
     """Prints a line for each trial of a search, and removes its progress bars."""
 
-    def told(trial: Trial) -> None:
+    def report(trial: Trial) -> None:
         for task in list(display.task_ids):
             display.remove_task(task)
         result = "given up" if trial.efficiency is None else f"efficiency {trial.efficiency:.4f}"
@@ -358,4 +358,4 @@ def _trial_report(display: Display) -> Callable[[Trial], None]:
         )
         diagnostics.note(f"Trial {trial.number}: {result} with {tried}")
 
-    return told
+    return report

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import existing, read_found
-from diode_engine.cli.judging import first_gpu, judged_options, judged_query, read_timings, to_judge
+from diode_engine.cli.data import open_existing, read_matching
+from diode_engine.cli.judging import (
+    find_judged_model,
+    first_gpu,
+    judged_options,
+    judged_query,
+    read_timings,
+)
 from diode_engine.cli.options import (
     ONE_MODEL,
     WRITTEN_FILE,
@@ -23,7 +29,7 @@ from diode_engine.cli.options import (
     option,
     ray_option,
 )
-from diode_engine.cli.recording import as_run
+from diode_engine.cli.recording import record_as_run
 from diode_engine.location import Location
 from diode_engine.models.model_types import ENSEMBLE
 
@@ -103,16 +109,16 @@ def validate(
     if dataset is not None:
         report = judge(read_timings(dataset, query))
     else:
-        with existing(store) as opened:
+        with open_existing(store) as opened:
             spec = {
                 "model": reference, "query": query or None, "held_out": only_held_out,
                 "cross_validate": kind, "family": family, "ray": ray,
             }  # fmt: skip
-            report = as_run(
+            report = record_as_run(
                 opened,
                 "validate",
                 spec,
-                lambda check, tell: judge(read_found(opened, query), check, tell),
+                lambda check, tell: judge(read_matching(opened, query), check, tell),
                 _main_figures,
             )
     if as_json:
@@ -172,7 +178,7 @@ def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) ->
     from diode_engine.training.trainable_rows import learnable
     from diode_engine.validation import evaluate
 
-    model, table, seen = to_judge(table, reference, only_held_out=only_held_out)
+    model, table, seen = find_judged_model(table, reference, only_held_out=only_held_out)
     everything = model.manifest.everything
     predictor = Predictor.load(model.folder, first_gpu(table))
     unseen = None if everything is None else not everything

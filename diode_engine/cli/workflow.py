@@ -113,8 +113,8 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
             if done.returncode != ExitCode.OK:
                 click.echo(json.dumps({**line, "state": "failed"}))
                 diagnostics.error(
-                    f"The step {step.name} of {file} ended with exit code {done.returncode}; the "
-                    "same command goes on from there."
+                    f"The step {step.name} of {file} ended with exit code {done.returncode}; run "
+                    "the same command again to resume there."
                 )
                 return ExitCode.FAILURE
             if step.output is not None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from diode_engine.errors import RunError, StoreError
 from diode_engine.location import Location, location_of
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 
 log = logging.getLogger(__name__)
@@ -29,27 +29,27 @@ def begin(store: Store, kind: str, spec: Mapping[str, Any]) -> int:
     which has this process's command line if that is Diode's command. `spec` says what the job was
     asked for, as JSON. Raises RunError where the queued run was ended in the meantime.
     """
-    claim = claimed()
+    claim = claimed_run()
     if claim is None or not is_awaited(store, kind):
         command = _own_command(store.location)
         return store.start_run(
-            kind, spec, process=current(), command=command,
+            kind, spec, process=current_process(), command=command,
             directory=None if command is None else str(Path.cwd()),
         )  # fmt: skip
     run, _ = claim
     del os.environ[VARIABLE]  # so that no child process takes the run for its own
-    if not store.begin_run(run, spec, process=current()):
+    if not store.begin_run(run, spec, process=current_process()):
         raise RunError(f"Run {run} was ended before it began; start another one.")
     return run
 
 
 def is_awaited(store: Store, kind: str) -> bool:
     """Whether this process was started for a queued run of this kind, which `begin` will begin."""
-    run, where = claimed() or (0, None)
+    run, where = claimed_run() or (0, None)
     return where == store.location.absolute() and store.run(run).kind == kind
 
 
-def claimed() -> tuple[int, Location] | None:
+def claimed_run() -> tuple[int, Location] | None:
     """The run that this process was started for, if it has not begun, and its store."""
     run, _, store = os.environ.get(VARIABLE, "").partition(":")
     return (int(run), location_of(store)) if run.isdecimal() else None

@@ -15,8 +15,8 @@ from typing import Any
 from diode_engine import paths
 from diode_engine.errors import DiodeError, RunError, RunOverError
 from diode_engine.location import Location, child_environment
-from diode_engine.runs.job import VARIABLE, claimed
-from diode_engine.runs.process import process
+from diode_engine.runs.job import VARIABLE, claimed_run
+from diode_engine.runs.process import find_process
 from diode_engine.runs.status import look, look_at_all
 from diode_engine.store import Run, RunState, Store
 
@@ -140,7 +140,7 @@ def _launch(
         sentence = f"Run {run.id} could not be started: {error}."
         store.finish_run(run.id, RunState.FAILED, sentence)
         raise RunError(sentence) from error
-    store.launched_run(run.id, process(child.pid))
+    store.launched_run(run.id, find_process(child.pid))
     # If this process outlives its child, it must wait for the child, or that stays a zombie.
     threading.Thread(target=child.wait, name=f"run {run.id}", daemon=True).start()
     return store.run(run.id)
@@ -149,7 +149,7 @@ def _launch(
 def settle(code: int) -> None:
     """Ends the run that this process was started for, if nothing has begun it: the command failed
     before that, or is one that makes no run. `code` is the process's exit code."""
-    claim = claimed()
+    claim = claimed_run()
     if claim is None:
         return
     # If even this fails, the run is shown as dead, with its log.

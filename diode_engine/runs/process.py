@@ -18,7 +18,7 @@ from diode_engine.store import Process
 _PROC = Path("/proc")
 
 
-def machine() -> str:
+def machine_id() -> str:
     """The namespace of a pid: this boot of this machine, and the pid namespace, of which each
     container has its own."""
     try:
@@ -28,22 +28,22 @@ def machine() -> str:
         return socket.gethostname()
 
 
-def process(pid: int) -> Process:
+def find_process(pid: int) -> Process:
     """The process that has this pid on this machine at this moment."""
     stat = _stat(pid)
     started = None if stat is None else stat.started
-    return Process(socket.gethostname(), machine(), pid, started)
+    return Process(socket.gethostname(), machine_id(), pid, started)
 
 
-def current() -> Process:
+def current_process() -> Process:
     """This process."""
-    return process(os.getpid())
+    return find_process(os.getpid())
 
 
 def is_alive(known: Process) -> bool | None:
     """Whether the process still runs; None where that cannot be seen, because it belongs to another
     machine or container, or to an earlier boot of this machine."""
-    if known.machine != machine():
+    if known.machine != machine_id():
         return None
     if known.started is None:
         try:

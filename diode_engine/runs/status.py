@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from diode_engine.runs.process import current, is_alive
+from diode_engine.runs.process import current_process, is_alive
 from diode_engine.store import Process, Run, RunState, Store
 from diode_engine.store.fields import RUNS
 from diode_engine.store.query import MAX_ROWS
@@ -133,16 +133,16 @@ def _without_rest(run: Run) -> Run:
 
 
 def _lost(process: Process | None, quiet: float) -> str:
-    sentence = f"Nothing was heard of it for {duration(quiet)}"
+    sentence = f"Nothing was heard of it for {format_duration(quiet)}"
     if process is None:
         return f"{sentence}."
-    here = current()
+    here = current_process()
     if process.host == here.host and process.machine.split()[0] != here.machine.split()[0]:
         return f"{sentence}, and {process.host} has been restarted since."
     return f"{sentence}; it ran on {process.host}."
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration in its two largest units, such as `3 min 20 s`."""
     rest = round(seconds)
     words = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
 from diode_engine.registry import ModelVersion
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 from diode_engine.validation import Report, evaluate
 
@@ -17,7 +17,7 @@ def judge(store: Store, model: ModelVersion) -> tuple[int, Report]:
     report = evaluate(
         table, Predictor.load(model.folder), name=model.reference, unseen=True, seen=seen
     )
-    run = store.start_run("validate", {"model": model.reference}, process=current())
+    run = store.start_run("validate", {"model": model.reference}, process=current_process())
     store.set_result(run, report.to_dict())
     store.update_run(
         run,

@@ -30,7 +30,7 @@ from diode_app.widgets.modals import (
     PickOne,
     Prompt,
 )
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store, export_dataset
 from tests.app.waiting import imported, looked, settled, started, text_of, toasts
 from tests.training.conftest import make_timings
@@ -109,7 +109,7 @@ async def test_a_newer_and_an_older_store(make_app, path):
 
 
 async def test_a_locked_store_keeps_what_was_shown(make_app, store, path):
-    store.start_run("train", {}, process=current())
+    store.start_run("train", {}, process=current_process())
     app = make_app()
     async with app.run_test(size=(80, 40)) as pilot:
         await started(pilot)
@@ -191,7 +191,7 @@ async def test_the_frame_comes_first_and_keys_wait_for_the_body(make_app, store,
 
 async def test_the_keys_are_whole_on_a_small_terminal(make_app, store):
     """At 80 columns: the screen's first, and the ways to all the others and out."""
-    store.start_run("train", {}, process=current())
+    store.start_run("train", {}, process=current_process())
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         await started(pilot)
@@ -224,7 +224,7 @@ async def test_every_action_has_a_method_and_a_key_of_its_own(make_app, store):
 
 
 async def test_the_palette_knows_the_screens_actions_and_their_commands(make_app, store, path):
-    run = store.start_run("train", {}, process=current())
+    run = store.start_run("train", {}, process=current_process())
     app = make_app()
     async with app.run_test() as pilot:
         await started(pilot)
@@ -303,7 +303,7 @@ async def test_the_tour_has_five_steps_and_an_end(make_app, store):
 
 
 async def test_a_setting_is_applied_and_kept(make_app, store, tmp_path):
-    store.start_run("train", {}, process=current())
+    store.start_run("train", {}, process=current_process())
     app = make_app()
     async with app.run_test(size=(80, 50)) as pilot:
         await started(pilot)
@@ -379,7 +379,7 @@ async def test_a_theme_colours_the_states_in_a_table(make_app, store):
 
 
 async def test_runs_are_shown_as_what_they_are(make_app, store):
-    store.start_run("collect", {}, process=current())
+    store.start_run("collect", {}, process=current_process())
     failed = store.start_run("train", {})
     store.finish_run(failed, RunState.FAILED, "There is too little data.")
     app = make_app()
@@ -392,7 +392,7 @@ async def test_runs_are_shown_as_what_they_are(make_app, store):
         assert "✗ failed" in shown
         assert "There is too little data." in shown
         store.finish_run(1, RunState.DONE)
-        store.start_run("validate", {}, process=current())  # as by another process
+        store.start_run("validate", {}, process=current_process())  # as by another process
         await looked(pilot)
         assert "validate" in text_of(app)
         store.finish_run(3, RunState.DONE)
@@ -403,7 +403,7 @@ async def test_runs_are_shown_as_what_they_are(make_app, store):
 
 async def test_a_filter_and_its_mistake(make_app, store):
     for kind in ("train", "collect", "collect"):
-        store.start_run(kind, {}, process=current())
+        store.start_run(kind, {}, process=current_process())
     app = make_app()
     async with app.run_test(size=(120, 30)) as pilot:
         await started(pilot)
@@ -422,7 +422,7 @@ async def test_a_filter_and_its_mistake(make_app, store):
 
 
 async def test_tags_and_notes(make_app, store):
-    run = store.start_run("train", {}, process=current())
+    run = store.start_run("train", {}, process=current_process())
     store.tag(run, "old")
     app = make_app()
     async with app.run_test(size=(160, 30)) as pilot:
@@ -447,7 +447,7 @@ async def test_tags_and_notes(make_app, store):
 
 async def test_a_table_is_exported_whole(make_app, store, tmp_path):
     for _ in range(12):
-        store.start_run("train", {"seed": 1}, process=current())
+        store.start_run("train", {"seed": 1}, process=current_process())
     (tmp_path / "dashboard.toml").write_text("rows = 10\n")
     app = make_app()
     async with app.run_test(size=(120, 30)) as pilot:

@@ -14,7 +14,13 @@ from diode_app.data.collection import planned
 from diode_app.data.hardware import Here
 from diode_app.screens.run import RunScreen
 from diode_app.screens.source_picker import SourcePicker
-from diode_app.widgets.command_form import choices_of, first_value, form_options, given, mistake
+from diode_app.widgets.command_form import (
+    choices_of,
+    find_mistake,
+    first_value,
+    form_options,
+    read_value,
+)
 from diode_app.widgets.modals import Confirm, ErrorDialog
 from diode_engine.cli import main
 from diode_engine.core.hardware import H200
@@ -43,19 +49,19 @@ def test_a_field_stands_for_what_its_option_declares(tmp_path, monkeypatch):
     assert first_value(options["problems"]) == "300"
     assert choices_of(options["ops"]) == sources.OPS
     assert choices_of(options["direct"]) == ("yes",)
-    assert given(options["search_space"], "EXHAUSTIVE") is None
-    assert given(options["budget"], "all") is None
-    assert given(options["direct"], "yes") is True
-    assert given(options["file"], "'my shapes.json' ~/x") == [
+    assert read_value(options["search_space"], "EXHAUSTIVE") is None
+    assert read_value(options["budget"], "all") is None
+    assert read_value(options["direct"], "yes") is True
+    assert read_value(options["file"], "'my shapes.json' ~/x") == [
         str(tmp_path / "my shapes.json"), str(Path("~/x").expanduser()),
     ]  # fmt: skip
-    assert mistake(options["seed"], "") is None
+    assert find_mistake(options["seed"], "") is None
     for name, value, says in (
         ("ops", "", "at least one"), ("budget", "0", "a whole number from 1."),
         ("seed", "none", "a whole number."),
         ("file", "gone.json", "does not exist"), ("source", "'a", "quotes"),
     ):  # fmt: skip
-        assert says in mistake(options[name], value)
+        assert says in find_mistake(options[name], value)
 
 
 def test_the_dashboard_makes_forms_without_torch():

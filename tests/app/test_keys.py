@@ -19,7 +19,7 @@ from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.log_pane import LogPane
 from diode_app.widgets.modals import Confirm, Notice, Prompt
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
 from tests.app.waiting import burst, settled, started, text_of
 from tests.runs.conftest import Job, job  # noqa: F401  # a fixture
@@ -114,7 +114,7 @@ async def test_one_dialog_of_a_burst(make_app, ended):
 async def test_a_log_is_searched_in_one_burst(make_app, store, tmp_path):
     log = tmp_path / "run.log"
     log.write_text("one\ntwo\n")
-    store.start_run("train", {}, process=current())
+    store.start_run("train", {}, process=current_process())
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)

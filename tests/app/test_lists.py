@@ -12,7 +12,7 @@ from diode_app.settings import Settings, SettingsError
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import Store
 from tests.app.judged import judge
 from tests.app.registered import register_model
@@ -93,7 +93,7 @@ def test_a_filter_is_of_a_place(query):
 @pytest.mark.asyncio
 async def test_the_rows_are_copied_as_text(make_app, store: Store):
     run = make_training(store, "trees", 0.9)
-    store.start_run("validate", {}, process=current())
+    store.start_run("validate", {}, process=current_process())
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         await started(pilot)
@@ -144,7 +144,7 @@ async def test_a_question_for_a_file_completes_it(make_app, store: Store, tmp_pa
 async def test_home_has_trend_and_live_curve_where_there_is_room(make_app, store: Store):
     for value in (0.91, 0.95):
         make_training(store, "trees", value)
-    run = store.start_run("train", {"family": "trees"}, process=current())
+    run = store.start_run("train", {"family": "trees"}, process=current_process())
     store.add_points(run, "trees-0/efficiency", [(step, 1 - 0.3 / step) for step in range(1, 9)])
     app = make_app()
     async with app.run_test(size=(200, 50)) as pilot:

@@ -26,7 +26,7 @@ from diode_app.widgets.top_bar import TopBar
 from diode_engine import paths
 from diode_engine.collect.planning.plan import Rate
 from diode_engine.runs import Status
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import Store
 from tests.app.waiting import settled, started
 from tests.training.conftest import make_timings
@@ -101,7 +101,7 @@ def fill(path: Path) -> None:
         ):
             run = store.start_run(
                 kind, {"family": "trees"} if kind == "train" else {"gpu": [0, 1]},
-                process=current(), command=command, directory="diode",
+                process=current_process(), command=command, directory="diode",
             )  # fmt: skip
             if state is not None:
                 store.finish_run(run, state, message)

@@ -29,7 +29,7 @@ from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.screens.validate_new import NewValidationScreen
 from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, PickOne, Prompt
 from diode_engine import paths
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import Store, write_dataset
 from tests.app.judged import judge
 from tests.app.registered import register_model
@@ -114,7 +114,7 @@ def filled(store: Store, tmp_path: Path, folder: Path) -> int:
     model = register_model(tmp_path / "made", "plain", default=True)
     register_model(tmp_path / "made", "other")
     judge(store, model)
-    store.start_run("collect", {}, process=current())
+    store.start_run("collect", {}, process=current_process())
     run = store.start_run(
         "train", {}, command=("diode-engine", "train", f"--store={store.location}"),
         directory=str(folder),

@@ -14,7 +14,7 @@ from diode_app.data.report_view import report_view
 from diode_app.data.reports import NoReportError, Other, report_of
 from diode_engine import paths
 from diode_engine.registry import ModelVersion
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import Store
 from diode_engine.validation.choosers import ATEN, DEFAULT
 from diode_engine.validation.cross_validation import CrossValidation
@@ -102,7 +102,7 @@ def test_curves_tell_the_share_within(timed, model):
 
 def test_a_cross_validation_is_a_report_by_parts(timed, model):
     _, report = judge(timed, model)
-    run = timed.start_run("validate", {}, process=current())
+    run = timed.start_run("validate", {}, process=current_process())
     cases = report.cases[: len(report.cases) // 2]
     halves = {"one": dataclasses.replace(report, cases=cases), "two": report}
     crossed = CrossValidation("folds", "trees", halves)

@@ -11,7 +11,7 @@ from textual.widgets import Log
 from diode_app.data import commands
 from diode_app.widgets.modals import Confirm
 from diode_engine.runs import start
-from diode_engine.runs.process import current, is_alive
+from diode_engine.runs.process import current_process, is_alive
 from diode_engine.store import RunState
 from tests.app.waiting import looked, say_yes, settled, started, text_of, toasts
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
@@ -118,7 +118,7 @@ async def test_a_cluster_s_gpus_are_shown_by_machine(make_app, store):
         "0": {**gpu, "node": "anna"}, "1": {**gpu, "node": "anna", "temperature_c": 63},
         "2": {**gpu, "node": "bert", "held_back": ["hw_slowdown"]},
     }  # fmt: skip
-    run = store.start_run("collect", {}, process=current())
+    run = store.start_run("collect", {}, process=current_process())
     store.update_run(run, progress={"timings": 2100, "gpus": gpus})
     app = make_app()
     async with app.run_test(size=(160, 50)) as pilot:
@@ -132,7 +132,7 @@ async def test_a_cluster_s_gpus_are_shown_by_machine(make_app, store):
 
 
 async def test_a_cluster_s_fits_are_shown_by_machine(make_app, store):
-    run = store.start_run("validate", {}, process=current())
+    run = store.start_run("validate", {}, process=current_process())
     nodes = {"anna": "2 fits; trees-0, fold 1 of 5: 7 of 90", "bert": "1 fit; network-1: 3 of 80"}
     store.update_run(run, progress={"fraction": 0.4, "nodes": nodes})
     app = make_app()
@@ -147,7 +147,7 @@ async def test_a_cluster_s_fits_are_shown_by_machine(make_app, store):
 
 
 async def test_curves_of_one_kind_share_an_axis(make_app, store):
-    run = store.start_run("train", {}, process=current())
+    run = store.start_run("train", {}, process=current_process())
     for name in ("trees/efficiency", "network/efficiency", "network/loss"):
         store.add_points(run, name, [(step, 0.5 + step / 20) for step in range(10)])
     app = make_app()
@@ -169,7 +169,7 @@ async def test_curves_of_one_kind_share_an_axis(make_app, store):
 async def test_a_log_is_stopped_and_searched(make_app, store, tmp_path):
     run = store.queue_run("train", {}, command=["diode-engine", "train"], directory="/",
                           logs=tmp_path)  # fmt: skip
-    store.begin_run(run.id, {}, process=current())
+    store.begin_run(run.id, {}, process=current_process())
     log = tmp_path / f"run-{run.id}.log"
     log.write_text("one step\nan error\n")
     app = make_app()
@@ -195,7 +195,7 @@ async def test_a_log_is_stopped_and_searched(make_app, store, tmp_path):
 
 async def test_the_footer_offers_what_can_be_done_with_the_run(make_app, store):
     command = ("diode-engine", "train", f"--store={store.location}")
-    run = store.start_run("train", {}, process=current(), command=command, directory=".")
+    run = store.start_run("train", {}, process=current_process(), command=command, directory=".")
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)

@@ -18,7 +18,7 @@ from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import PagedTable
 from diode_app.widgets.table_columns import TableColumn, fitting
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
 from tests.app.trained import drawn, make_training
 from tests.app.waiting import looked, settled, started, text_of, toasts
@@ -132,7 +132,7 @@ async def test_members_are_looked_at_one_by_one(make_app, store):
 
 
 async def test_one_run_alone_is_not_compared(make_app, store):
-    store.start_run("validate", {}, process=current())
+    store.start_run("validate", {}, process=current_process())
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         await open_runs(pilot)
@@ -142,7 +142,7 @@ async def test_one_run_alone_is_not_compared(make_app, store):
 
 
 async def test_train_leads_to_the_trainings_among_the_runs(make_app, store):
-    store.start_run("validate", {}, process=current())
+    store.start_run("validate", {}, process=current_process())
     run = make_training(store, "trees", 0.9, trees=0.3)
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
@@ -207,7 +207,7 @@ async def test_runs_of_several_machines_say_where_they_work_and_who_started_them
 ):
     for host, user in (("gpu-a.example", "ann"), ("gpu-b.example", "bob")):
         monkeypatch.setenv("LOGNAME", user)
-        process = replace(current(), host=host, machine=host)
+        process = replace(current_process(), host=host, machine=host)
         store.finish_run(store.start_run("train", {}, process=process), RunState.DONE)
     app = make_app()
     app.session.settings = Settings(run_columns=("run", "kind", "host", "user"))
@@ -235,17 +235,18 @@ async def test_the_list_offers_what_can_be_done_with_the_run_at_hand(make_app, s
         return names & here
 
     command = ("diode-engine", "train", f"--store={store.location}")
+    asked = {"process": current_process(), "command": command, "directory": "."}
     app = make_app()
     async with app.run_test(size=size) as pilot:
         await open_runs(pilot)
         assert offered() == set()  # there is no run
-        done = store.start_run("train", {}, process=current(), command=command, directory=".")
+        done = store.start_run("train", {}, **asked)
         store.finish_run(done, RunState.DONE)
-        by_hand = store.start_run("collect", {}, process=current())
+        by_hand = store.start_run("collect", {}, process=current_process())
         store.finish_run(by_hand, RunState.FAILED, "It failed.")
-        failed = store.start_run("validate", {}, process=current(), command=command, directory=".")
+        failed = store.start_run("validate", {}, **asked)
         store.finish_run(failed, RunState.FAILED, "It failed.")
-        live = store.start_run("train", {}, process=current(), command=command, directory=".")
+        live = store.start_run("train", {}, **asked)
         await looked(pilot)
         always = {"tag", "note"}
         await go(pilot, "g")
@@ -269,7 +270,7 @@ async def test_the_list_offers_what_can_be_done_with_the_run_at_hand(make_app, s
 
 
 async def test_the_page_of_a_run_without_a_command_does_not_offer_it_again(make_app, store):
-    run = store.start_run("train", {}, process=current())
+    run = store.start_run("train", {}, process=current_process())
     store.finish_run(run, RunState.FAILED, "It failed.")
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:

@@ -11,7 +11,7 @@ from diode_app.app import create_app
 from diode_app.data.store_access import Condition
 from diode_app.settings import Settings
 from diode_engine.location import location_of
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store, write_dataset
 from tests.app.judged import judge
 from tests.app.registered import register_model
@@ -29,7 +29,7 @@ def shared(database: str, tmp_path):
     with Store.open(database) as store:
         store.import_table(make_timings(40), key="x", spec={"file": "gemm"})
         for host in ("gpu-a.example", "gpu-b.example"):
-            process = replace(current(), host=host, machine=host)
+            process = replace(current_process(), host=host, machine=host)
             store.finish_run(store.start_run("train", {}, process=process), RunState.DONE)
         make_training(store, "trees", 0.9, trees=1.0)
         judge(store, model)
@@ -73,7 +73,7 @@ async def test_what_others_write_is_seen_and_what_is_written_here_is_kept(shared
         await pilot.press("R")
         await settled(pilot)
         with Store.open(shared) as store:
-            store.start_run("collect", {}, process=current())
+            store.start_run("collect", {}, process=current_process())
             await looked(pilot)
             assert "collect" in text_of(app)
             run = app.screen.run

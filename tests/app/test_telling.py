@@ -8,7 +8,7 @@ from diode_app.data.store_access import Condition, Look
 from diode_app.settings import Settings, SettingsError
 from diode_app.telling import Telling
 from diode_engine.runs import Status
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import Store
 from tests.app.waiting import looked, started, toasts
 
@@ -23,7 +23,7 @@ from tests.app.waiting import looked, started, toasts
     ],
 )
 async def test_the_end_of_a_run_is_told_once(make_app, store: Store, monkeypatch, way, written):
-    run = store.start_run("train", {}, process=current())
+    run = store.start_run("train", {}, process=current_process())
     app = make_app()
     app.session.settings = Settings(tell=way)
     monkeypatch.setattr(Status, "seconds", property(lambda _: 83.0))
@@ -46,7 +46,7 @@ async def test_the_end_of_a_run_is_told_once(make_app, store: Store, monkeypatch
 def test_the_title_says_how_far_what_is_live_is(store: Store):
     from diode_engine.runs import look
 
-    run = store.start_run("collect", {}, process=current())
+    run = store.start_run("collect", {}, process=current_process())
     store.update_run(run, progress={"timings": 25, "candidates": 100})
     said: list[str] = []
     telling = Telling(said.append)
@@ -60,7 +60,7 @@ def test_the_title_says_how_far_what_is_live_is(store: Store):
 def test_a_store_that_is_locked_for_a_moment_ends_no_run(store: Store):
     from diode_engine.runs import look
 
-    run = store.start_run("train", {}, process=current())
+    run = store.start_run("train", {}, process=current_process())
     telling = Telling(lambda _: None)
     live = Look(Condition.READY, live=(look(store, run),))
     assert telling.ended(live) == []

@@ -11,11 +11,11 @@ from diode_app.data.curves import CurveReader, kinds, samples, series_of, thinne
 from diode_app.data.training import planned
 from diode_app.data.training_result import training_result
 from diode_app.screens.run import RunScreen
-from diode_app.widgets.command_form import first_value, form_options, given
+from diode_app.widgets.command_form import first_value, form_options, read_value
 from diode_app.widgets.modals import Confirm, ErrorDialog
 from diode_engine.core.hardware import H200
 from diode_engine.core.table import TimingTable
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store, write_dataset
 from tests.app.trained import drawn, make_training
 from tests.app.waiting import imported, looked, say_yes, settled, started, text_of
@@ -60,7 +60,7 @@ def test_options_without_a_meaning_do_not_apply(change, without):
     values = {name: first_value(option) for name, option in options.items()} | change
     assert options["seed"].applies(values)
     assert not any(options[name].applies(values) for name in without)
-    assert given(options["ranking"], "listwise") is None
+    assert read_value(options["ranking"], "listwise") is None
 
 
 def test_what_a_training_would_learn_from(filled):
@@ -135,7 +135,7 @@ def test_a_curve_is_thinned_to_its_end():
 
 
 def test_curves_are_read_as_they_grow(store):
-    run = store.start_run("train", {}, process=current())
+    run = store.start_run("train", {}, process=current_process())
     reader = CurveReader()
     store.add_points(run, "a/loss", [(1, 3.0), (2, 2.0)])
     assert reader.read(store, run) == {"a/loss": ((1.0, 2.0), (3.0, 2.0))}
@@ -351,4 +351,4 @@ def test_a_training_that_is_at_work_tells_what_it_is_at(store):
 
 
 def start_quietly(store: Store) -> int:
-    return store.start_run("train", {"family": "ensemble"}, process=current())
+    return store.start_run("train", {"family": "ensemble"}, process=current_process())

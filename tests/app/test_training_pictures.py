@@ -11,7 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from diode_app.app import create_app
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import Store
 from tests.app.test_pictures import SIZES, fixed, picture_of, pictures
 from tests.app.waiting import settled, started
@@ -52,7 +52,7 @@ def fill(path: Path) -> None:
                                         "log_rmse": 0.2, "efficiency": 0.9434})  # fmt: skip
         command = ["diode-engine", "collect", "--problems=300", "--gpu=0"]
         run = store.start_run(
-            "collect", {"gpu": [0]}, process=current(), command=command, directory="diode"
+            "collect", {"gpu": [0]}, process=current_process(), command=command, directory="diode"
         )
         samples = [[30 * i, 1980 - 5 * i, 35 + 20 * (1 - math.exp(-i / 9)), 120 + 9 * i]
                    for i in range(40)]  # fmt: skip
@@ -70,7 +70,7 @@ def fill(path: Path) -> None:
 
 def train(store: Store, family: str) -> int:
     return store.start_run(
-        "train", {"family": family}, process=current(), directory="diode",
+        "train", {"family": family}, process=current_process(), directory="diode",
         command=["diode-engine", "train", f"--family={family}"],
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from diode_app.screens.validate_new import NewValidationScreen
 from diode_app.widgets.modals import PickOne
 from diode_engine import paths
 from diode_engine.registry import ModelVersion
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 from tests.app.judged import judge
 from tests.app.registered import register_model
@@ -149,7 +149,7 @@ async def test_a_problem_that_is_gone_from_the_store_is_told(make_app, timed, mo
 
 async def test_what_became_of_the_last_validation_is_told(make_app, timed, model):
     judge(timed, model)
-    run = timed.start_run("validate", {"model": "better@7"}, process=current())
+    run = timed.start_run("validate", {"model": "better@7"}, process=current_process())
     app = make_app()
     async with app.run_test(size=(120, 30)) as pilot:
         await open_validate(pilot)

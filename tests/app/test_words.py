@@ -10,7 +10,7 @@ import pytest
 from diode_app import text
 from diode_app.screens.run import RunScreen
 from diode_app.widgets.form import existing_file
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
 from tests.app.waiting import settled, started, text_of
 
@@ -81,7 +81,7 @@ async def test_a_pin_leaves_a_persons_own_tags_alone(make_app, store):
 
 @pytest.mark.asyncio
 async def test_a_run_that_waits_has_no_curves_yet(make_app, store):
-    run = store.start_run("train", {}, process=current())
+    run = store.start_run("train", {}, process=current_process())
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)

@@ -6,7 +6,7 @@ from typing import Any
 
 from diode_app.app import DiodeApp
 from diode_app.widgets.plot import Plot
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 
 
@@ -18,7 +18,7 @@ def make_training(
     **members: float,
 ) -> int:
     """A training that is done; each member has a curve of this slope."""
-    run = store.start_run("train", {"family": family, **(spec or {})}, process=current())
+    run = store.start_run("train", {"family": family, **(spec or {})}, process=current_process())
     for name, slope in members.items():
         points = [(step, 1 - slope / step) for step in range(1, 12)]
         store.add_points(run, f"{name}/efficiency", points)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from diode_engine.cli.data import GROUPS
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import Store, problem_counts, read_dataset, write_dataset
 
 
@@ -133,7 +133,7 @@ def test_stats_know_a_run_that_is_dead_and_show_the_last_ten(run, tmp_path):
     store = tmp_path / "a.db"
     with Store.open(store) as opened:
         for _ in range(12):
-            opened.start_run("collect", {}, process=replace(current(), started=1))
+            opened.start_run("collect", {}, process=replace(current_process(), started=1))
     assert {r["state"] for r in json.loads(run("data", "stats", "--store", store, "--json").out)[
         "runs"
     ]} == {"dead"}  # fmt: skip

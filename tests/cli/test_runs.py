@@ -13,10 +13,10 @@ from diode_engine.cli import ExitCode
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.runs import STATES, progress_text
 from diode_engine.runs import KINDS, cancel, launch
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 
-GONE = replace(current(), started=1)
+GONE = replace(current_process(), started=1)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def store(tmp_path, monkeypatch):
         log.rename(failed.log)
         opened.finish_run(failed.id, "failed", "no timings")
         opened.start_run("collect", {}, process=GONE)
-        running = opened.start_run("train", {}, process=current())
+        running = opened.start_run("train", {}, process=current_process())
         opened.update_run(running, progress={"step": 3, "efficiency": 0.91234})
         yield opened
 
@@ -114,12 +114,12 @@ def test_show_tells_all_and_the_end_of_the_log(store, run):
     shown = json.loads(run("runs", "show", "2", "--json").out)
     assert shown["command"] == ["diode-engine", "train", "--name=a b"]
     out = run("runs", "show", 4).out
-    assert f"{current().pid} on {current().host}" in out
+    assert f"{current_process().pid} on {current_process().host}" in out
     assert "ago" in out
     user = json.loads(run("runs", "show", "4", "--json").out)["user"]
     assert user == getpass.getuser()
     assert f"started by     {user}" in out
-    assert f"{user}  {current().host}" in run("runs", "list").out
+    assert f"{user}  {current_process().host}" in run("runs", "list").out
 
 
 def test_follow_writes_the_log_to_stdout_and_its_exit_code_is_the_runs(store, run):
@@ -173,7 +173,7 @@ def test_resume_starts_the_same_command_and_says_which_run(store, run, monkeypat
     started: list[list[str]] = []
 
     class Started:
-        pid = current().pid
+        pid = current_process().pid
 
         def __init__(self, words, **_):
             started.append(words)

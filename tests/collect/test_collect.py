@@ -26,7 +26,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.errors import CollectionError
 from diode_engine.runs import Heartbeat
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -416,7 +416,7 @@ def test_a_request_to_stop_keeps_what_is_there(tmp_path, script, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             run(store, PROBLEMS[:1], workers_per_gpu=1, report=report)
         ended = store.run(1)
-        assert (ended.state, ended.process) == ("cancelled", current())
+        assert (ended.state, ended.process) == ("cancelled", current_process())
         assert len(store.read()) == BATCH
         assert run(store, PROBLEMS[:1]).timings == len(OFFERED) - BATCH
 

@@ -9,7 +9,7 @@ import pytest
 
 from diode_engine.errors import RunError, StoreError
 from diode_engine.runs import Heartbeat, begin, job
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
 
 
@@ -25,7 +25,7 @@ def claim(monkeypatch, run, store):
 
 def test_a_run_of_no_command_knows_its_process_and_no_command(store):
     run = store.run(begin(store, "train", {"seed": 1}))
-    assert run.process == current()
+    assert run.process == current_process()
     assert (run.command, run.directory, run.log) == (None, None, None)
 
 
@@ -45,7 +45,7 @@ def test_the_run_it_was_started_for_is_taken_once(store, monkeypatch):
     claim(monkeypatch, run, store.location)
     assert begin(store, "train", {"seed": 1}) == run
     begun = store.run(run)
-    assert (begun.state, begun.spec, begun.process) == ("running", {"seed": 1}, current())
+    assert (begun.state, begun.spec, begun.process) == ("running", {"seed": 1}, current_process())
     assert begun.command == ("diode-engine",)
     assert begin(store, "train", {}) == run + 1
 
@@ -70,9 +70,9 @@ def test_a_run_that_was_ended_before_is_not_begun(store, monkeypatch):
 
 def test_what_the_starter_writes_late_changes_nothing(store):
     run = queued(store)
-    store.begin_run(run, {}, process=current())
-    store.launched_run(run, job.current().__class__("late", "late", 1, 1))
-    assert store.run(run).process == current()
+    store.begin_run(run, {}, process=current_process())
+    store.launched_run(run, job.current_process().__class__("late", "late", 1, 1))
+    assert store.run(run).process == current_process()
 
 
 def test_the_heart_beats_while_the_job_is_busy(store, monkeypatch):

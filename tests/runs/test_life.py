@@ -13,7 +13,7 @@ import pytest
 from diode_engine.errors import RunError
 from diode_engine.runs import cancel, command_line, follow, look, repeat, resume, settle, start
 from diode_engine.runs.cancelling import ASKED_SECONDS
-from diode_engine.runs.process import is_alive, kill, process
+from diode_engine.runs.process import find_process, is_alive, kill
 from diode_engine.store import RunState
 
 PYTHON = sys.executable  # which the fixture job replaces
@@ -156,7 +156,7 @@ def test_cancelling_at_last_kills_the_run_and_all_that_it_started(store, job, wa
     run = begun(store, job)
     do(job, "deaf")
     job.tell("child")
-    child = process(int(job.hear()))
+    child = find_process(int(job.hear()))
     slow = Slow("killed", lambda: wait_for_end(run.process))
     status = slow.cancel(store, run.id)
     assert status.state is RunState.CANCELLED
@@ -167,7 +167,7 @@ def test_cancelling_at_last_kills_the_run_and_all_that_it_started(store, job, wa
 
 
 def test_a_run_that_is_not_a_command_here_is_only_asked(store):
-    run = store.start_run("train", {}, process=process(os.getpid()))
+    run = store.start_run("train", {}, process=find_process(os.getpid()))
     slow = Slow("never", lambda: None)
     assert slow.cancel(store, run).state is RunState.CANCELLING
     assert slow.told == [f"Run {run} was asked to stop ..."]

@@ -8,29 +8,29 @@ import sys
 from dataclasses import replace
 
 from diode_engine.runs import process as processes
-from diode_engine.runs.process import current, is_alive, kill, process, terminate
+from diode_engine.runs.process import current_process, find_process, is_alive, kill, terminate
 
 WAITS = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
 
 def test_this_process_is_alive():
-    assert is_alive(current()) is True
-    assert current() == process(os.getpid())
+    assert is_alive(current_process()) is True
+    assert current_process() == find_process(os.getpid())
 
 
 def test_another_with_its_pid_is_not_it():
-    ours = current()
+    ours = current_process()
     assert ours.started is not None
     assert is_alive(replace(ours, started=ours.started + 1)) is False
 
 
 def test_of_another_machine_boot_or_container_nothing_can_be_said():
-    assert is_alive(replace(current(), machine="another boot pid:[1]")) is None
+    assert is_alive(replace(current_process(), machine="another boot pid:[1]")) is None
 
 
 def test_a_zombie_is_not_alive():
     child = subprocess.Popen(WAITS, stdin=subprocess.PIPE)
-    known = process(child.pid)
+    known = find_process(child.pid)
     assert is_alive(known) is True
     assert child.stdin is not None
     child.stdin.close()
@@ -42,7 +42,7 @@ def test_a_zombie_is_not_alive():
 
 def test_no_signal_reaches_a_later_process_with_the_pid():
     with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as child:
-        known = process(child.pid)
+        known = find_process(child.pid)
         assert known.started is not None
         earlier = replace(known, started=known.started - 1)
         terminate(earlier)
@@ -65,8 +65,8 @@ def test_killing_takes_the_children_in_other_sessions(wait_for_end):
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
-        (grandchild,) = processes._family(process(child.pid))
-        kill(process(child.pid))
+        (grandchild,) = processes._family(find_process(child.pid))
+        kill(find_process(child.pid))
         assert child.wait() == -9
         wait_for_end(grandchild)
         assert not is_alive(grandchild)
@@ -74,9 +74,9 @@ def test_killing_takes_the_children_in_other_sessions(wait_for_end):
 
 def test_without_proc_the_pid_decides(monkeypatch, tmp_path):
     monkeypatch.setattr(processes, "_PROC", tmp_path)
-    assert current().started is None
-    assert is_alive(current()) is True
+    assert current_process().started is None
+    assert is_alive(current_process()) is True
     with subprocess.Popen(WAITS, stdin=subprocess.DEVNULL) as child:
-        known = process(child.pid)
+        known = find_process(child.pid)
         child.wait()
     assert is_alive(known) is False

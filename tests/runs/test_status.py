@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from diode_engine.runs import find, look, look_at_all
-from diode_engine.runs.process import current
-from diode_engine.runs.status import STALE_SECONDS, duration
+from diode_engine.runs.process import current_process
+from diode_engine.runs.status import STALE_SECONDS, format_duration
 from diode_engine.store import Process, RunState
 
-GONE = replace(current(), started=1)
+GONE = replace(current_process(), started=1)
 ELSEWHERE = Process("elsewhere", "a-boot pid:[1]", 7, 7)
-RESTARTED = replace(current(), machine="an-earlier-boot pid:[1]")
+RESTARTED = replace(current_process(), machine="an-earlier-boot pid:[1]")
 
 
 def after(seconds):
@@ -41,7 +41,7 @@ def test_a_run_whose_process_is_gone_is_dead_at_once(store):
 
 
 def test_a_run_whose_process_is_here_is_running_however_quiet(store):
-    run = store.start_run("train", {}, process=current())
+    run = store.start_run("train", {}, process=current_process())
     status = look(store, run, clock=after(1e6))
     assert status.state is RunState.RUNNING
     assert status.quiet_seconds > 9e5
@@ -54,8 +54,8 @@ def test_a_run_whose_process_is_here_is_running_however_quiet(store):
         (ELSEWHERE, "Nothing was heard of it for 1 min 31 s; it ran on elsewhere."),
         (
             RESTARTED,
-            f"Nothing was heard of it for 1 min 31 s, and {current().host} has been restarted "
-            "since.",
+            f"Nothing was heard of it for 1 min 31 s, and {current_process().host} has been "
+            "restarted since.",
         ),
     ],
 )
@@ -70,7 +70,7 @@ def test_one_that_cannot_be_seen_is_dead_when_it_is_quiet(store, process, why):
 
 
 def test_one_that_was_asked_to_stop_is_cancelling_until_it_has(store):
-    run = store.start_run("collect", {}, process=current())
+    run = store.start_run("collect", {}, process=current_process())
     store.ask_to_cancel(run)
     asked = store.run(run).cancel_asked
     assert asked is not None
@@ -103,15 +103,15 @@ def test_one_that_ends_while_we_look_is_not_dead(store, monkeypatch, several):
     [(0.2, "0 s"), (59.4, "59 s"), (60, "1 min"), (3725, "1 h 2 min"), (90061, "1 d 1 h")],
 )
 def test_durations(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_runs_are_found_by_how_they_are_and_not_by_what_their_row_says(store):
-    done = store.start_run("collect", {}, process=current())
+    done = store.start_run("collect", {}, process=current_process())
     store.finish_run(done, "done")
-    alive = store.start_run("collect", {}, process=current())
+    alive = store.start_run("collect", {}, process=current_process())
     gone = store.start_run("train", {}, process=GONE)
-    stopping = store.start_run("train", {}, process=current())
+    stopping = store.start_run("train", {}, process=current_process())
     store.ask_to_cancel(stopping)
 
     def found(query, **page):

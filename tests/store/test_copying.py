@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import StoreError, StoreMissingError
 from diode_engine.location import Location, location_of
-from diode_engine.runs.process import current
+from diode_engine.runs.process import current_process
 from diode_engine.store import Store, bulk, copying, schema, soundness
 
 
@@ -27,7 +27,11 @@ def fill(where: Location, make_table: Callable[..., TimingTable]) -> None:
     """A row of everything, with what is hard to carry: NaN, infinity, NULL, bytes, any text."""
     with Store.open(where) as store:
         first = store.start_run(
-            "collect", {"by": "ann"}, process=current(), command=["diode-engine"], directory="/"
+            "collect",
+            {"by": "ann"},
+            process=current_process(),
+            command=["diode-engine"],
+            directory="/",
         )
         kernel = np.tile(np.array([168, 0, 0, 65536, 2000], np.int32), (40, 1))
         store.add(first, replace(make_table(4, 10), kernel=kernel))

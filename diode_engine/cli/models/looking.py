@@ -48,7 +48,7 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
     gpus = {slug for entry in seen.entries for slug in entry.model.slugs}
     meant = None if hardware is None else find_name(hardware, gpus)
     entries = [e for e in seen.entries if hardware is None or meant in e.model.slugs]
-    taken = taken_here()
+    taken = find_model_here()
     here = None if taken is None else taken[0]
     if as_json:
         lines = [{**e.to_dict(), "taken_here": e.model == here} for e in entries]
@@ -107,7 +107,7 @@ def _describe_taken(e: ModelEntry) -> str:
     return ", ".join(how) + share if how else ""
 
 
-def taken_here() -> tuple[ModelVersion, Hardware] | None:
+def find_model_here() -> tuple[ModelVersion, Hardware] | None:
     """The model that is taken on this machine's GPU, and the most alike of the model's GPUs; None
     where there is none. torch, which takes seconds to import,
     is imported only where there is an NVIDIA GPU."""

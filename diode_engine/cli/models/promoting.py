@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import existing
+from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.options import (
     hardware_option,
@@ -18,7 +18,7 @@ from diode_engine.cli.models.options import (
     reason_option,
 )
 from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option, store_option
-from diode_engine.cli.recording import as_run
+from diode_engine.cli.recording import record_as_run
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 
@@ -92,14 +92,14 @@ def _promote_for(
         diagnostics.note(f"Judging {model.reference} for {slug} ...")
     if dataset is not None:
         return judge(model, read_dataset(dataset), slug, force=force, reason=reason)
-    with existing(store) as opened:
+    with open_existing(store) as opened:
 
         def work(check: Callable[[], None], _tell: object) -> GateVerdict:
             if judged is not None:
                 return overrule(model, _verdict(opened, judged), slug, reason=reason)
             return judge(model, opened.read(), slug, force=force, reason=reason, check=check)
 
-        return as_run(
+        return record_as_run(
             opened,
             "promote",
             {
