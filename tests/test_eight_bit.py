@@ -24,8 +24,8 @@ from diode_engine.core.timing import Timing
 from diode_engine.errors import CollectionError, RecordError
 from diode_engine.inductor.lowering.kernel_class import KernelClass, class_of
 from diode_engine.models.coverage import Coverage
-from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import mixed, parse_source
+from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.store import (
     Store,
     import_dataset,

@@ -243,7 +243,7 @@ def test_the_space_of_a_problem_says_what_the_matrix_says() -> None:
 
 def test_groups_are_as_a_router_makes_them() -> None:
     """A group has a block that is not full, and an empty one reads no weights."""
-    from diode_engine.core.operators.grouped import DIVISIONS, group_sizes
+    from diode_engine.core.operators.grouped_mm import DIVISIONS, group_sizes
 
     for division in DIVISIONS:
         for total, groups, align in ((100, 8, 1), (4096, 128, 8), (3, 8, 1), (5, 1, 1)):

@@ -11,10 +11,10 @@ from diode_engine.collect.workers.timer import is_right
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import GROUPED, OPERATORS, SCALED_GROUPED
-from diode_engine.core.operators.grouped import DIVISIONS, offsets_of
+from diode_engine.core.operators.grouped_mm import DIVISIONS, offsets_of
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, shared_bytes
-from diode_engine.problems.default_space import default_space
+from diode_engine.problems.spaces import default_space
 
 CPU = torch.device("cpu")
 TILE = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4}

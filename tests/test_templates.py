@@ -33,9 +33,7 @@ from diode_engine.models.explain import explain, rival
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
-from diode_engine.problems.default_space import default_space
-from diode_engine.problems.exhaustive_space import exhaustive_counts, exhaustive_space
-from diode_engine.problems.space_size import space_size
+from diode_engine.problems.spaces import SpaceSize, default_space, exhaustive_space, space_size
 from diode_engine.store import Store, schema
 
 # ---- the module of a family: a persistent kernel that splits K, and a library's with a name of
@@ -135,7 +133,7 @@ def test_they_are_in_the_spaces() -> None:
     default, exhaustive = default_space(PROBLEM), exhaustive_space(PROBLEM)
     assert [c for c in default if c.template.startswith("made_up")] == [WHOLE, CALL]
     assert {WHOLE, HALVES, WIDE, WIDE_HALVES, CALL} < set(exhaustive)
-    assert exhaustive_counts(PROBLEM) == (2, len(exhaustive) - 2)
+    assert space_size(PROBLEM) == SpaceSize(2, len(exhaustive) - 2)
     assert space_size(PROBLEM, default=True).libraries == 2
     assert not any(t in templates_for("bmm") for t in (MADE_UP, LIBRARY))
 

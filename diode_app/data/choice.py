@@ -94,7 +94,7 @@ class Answer:
 
 def answer(question: Question) -> Answer:
     """Raises ModelError where a model cannot be loaded."""
-    from diode_engine.problems.exhaustive_space import exhaustive_space
+    from diode_engine.problems.spaces import exhaustive_space
 
     problem, hardware = question.problem, question.hardware
     candidates = exhaustive_space(problem, question.torch)

@@ -178,7 +178,7 @@ def in_default(
     problem: Problem, candidates: Sequence[Candidate], torch: str
 ) -> npt.NDArray[np.bool_]:
     """[n] whether max-autotune offers the candidate in its search space DEFAULT, in this torch."""
-    from diode_engine.problems.default_space import default_space
+    from diode_engine.problems.spaces import default_space
     from diode_engine.validation.choosers import kernel_keys
 
     offered = set(kernel_keys(default_space(problem, torch)))

@@ -10,7 +10,7 @@ from diode_engine.core.hardware import detect
 from diode_engine.core.problem import Problem
 from diode_engine.errors import NoSuchModelError, NothingError
 from diode_engine.models.predictor import Predictor
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import exhaustive_space
 
 
 def predict_choice(problem: Problem, model: str | None = None) -> Choice:

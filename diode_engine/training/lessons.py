@@ -31,8 +31,8 @@ from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places
 from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
-from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import mixed
+from diode_engine.problems.spaces import exhaustive_space
 
 Indices = npt.NDArray[np.intp]
 ProblemOnGpu = tuple[Problem, Hardware]

@@ -13,7 +13,7 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.models.predictor import Predictor
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.problems.splits import held_out_by
 
 # Products of real programs, sizes of networks, and sizes that both seldom have.

@@ -14,7 +14,7 @@ from diode_engine.core.encoding import encode
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
 from diode_engine.models.neighbours import distances, places
-from diode_engine.problems.default_space import default_space
+from diode_engine.problems.spaces import default_space
 from diode_engine.validation import nv_heuristics
 from diode_engine.validation.metrics import Values
 from diode_engine.validation.pool import CandidatePool

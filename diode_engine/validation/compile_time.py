@@ -14,7 +14,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.validation.choosers import kernel_keys
 from diode_engine.validation.metrics import Values
 from diode_engine.validation.pool import CandidatePool

@@ -34,9 +34,9 @@ from diode_engine.models.artifact import save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.network import Network
-from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import OPS, Wanted, mixed, read_shapeset
 from diode_engine.problems.sources.shapeset import write_shapeset
+from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.store import (
     Store,
     copying,

@@ -23,7 +23,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST, Predictor
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import exhaustive_space
 from tests.app.registered import register_model
 from tests.app.waiting import settled, started, text_of
 from tests.training.conftest import make_timings

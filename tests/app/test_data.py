@@ -21,7 +21,7 @@ from diode_engine import paths
 from diode_engine.choosing.policy import Policy
 from diode_engine.core.hardware import H200
 from diode_engine.models.predictor import Predictor
-from diode_engine.problems.default_space import default_space
+from diode_engine.problems.spaces import default_space
 from diode_engine.store import Store
 from tests.app.registered import register_model
 from tests.app.waiting import imported, looked, settled, started, text_of, toasts

@@ -15,7 +15,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.registry import load_predictor
 
 FIRST_LAYER = Problem.make("mm", 6144, 512, 13, "float32", b_layout="col")

@@ -19,8 +19,8 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.predictor import Predictor
-from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import write_shapeset
+from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.store import write_dataset
 
 

@@ -15,7 +15,7 @@ from diode_engine.cli import workflow as module
 from diode_engine.cli.group import COMMANDS
 from diode_engine.core.encoding import encode
 from diode_engine.core.problem import Problem
-from diode_engine.problems.default_space import default_space
+from diode_engine.problems.spaces import default_space
 from diode_engine.store import read_dataset, write_dataset
 from diode_engine.validation.solution import read_solution
 

@@ -26,7 +26,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.inductor.lowering.kernel_class import shared_class
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import exhaustive_space
 
 NONSENSE = {
     "out of turn": {"timing": 10**6},

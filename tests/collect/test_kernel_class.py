@@ -22,8 +22,8 @@ from diode_engine.inductor.lowering.kernel_class import (
     serves,
     shared_class,
 )
-from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import mixed
+from diode_engine.problems.spaces import exhaustive_space
 
 
 def config(m=128, n=128, k=64, template="triton::mm", stages=3, warps=8):

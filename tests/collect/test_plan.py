@@ -23,8 +23,7 @@ from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.errors import DatasetError
-from diode_engine.problems.default_space import default_space
-from diode_engine.problems.space_size import space_size
+from diode_engine.problems.spaces import default_space, space_size
 
 PROBLEM = Problem.make("mm", 512, 512, 512, "bfloat16")
 DEFAULT = default_space(PROBLEM)

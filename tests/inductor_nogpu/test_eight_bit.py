@@ -15,7 +15,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import exhaustive_space
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 F8, F8_WIDE = torch.float8_e4m3fn, torch.float8_e5m2

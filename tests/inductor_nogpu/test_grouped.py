@@ -16,8 +16,7 @@ from diode_engine.core.operators import GROUPED, OPERATORS, SCALED_GROUPED
 from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.lowering import kernels, preprocessing
-from diode_engine.problems.default_space import default_space
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import default_space, exhaustive_space
 
 # Of the library, in a generated program.
 CALL = "extern_kernels._grouped_mm("

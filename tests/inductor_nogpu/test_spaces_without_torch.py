@@ -9,10 +9,8 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.operators import named
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
-from diode_engine.problems.default_space import default_space
-from diode_engine.problems.exhaustive_space import exhaustive_space
 from diode_engine.problems.sources import mixed
-from diode_engine.problems.space_size import SpaceSize, space_size
+from diode_engine.problems.spaces import SpaceSize, default_space, exhaustive_space, space_size
 from tests.inductor_nogpu.conftest import whole_spaces
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"

@@ -17,7 +17,7 @@ from diode_engine.models.artifact import load_artifact
 from diode_engine.models.blas import one_thread
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import Matrix, TimingModel
-from diode_engine.problems.default_space import default_space
+from diode_engine.problems.spaces import default_space
 from diode_engine.registry import best_for
 
 

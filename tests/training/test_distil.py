@@ -24,7 +24,7 @@ from diode_engine.models.fitting import Examples, ProgressCallback, efficiency
 from diode_engine.models.members import answers_of, prediction_of
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import Matrix, TimingModel
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.problems.splits import split
 from diode_engine.training.correction import corrected
 from diode_engine.training.fit_jobs import AnswerLessons

@@ -21,7 +21,7 @@ from diode_engine.errors import TrainingError
 from diode_engine.models import network
 from diode_engine.models.artifact import load_artifact
 from diode_engine.models.fitting import FitProgress, ProgressCallback
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.problems.splits import folds
 from diode_engine.runs import find
 from diode_engine.store import Store

@@ -16,7 +16,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.errors import ReportError, TrainingError
-from diode_engine.problems.exhaustive_space import exhaustive_space
+from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.validation import (
     ATEN,
     DEFAULT,

@@ -13,7 +13,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.documents import Limits, Malformed, read_json, shortened
 from diode_engine.errors import DatasetError, RecordError
-from diode_engine.problems.space_size import SpaceSize, space_size
+from diode_engine.problems.spaces import SpaceSize, space_size
 
 # What a candidate takes: seconds of one core to compile and load it as Inductor does, and seconds
 # of a GPU for its launches. A collection on 64 cores and 4 H200s took 1.1 s of a core; the value

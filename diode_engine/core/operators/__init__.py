@@ -4,10 +4,10 @@ What an operator is, and how one is added: `specification`, docs/extending.md.
 """
 
 from diode_engine.core.operators.gemm import ADDMM, BADDBMM, BMM, MM
-from diode_engine.core.operators.grouped import GROUPED
+from diode_engine.core.operators.grouped_mm import GROUPED
 from diode_engine.core.operators.int_mm import INT_MM
 from diode_engine.core.operators.mm_plus_mm import MM_PLUS_MM
-from diode_engine.core.operators.scaled_grouped import SCALED_GROUPED
+from diode_engine.core.operators.scaled_grouped_mm import SCALED_GROUPED
 from diode_engine.core.operators.scaled_mm import SCALED_MM
 from diode_engine.core.operators.specification import OPERATORS, Operator, named, register
 

@@ -12,7 +12,7 @@ from diode_engine.core.operators import OPERATORS
 from diode_engine.core.templates import (
     aten,
     decompose_k,
-    grouped,
+    grouped_mm,
     mm_plus_mm,
     scaled_tma,
     triton,
@@ -35,7 +35,7 @@ _FAMILIES = (
     triton,
     triton_tma,
     mm_plus_mm,
-    grouped,
+    grouped_mm,
 )
 # By Inductor's uid; the same in torch 2.10 to 2.15.
 TEMPLATES: dict[str, Template] = {

@@ -10,7 +10,7 @@ import numpy as np
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import Bias, DType, Layout
 from diode_engine.core.operators import GROUPED, SCALED_GROUPED
-from diode_engine.core.operators.grouped import ROUTED, group_sizes
+from diode_engine.core.operators.grouped_mm import ROUTED, group_sizes
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import SECTOR_BYTES, WIDEST_LOAD, Array, wgmma_type
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from diode_engine.core.operand import DType, Layout
-from diode_engine.core.operators import grouped
+from diode_engine.core.operators import grouped_mm
 from diode_engine.core.operators.scaled_mm import keywords, read_kwargs, scales
 from diode_engine.core.operators.specification import (
     Attribute,
@@ -38,7 +38,7 @@ def function(torch: Any, problem: Any) -> Callable[..., Any]:
         out = torch.zeros(problem.output_size, dtype=dtype, device=a.device)
         if problem.op.divided == "K":
             scale_a, scale_b = scale_a.view(problem.B, -1), scale_b.view(problem.B, -1)
-        for at in grouped.parts(problem, offsets):
+        for at in grouped_mm.parts(problem, offsets):
             sums = a[at.a].float() @ b[at.b].float()
             out[at.out] = sums.mul_(scale_a[at.rows][:, None]).mul_(scale_b[at.columns])
         return out
@@ -82,4 +82,4 @@ def _scaled(op: Operator) -> Operator:
     )
 
 
-SCALED_GROUPED = tuple(_scaled(op) for op in grouped.GROUPED)
+SCALED_GROUPED = tuple(_scaled(op) for op in grouped_mm.GROUPED)
