@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import select
 import statistics
 import sys
 import tempfile
@@ -85,9 +84,10 @@ def compiled(todo: Chosen, binaries: Binaries, seconds: float, workers: int) -> 
             for p, candidates in todo
         ]
         for order in orders:
-            if not select.select([order], [], [], max(0.0, end - time.monotonic()))[0]:
+            try:
+                order.result(max(0.0, end - time.monotonic()))
+            except TimeoutError:
                 break
-            order.result()
     found: Chosen = []
     for problem, candidates in todo:
         classes = [(c, shared_class(problem, c)) for c in candidates]

@@ -18,15 +18,16 @@ Every executor promises:
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from diode_engine.collect.gpu_state import GpuState
-from diode_engine.collect.timed_rows import TimedRows
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
+from diode_engine.core.timing import Timing
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 
@@ -78,34 +79,19 @@ class Refused:
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """The answer to a Batch."""
+    """The answer to a Batch: (place in the batch, timing) of its candidates."""
 
-    rows: TimedRows
+    timings: tuple[tuple[int, Timing], ...]
     gpu: int  # the number of the GPU that timed it
     state: GpuState | None = None  # of the GPU, where it was read
     throttled: bool = False  # whether the GPU was throttled meanwhile
     workers_lost: int = 0
 
 
-class Pending(Protocol):
-    """Something that a conversation waits for, such as an order of compilers. It is yielded in
-    place of a request, and answered by READY when it is done."""
-
-    @property
-    def pending(self) -> bool: ...
-
-    def result(self) -> None:
-        """Raises CollectionError where it failed."""
-
-
-@dataclass(frozen=True)
-class Ready:
-    """The answer to a Pending."""
-
-
-READY = Ready()
-Request = Offer | Batch | Pending
-Answer = Offered | Refused | Timed | Ready
+# A Future is something that a conversation waits for, such as an order of compilers. It is yielded
+# in place of a request, and answered by None when it is done.
+Request = Offer | Batch | Future[None]
+Answer = Offered | Refused | Timed | None
 Conversation = Generator[Request, Answer, None]
 # Gives a worker on this host its next conversation, or None if there is none left.
 Conversations = Callable[[Host], Conversation | None]
@@ -118,8 +104,9 @@ class Compilers(Protocol):
         """Whether the class of this key is compiled or being compiled; True for None, which stands
         for a candidate that needs no binary."""
 
-    def order(self, classes: Sequence[KernelClass]) -> Pending:
-        """Compiles those classes that are not compiled yet."""
+    def order(self, classes: Sequence[KernelClass]) -> Future[None]:
+        """Compiles those classes that are not compiled yet. The result raises CollectionError where
+        the compilers cannot be started."""
 
 
 class Executor(Protocol):

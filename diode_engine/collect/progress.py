@@ -104,13 +104,13 @@ class Progress:
         """Expects so many candidates of a problem instead of the number before."""
         self.candidates += candidates - instead
 
-    def timed(self, failure: Failure | None, gpu: GpuProgress, count: int = 1) -> None:
-        """Counts so many timings, or so many failures for this reason."""
-        self.timings += count
-        gpu.timings += count
+    def add_timing(self, failure: Failure | None, gpu: GpuProgress) -> None:
+        """Counts a timing of the GPU, or a failure for this reason."""
+        self.timings += 1
+        gpu.timings += 1
         if failure is not None:
-            self.failures[failure] += count
-            gpu.failures += count
+            self.failures[failure] += 1
+            gpu.failures += 1
 
     @property
     def rate(self) -> float:

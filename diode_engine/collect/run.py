@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from diode_engine.collect.claims import Claims
 from diode_engine.collect.executor import (
     Batch,
@@ -30,10 +28,9 @@ from diode_engine.collect.planning.plan import Plan, PlannedProblem
 from diode_engine.collect.processes.asking import MAX_DEATHS
 from diode_engine.collect.processes.protocol import unpack_candidates
 from diode_engine.collect.progress import GpuProgress, Progress
-from diode_engine.collect.timed_rows import as_table
 from diode_engine.collect.writing import TimingWriter
 from diode_engine.core.hardware import Environment, Hardware
-from diode_engine.core.table import FAILURES
+from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
 from diode_engine.runs import Job
@@ -224,7 +221,7 @@ class _Collection:
                 found = (shared_class(problem, c) for c in batch)
                 classes = tuple(cls for cls in found if cls is not None)
                 order = compilers.order(classes)
-                while order.pending:
+                if not order.done():
                     yield order
                 order.result()
             answer = yield Batch(problem, tuple(batch), classes)
@@ -237,18 +234,18 @@ class _Collection:
             if answer.state is not None:
                 done.add(progress.seconds, answer.state)
             run = self._run_for(answer)
-            table = as_table(problem, tuple(batch), environment, answer.rows)
-            self.writer.add(run, table)
+            self.writer.add(
+                run,
+                TimingTable.from_records(
+                    (problem, batch[place], environment, timing) for place, timing in answer.timings
+                ),
+            )
             done.name, done.driver = environment.hardware.name, environment.driver
-            done.throttled += len(table) if run != self._run else 0
-            worked = table.failure == 0
-            for place, us in zip(table.candidate[worked], table.time_us[worked], strict=True):
-                plan.record(batch[place], float(us))
-            progress.timed(None, done, int(worked.sum()))
-            for code, count in enumerate(np.bincount(table.failure[~worked])[1:].tolist()):
-                if count:
-                    progress.timed(FAILURES[code], done, count)
-                    deaths += count * (FAILURES[code] in (Failure.CRASH, Failure.TIMEOUT))
+            done.throttled += len(answer.timings) if run != self._run else 0
+            for place, timing in answer.timings:
+                plan.record(batch[place], timing.time_us)
+                progress.add_timing(timing.failure, done)
+                deaths += timing.failure in (Failure.CRASH, Failure.TIMEOUT)
         progress.expect(left, 0)  # where the problem was given up
         progress.problems_done += 1
 

@@ -117,7 +117,7 @@ def test_progress_is_shown_by_gpu_and_reason():
     progress = Progress(10, 1000)
     progress.gpus = {0: GpuProgress(state=GpuState(1980, 41, 300, ("sw_power_cap",)))}
     for failure in (None, Failure.TIMEOUT, Failure.TIMEOUT):
-        progress.timed(failure, progress.gpus[0])
+        progress.add_timing(failure, progress.gpus[0])
     progress.problems_done = progress.problems_refused = 1
     whole, *lines = shown(progress, 10)
     assert whole[0].startswith("3 timings")

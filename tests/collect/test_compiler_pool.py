@@ -78,8 +78,8 @@ def test_a_class_that_is_done_while_another_order_looks_for_it_is_compiled_once(
         look = binaries.missing
 
         def missing(classes):
-            found = [*classes] if first.pending else look(classes)
-            if not compilers._lock.locked():
+            found = [*classes] if not first.done() else look(classes)
+            if not compilers._book._lock.locked():
                 first.result()
             return found
 
@@ -152,7 +152,7 @@ def test_leaving_the_pool_ends_its_processes_and_its_orders(binaries, script):
 def test_an_order_of_nothing_is_ready(binaries, script):
     script()
     with compiler_pool(binaries) as compilers:
-        assert not compilers.order([]).pending
+        assert compilers.order([]).done()
 
 
 def test_what_was_not_built_is_remembered(binaries):

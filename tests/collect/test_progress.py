@@ -25,13 +25,13 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
     assert (progress.rate, progress.seconds_left) == (0.0, None)
     for _ in range(120):  # one a second, then four
         clock.now += 1
-        progress.timed(None, gpu)
+        progress.add_timing(None, gpu)
         assert progress.rate == pytest.approx(1.0)
     assert progress.seconds_left == pytest.approx(880)
     for _ in range(120):
         clock.now += 1
         for _ in range(4):
-            progress.timed(Failure.CRASH, gpu)
+            progress.add_timing(Failure.CRASH, gpu)
         assert progress.rate <= 4.01
     assert progress.rate == pytest.approx(4.0, rel=0.05)
     assert progress.seconds_left == pytest.approx(400 / progress.rate)
@@ -45,7 +45,7 @@ def test_what_is_expected_follows_what_is_offered() -> None:
     progress.expect(1000, 0)
     clock.now += 2
     for _ in range(12):  # more than was expected
-        progress.timed(None, GpuProgress())
+        progress.add_timing(None, GpuProgress())
     assert progress.candidates == 10
     assert progress.seconds_left == 0
 

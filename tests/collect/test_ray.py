@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diode_engine.collect.cluster import compilers, conversations, gpus
+from diode_engine.collect.cluster import compilers, gpus
 from diode_engine.collect.cluster.executor import RayExecutor
 from diode_engine.collect.cluster.hosts import GpuHost
 from diode_engine.collect.local import LocalExecutor
@@ -209,8 +209,8 @@ def test_a_process_that_answers_nonsense_is_replaced(tmp_path, made, monkeypatch
     confused = tmp_path / "confused"
 
     class Confused(GpuHost):
-        def ask(self, packed, references=None):
-            answer = super().ask(packed, references)
+        def ask(self, *request):
+            answer = super().ask(*request)
             try:
                 confused.touch(exist_ok=False)
             except FileExistsError:
@@ -233,7 +233,7 @@ def test_a_request_that_ends_every_process_is_given_up(tmp_path, made):
         progress = run(store, made(command=worker(fates)), PROBLEMS[:1])
         assert progress.problems_done == 1
         assert len(keys(store)) == BATCH
-    assert len(killed.read_text().splitlines()) == conversations.MAX_LOSSES
+    assert len(killed.read_text().splitlines()) == gpus.MAX_LOSSES
 
 
 def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, made, monkeypatch):

@@ -3,21 +3,21 @@ cores.
 
 A GPU's process (`hosts.GpuHost`) holds the GPU alone and supervises its workers. So a worker that
 dies or hangs is replaced on its own machine, and this process only notices GPUs' processes that
-are lost. `calls` connects to the cluster, `gpus` has the GPUs' processes, `conversations` what
-their workers are asked, and `compilers` the compilers.
+are lost. `connection` connects to the cluster, `gpus` has the GPUs' processes and the conversations
+of their workers, and `compilers` the compilers.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from diode_engine.collect.cluster.calls import RayCalls
 from diode_engine.collect.cluster.compilers import RayCompilers
-from diode_engine.collect.cluster.conversations import RayConversations
-from diode_engine.collect.cluster.gpus import RayGpu, RayGpus
+from diode_engine.collect.cluster.connection import RayConnection, Tasks
+from diode_engine.collect.cluster.gpus import CHECK_SECONDS, RayGpus
 from diode_engine.collect.cluster.hosts import Setup
 from diode_engine.collect.cluster.machines import Machine, machines, machines_with
 from diode_engine.collect.executor import Conversations
@@ -60,19 +60,20 @@ class RayExecutor:
             deadline,
             None if direct is None else direct.binaries.absolute(),
         )
-        self._calls = RayCalls(address)
+        self._connection = RayConnection(address)
+        self._compilers: dict[Environment, RayCompilers] = {}
 
     @property
     def spec(self) -> Mapping[str, Any]:
         return {
-            "ray": self._calls.address,
+            "ray": self._connection.address,
             "accelerator": self._kind,
             "workers_per_gpu": self._per_gpu,
             **({} if self._direct is None else {"direct": True}),
         }
 
     def __enter__(self) -> RayExecutor:
-        self._calls.connect()
+        self._connection.connect()
         try:
             there = self._machines_with_gpus()
             cores, gpus = min(m.cores // m.gpus for m in there), sum(m.gpus for m in there)
@@ -80,51 +81,52 @@ class RayExecutor:
                 self._per_gpu = workers_of(cores + 1, 1, direct=self._direct is not None)
             log.info("%d GPUs on %d machines, %d workers each", gpus, len(there), self._per_gpu)
         except BaseException:
-            self._calls.disconnect()
+            self._connection.disconnect()
             raise
         # Launched directly, one of a GPU's workers times and perhaps another gets ready: they need
         # two cores, and one is left to compilers.
         most = self._per_gpu if self._direct is None else min(2, cores - 1)
         self._cores_per_gpu = max(0, min(cores, most))
-        self._compilers: dict[Environment, RayCompilers] = {}
+        self._compilers.clear()
+        self._tasks = Tasks()
         self._gpus = RayGpus(
-            self._calls,
+            self._connection,
+            self._tasks,
             self._kind,
             self._setup,
-            workers=self._per_gpu,
-            cores=self._cores_per_gpu,
-            started=self._started,
-            lost=self._lost,
-        )
-        self._conversations = RayConversations(
-            self._calls,
             self._compilers,
             workers=self._per_gpu,
-            failed=self._gpus.failed,
-            answered_nonsense=self._gpus.answered_nonsense,
+            cores=self._cores_per_gpu,
         )
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._tasks.close()
         compilers = self._compilers.values()
-        self._calls.close([*self._gpus.ready, *(actor for c in compilers for actor in c.ready)])
+        ready = (actor for each in compilers for actor in each.ready)
+        self._connection.close([*self._gpus.ready, *ready])
         for each in compilers:
             each.end()
         self._gpus.end()
-        self._calls.disconnect()
+        self._connection.disconnect()
 
     def count(self) -> int:
         """How many GPUs there are now. Connects to the cluster, and stays connected until the
         executor was left. Raises CollectionError where there is none."""
-        self._calls.connect()
+        self._connection.connect()
         return sum(machine.gpus for machine in self._machines_with_gpus())
 
     def run(self, conversations: Conversations) -> Iterator[None]:
-        self._conversations.begin(conversations)
-        while self._conversations.unfinished:
-            if self._gpus.is_check_due():
-                self._check()
-            self._calls.step(STEP_SECONDS)
+        self._gpus.begin(conversations)
+        checked = -CHECK_SECONDS
+        while self._gpus.unfinished:
+            if time.monotonic() - checked >= CHECK_SECONDS:
+                checked = time.monotonic()
+                # Machines may have come to the cluster.
+                if self._gpus.waiting and self._gpus.start_missing():
+                    for compilers in self._compilers.values():
+                        compilers.grow()
+            self._tasks.step(STEP_SECONDS)
             yield
 
     def compilers(self, environment: Environment) -> RayCompilers | None:
@@ -132,7 +134,7 @@ class RayExecutor:
             return None
         if environment not in self._compilers:
             self._compilers[environment] = RayCompilers(
-                self._calls, self._setup, environment, self._compile_cores
+                self._connection, self._tasks, self._setup, environment, self._compile_cores
             )
         return self._compilers[environment]
 
@@ -140,26 +142,13 @@ class RayExecutor:
         return self._gpus.states()
 
     def _machines_with_gpus(self) -> list[Machine]:
-        return machines_with(self._calls.ray, self._kind, self._calls.address)
-
-    def _check(self) -> None:
-        """Notices processes that hang, and machines that came to the cluster."""
-        self._gpus.ask_states()
-        if self._conversations.waiting and self._gpus.start_missing():
-            for compilers in self._compilers.values():
-                compilers.grow()
-
-    def _started(self, gpu: RayGpu) -> None:
-        self._conversations.started(gpu)
-
-    def _lost(self, gpu: RayGpu) -> None:
-        self._conversations.lost(gpu)
+        return machines_with(self._connection.ray, self._kind, self._connection.address)
 
     def _compile_cores(self) -> int:
         """How many compilers there should be: one for each core that the GPUs' workers leave."""
         assert self._direct is not None
         if self._direct.compilers is not None:
             return self._direct.compilers
-        there = machines(self._calls.ray)
+        there = machines(self._connection.ray)
         taken = self._cores_per_gpu * sum(machine.gpus for machine in there)
         return max(1, sum(machine.cores for machine in there) - taken)

@@ -1,23 +1,39 @@
-"""The processes that hold a cluster's GPUs: started, watched, and replaced when they are lost."""
+"""The processes that hold a cluster's GPUs, and the conversations of their workers.
+
+The conversations stay in this process. Where a GPU's process is lost, alone or with its machine,
+the requests that it had are given to another one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
-from diode_engine.collect.cluster.calls import RayCalls
-from diode_engine.collect.cluster.hosts import GpuHost, Hello, Setup
+from diode_engine.collect.cluster.compilers import RayCompilers
+from diode_engine.collect.cluster.connection import ProcessLost, RayConnection, Tasks
+from diode_engine.collect.cluster.hosts import GpuHost, Hello, Missing, Setup
 from diode_engine.collect.cluster.machines import Machine, machines_with
-from diode_engine.collect.executor import Host
+from diode_engine.collect.executor import (
+    Answer,
+    Batch,
+    Conversation,
+    Conversations,
+    Host,
+    Offer,
+    Offered,
+    Refused,
+    Request,
+    Timed,
+)
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
-from diode_engine.ray_connection import MachineNames, error_line
+from diode_engine.ray_connection import MachineNames
 from diode_engine.version import __version__
 
 log = logging.getLogger(__name__)
@@ -25,6 +41,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 5.0  # between two checks of the cluster, and of each GPU's state
 PATIENCE_SECONDS = 60.0  # for the answer to the question about a GPU's state
 MAX_FAILED_STARTS = 3  # of GPUs' processes in a row
+MAX_LOSSES = 3  # of processes that had the same request; then it is given up
 _SHARE = 0.001  # of a resource that only says on which machines a process may run
 
 
@@ -40,79 +57,81 @@ class RayGpu:
     set_aside: bool = False
     host: Host | None = None
     machine: str = ""
-    state_asked: float | None = None  # when, by time.monotonic(); None: no question is open
     binaries: set[str] = field(default_factory=set)  # keys of the classes that its machine has
+
+    def __str__(self) -> str:
+        return f"A GPU on {self.machine}" if self.machine else "A GPU"
+
+
+@dataclass(eq=False)
+class _Held:
+    """A conversation with its open request, and how many processes were lost that had it."""
+
+    conversation: Conversation
+    request: Request
+    losses: int = 0
 
 
 class RayGpus:
-    """The GPUs of one kind in a cluster, with a process for each that Ray gives.
+    """The GPUs of one kind in a cluster, with a process for each that Ray gives. Each has `workers`
+    workers, of which each holds a conversation, and `cores` of its machine's cores.
 
-    A process has `workers` workers and as many as `cores` of its machine's cores. `started` is
-    called when a GPU can be used, and `lost` when it cannot be used any more. All GPUs must have
-    the environment of the first one.
+    All GPUs must have the environment of the first one. `compilers` are those of each environment,
+    which conversations have ordered their classes from.
     """
 
     def __init__(
-        self,
-        calls: RayCalls,
-        kind: str | None,
-        setup: Setup,
-        *,
-        workers: int,
-        cores: int,
-        started: Callable[[RayGpu], None],
-        lost: Callable[[RayGpu], None],
-    ) -> None:
-        self._calls = calls
+        self, connection: RayConnection, tasks: Tasks, kind: str | None, setup: Setup,
+        compilers: Mapping[Environment, RayCompilers], *, workers: int, cores: int,
+    ) -> None:  # fmt: skip
+        self._connection = connection
+        self._tasks = tasks
         self._kind = kind
         self._setup = setup
+        self._compilers = compilers
         self._workers = workers
         self._cores = cores
-        self._on_start = started
-        self._on_loss = lost
         self._gpus: list[RayGpu] = []
         self._numbers: dict[tuple[str, str], int] = {}  # in the run, by machine and GPU
         self._machines = MachineNames()
         self._environment: Environment | None = None
         self._failed_starts = 0
-        self._checked = 0.0
         self._waiting_since: float | None = None
         self._states: dict[int, GpuState] = {}
+        self._conversations: Conversations = lambda _: None
+        self._exhausted = False
+        self._open = 0  # conversations that a worker holds
+        self._orphans: list[_Held] = []  # whose processes were lost
+        self._orphaned = asyncio.Event()
+
+    def begin(self, conversations: Conversations) -> None:
+        """Gives these conversations to the workers."""
+        self._conversations = conversations
 
     @property
     def ready(self) -> list[Any]:
         """The processes that have workers."""
         return [gpu.actor for gpu in self._gpus if gpu.host is not None]
 
-    def end(self) -> None:
-        """Ends all processes at once."""
-        for gpu in self._gpus:
-            self._calls.end(gpu.actor)
-        self._gpus.clear()
+    @property
+    def waiting(self) -> bool:
+        """Whether there may be conversations that no worker has."""
+        return not self._exhausted or bool(self._orphans)
+
+    @property
+    def unfinished(self) -> bool:
+        return self.waiting or self._open > 0
 
     def states(self) -> Mapping[int, GpuState]:
         """The states that came in since the last call, by the GPUs' numbers."""
         states, self._states = self._states, {}
         return states
 
-    def is_check_due(self) -> bool:
-        """True once every CHECK_SECONDS: then call `ask_states` and `start_missing`."""
-        now = time.monotonic()
-        if now - self._checked < CHECK_SECONDS:
-            return False
-        self._checked = now
-        return True
-
-    def ask_states(self) -> None:
-        """Asks for the state of each GPU. A process that has not answered for PATIENCE_SECONDS is
-        lost."""
-        now = time.monotonic()
-        for gpu in [gpu for gpu in self._gpus if gpu.host is not None]:
-            if gpu.state_asked is None:
-                gpu.state_asked = now
-                self._calls.later(gpu.actor.state.remote(), partial(self._told, gpu))
-            elif now - gpu.state_asked > PATIENCE_SECONDS:
-                self._lose(gpu, f"it has not answered for {PATIENCE_SECONDS:.0f} s")
+    def end(self) -> None:
+        """Ends all processes at once."""
+        for gpu in self._gpus:
+            self._connection.end(gpu.actor)
+        self._gpus.clear()
 
     def start_missing(self) -> bool:
         """Starts a process for each GPU that has none. Returns False where the cluster has no such
@@ -130,26 +149,17 @@ class RayGpus:
             log.warning("No GPU of the cluster is free yet, or none has cores beside it; waiting.")
             self._waiting_since = now
         for _ in range(sum(machine.gpus for machine in there) - len(self._gpus)):
-            self._start(there[0].resource(self._kind))
+            gpu = RayGpu(self._start(there[0].resource(self._kind)))
+            self._gpus.append(gpu)
+            self._tasks.start(self._hold(gpu))
         return True
 
-    def failed(self, gpu: RayGpu, error: BaseException) -> None:
-        """To be called when a call of the GPU's process has raised this."""
-        if self._calls.is_own_error(error):
-            self._leave_out(gpu, error_line(error))
-        else:
-            self._lose(gpu, error_line(error))
-
-    def answered_nonsense(self, gpu: RayGpu) -> None:
-        """To be called when an answer of the GPU's process cannot be one."""
-        self._lose(gpu, "its answer is not valid")
-
     def _machines_with_gpus(self) -> list[Machine]:
-        return machines_with(self._calls.ray, self._kind, self._calls.address)
+        return machines_with(self._connection.ray, self._kind, self._connection.address)
 
-    def _start(self, resource: str | None) -> None:
-        actor = (
-            self._calls.ray.remote(GpuHost)
+    def _start(self, resource: str | None) -> Any:
+        return (
+            self._connection.ray.remote(GpuHost)
             .options(
                 num_gpus=1,
                 num_cpus=self._cores,
@@ -159,75 +169,158 @@ class RayGpus:
             )
             .remote(self._setup, self._workers)
         )
-        gpu = RayGpu(actor)
-        self._gpus.append(gpu)
-        self._calls.later(actor.hello.remote(), partial(self._greeted, gpu))
 
-    def _greeted(self, gpu: RayGpu, future: Future[Any]) -> None:
-        """Handles the first answer of a process."""
-        if gpu not in self._gpus:
-            return
-        error = future.exception()
-        if error is None:
-            self._failed_starts = 0
-            self._use(gpu, future.result())
-            return
-        lost = not self._calls.is_own_error(error)
-        self._failed_starts += lost
-        self.failed(gpu, error)
-        if lost and self._failed_starts >= MAX_FAILED_STARTS:
-            raise CollectionError(
-                f"Processes for the cluster's GPUs cannot be started: {error_line(error)}"
-            )
+    async def _hold(self, gpu: RayGpu) -> None:
+        """Uses a GPU's process until it is lost or set aside."""
+        jobs: list[asyncio.Task[None]] = []
+        try:
+            gpu.host = await self._greet(gpu)
+            places = [self._work(gpu, gpu.host, place) for place in range(self._workers)]
+            watch = self._watch(gpu, gpu.host)
+            jobs += [asyncio.create_task(each) for each in (watch, *places)]
+            await asyncio.gather(*jobs)
+        except ProcessLost as lost:
+            gpu.host = None
+            if lost.is_there:
+                self._set_aside(gpu, str(lost))
+            else:
+                log.warning("%s is lost; its requests go to other GPUs: %s", gpu, lost)
+                self._gpus.remove(gpu)
+                self._connection.end(gpu.actor)
+        finally:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
 
-    def _use(self, gpu: RayGpu, hello: Hello) -> None:
-        """Begins to use the GPU, if it is like the others."""
+    def _set_aside(self, gpu: RayGpu, why: str) -> None:
+        """Raises CollectionError where all GPUs are set aside."""
+        log.warning("%s is left out: %s", gpu, why)
+        gpu.set_aside = True
+        if all(each.set_aside for each in self._gpus):
+            raise CollectionError(f"None of the cluster's GPUs can be used; of the last one: {why}")
+
+    async def _greet(self, gpu: RayGpu) -> Host:
+        """The host, when a process has its GPU and its first worker is ready. Raises ProcessLost,
+        also where the GPU is not like the others; raises CollectionError where several processes in
+        a row were lost."""
+        try:
+            hello: Hello = await self._connection.answer(gpu.actor.hello.remote())
+        except ProcessLost as lost:
+            self._failed_starts += not lost.is_there
+            if not lost.is_there and self._failed_starts >= MAX_FAILED_STARTS:
+                message = f"Processes for the cluster's GPUs cannot be started: {lost}"
+                raise CollectionError(message) from None
+            raise
+        self._failed_starts = 0
         gpu.machine = self._machines.of(hello.node, hello.machine)
         if hello.version != __version__:
-            self._leave_out(gpu, f"it has Diode {hello.version}, and this is {__version__}")
-            return
+            why = f"it has Diode {hello.version}, and this is {__version__}"
+            raise ProcessLost(why, is_there=True)
         host = hello.host
         if self._environment is None:
             self._environment = host.environment
         if host.environment != self._environment:
-            self._leave_out(gpu, _difference(host.environment, self._environment))
-            return
+            raise ProcessLost(_difference(host.environment, self._environment), is_there=True)
         number = self._numbers.setdefault((gpu.machine, host.name), len(self._numbers))
-        gpu.host = replace(host, gpu=number, node=gpu.machine)
-        self._on_start(gpu)
+        return replace(host, gpu=number, node=gpu.machine)
 
-    def _told(self, gpu: RayGpu, future: Future[Any]) -> None:
-        """Handles the answer to the question about a GPU's state."""
-        gpu.state_asked = None
-        if gpu.host is None:
-            return
-        error = future.exception()
-        if error is not None:
-            self._lose(gpu, error_line(error))
-        elif (state := future.result()) is not None:
-            self._states[gpu.host.gpu] = state
+    async def _watch(self, gpu: RayGpu, host: Host) -> None:
+        """Asks for the GPU's state again and again. A process that has not answered for
+        PATIENCE_SECONDS is lost."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            state = self._connection.answer(gpu.actor.state.remote())
+            try:
+                found = await asyncio.wait_for(state, PATIENCE_SECONDS)
+            except TimeoutError:
+                why = f"it has not answered for {PATIENCE_SECONDS:.0f} s"
+                raise ProcessLost(why) from None
+            if found is not None:
+                self._states[host.gpu] = found
 
-    def _leave_out(self, gpu: RayGpu, why: str) -> None:
-        """Sets the GPU aside. Raises CollectionError where all are."""
-        log.warning("A GPU%s is left out: %s", _on(gpu), why)
-        gpu.set_aside = True
-        self._give_up(gpu)
-        if all(each.set_aside for each in self._gpus):
-            raise CollectionError(f"None of the cluster's GPUs can be used; of the last one: {why}")
+    async def _work(self, gpu: RayGpu, host: Host, place: int) -> None:
+        """Holds conversations by the worker of this number, one after the other."""
+        while True:
+            held = await self._next_conversation(host)
+            self._open += 1
+            try:
+                await self._converse(gpu, host, place, held)
+            except (asyncio.CancelledError, ProcessLost):
+                held.losses += 1
+                self._orphans.append(held)
+                self._orphaned.set()
+                raise
+            finally:
+                self._open -= 1
+                self._tasks.note()
 
-    def _lose(self, gpu: RayGpu, why: str) -> None:
-        log.warning("A GPU%s is lost; its requests go to other GPUs: %s", _on(gpu), why)
-        self._gpus.remove(gpu)
-        self._calls.end(gpu.actor)
-        self._give_up(gpu)
+    async def _next_conversation(self, host: Host) -> _Held:
+        while not self._orphans:
+            conversation = self._conversations(host)
+            if conversation is None:
+                self._exhausted = True
+                self._tasks.note()
+                self._orphaned.clear()
+                await self._orphaned.wait()
+            elif (request := next(conversation, None)) is not None:
+                return _Held(conversation, request)
+        return self._orphans.pop()
 
-    def _give_up(self, gpu: RayGpu) -> None:
-        gpu.host = None
-        self._on_loss(gpu)
+    async def _converse(self, gpu: RayGpu, host: Host, place: int, held: _Held) -> None:
+        """Answers the conversation's requests to its end."""
+        while True:
+            answer = await self._answer(gpu, host, place, held)
+            try:
+                held.request, held.losses = held.conversation.send(answer), 0
+            except StopIteration:
+                return
+            self._tasks.note()
+
+    async def _answer(self, gpu: RayGpu, host: Host, place: int, held: _Held) -> Answer:
+        request = held.request
+        if isinstance(request, Future):
+            await _until_done(request)
+            return None
+        while held.losses < MAX_LOSSES:
+            wanted = [cls for cls in getattr(request, "classes", ()) if cls.key not in gpu.binaries]
+            references: Mapping[str, Any] = {}
+            if wanted:
+                references = self._compilers[host.environment].references(wanted)
+            answer = await self._connection.answer(gpu.actor.ask.remote(place, request, references))
+            if isinstance(answer, Missing):
+                held.losses += 1
+                gpu.binaries.difference_update(answer.keys)
+                lost = [cls for cls in getattr(request, "classes", ()) if cls.key in answer.keys]
+                order = self._compilers[host.environment].reorder(lost)
+                await _until_done(order)
+                order.result()
+                continue
+            if not _is_answer(request, answer):
+                raise ProcessLost("its answer is not valid")
+            if isinstance(answer, Timed):
+                gpu.binaries.update(cls.key for cls in getattr(request, "classes", ()))
+                answer = replace(answer, gpu=host.gpu)
+            return answer  # type: ignore[no-any-return]
+        return Refused(f"{held.losses} processes were lost over it")
 
 
-def _on(gpu: RayGpu) -> str:
-    return f" on {gpu.machine}" if gpu.machine else ""
+async def _until_done(order: Future[None]) -> None:
+    """Waits for the end of the order, which others may wait for too."""
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    order.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
+    await done.wait()
+
+
+def _is_answer(request: Offer | Batch, answer: object) -> bool:
+    """Whether a GPU's process may answer this to the request. (It has checked the messages of its
+    own workers.)"""
+    if isinstance(request, Offer):
+        return isinstance(answer, Offered | Refused)
+    if not isinstance(answer, Timed):
+        return False
+    places = [place for place, _ in answer.timings]
+    return len(set(places)) == len(places) and set(places) <= set(range(len(request.candidates)))
 
 
 def _difference(one: Environment, other: Environment) -> str:

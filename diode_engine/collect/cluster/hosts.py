@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.cluster.messages import pack_timed, unpack_request
-from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Request, Timed
+from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Offer, Request
 from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
 from diode_engine.collect.processes.compiler_pool import CompilerPool
 from diode_engine.collect.processes.pool import Pool
@@ -98,14 +97,12 @@ class GpuHost:
         return Hello(platform.node(), node, __version__, hosts[0])
 
     def ask(
-        self, packed: bytes, references: Mapping[str, Any] | None = None
-    ) -> Answer | Missing | bytes:
-        """The answer to a packed request, which names the worker (see `messages`); timings are
-        packed too. `references` has, by the keys of classes whose binaries this machine may lack,
-        Ray's references to mappings of key to binary. Raises CollectionError where the worker has
-        died and cannot be started again."""
-        worker, request = unpack_request(packed)
-        if isinstance(request, Batch) and (missing := self._fetch(request, references or {})):
+        self, worker: int, request: Offer | Batch, references: Mapping[str, Any]
+    ) -> Answer | Missing:
+        """The answer of the worker with this number. `references` has, by the keys of classes whose
+        binaries this machine may lack, Ray's references to mappings of key to binary. Raises
+        CollectionError where the worker has died and cannot be started again."""
+        if isinstance(request, Batch) and (missing := self._fetch(request, references)):
             return Missing(missing)
         answers: list[Answer] = []
 
@@ -116,7 +113,7 @@ class GpuHost:
         for _ in self._pools[worker].run(lambda _: todo.pop() if todo else None):
             pass
         (answer,) = answers
-        return pack_timed(answer) if isinstance(answer, Timed) else answer
+        return answer
 
     def _fetch(self, request: Batch, references: Mapping[str, Any]) -> tuple[str, ...]:
         """Stores the binaries of the request's classes on this machine; returns the keys of those

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from diode_engine.collect.executor import Batch, Offer, Offered, Refused, Timed
 from diode_engine.collect.processes.protocol import Message, timing
-from diode_engine.collect.timed_rows import timed_rows
 from diode_engine.core.timing import Failure, Timing
 
 log = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class _BatchTiming:
 
     def ask(self) -> Asking:
         timings = yield from self._ask(list(range(len(self._candidates))))
-        return Timed(timed_rows(timings), self._gpu, workers_lost=self._lost)
+        return Timed(tuple(timings), self._gpu, workers_lost=self._lost)
 
     def _one_by_one(self, places: list[int]) -> _Asking:
         """Asks for each candidate alone, to find out which one ended the worker that timed all of

@@ -6,19 +6,17 @@ import dataclasses
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from diode_engine.collect.executor import (
-    READY,
     Answer,
     Batch,
     Conversation,
     Conversations,
     Host,
     Offer,
-    Pending,
-    Ready,
     Timed,
 )
 from diode_engine.collect.gpu_state import GpuStates
@@ -26,8 +24,8 @@ from diode_engine.collect.gpus import visible_to_a_child
 from diode_engine.collect.processes import protocol
 from diode_engine.collect.processes.asking import WorkerDied, ask
 from diode_engine.collect.processes.supervisor import (
+    Event,
     Lost,
-    OtherReady,
     Received,
     Start,
     Supervisor,
@@ -44,8 +42,9 @@ WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.workers.worker")
 
 
 # A conversation as messages of one worker: a generator that yields messages for the worker, None to
-# wait for the worker's next message, or something else that has to be waited for.
-_Talk = Generator[protocol.Message | Pending | None, protocol.Message | WorkerDied | Ready, None]
+# wait for the worker's next message, or a Future to wait for.
+_Asked = protocol.Message | Future[None] | None
+_Talk = Generator[_Asked, protocol.Message | WorkerDied | None, None]
 
 
 @dataclass(eq=False)
@@ -56,7 +55,7 @@ class _WorkerState:
     host: Host | None = None  # known when the worker is ready
     talk: _Talk | None = None  # its conversation
     unsent: protocol.Message | None = None  # is sent when the worker is ready
-    pending: Pending | None = None  # what its conversation waits for
+    waits_for: Future[None] | None = None  # what its conversation waits for
     asked: int = 0  # how many candidates it was last asked for
     answered: int = 0  # how many of these it has answered
 
@@ -102,42 +101,41 @@ class Pool:
         """Holds all conversations to their end. Yields after every message and once a second.
         Raises CollectionError where workers cannot be started."""
         for event in self._supervisor.step(seconds=0.0):  # what has died since the last time
-            if isinstance(event, Lost):
-                self._lost(event)
-            elif isinstance(event, Received):
-                self._heard(event.worker, event.message, conversations)
+            self._handle(event, conversations)
         for worker, at in self._at.items():
             if at.host is not None and at.talk is None:
                 self._begin(worker, at, conversations)
         while any(at.host is None or at.talk is not None for at in self._at.values()):
-            others = [at.pending for at in self._at.values() if at.pending is not None]
-            for event in self._supervisor.step(others, seconds=STEP_SECONDS):
-                if isinstance(event, Lost):
-                    self._lost(event)
-                elif isinstance(event, Received):
-                    self._heard(event.worker, event.message, conversations)
-                else:
-                    self._other_ready(event, conversations)
+            for event in self._supervisor.step(seconds=STEP_SECONDS):
+                self._handle(event, conversations)
                 yield
             yield
+
+    def _handle(self, event: Event, conversations: Conversations) -> None:
+        if isinstance(event, Lost):
+            self._lost(event)
+        elif isinstance(event, Received):
+            self._heard(event.worker, event.message, conversations)
+        else:
+            self._resume(conversations)
 
     def _begin(self, worker: Worker, at: _WorkerState, conversations: Conversations) -> None:
         """Gives the worker the next conversation, if there is one."""
         assert at.host is not None
         while (conversation := conversations(at.host)) is not None:
             at.talk = self._talk(conversation)
-            if self._go_on(worker, at, None):
+            if self._go_on(worker, at):
                 return
         self._supervisor.rest(worker)
 
     def _go_on(
-        self, worker: Worker, at: _WorkerState, answer: protocol.Message | WorkerDied | Ready | None
+        self, worker: Worker, at: _WorkerState, answer: protocol.Message | WorkerDied | None = None
     ) -> bool:
-        """Gives the conversation an answer (None: none yet), and the worker the next request.
-        Returns False where the conversation has ended."""
+        """Gives the conversation an answer (None at its beginning, and after a Future), and the
+        worker the next request. Returns False where the conversation has ended."""
         assert at.talk is not None
         try:
-            request = next(at.talk) if answer is None else at.talk.send(answer)
+            request = at.talk.send(answer)
         except StopIteration:
             at.talk = None
             return False
@@ -148,9 +146,10 @@ class Pool:
             else:
                 at.unsent = request
         elif request is not None:
-            at.pending = request
+            at.waits_for = request
             if worker.ready:
                 self._supervisor.rest(worker)
+            request.add_done_callback(lambda _: self._supervisor.wake())
         return True
 
     def _heard(
@@ -163,7 +162,7 @@ class Pool:
             return
         at.host = _host(at.gpu, message)
         self._states.add(at.gpu, at.host.name)
-        if at.pending is not None:
+        if at.waits_for is not None:
             self._supervisor.rest(worker)
         elif at.unsent is not None:
             unsent, at.unsent = at.unsent, None
@@ -171,18 +170,19 @@ class Pool:
         else:
             self._begin(worker, at, conversations)
 
-    def _other_ready(self, event: OtherReady, conversations: Conversations) -> None:
+    def _resume(self, conversations: Conversations) -> None:
+        """Goes on with the conversations whose Futures are done."""
         for worker, at in self._at.items():
-            if at.pending is event.other:
-                at.pending = None
-                if not self._go_on(worker, at, READY) and worker.ready:
+            if at.waits_for is not None and at.waits_for.done():
+                at.waits_for = None
+                if not self._go_on(worker, at) and worker.ready:
                     self._begin(worker, at, conversations)
 
     def _lost(self, event: Lost) -> None:
         """Continues with the worker that was started instead, on the same GPU."""
         at = self._at.pop(event.worker)
         self._at[event.instead] = at
-        asked = at.host is not None and at.talk is not None and at.pending is None
+        asked = at.host is not None and at.talk is not None and at.waits_for is None
         at.host = None
         if asked:
             self._go_on(event.instead, at, WorkerDied(event.timed_out, at.gpu))
@@ -191,7 +191,7 @@ class Pool:
         """The conversation as messages."""
         request = next(conversation, None)
         while request is not None:
-            answer: Answer = READY
+            answer: Answer = None
             if isinstance(request, Offer | Batch):
                 began = time.monotonic()
                 answer = yield from ask(request, in_turn=self._in_turn)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import Any
 
 from diode_engine.collect.processes import protocol
 from diode_engine.collect.processes.children import end
@@ -80,13 +79,11 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class OtherReady:
-    """An event: one of the `others` that `step` waits for is ready."""
-
-    other: Any
+class Woken:
+    """An event: `wake` was called."""
 
 
-Event = Received | Lost | OtherReady
+Event = Received | Lost | Woken
 
 
 class Supervisor:
@@ -110,6 +107,7 @@ class Supervisor:
         self._scratch = Scratch(prefix)
         self._started = 0
         self._failed_starts: dict[str, int] = {}
+        self._wake, self._waker = Pipe(duplex=False)
 
     def close(self) -> None:
         """Ends all workers at once."""
@@ -160,20 +158,24 @@ class Supervisor:
         """The worker has no deadline until it is sent the next message."""
         worker.deadline = math.inf
 
-    def step(self, others: Sequence[Any] = (), *, seconds: float | None = None) -> Iterator[Event]:
+    def wake(self) -> None:
+        """Makes the present or next `step` yield Woken. Any thread may call it."""
+        self._waker.send_bytes(b"!")
+
+    def step(self, *, seconds: float | None = None) -> Iterator[Event]:
         """Waits until there is an event, at most so many seconds, and yields all events that there
-        are. `others` are waited for too: anything that multiprocessing.connection.wait takes.
-        Raises CollectionError where workers cannot be started, with the last line of their log."""
+        are. Raises CollectionError where workers cannot be started, with the last line of their
+        log."""
         now = time.monotonic()
         deadline = min((worker.deadline for worker in self.workers), default=math.inf)
         if seconds is not None:
             deadline = min(deadline, now + seconds)
         timeout = None if deadline == math.inf else max(0.0, deadline - now)
-        ready = wait([*(worker.connection for worker in self.workers), *others], timeout)
+        ready = wait([*(worker.connection for worker in self.workers), self._wake], timeout)
         now = time.monotonic()
-        for other in others:
-            if other in ready:
-                yield OtherReady(other)
+        if self._wake in ready:
+            self._wake.recv_bytes()
+            yield Woken()
         for worker in list(self.workers):
             if worker.connection in ready:
                 try:

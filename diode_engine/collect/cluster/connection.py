@@ -1,0 +1,104 @@
+"""The connection to a Ray cluster, and the coroutines that wait for its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from diode_engine import ray_connection
+from diode_engine.errors import CollectionError
+
+CLOSE_SECONDS = 15.0  # for processes to end their workers
+
+
+class RayConnection:
+    """The connection to the cluster at `address` (as Ray takes it: host:port, or auto)."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._is_own = False
+
+    def connect(self) -> None:
+        """Raises CollectionError where Ray is not installed, or there is no such cluster."""
+        self.ray = ray_connection.imported("Collecting", CollectionError)
+        if ray_connection.connect(self.ray, self.address, CollectionError):
+            self._is_own = True
+
+    def disconnect(self) -> None:
+        """Ends the connection, unless this process had it before `connect`."""
+        if self._is_own:
+            self.ray.shutdown()
+            self._is_own = False
+
+    async def answer(self, reference: Any) -> Any:
+        """The answer that Ray's reference stands for. Raises ProcessLost where there is none."""
+        try:
+            return await asyncio.wrap_future(reference.future())
+        except Exception as error:
+            # Where the called code has raised the error, its process is still there.
+            is_there = isinstance(error, self.ray.exceptions.RayTaskError)
+            raise ProcessLost(ray_connection.error_line(error), is_there=is_there) from error
+
+    def close(self, actors: Sequence[Any]) -> None:
+        """Lets these processes end their workers, which takes CLOSE_SECONDS at most."""
+        with contextlib.suppress(self.ray.exceptions.RayError):
+            closed = [actor.close.remote() for actor in actors]
+            if closed:
+                self.ray.wait(closed, num_returns=len(closed), timeout=CLOSE_SECONDS)
+
+    def end(self, actor: Any) -> None:
+        """Ends a process at once."""
+        with contextlib.suppress(self.ray.exceptions.RayError, ValueError):
+            self.ray.kill(actor, no_restart=True)
+
+
+class ProcessLost(Exception):
+    """A process of the cluster cannot be used any more; the message says why. `is_there`: it runs
+    still, but cannot do its work."""
+
+    def __init__(self, why: str, *, is_there: bool = False) -> None:
+        super().__init__(why)
+        self.is_there = is_there
+
+
+class Tasks:
+    """Coroutines that run in this thread while it calls `step`, so that they need no locks."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._news = asyncio.Event()
+        self._error: BaseException | None = None
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._loop.create_task(coroutine).add_done_callback(self._note_end)
+
+    def note(self) -> None:
+        """Has `step` return: something has happened that its caller should see."""
+        self._news.set()
+
+    def step(self, seconds: float) -> None:
+        """Runs the coroutines until the next `note`, or for so many seconds. Raises what one of
+        them has raised."""
+        self._loop.run_until_complete(self._wait(seconds))
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Cancels the coroutines."""
+        if running := asyncio.all_tasks(self._loop):
+            for task in running:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(running))
+        self._loop.close()
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
+        self._news.clear()
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._error = self._error or error
+        self.note()

@@ -1,0 +1,120 @@
+"""Kernel classes that conversations wait for, and the jobs in which compilers compile them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+
+from diode_engine.errors import CollectionError
+from diode_engine.inductor.lowering.kernel_class import KernelClass
+
+MAX_CLASSES = 8  # of a job
+
+Job = list[KernelClass]  # of one family, whose classes share what they are rendered from
+
+
+class Order(Future[None]):
+    """Classes that a conversation waits for; done when all of them are compiled. Its exception is
+    the CollectionError where the compilers cannot be started."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        """`keys` are those of the classes that are not compiled yet."""
+        super().__init__()
+        self._left = set(keys)
+        self.note_compiled(())
+
+    def note_compiled(self, keys: Iterable[str]) -> None:
+        """Takes note that the classes of these keys are compiled."""
+        self._left.difference_update(keys)
+        if not self._left and not self.done():
+            self.set_result(None)
+
+    def fail(self, error: CollectionError) -> None:
+        if not self.done():
+            self.set_exception(error)
+
+
+class OrderBook:
+    """What is compiled, what is being compiled, and which orders wait for it. Any thread may call
+    its methods."""
+
+    def __init__(self, compiled: Iterable[str] = ()) -> None:
+        """`compiled` are the keys of the classes that are compiled already."""
+        self._compiled = set(compiled)
+        self._underway: set[str] = set()
+        self._orders: list[Order] = []
+        self._jobs: deque[Job] = deque()
+        self._error: CollectionError | None = None
+        self._lock = threading.Lock()
+
+    def has(self, key: str | None) -> bool:
+        """Whether the class of this key is compiled or being compiled; True for None, which stands
+        for a candidate that needs no binary."""
+        return key is None or key in self._compiled or key in self._underway
+
+    def order(self, find_missing: Callable[[], Sequence[KernelClass]], compilers: int) -> Order:
+        """An order of the classes that `find_missing` returns, those that have no binary. Those
+        that are being compiled are not begun a second time; the others become jobs for this number
+        of compilers."""
+        with self._lock:
+            # Under the lock: a class that is compiled in between would be begun a second time.
+            missing = find_missing()
+            order = Order(cls.key for cls in missing)
+            if self._error is not None:
+                order.fail(self._error)
+                return order
+            self._orders.append(order)
+            new = [cls for cls in missing if cls.key not in self._underway]
+            self._underway.update(cls.key for cls in new)
+            self._jobs.extend(_jobs(new, ordered=len(missing), compilers=compilers))
+            return order
+
+    def take(self) -> Job | None:
+        """The next job; None where there is none."""
+        with self._lock:
+            return self._jobs.popleft() if self._jobs else None
+
+    def put_back(self, job: Job) -> None:
+        """Makes this the next job: its compiler was lost."""
+        with self._lock:
+            self._jobs.appendleft(job)
+
+    def note_compiled(self, keys: Iterable[str]) -> None:
+        """Takes note that the classes of these keys are compiled."""
+        keys = set(keys)
+        with self._lock:
+            self._underway -= keys
+            self._compiled |= keys
+            for order in self._orders:
+                order.note_compiled(keys)
+            self._orders = [order for order in self._orders if not order.done()]
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Takes note that the binaries of these keys are lost."""
+        with self._lock:
+            self._compiled.difference_update(keys)
+
+    def fail(self, error: CollectionError) -> None:
+        """Ends all orders, and those to come, with this error."""
+        with self._lock:
+            self._error = error
+            for order in self._orders:
+                order.fail(error)
+            self._orders.clear()
+
+
+def _jobs(classes: Iterable[KernelClass], *, ordered: int, compilers: int) -> list[Job]:
+    """The classes in jobs of one family each. `ordered` is how many classes the order waits for,
+    these among them: where it is small, each class is a job of its own, so that the compilers
+    share the order and it is done soon."""
+    size = min(MAX_CLASSES, 1 + ordered // max(1, compilers))
+    families: dict[str, Job] = {}
+    for cls in classes:
+        families.setdefault(cls.family, []).append(cls)
+    return [
+        members[at : at + size]
+        for members in families.values()
+        for at in range(0, len(members), size)
+    ]
