@@ -79,11 +79,11 @@ def run(command: Sequence[str]) -> Captured:
             code = process.wait()
         except KeyboardInterrupt:
             interrupted = True
-            code = _ended(process)
+            code = _wait_for_end(process)
         return _read(Path(folder), 128 - code if code < 0 else code, interrupted)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int:
+def _wait_for_end(process: subprocess.Popen[bytes]) -> int:
     """Waits for the program to end, and returns its exit code. Ctrl-C has interrupted it too; where
     only this process was interrupted (by `kill`), the program is ended."""
     for end in (process.terminate, process.kill):

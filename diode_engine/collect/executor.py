@@ -1,12 +1,12 @@
 """What a collection asks, and what every executor promises.
 
-A collection makes a conversation for each problem: a generator that yields requests and is sent
-their answers. An executor holds as many conversations at a time as it has workers, on this machine
-(`local`) or on others (`cluster`). When a worker is free, it asks for the next conversation.
+A collection makes a session for each problem: a generator that yields requests and is sent
+their answers. An executor holds as many sessions at a time as it has workers, on this machine
+(`local`) or on others (`cluster`). When a worker is free, it asks for the next session.
 
 Every executor promises:
 
-- A request is answered once, by a worker on a GPU of the conversation's environment.
+- A request is answered once, by a worker on a GPU of the session's environment.
 - The answer to a batch has each of its candidates at most once, each with a time or a failure.
   Candidates are missing only where the problem kills its workers.
 - A worker that dies, hangs or sends nonsense costs the candidate that it was timing and no other.
@@ -42,16 +42,16 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Offer:
+class SpaceRequest:
     """Asks: which candidates does Inductor offer for the problem?"""
 
     problem: Problem
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchRequest:
     """Asks: how long do these candidates take? Where kernels are launched directly, `classes` are
-    the kernel classes of the candidates; the conversation has ordered them from the executor's
+    the kernel classes of the candidates; the session has ordered them from the executor's
     compilers before."""
 
     problem: Problem
@@ -60,8 +60,8 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Offered:
-    """The answer to an Offer: the candidates of the EXHAUSTIVE and of the DEFAULT space, as
+class SpaceAnswer:
+    """The answer to a SpaceRequest: the candidates of the EXHAUSTIVE and of the DEFAULT space, as
     `protocol.pack_candidates` packs them."""
 
     offered: bytes
@@ -70,16 +70,16 @@ class Offered:
 
 
 @dataclass(frozen=True)
-class Refused:
-    """The answer where a request cannot be served; the conversation should give the problem up."""
+class Refusal:
+    """The answer where a request cannot be served; the session should give the problem up."""
 
     reason: str
     workers_lost: int = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Timed:
-    """The answer to a Batch: (place in the batch, timing) of its candidates."""
+class BatchAnswer:
+    """The answer to a BatchRequest: (place in the batch, timing) of its candidates."""
 
     timings: tuple[tuple[int, Timing], ...]
     gpu: int  # the number of the GPU that timed it
@@ -88,13 +88,13 @@ class Timed:
     workers_lost: int = 0
 
 
-# A Future is something that a conversation waits for, such as an order of compilers. It is yielded
+# A Future is something that a session waits for, such as an order of compilers. It is yielded
 # in place of a request, and answered by None when it is done.
-Request = Offer | Batch | Future[None]
-Answer = Offered | Refused | Timed | None
-Conversation = Generator[Request, Answer, None]
-# Gives a worker on this host its next conversation, or None if there is none left.
-Conversations = Callable[[Host], Conversation | None]
+Request = SpaceRequest | BatchRequest | Future[None]
+Answer = SpaceAnswer | Refusal | BatchAnswer | None
+Session = Generator[Request, Answer, None]
+# Gives a worker on this host its next session, or None if there is none left.
+Sessions = Callable[[Host], Session | None]
 
 
 class Compilers(Protocol):
@@ -110,7 +110,7 @@ class Compilers(Protocol):
 
 
 class Executor(Protocol):
-    """Holds conversations. A context manager; leaving it ends everything that it started."""
+    """Holds sessions. A context manager; leaving it ends everything that it started."""
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -129,8 +129,8 @@ class Executor(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
 
-    def run(self, conversations: Conversations) -> Iterator[None]:
-        """Holds all conversations to their end. Yields after every step and at least once a
+    def run(self, sessions: Sessions) -> Iterator[None]:
+        """Holds all sessions to their end. Yields after every step and at least once a
         second, so that the caller can write and report. Raises CollectionError where no worker
         can be had."""
 
@@ -147,11 +147,11 @@ def environment_of(executor: Executor) -> Environment:
     and ended for that. Raises CollectionError where no worker can be had."""
     found: list[Environment] = []
 
-    def no_conversation(host: Host) -> None:
+    def no_session(host: Host) -> None:
         found.append(host.environment)
 
     with executor:
-        for _ in executor.run(no_conversation):
+        for _ in executor.run(no_session):
             if found:
                 break
     return found[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.executor import Conversations
+from diode_engine.collect.executor import Sessions
 from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
 from diode_engine.collect.processes.compiler_pool import COMPILER, CompilerPool
 from diode_engine.collect.processes.pool import DEADLINE_SECONDS, WORKER, Pool
@@ -126,8 +126,8 @@ class LocalExecutor:
         self._open.close()
         self._compiler_pools.clear()
 
-    def run(self, conversations: Conversations) -> Iterator[None]:
-        return self._pool.run(conversations)
+    def run(self, sessions: Sessions) -> Iterator[None]:
+        return self._pool.run(sessions)
 
     def compilers(self, environment: Environment) -> CompilerPool | None:
         if self._direct is None:

@@ -1,4 +1,4 @@
-"""Kernel classes that conversations wait for, and the jobs in which compilers compile them."""
+"""Kernel classes that sessions wait for, and the jobs in which compilers compile them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Job = list[KernelClass]  # of one family, whose classes share what they are rend
 
 
 class Order(Future[None]):
-    """Classes that a conversation waits for; done when all of them are compiled. Its exception is
+    """Classes that a session waits for; done when all of them are compiled. Its exception is
     the CollectionError where the compilers cannot be started."""
 
     def __init__(self, keys: Iterable[str]) -> None:

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from diode_engine.collect.claims import Claims
 from diode_engine.collect.executor import (
-    Batch,
-    Conversation,
+    BatchAnswer,
+    BatchRequest,
     Executor,
     Host,
-    Offer,
-    Offered,
-    Refused,
-    Timed,
+    Refusal,
+    Session,
+    SpaceAnswer,
+    SpaceRequest,
 )
 from diode_engine.collect.planning.adviser import Adviser, adviser_for
 from diode_engine.collect.planning.candidate_plan import CandidatePlan
 from diode_engine.collect.planning.plan import Plan, PlannedProblem
-from diode_engine.collect.processes.asking import MAX_DEATHS
+from diode_engine.collect.processes.exchange import MAX_DEATHS
 from diode_engine.collect.processes.protocol import unpack_candidates
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.writing import TimingWriter
@@ -58,7 +58,7 @@ def collect(
     spec: Mapping[str, Any] | None = None,
     report: Callable[[Progress], None] = lambda _: None,
     adviser: Callable[[Hardware], Adviser | None] = adviser_for,
-    over: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Progress:
     """Times the candidates of the plan on the executor's GPUs and adds the timings to the store as
     they come. What the store has from this environment is not timed again, so the same call
@@ -67,9 +67,9 @@ def collect(
     `spec` is what the run says it was asked for, besides the executor's own; `adviser` returns the
     model that decides how budgets are spent, for a device. Timings that were taken while a GPU was
     throttled go into a run of their own, whose spec names this one as throttled_of. A problem that
-    another collection is timing is left to that one (see Claims). When `over` returns true, the
-    collection ends with what it has; batches that are being timed then are lost. An interrupt keeps
-    the timings that have come, and is raised again. The executor is started and ended here.
+    another collection is timing is left to that one (see Claims). When `should_stop` returns true,
+    the collection ends with what it has; batches that are being timed then are lost. An interrupt
+    keeps the timings that have come, and is raised again. The executor is started and ended here.
     """
     claims = Claims(store.location)
     asked = {**({"problems": len(plan), "seed": seed} if spec is None else spec), **executor.spec}
@@ -91,9 +91,9 @@ def collect(
                 )
                 beat = time.monotonic()
                 try:
-                    for _ in executor.run(collection.next_conversation):
+                    for _ in executor.run(collection.next_session):
                         job.check()
-                        if over():
+                        if should_stop():
                             break
                         collection.writer.write_if_due()
                         if time.monotonic() - beat >= HEARTBEAT_SECONDS:
@@ -109,7 +109,7 @@ def collect(
 
 
 class _Collection:
-    """The conversations of one run, and what they share."""
+    """The sessions of one run, and what they share."""
 
     def __init__(
         self,
@@ -142,10 +142,10 @@ class _Collection:
 
     def _gpu(self, number: int) -> GpuProgress:
         """The progress of a GPU. It is made when the GPU is first mentioned: in a cluster, a GPU
-        may go on with another one's conversation before it gets its own."""
+        may go on with another one's session before it gets its own."""
         return self.progress.gpus.setdefault(number, GpuProgress())
 
-    def _run_for(self, batch: Timed) -> int:
+    def _run_for(self, batch: BatchAnswer) -> int:
         """The run that the batch's timings are written to."""
         if not batch.throttled:
             return self._run
@@ -158,8 +158,8 @@ class _Collection:
             )
         return self._throttled_run
 
-    def next_conversation(self, host: Host) -> Conversation | None:
-        """The conversation on the next problem that no other collection has; None when all have
+    def next_session(self, host: Host) -> Session | None:
+        """The session on the next problem that no other collection has; None when all have
         been begun."""
         gpu = self._gpu(host.gpu)
         gpu.node = host.node
@@ -171,20 +171,20 @@ class _Collection:
         self.progress.problems_elsewhere = len(self._todo)
         return None
 
-    def _claimed(self, entry: PlannedProblem, environment: Environment) -> Conversation:
+    def _claimed(self, entry: PlannedProblem, environment: Environment) -> Session:
         try:
-            yield from self._conversation(entry, environment)
+            yield from self._session(entry, environment)
         finally:
             # The claim ends when the problem's timings are in the store: a collection that takes
             # the problem then must find all of them.
             self.writer.then(partial(self._claims.give_back, entry.problem, environment))
 
-    def _conversation(self, entry: PlannedProblem, environment: Environment) -> Conversation:
+    def _session(self, entry: PlannedProblem, environment: Environment) -> Session:
         progress, problem = self.progress, entry.problem
         expected = entry.size.candidates
-        answer = yield Offer(problem)
-        if not isinstance(answer, Offered):
-            assert isinstance(answer, Refused)
+        answer = yield SpaceRequest(problem)
+        if not isinstance(answer, SpaceAnswer):
+            assert isinstance(answer, Refusal)
             log.info("%s is left out: %s", problem, answer.reason)
             progress.workers_lost += answer.workers_lost
             progress.problems_refused += 1
@@ -224,11 +224,11 @@ class _Collection:
                 if not order.done():
                     yield order
                 order.result()
-            answer = yield Batch(problem, tuple(batch), classes)
-            if isinstance(answer, Refused):
+            answer = yield BatchRequest(problem, tuple(batch), classes)
+            if isinstance(answer, Refusal):
                 log.warning("The rest of %s is not timed: %s", problem, answer.reason)
                 break
-            assert isinstance(answer, Timed)
+            assert isinstance(answer, BatchAnswer)
             progress.workers_lost += answer.workers_lost
             done = self._gpu(answer.gpu)
             if answer.state is not None:

@@ -130,7 +130,7 @@ class Rounds:
                 spec={"tune": self._run, "problems": len(plan), "seed": seed},
                 report=told,
                 adviser=lambda hardware: None if guide is None else Adviser(guide, hardware),
-                over=lambda: before + clock() - began >= until,
+                should_stop=lambda: before + clock() - began >= until,
             )  # fmt: skip
         except CollectionError as error:
             raise CollectionError(

@@ -109,8 +109,8 @@ class Watched:
     def __exit__(self, *error):
         self._executor.__exit__(*error)
 
-    def run(self, conversations):
-        for _ in self._executor.run(conversations):
+    def run(self, sessions):
+        for _ in self._executor.run(sessions):
             self._look()
             yield
 

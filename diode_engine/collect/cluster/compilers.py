@@ -41,7 +41,7 @@ class RayCompilers:
         self._ordered = asyncio.Event()
         self._losses: dict[str, int] = {}  # of processes, by the key of their job's first class
         self._hosts: list[Any] = []
-        self.ready: list[Any] = []  # those of the hosts that Ray has found a core for
+        self.ready_actors: list[Any] = []  # those of the hosts that Ray has found a core for
         self._failed_starts = 0
         # How many hosts cannot start their compilers. They stay, so that Ray does not start others
         # in their place.
@@ -100,7 +100,7 @@ class RayCompilers:
                 message = f"Processes that compile cannot be started: {lost}"
                 raise CollectionError(message) from None
             return
-        self.ready.append(host)
+        self.ready_actors.append(host)
         while True:
             job = await self._next_job()
             keys, contents = host.compile.options(num_returns=2).remote(job)
@@ -129,7 +129,7 @@ class RayCompilers:
                 return
         else:
             self._hosts.remove(host)
-            self.ready.remove(host)
+            self.ready_actors.remove(host)
         losses = self._losses[job[0].key] = self._losses.get(job[0].key, 0) + 1
         if losses >= MAX_LOSSES:
             self._book.fail(CollectionError(f"{losses} compilers were lost: {lost}"))

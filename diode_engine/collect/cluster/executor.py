@@ -3,7 +3,7 @@ cores.
 
 A GPU's process (`hosts.GpuHost`) holds the GPU alone and supervises its workers. So a worker that
 dies or hangs is replaced on its own machine, and this process only notices GPUs' processes that
-are lost. `connection` connects to the cluster, `gpus` has the GPUs' processes and the conversations
+are lost. `connection` connects to the cluster, `gpus` has the GPUs' processes and the sessions
 of their workers, and `compilers` the compilers.
 """
 
@@ -20,7 +20,7 @@ from diode_engine.collect.cluster.connection import RayConnection, Tasks
 from diode_engine.collect.cluster.gpus import CHECK_SECONDS, RayGpus
 from diode_engine.collect.cluster.hosts import Setup
 from diode_engine.collect.cluster.machines import Machine, machines, machines_with
-from diode_engine.collect.executor import Conversations
+from diode_engine.collect.executor import Sessions
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import Direct, workers_of
 from diode_engine.collect.processes.pool import DEADLINE_SECONDS, STEP_SECONDS, WORKER
@@ -103,8 +103,8 @@ class RayExecutor:
     def __exit__(self, *_: object) -> None:
         self._tasks.close()
         compilers = self._compilers.values()
-        ready = (actor for each in compilers for actor in each.ready)
-        self._connection.close([*self._gpus.ready, *ready])
+        ready = (actor for each in compilers for actor in each.ready_actors)
+        self._connection.close([*self._gpus.ready_actors, *ready])
         for each in compilers:
             each.end()
         self._gpus.end()
@@ -116,14 +116,14 @@ class RayExecutor:
         self._connection.connect()
         return sum(machine.gpus for machine in self._machines_with_gpus())
 
-    def run(self, conversations: Conversations) -> Iterator[None]:
-        self._gpus.begin(conversations)
+    def run(self, sessions: Sessions) -> Iterator[None]:
+        self._gpus.begin(sessions)
         checked = -CHECK_SECONDS
-        while self._gpus.unfinished:
+        while self._gpus.is_busy:
             if time.monotonic() - checked >= CHECK_SECONDS:
                 checked = time.monotonic()
                 # Machines may have come to the cluster.
-                if self._gpus.waiting and self._gpus.start_missing():
+                if self._gpus.has_waiting and self._gpus.start_missing():
                     for compilers in self._compilers.values():
                         compilers.grow()
             self._tasks.step(STEP_SECONDS)

@@ -1,6 +1,6 @@
-"""The processes that hold a cluster's GPUs, and the conversations of their workers.
+"""The processes that hold a cluster's GPUs, and the sessions of their workers.
 
-The conversations stay in this process. Where a GPU's process is lost, alone or with its machine,
+The sessions stay in this process. Where a GPU's process is lost, alone or with its machine,
 the requests that it had are given to another one.
 """
 
@@ -20,15 +20,15 @@ from diode_engine.collect.cluster.hosts import GpuHost, Hello, Missing, Setup
 from diode_engine.collect.cluster.machines import Machine, machines_with
 from diode_engine.collect.executor import (
     Answer,
-    Batch,
-    Conversation,
-    Conversations,
+    BatchAnswer,
+    BatchRequest,
     Host,
-    Offer,
-    Offered,
-    Refused,
+    Refusal,
     Request,
-    Timed,
+    Session,
+    Sessions,
+    SpaceAnswer,
+    SpaceRequest,
 )
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.core.hardware import Environment
@@ -65,19 +65,19 @@ class RayGpu:
 
 @dataclass(eq=False)
 class _Held:
-    """A conversation with its open request, and how many processes were lost that had it."""
+    """A session with its open request, and how many processes were lost that had it."""
 
-    conversation: Conversation
+    session: Session
     request: Request
     losses: int = 0
 
 
 class RayGpus:
     """The GPUs of one kind in a cluster, with a process for each that Ray gives. Each has `workers`
-    workers, of which each holds a conversation, and `cores` of its machine's cores.
+    workers, of which each holds a session, and `cores` of its machine's cores.
 
     All GPUs must have the environment of the first one. `compilers` are those of each environment,
-    which conversations have ordered their classes from.
+    which sessions have ordered their classes from.
     """
 
     def __init__(
@@ -98,29 +98,29 @@ class RayGpus:
         self._failed_starts = 0
         self._waiting_since: float | None = None
         self._states: dict[int, GpuState] = {}
-        self._conversations: Conversations = lambda _: None
+        self._sessions: Sessions = lambda _: None
         self._exhausted = False
-        self._open = 0  # conversations that a worker holds
+        self._open = 0  # sessions that a worker holds
         self._orphans: list[_Held] = []  # whose processes were lost
         self._orphaned = asyncio.Event()
 
-    def begin(self, conversations: Conversations) -> None:
-        """Gives these conversations to the workers."""
-        self._conversations = conversations
+    def begin(self, sessions: Sessions) -> None:
+        """Gives these sessions to the workers."""
+        self._sessions = sessions
 
     @property
-    def ready(self) -> list[Any]:
+    def ready_actors(self) -> list[Any]:
         """The processes that have workers."""
         return [gpu.actor for gpu in self._gpus if gpu.host is not None]
 
     @property
-    def waiting(self) -> bool:
-        """Whether there may be conversations that no worker has."""
+    def has_waiting(self) -> bool:
+        """Whether there may be sessions that no worker has."""
         return not self._exhausted or bool(self._orphans)
 
     @property
-    def unfinished(self) -> bool:
-        return self.waiting or self._open > 0
+    def is_busy(self) -> bool:
+        return self.has_waiting or self._open > 0
 
     def states(self) -> Mapping[int, GpuState]:
         """The states that came in since the last call, by the GPUs' numbers."""
@@ -139,11 +139,11 @@ class RayGpus:
         try:
             there = self._machines_with_gpus()
         except CollectionError:
-            if not self.ready:
+            if not self.ready_actors:
                 raise
             return False
         now = time.monotonic()
-        if self._waiting_since is None or self.ready:
+        if self._waiting_since is None or self.ready_actors:
             self._waiting_since = now
         elif now - self._waiting_since > PATIENCE_SECONDS:
             log.warning("No GPU of the cluster is free yet, or none has cores beside it; waiting.")
@@ -239,12 +239,12 @@ class RayGpus:
                 self._states[host.gpu] = found
 
     async def _work(self, gpu: RayGpu, host: Host, place: int) -> None:
-        """Holds conversations by the worker of this number, one after the other."""
+        """Holds sessions by the worker of this number, one after the other."""
         while True:
-            held = await self._next_conversation(host)
+            held = await self._next_session(host)
             self._open += 1
             try:
-                await self._converse(gpu, host, place, held)
+                await self._serve_session(gpu, host, place, held)
             except (asyncio.CancelledError, ProcessLost):
                 held.losses += 1
                 self._orphans.append(held)
@@ -254,24 +254,24 @@ class RayGpus:
                 self._open -= 1
                 self._tasks.note()
 
-    async def _next_conversation(self, host: Host) -> _Held:
+    async def _next_session(self, host: Host) -> _Held:
         while not self._orphans:
-            conversation = self._conversations(host)
-            if conversation is None:
+            session = self._sessions(host)
+            if session is None:
                 self._exhausted = True
                 self._tasks.note()
                 self._orphaned.clear()
                 await self._orphaned.wait()
-            elif (request := next(conversation, None)) is not None:
-                return _Held(conversation, request)
+            elif (request := next(session, None)) is not None:
+                return _Held(session, request)
         return self._orphans.pop()
 
-    async def _converse(self, gpu: RayGpu, host: Host, place: int, held: _Held) -> None:
-        """Answers the conversation's requests to its end."""
+    async def _serve_session(self, gpu: RayGpu, host: Host, place: int, held: _Held) -> None:
+        """Answers the session's requests to its end."""
         while True:
             answer = await self._answer(gpu, host, place, held)
             try:
-                held.request, held.losses = held.conversation.send(answer), 0
+                held.request, held.losses = held.session.send(answer), 0
             except StopIteration:
                 return
             self._tasks.note()
@@ -297,11 +297,11 @@ class RayGpus:
                 continue
             if not _is_answer(request, answer):
                 raise ProcessLost("its answer is not valid")
-            if isinstance(answer, Timed):
+            if isinstance(answer, BatchAnswer):
                 gpu.binaries.update(cls.key for cls in getattr(request, "classes", ()))
                 answer = replace(answer, gpu=host.gpu)
             return answer  # type: ignore[no-any-return]
-        return Refused(f"{held.losses} processes were lost over it")
+        return Refusal(f"{held.losses} processes were lost over it")
 
 
 async def _until_done(order: Future[None]) -> None:
@@ -312,12 +312,12 @@ async def _until_done(order: Future[None]) -> None:
     await done.wait()
 
 
-def _is_answer(request: Offer | Batch, answer: object) -> bool:
+def _is_answer(request: SpaceRequest | BatchRequest, answer: object) -> bool:
     """Whether a GPU's process may answer this to the request. (It has checked the messages of its
     own workers.)"""
-    if isinstance(request, Offer):
-        return isinstance(answer, Offered | Refused)
-    if not isinstance(answer, Timed):
+    if isinstance(request, SpaceRequest):
+        return isinstance(answer, SpaceAnswer | Refusal)
+    if not isinstance(answer, BatchAnswer):
         return False
     places = [place for place, _ in answer.timings]
     return len(set(places)) == len(places) and set(places) <= set(range(len(request.candidates)))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.executor import Answer, Batch, Conversation, Host, Offer, Request
+from diode_engine.collect.executor import Answer, BatchRequest, Host, Request, Session, SpaceRequest
 from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
 from diode_engine.collect.processes.compiler_pool import CompilerPool
 from diode_engine.collect.processes.pool import Pool
@@ -97,25 +97,25 @@ class GpuHost:
         return Hello(platform.node(), node, __version__, hosts[0])
 
     def ask(
-        self, worker: int, request: Offer | Batch, references: Mapping[str, Any]
+        self, worker: int, request: SpaceRequest | BatchRequest, references: Mapping[str, Any]
     ) -> Answer | Missing:
         """The answer of the worker with this number. `references` has, by the keys of classes whose
         binaries this machine may lack, Ray's references to mappings of key to binary. Raises
         CollectionError where the worker has died and cannot be started again."""
-        if isinstance(request, Batch) and (missing := self._fetch(request, references)):
+        if isinstance(request, BatchRequest) and (missing := self._fetch(request, references)):
             return Missing(missing)
         answers: list[Answer] = []
 
-        def conversation() -> Generator[Request, Answer, None]:
+        def session() -> Generator[Request, Answer, None]:
             answers.append((yield request))
 
-        todo: list[Conversation] = [conversation()]
+        todo: list[Session] = [session()]
         for _ in self._pools[worker].run(lambda _: todo.pop() if todo else None):
             pass
         (answer,) = answers
         return answer
 
-    def _fetch(self, request: Batch, references: Mapping[str, Any]) -> tuple[str, ...]:
+    def _fetch(self, request: BatchRequest, references: Mapping[str, Any]) -> tuple[str, ...]:
         """Stores the binaries of the request's classes on this machine; returns the keys of those
         that are lost."""
         if self._binaries is None or self._environment is None:

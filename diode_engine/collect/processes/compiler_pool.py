@@ -12,11 +12,11 @@ from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.orders import Job, Order, OrderBook
 from diode_engine.collect.processes import protocol
 from diode_engine.collect.processes.supervisor import (
-    Lost,
-    Received,
+    MessageReceived,
     Start,
     Supervisor,
     Worker,
+    WorkerLost,
 )
 from diode_engine.core.timing import Failure
 from diode_engine.documents import shortened
@@ -113,9 +113,9 @@ class CompilerPool:
                 classes = [cls.to_dict() for cls in at.job]
                 self._supervisor.send(compiler, {"classes": classes})
         for event in self._supervisor.step():
-            if isinstance(event, Received):
+            if isinstance(event, MessageReceived):
                 self._hear(event.worker, event.message)
-            elif isinstance(event, Lost):
+            elif isinstance(event, WorkerLost):
                 self._lost(event)
 
     def _check(self, compiler: Worker, message: protocol.Message) -> None:
@@ -145,7 +145,7 @@ class CompilerPool:
             at.job = []
             self._supervisor.rest(compiler)
 
-    def _lost(self, event: Lost) -> None:
+    def _lost(self, event: WorkerLost) -> None:
         at = self._at.pop(event.worker)
         self._at[event.instead] = _CompilerState()
         failure = Failure.TIMEOUT if event.timed_out else Failure.CRASH

@@ -1,4 +1,4 @@
-"""Worker processes on one or more GPUs of this machine, each with one conversation at a time."""
+"""Worker processes on one or more GPUs of this machine, each with one session at a time."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any
 
 from diode_engine.collect.executor import (
     Answer,
-    Batch,
-    Conversation,
-    Conversations,
+    BatchAnswer,
+    BatchRequest,
     Host,
-    Offer,
-    Timed,
+    Session,
+    Sessions,
+    SpaceRequest,
 )
 from diode_engine.collect.gpu_state import GpuStates
 from diode_engine.collect.gpus import visible_to_a_child
 from diode_engine.collect.processes import protocol
-from diode_engine.collect.processes.asking import WorkerDied, ask
+from diode_engine.collect.processes.exchange import WorkerDied, ask
 from diode_engine.collect.processes.supervisor import (
     Event,
-    Lost,
-    Received,
+    MessageReceived,
     Start,
     Supervisor,
     Worker,
+    WorkerLost,
 )
 from diode_engine.core.hardware import Environment
 
@@ -41,7 +41,7 @@ STEP_SECONDS = 1.0  # how long `run` waits for an event before it yields to its 
 WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.workers.worker")
 
 
-# A conversation as messages of one worker: a generator that yields messages for the worker, None to
+# A session as messages of one worker: a generator that yields messages for the worker, None to
 # wait for the worker's next message, or a Future to wait for.
 _Asked = protocol.Message | Future[None] | None
 _Talk = Generator[_Asked, protocol.Message | WorkerDied | None, None]
@@ -53,9 +53,9 @@ class _WorkerState:
 
     gpu: int
     host: Host | None = None  # known when the worker is ready
-    talk: _Talk | None = None  # its conversation
+    talk: _Talk | None = None  # its session
     unsent: protocol.Message | None = None  # is sent when the worker is ready
-    waits_for: Future[None] | None = None  # what its conversation waits for
+    waits_for: Future[None] | None = None  # what its session waits for
     asked: int = 0  # how many candidates it was last asked for
     answered: int = 0  # how many of these it has answered
 
@@ -97,33 +97,33 @@ class Pool:
         self._supervisor.close()
         self._at.clear()
 
-    def run(self, conversations: Conversations) -> Iterator[None]:
-        """Holds all conversations to their end. Yields after every message and once a second.
+    def run(self, sessions: Sessions) -> Iterator[None]:
+        """Holds all sessions to their end. Yields after every message and once a second.
         Raises CollectionError where workers cannot be started."""
         for event in self._supervisor.step(seconds=0.0):  # what has died since the last time
-            self._handle(event, conversations)
+            self._handle(event, sessions)
         for worker, at in self._at.items():
             if at.host is not None and at.talk is None:
-                self._begin(worker, at, conversations)
+                self._begin(worker, at, sessions)
         while any(at.host is None or at.talk is not None for at in self._at.values()):
             for event in self._supervisor.step(seconds=STEP_SECONDS):
-                self._handle(event, conversations)
+                self._handle(event, sessions)
                 yield
             yield
 
-    def _handle(self, event: Event, conversations: Conversations) -> None:
-        if isinstance(event, Lost):
+    def _handle(self, event: Event, sessions: Sessions) -> None:
+        if isinstance(event, WorkerLost):
             self._lost(event)
-        elif isinstance(event, Received):
-            self._heard(event.worker, event.message, conversations)
+        elif isinstance(event, MessageReceived):
+            self._heard(event.worker, event.message, sessions)
         else:
-            self._resume(conversations)
+            self._resume(sessions)
 
-    def _begin(self, worker: Worker, at: _WorkerState, conversations: Conversations) -> None:
-        """Gives the worker the next conversation, if there is one."""
+    def _begin(self, worker: Worker, at: _WorkerState, sessions: Sessions) -> None:
+        """Gives the worker the next session, if there is one."""
         assert at.host is not None
-        while (conversation := conversations(at.host)) is not None:
-            at.talk = self._talk(conversation)
+        while (session := sessions(at.host)) is not None:
+            at.talk = self._talk(session)
             if self._go_on(worker, at):
                 return
         self._supervisor.rest(worker)
@@ -131,8 +131,8 @@ class Pool:
     def _go_on(
         self, worker: Worker, at: _WorkerState, answer: protocol.Message | WorkerDied | None = None
     ) -> bool:
-        """Gives the conversation an answer (None at its beginning, and after a Future), and the
-        worker the next request. Returns False where the conversation has ended."""
+        """Gives the session an answer (None at its beginning, and after a Future), and the
+        worker the next request. Returns False where the session has ended."""
         assert at.talk is not None
         try:
             request = at.talk.send(answer)
@@ -152,13 +152,11 @@ class Pool:
             request.add_done_callback(lambda _: self._supervisor.wake())
         return True
 
-    def _heard(
-        self, worker: Worker, message: protocol.Message, conversations: Conversations
-    ) -> None:
+    def _heard(self, worker: Worker, message: protocol.Message, sessions: Sessions) -> None:
         at = self._at[worker]
         if at.host is not None:
             if not self._go_on(worker, at, {**message, "gpu": at.gpu}):
-                self._begin(worker, at, conversations)
+                self._begin(worker, at, sessions)
             return
         at.host = _host(at.gpu, message)
         self._states.add(at.gpu, at.host.name)
@@ -168,17 +166,17 @@ class Pool:
             unsent, at.unsent = at.unsent, None
             self._supervisor.send(worker, unsent)
         else:
-            self._begin(worker, at, conversations)
+            self._begin(worker, at, sessions)
 
-    def _resume(self, conversations: Conversations) -> None:
-        """Goes on with the conversations whose Futures are done."""
+    def _resume(self, sessions: Sessions) -> None:
+        """Goes on with the sessions whose Futures are done."""
         for worker, at in self._at.items():
             if at.waits_for is not None and at.waits_for.done():
                 at.waits_for = None
                 if not self._go_on(worker, at) and worker.ready:
-                    self._begin(worker, at, conversations)
+                    self._begin(worker, at, sessions)
 
-    def _lost(self, event: Lost) -> None:
+    def _lost(self, event: WorkerLost) -> None:
         """Continues with the worker that was started instead, on the same GPU."""
         at = self._at.pop(event.worker)
         self._at[event.instead] = at
@@ -187,22 +185,22 @@ class Pool:
         if asked:
             self._go_on(event.instead, at, WorkerDied(event.timed_out, at.gpu))
 
-    def _talk(self, conversation: Conversation) -> _Talk:
-        """The conversation as messages."""
-        request = next(conversation, None)
+    def _talk(self, session: Session) -> _Talk:
+        """The session as messages."""
+        request = next(session, None)
         while request is not None:
             answer: Answer = None
-            if isinstance(request, Offer | Batch):
+            if isinstance(request, SpaceRequest | BatchRequest):
                 began = time.monotonic()
                 answer = yield from ask(request, in_turn=self._in_turn)
-                if isinstance(answer, Timed):
+                if isinstance(answer, BatchAnswer):
                     state = self._states.read(answer.gpu)
                     throttled = self._states.throttled_since(answer.gpu, began)
                     answer = dataclasses.replace(answer, state=state, throttled=throttled)
             else:
                 yield request
             try:
-                request = conversation.send(answer)
+                request = session.send(answer)
             except StopIteration:
                 return
 

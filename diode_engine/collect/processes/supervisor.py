@@ -62,7 +62,7 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Received:
+class MessageReceived:
     """An event: a worker has sent a message."""
 
     worker: Worker
@@ -70,7 +70,7 @@ class Received:
 
 
 @dataclass(frozen=True)
-class Lost:
+class WorkerLost:
     """An event: a worker was lost; `instead` was started in its place."""
 
     worker: Worker
@@ -79,11 +79,11 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Woken:
+class WakeUp:
     """An event: `wake` was called."""
 
 
-Event = Received | Lost | Woken
+Event = MessageReceived | WorkerLost | WakeUp
 
 
 class Supervisor:
@@ -159,7 +159,7 @@ class Supervisor:
         worker.deadline = math.inf
 
     def wake(self) -> None:
-        """Makes the present or next `step` yield Woken. Any thread may call it."""
+        """Makes the present or next `step` yield WakeUp. Any thread may call it."""
         self._waker.send_bytes(b"!")
 
     def step(self, *, seconds: float | None = None) -> Iterator[Event]:
@@ -175,7 +175,7 @@ class Supervisor:
         now = time.monotonic()
         if self._wake in ready:
             self._wake.recv_bytes()
-            yield Woken()
+            yield WakeUp()
         for worker in list(self.workers):
             if worker.connection in ready:
                 try:
@@ -186,13 +186,13 @@ class Supervisor:
                             self._failed_starts.pop(worker.start.who, None)
                         if worker.deadline != math.inf:
                             worker.deadline = now + self._deadline
-                        yield Received(worker, message)
+                        yield MessageReceived(worker, message)
                 except (EOFError, OSError):
                     yield self._replaced(worker, timed_out=False)
             elif worker.deadline <= now:
                 yield self._replaced(worker, timed_out=True)
 
-    def _replaced(self, worker: Worker, *, timed_out: bool) -> Lost:
+    def _replaced(self, worker: Worker, *, timed_out: bool) -> WorkerLost:
         self.workers.remove(worker)
         worker.kill()
         if not worker.ready:
@@ -202,7 +202,7 @@ class Supervisor:
                 raise CollectionError(
                     f"{who} cannot be started; the last one said: {last_words(worker.log)}"
                 )
-        return Lost(worker, timed_out, self.start(worker.start))
+        return WorkerLost(worker, timed_out, self.start(worker.start))
 
 
 def last_words(log: Path) -> str:

@@ -38,7 +38,7 @@ from diode_engine.collect.workers.timer import (
     spoil,
     within,
 )
-from diode_engine.collect.workers.worker import ProblemOnGpu, gpu_locked, quiet, serve
+from diode_engine.collect.workers.worker import ProblemOnGpu, lock_gpu, serve, silence_output
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Problem
@@ -114,10 +114,10 @@ class Bench:
             yield {"begin": 0}
         results: list[Result | None]
         try:
-            prepared = [self._prepared(work, candidate) for candidate in candidates]
-            with gpu_locked(self._lock):
-                outcomes = self._with_room(lambda: self._timed_in_turn(work.problem, prepared))
-                self._shed(MAX_LOADED)
+            prepared = [self._prepare(work, candidate) for candidate in candidates]
+            with lock_gpu(self._lock):
+                outcomes = self._retry_with_room(lambda: self._time_in_turn(work.problem, prepared))
+                self._unload_least_used(MAX_LOADED)
             results = [(_timing(x), "") if isinstance(x, TimedKernel) else x for x in outcomes]
         except torch.OutOfMemoryError as error:
             failed: Result = Timing(failure=Failure.OUT_OF_MEMORY), str(error)[:300]
@@ -129,12 +129,12 @@ class Bench:
         for index, result in enumerate(results):
             if result is None:
                 if self._one_by_one is None:
-                    with gpu_locked(self._lock):
+                    with lock_gpu(self._lock):
                         self._one_by_one = Timer(self._device)
                 result = work.time(candidates[index], self._one_by_one)
             yield protocol.timed(index, *result)
 
-    def _with_room(self, step: Callable[[], T]) -> T:
+    def _retry_with_room(self, step: Callable[[], T]) -> T:
         """The result of the step. Where the device has too little memory (other processes may have
         taken it), this process frees all memory that it does not need and tries the step once
         more."""
@@ -143,19 +143,19 @@ class Bench:
         except (torch.OutOfMemoryError, DriverError) as error:
             if isinstance(error, DriverError) and error.failure is not Failure.OUT_OF_MEMORY:
                 raise
-        self._give_back()
+        self._free_memory()
         try:
             return step()
         except torch.OutOfMemoryError:
-            self._give_back()
+            self._free_memory()
             raise
 
-    def _give_back(self) -> None:
+    def _free_memory(self) -> None:
         self._data = None
-        self._shed(0)
+        self._unload_least_used(0)
         self._pools.clear()
 
-    def _timed_in_turn(
+    def _time_in_turn(
         self, problem: Problem, prepared: list[_Prepared]
     ) -> list[TimedKernel | Result | None]:
         """For each candidate its kernel with its times, its failure, or None where it has to be
@@ -184,9 +184,9 @@ class Bench:
                     outcomes[index] = Timing(failure=error.failure), str(error)
                     continue
             else:
-                launch = _launching(one, data.operands)
+                launch = _library_launch(one, data.operands)
             outcomes[index] = timed_kernels[index] = TimedKernel(launch)
-        for index, failure, reason in self._checked(timed_kernels, data):
+        for index, failure, reason in self._check_results(timed_kernels, data):
             outcomes[index] = Timing(failure=failure), reason
             del timed_kernels[index]
         self._timer.time_in_turn(list(timed_kernels.values()), data.operands, data.best_us)
@@ -194,7 +194,7 @@ class Bench:
         data.best_us = min([*known, *(c.best for c in timed_kernels.values())], default=None)
         return outcomes
 
-    def _checked(
+    def _check_results(
         self, timed_kernels: dict[int, TimedKernel], data: _ProblemData
     ) -> list[tuple[int, Failure, str]]:
         """Launches each kernel once and notes its time. Returns (index, failure, reason) for those
@@ -221,7 +221,7 @@ class Bench:
                         failed.append((index, Failure.WRONG_RESULT, "the result is wrong"))
         return failed
 
-    def _prepared(self, work: ProblemOnGpu, candidate: Candidate) -> _Prepared:
+    def _prepare(self, work: ProblemOnGpu, candidate: Candidate) -> _Prepared:
         """The candidate, as far as it can be prepared without the device; None where it has to be
         timed alone."""
         choice = work.choices.get(candidate)
@@ -240,7 +240,7 @@ class Bench:
             cls,
             work.problem,
             multiprocessors=self._multiprocessors,
-            scratch=self._scratch_of,
+            scratch=self._scratch_address,
         )
 
     def _load(self, launch: Launch) -> Loaded:
@@ -253,13 +253,13 @@ class Bench:
         self._loaded[key] = loaded  # at the end, so that it is unloaded last
         return loaded
 
-    def _shed(self, most: int) -> None:
+    def _unload_least_used(self, most: int) -> None:
         """Unloads the least recently used kernels, so that at most `most` stay."""
         while len(self._loaded) > most:
             _, loaded = self._loaded.popitem(last=False)
             self._driver.unload(loaded)
 
-    def _scratch_of(self, nbytes: int) -> int:
+    def _scratch_address(self, nbytes: int) -> int:
         """The address of at least so many bytes that kernels may use. Memory is rarely allocated:
         the GPU's lock is not held here, and an allocation may stall other processes' launches."""
         if not self._scratches or self._scratches[-1].nbytes < nbytes:
@@ -275,7 +275,7 @@ def _timing(timed_kernel: TimedKernel) -> Timing:
     return replace(timed_kernel.timing(), kernel=kernel)
 
 
-def _launching(library: _LibraryCall, operands: Operands) -> Launching:
+def _library_launch(library: _LibraryCall, operands: Operands) -> Launching:
     """A library's call as a function of a place."""
 
     def call(place: Place, _: int) -> None:
@@ -288,10 +288,10 @@ def _launching(library: _LibraryCall, operands: Operands) -> Launching:
 def main() -> None:
     root, connection = Path(sys.argv[1]), Connection(int(sys.argv[2]))
     children.end_with_parent()
-    quiet()
+    silence_output()
     device = torch.device("cuda", torch.cuda.current_device())
     lock = lock_of(name_of(device.index))
-    with gpu_locked(lock):
+    with lock_gpu(lock):
         torch.cuda.synchronize(device)
         driver = Driver(device=device.index)
         bench = Bench(device, lock, Binaries(root, environment()), driver)

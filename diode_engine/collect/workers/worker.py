@@ -39,7 +39,7 @@ STICKY = frozenset({Failure.ILLEGAL_ACCESS, Failure.LAUNCH_ERROR})
 
 
 @contextlib.contextmanager
-def gpu_locked(lock: Path) -> Iterator[None]:
+def lock_gpu(lock: Path) -> Iterator[None]:
     """Holds the GPU's lock (see `gpus.lock_of`), so that no other worker times on the GPU. The
     operating system releases the lock if the process dies."""
     with lock.open("w") as file:
@@ -90,12 +90,12 @@ class ProblemOnGpu:
             return Timing(failure=Failure.COMPILE_ERROR), "Inductor does not offer it here"
         try:
             if self._tensors is None:
-                with gpu_locked(self._lock):
+                with lock_gpu(self._lock):
                     self._prepare()
                     torch.cuda.synchronize()
             *inputs, out, right = self._prepare()
             launch = kernels.launchable(choice, inputs, out)
-            with gpu_locked(self._lock):
+            with lock_gpu(self._lock):
                 spoil(out)
                 result = launch()
                 result = result if isinstance(result, torch.Tensor) else out
@@ -176,7 +176,7 @@ def one_by_one(timer: Timer) -> Answers:
     return answers
 
 
-def quiet() -> None:
+def silence_output() -> None:
     """Redirects stdout, to which compilers print, to stderr; switches off torch's messages."""
     os.dup2(2, 1)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
@@ -185,10 +185,10 @@ def quiet() -> None:
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
     children.end_with_parent()
-    quiet()
+    silence_output()
     device = torch.device("cuda", torch.cuda.current_device())
     lock = lock_of(name_of(device.index))
-    with gpu_locked(lock):
+    with lock_gpu(lock):
         timer = Timer(device)
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         serve(connection, lock, device, one_by_one(timer))

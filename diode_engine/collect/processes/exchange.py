@@ -7,7 +7,13 @@ import logging
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from diode_engine.collect.executor import Batch, Offer, Offered, Refused, Timed
+from diode_engine.collect.executor import (
+    BatchAnswer,
+    BatchRequest,
+    Refusal,
+    SpaceAnswer,
+    SpaceRequest,
+)
 from diode_engine.collect.processes.protocol import Message, timing
 from diode_engine.core.timing import Failure, Timing
 
@@ -27,45 +33,45 @@ class WorkerDied:
 # A generator that yields messages for the worker, or None to wait for the worker's next message. It
 # is sent the worker's messages, each with the number of the worker's GPU as "gpu", and returns the
 # answer.
-Asking = Generator[Message | None, Message | WorkerDied, Offered | Refused | Timed]
+Exchange = Generator[Message | None, Message | WorkerDied, SpaceAnswer | Refusal | BatchAnswer]
 
 
-def ask(request: Offer | Batch, *, in_turn: bool) -> Asking:
+def ask(request: SpaceRequest | BatchRequest, *, in_turn: bool) -> Exchange:
     """Asks a worker. With `in_turn` the worker times the candidates of a batch a few launches of
     each in turn, and does not say which one it is timing."""
-    if isinstance(request, Offer):
-        return _ask_offer(request)
+    if isinstance(request, SpaceRequest):
+        return _ask_space(request)
     return _BatchTiming(request, in_turn).ask()
 
 
-def _ask_offer(request: Offer) -> Asking:
+def _ask_space(request: SpaceRequest) -> Exchange:
     answer = yield {"problem": request.problem.to_dict()}
     if isinstance(answer, WorkerDied):
-        return Refused("its worker hung" if answer.timed_out else "its worker died", 1)
+        return Refusal("its worker hung" if answer.timed_out else "its worker died", 1)
     if "refused" in answer:
-        return Refused(answer["refused"])
-    return Offered(answer["offered"], answer["default"])
+        return Refusal(answer["refused"])
+    return SpaceAnswer(answer["offered"], answer["default"])
 
 
 _Rows = list[tuple[int, Timing]]
-_Asking = Generator[Message | None, Message | WorkerDied, _Rows]
+_RowsExchange = Generator[Message | None, Message | WorkerDied, _Rows]
 
 
 class _BatchTiming:
-    """The messages for one Batch, and what was learned from the answers so far."""
+    """The messages for one BatchRequest, and what was learned from the answers so far."""
 
-    def __init__(self, request: Batch, in_turn: bool) -> None:
+    def __init__(self, request: BatchRequest, in_turn: bool) -> None:
         self._problem = request.problem
         self._candidates = request.candidates
         self._in_turn = in_turn
         self._gpu = -1
         self._lost = 0
 
-    def ask(self) -> Asking:
+    def ask(self) -> Exchange:
         timings = yield from self._ask(list(range(len(self._candidates))))
-        return Timed(tuple(timings), self._gpu, workers_lost=self._lost)
+        return BatchAnswer(tuple(timings), self._gpu, workers_lost=self._lost)
 
-    def _one_by_one(self, places: list[int]) -> _Asking:
+    def _one_by_one(self, places: list[int]) -> _RowsExchange:
         """Asks for each candidate alone, to find out which one ended the worker that timed all of
         them in turn."""
         timings: _Rows = []
@@ -78,7 +84,7 @@ class _BatchTiming:
                 break
         return timings
 
-    def _ask(self, places: list[int]) -> _Asking:
+    def _ask(self, places: list[int]) -> _RowsExchange:
         """Asks for these candidates of the batch, and for the rest of them again if the worker
         dies."""
         timings: _Rows = []
