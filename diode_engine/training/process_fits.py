@@ -113,7 +113,6 @@ class ProcessPool(Pool):
     def _next_path(self) -> Path:
         return self._scratch.path / next(self._names)
 
-<<<<<<< HEAD
     def wait(self, running: Iterable[Future[Any]]) -> Iterable[Future[Any]]:
         """As Pool.wait."""
         ended, _ = wait(list(running), _POLL_SECONDS, FIRST_COMPLETED)
@@ -125,41 +124,6 @@ class ProcessPool(Pool):
         """As Pool.result."""
         with _files():
             return future.result()
-=======
-    def _hear(self, event: Event) -> None:
-        if isinstance(event, WorkerLost):
-            job, *_ = self._at.get(event.worker, (None,))
-            # One that was killed while it started has said nothing.
-            if not event.worker.ready and event.worker.log.stat().st_size:
-                said = last_words(event.worker.log)
-                raise TrainingError(f"The processes for fits cannot be started; one said: {said}")
-            raise TrainingError(
-                f"The process of {'the fits' if job is None else job.name} was killed, perhaps for "
-                "want of memory: end other programs and train again. What is finished is kept."
-            )
-        assert isinstance(event, MessageReceived)
-        message = event.message
-        if "ready" in message:
-            return
-        job, threads, _ = self._at[event.worker]
-        if "failed" in message:
-            raise TrainingError(message["failed"])
-        if "crowded" in message:
-            if job.alone:
-                raise TrainingError(message["crowded"])
-            del self._at[event.worker]
-            self._end(event.worker)  # it may keep memory of the GPU
-            job.alone = True
-            self.crowded.append(job)
-            return
-        if "done" in message:
-            del self._at[event.worker]
-            self._idle[event.worker] = threads
-            job.done()
-            return
-        for worker, answer in job.said(event.worker, message):
-            self._supervisor.send(worker, answer)
->>>>>>> 7e73a6d9 (Name the records of a collection: sessions, requests and answers)
 
 
 @contextlib.contextmanager
