@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +17,14 @@ from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.spaces import exhaustive_space
+from tests.inductor_nogpu.conftest import empty as any_empty
+from tests.inductor_nogpu.conftest import tensors_of
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 F8, F8_WIDE = torch.float8_e4m3fn, torch.float8_e5m2
 
 
-def empty(*shape: int, dtype: torch.dtype = F8) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device="cuda")
+empty = functools.partial(any_empty, dtype=F8)
 
 
 def scaled(
@@ -116,10 +118,7 @@ def test_no_kernel_is_taken_that_reads_other_scales(scaling: str, make_predictor
         def f(*tensors: torch.Tensor) -> torch.Tensor:
             return torch._scaled_mm(*tensors, out_dtype=torch.bfloat16)
 
-        return f, [
-            torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
-            for size, stride, dtype in problem.input_shapes().values()
-        ]
+        return f, tensors_of(problem)
 
     best = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8}
     predictor = make_predictor(best=best)

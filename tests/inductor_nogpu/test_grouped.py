@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch._inductor import config
+from torch._inductor.kernel import mm_grouped
 
 import diode_engine
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.operators import GROUPED, OPERATORS, SCALED_GROUPED
 from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
-from diode_engine.inductor.lowering import kernels, preprocessing
+from diode_engine.inductor.lowering import kernels
 from diode_engine.problems.spaces import default_space, exhaustive_space
+from tests.inductor_nogpu.conftest import preprocessing_by, tensors_of
 
 # Of the library, in a generated program.
 CALL = "extern_kernels._grouped_mm("
@@ -32,8 +33,6 @@ def sizes(op: str, m: int = 4096, n: int = 2816, k: int = 2048) -> Problem:
 
 def template_of(op: str) -> Any:
     """Inductor's template of Triton."""
-    from torch._inductor.kernel import mm_grouped
-
     scaled = "scaled_" if OPERATORS[op] in SCALED_GROUPED else ""
     return getattr(mm_grouped, f"triton_{scaled}grouped_mm_template")
 
@@ -55,18 +54,13 @@ def experts(
 ) -> Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]:
     def build() -> tuple[Callable[..., Any], tuple[Any, ...]]:
         problem = sizes(op, m=tokens)
-        shapes = problem.input_shapes()
-        given = [
-            torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
-            for size, stride, dtype in shapes.values()
-        ]
 
         def run(*operands: Any) -> Any:
             product = getattr(torch, problem.op.aten)
             out = product(*operands, **problem.op.keywords(torch, problem.op_fields))
             return torch.relu(out) if epilogue else out
 
-        return run, tuple(given)
+        return run, tuple(tensors_of(problem))
 
     return build
 
@@ -81,12 +75,8 @@ def left() -> Iterator[list[int]]:
         counts.append(len(choices))
         return choices[:1]
 
-    from diode_engine.inductor.choosing.final_choice import final_choice
-
-    preprocessing.add(final_choice)
-    preprocessing.add(count)
-    yield counts
-    preprocessing.remove(count)
+    with preprocessing_by(count):
+        yield counts
 
 
 @pytest.mark.parametrize("op", EVERY)
@@ -168,8 +158,6 @@ def test_after_a_failure_the_library_s_kernel_is_taken(
 def test_where_a_choice_cannot_be_rendered_the_library_s_kernel_is_taken(
     make_predictor: Any, monkeypatch: pytest.MonkeyPatch, left: list[int]
 ) -> None:
-    from torch._inductor.kernel import mm_grouped
-
     template = mm_grouped.triton_grouped_mm_template
     append = template.maybe_append_choice
     calls: list[Any] = []
@@ -194,18 +182,6 @@ def test_the_fast_mode_chooses_them_too(make_predictor: Any) -> None:
     lowered = without_gpu.lower(experts(), mode="default", options={"fast_autotune": True})
     assert CALL not in lowered.sources[0]
     assert predictor.asked
-
-
-def test_nothing_is_left_behind(make_predictor: Any) -> None:
-    from torch._inductor.kernel import mm_grouped
-
-    names = ("_tuned_grouped_mm_common", "early_config_prune", "autotune_select_algorithm")
-    before = [getattr(mm_grouped, name) for name in names]
-    diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
-    assert [getattr(mm_grouped, name) for name in names] != before
-    diode_engine.uninstall_diode_choices()
-    assert [getattr(mm_grouped, name) for name in names] == before
-    assert not config.max_autotune
 
 
 def test_the_candidates_have_their_columns() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch._inductor import lowering
 from torch._inductor.choices import InductorChoices
 from torch._inductor.fx_passes import pad_mm, post_grad
@@ -156,11 +157,26 @@ def test_all_of_diodes_are_turned_on_with_matmul_and_off(predictor: Any) -> None
         status = diode_engine.get_integration_status()["integrations"]
         return {name: status[name]["state"] for name in OWN}
 
+    diode_engine.uninstall_diode_choices()
+    before = functions()
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
     assert set(states().values()) == {"active"}
+    assert all(ours is not theirs for ours, theirs in zip(functions(), before, strict=True))
     with V.set_choices_handler(InductorChoices()):
         assert set(states().values()) == {"inactive"}  # in this thread
     diode_engine.uninstall_diode_choices()
     assert set(states().values()) == {"inactive"}
+    assert all(mine is theirs for mine, theirs in zip(functions(), before, strict=True))
+
+
+def functions() -> list[Any]:
+    """Those of Inductor that Diode wraps."""
+    names = ("_tuned_grouped_mm_common", "early_config_prune", "autotune_select_algorithm")
+    flex = ("get_flex_attention_fwd_configs", "get_flex_decode_configs")
+    found = [getattr(mm_grouped, name) for name in names]
+    found += [getattr(InductorChoices, name) for name in flex]
+    found += [lowering.lowerings[torch.ops.aten.mm.default], conv.convert_1x1_conv_to_mm]
+    return found
 
 
 PLACES: dict[str, tuple[Any, str]] = {

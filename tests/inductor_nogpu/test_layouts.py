@@ -9,12 +9,18 @@ import numpy as np
 import pytest
 import torch
 from torch._inductor import ir
-from torch._inductor.select_algorithm import add_preprocessing_fn, get_algorithm_selector_cache
 
 import diode_engine
 from diode_engine.core.candidate import Candidate
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import empty
+from tests.inductor_nogpu.conftest import FixedPredictor, empty, preprocessing_by
+
+
+class Tma(FixedPredictor):
+    """TMA kernels are the fastest."""
+
+    def time(self, candidate: Candidate) -> float:
+        return super().time(candidate) * (0.01 if "tma" in candidate.template else 1.0)
 
 
 def sum_of_transposed() -> tuple[Any, Sequence[torch.Tensor]]:
@@ -35,12 +41,8 @@ FIXED_WHEN_RENDERED = torch.__version__ < (2, 11)
 @pytest.mark.skipif(FIXED_WHEN_RENDERED, reason="torch 2.10 fixes a template's operands")
 @pytest.mark.parametrize("options", [{}, {"triton.enable_persistent_tma_matmul": True}])
 def test_a_template_is_not_left_with_another_layout_than_it_was_chosen_for(
-    options: dict[str, Any], make_predictor: Any
+    options: dict[str, Any],
 ) -> None:
-    class Tma(make_predictor):  # type: ignore[misc]
-        def time(self, candidate: Candidate) -> float:
-            return super().time(candidate) * (0.5 if "tma" in candidate.template else 1.0)
-
     diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
     for _ in range(2):  # the second time it is remembered
         with diode_engine.profile_predictions() as profile:
@@ -51,11 +53,7 @@ def test_a_template_is_not_left_with_another_layout_than_it_was_chosen_for(
     assert not kept.candidates[0].is_extern
 
 
-def test_an_operand_that_descriptors_are_made_for_stays_as_it_is(make_predictor: Any) -> None:
-    class Tma(make_predictor):  # type: ignore[misc]
-        def time(self, candidate: Candidate) -> float:
-            return 0.5 if "tma" in candidate.template else super().time(candidate)
-
+def test_an_operand_that_descriptors_are_made_for_stays_as_it_is() -> None:
     fixed: list[bool] = []
 
     def look(choices: list[Any]) -> list[Any]:
@@ -63,13 +61,9 @@ def test_an_operand_that_descriptors_are_made_for_stays_as_it_is(make_predictor:
         return choices
 
     diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
-    lower(plain_sum)  # puts Diode's own function in its place
-    add_preprocessing_fn(look)
-    try:
+    with preprocessing_by(look):
         for tma in (False, True):
             lower(plain_sum, options={"triton.enable_persistent_tma_matmul": tma})
-    finally:
-        get_algorithm_selector_cache().preprocessing_fns.remove(look)
     assert fixed == [FIXED_WHEN_RENDERED, True]
 
 
@@ -79,8 +73,8 @@ def product_of_product() -> tuple[Any, Sequence[torch.Tensor]]:
 
 
 @pytest.mark.skipif(FIXED_WHEN_RENDERED, reason="torch 2.10 fixes a template's operands")
-def test_descriptors_read_the_rows_where_they_are(make_predictor: Any) -> None:
-    class Tma(make_predictor):  # type: ignore[misc]
+def test_descriptors_read_the_rows_where_they_are() -> None:
+    class TmaForTheSecond(FixedPredictor):
         def predict_us(self, problem: Any, candidates: Sequence[Candidate]) -> Any:
             times = super().predict_us(problem, candidates)
             tma = ["tma" in c.template and problem.K > 1000 for c in candidates]
@@ -93,14 +87,10 @@ def test_descriptors_read_the_rows_where_they_are(make_predictor: Any) -> None:
         distances.append(choices[0].input_nodes[0].get_stride())
         return choices
 
-    diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
-    lower(plain_sum)  # puts Diode's own function in its place
-    add_preprocessing_fn(look)
-    try:
+    diode_engine.install_diode_choices(predictor=TmaForTheSecond(), top_k_configs=1)
+    with preprocessing_by(look):
         options = {"triton.enable_persistent_tma_matmul": True}
         lowered = lower(product_of_product, options=options)
-    finally:
-        get_algorithm_selector_cache().preprocessing_fns.remove(look)
     assert [seen.candidates[0].is_extern for seen in lowered.seen] == [True, False]
     assert distances == [[256, 1], [1032, 1]]
 
@@ -146,11 +136,7 @@ def test_inductor_times_it_where_several_kernels_are_left(make_predictor: Any) -
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         return function, (empty(512, 1024), torch.empty(1024, 768, dtype=dtype, device="cuda"))
 
-    lower(plain_sum, benchmark=lambda _: 1.0)  # puts Diode's own function in its place
-    add_preprocessing_fn(look)
-    try:
+    with preprocessing_by(look):
         lower(build, benchmark=lambda _: 1.0)
-    finally:
-        get_algorithm_selector_cache().preprocessing_fns.remove(look)
     assert allowed
     assert all(allowed)

@@ -19,6 +19,7 @@ from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.space import NotOffered, Spaces, listed, search_space
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.sources import mixed
+from tests.inductor_nogpu.conftest import tensors_of
 
 pytestmark = pytest.mark.skipif(
     torch.__version__ < "2.11", reason="what torch 2.10 offers is always listed, never cut"
@@ -182,11 +183,7 @@ def test_a_choice_needs_no_list(
     )
 
     def build() -> Any:
-        operands = [
-            torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
-            for size, stride, dtype in problem.input_shapes().values()
-        ]
-        return getattr(torch, op), operands
+        return getattr(torch, op), tensors_of(problem)
 
     [seen] = lower(build).seen
     assert [c.template for c in seen.candidates] == ["triton::bmm" if op.batched else "triton::mm"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch._inductor import config
-from torch._inductor.lowering import lowerings
+from torch._inductor.fx_passes import pad_mm
 
 import diode_engine
 from diode_engine.choosing.prediction import Prediction
@@ -21,7 +21,7 @@ from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.hook import options
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import Lowered, lower
-from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING, empty, gemm, run_python
+from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING, Build, empty, gemm, run_python
 
 
 def odd_gemm() -> Any:
@@ -225,45 +225,6 @@ def test_fast_autotune_without_diode_is_the_default_mode() -> None:
     assert "extern_kernels.mm" in lower(gemm, mode="default", options=FAST).sources[0]
 
 
-def test_uninstalling_puts_the_lowerings_back(make_predictor: Any) -> None:
-    aten = torch.ops.aten.mm.default
-    before = lowerings[aten]
-    diode_engine.install_diode_choices(predictor=make_predictor())
-    assert lowerings[aten] is not before
-    diode_engine.uninstall_diode_choices()
-    assert lowerings[aten] is before
-
-
-@ASKS_BEFORE_PADDING
-@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
-@pytest.mark.parametrize(("gain", "pads"), [(3.0, True), (1.05, False)])
-def test_padding_is_the_models_answer(
-    mode: str, gain: float, pads: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torch._inductor.fx_passes import pad_mm
-
-    class Aligned:
-        """What is aligned is faster."""
-
-        identity = "aligned"
-
-        def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-            return np.full(len(candidates), 1000.0 / (gain if problem.K % 8 == 0 else 1.0))
-
-    answers: list[bool] = []
-    should_pad = pad_mm.should_pad
-
-    def note(*args: Any) -> bool:
-        answers.append(should_pad(*args))
-        return False  # a torch without CUDA cannot trace the padded product
-
-    monkeypatch.setattr(pad_mm, "should_pad", note)
-    diode_engine.install_diode_choices(predictor=Aligned(), top_k_configs=1)
-    lower(odd_gemm, mode=mode, options={**FAST, "shape_padding": True})
-    assert answers == [pads]
-    assert diode_engine.get_stats()["padding_decided"] == 1
-
-
 class TimesOfPadding:
     """Predicts the times of the library's and of Triton's kernels, as the product is and padded."""
 
@@ -281,11 +242,9 @@ class TimesOfPadding:
 
 
 def pads(
-    predictor: TimesOfPadding, build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+    predictor: TimesOfPadding, build: Build, monkeypatch: pytest.MonkeyPatch, **how: Any
 ) -> bool:
     """Whether the one product of the program is padded."""
-    from torch._inductor.fx_passes import pad_mm
-
     answers: list[bool] = []
     should_pad = pad_mm.should_pad
 
@@ -295,7 +254,7 @@ def pads(
 
     monkeypatch.setattr(pad_mm, "should_pad", note)
     diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
-    lower(build, options={"shape_padding": True})
+    lower(build, **{"options": {"shape_padding": True}, **how})
     return answers[0]
 
 
@@ -307,6 +266,18 @@ def float32_gemm() -> tuple[Any, Sequence[torch.Tensor]]:
 def float32_linear() -> tuple[Any, Sequence[torch.Tensor]]:
     sizes = (2048, 2048), (2049, 2048)
     return torch.nn.functional.linear, [empty(*size, dtype=torch.float32) for size in sizes]
+
+
+@ASKS_BEFORE_PADDING
+@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
+@pytest.mark.parametrize(("padded", "expected"), [(333.0, True), (960.0, False)])
+def test_padding_is_the_models_answer(
+    mode: str, padded: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = TimesOfPadding(library=(1000.0, padded), triton=(1000.0, padded))
+    how: dict[str, Any] = {"mode": mode, "options": {**FAST, "shape_padding": True}}
+    assert pads(predictor, float32_gemm, monkeypatch, **how) == expected
+    assert diode_engine.get_stats()["padding_decided"] == 1
 
 
 @ASKS_BEFORE_PADDING
@@ -346,26 +317,17 @@ def test_a_padded_operand_keeps_its_order_and_gets_the_librarys_kernel(
     assert {p.b.layout for p in predictor.asked} == {"col"}
 
 
-def test_the_default_mode_pads_as_ever(predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._inductor.fx_passes import pad_mm
-
-    benchmarked: list[Any] = []
-    monkeypatch.setattr(pad_mm, "is_mm_compute_bound", lambda *sizes: benchmarked.append(sizes))
-    lower(odd_gemm, mode="default", options={"shape_padding": True})
-    assert len(benchmarked) == 1
-    assert predictor.asked == []
-    assert diode_engine.get_stats()["padding_decided"] == 0
-
-
-def test_an_altered_search_is_left_the_padding_too(
-    predictor: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [("default", {}), ("max-autotune-no-cudagraphs", {"test_configs.max_mm_configs": 4})],
+    ids=["the default mode", "an altered search"],
+)
+def test_padding_is_left_to_inductor(
+    mode: str, options: dict[str, Any], predictor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch._inductor.fx_passes import pad_mm
-
     benchmarked: list[Any] = []
     monkeypatch.setattr(pad_mm, "is_mm_compute_bound", lambda *sizes: benchmarked.append(sizes))
-    mode = "max-autotune-no-cudagraphs"
-    options = {"shape_padding": True, "test_configs.max_mm_configs": 4}
+    options = {"shape_padding": True, **options}
     lower(odd_gemm, mode=mode, options=options, benchmark=lambda _: 1.0)
     assert len(benchmarked) == 1
     assert predictor.asked == []

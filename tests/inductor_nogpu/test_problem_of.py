@@ -34,6 +34,7 @@ from diode_engine.inductor.lowering.candidates import (
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.store import read_dataset
 from tests.inductor_nogpu.conftest import Build
+from tests.inductor_nogpu.conftest import empty as any_empty
 
 WITH_A_ONE = [
     Problem.make("mm", 1, 768, 1001, "float16"),
@@ -130,8 +131,7 @@ def test_every_alignment_and_layout_comes_back() -> None:
             assert asked(p)[0] == p
 
 
-def empty(*shape: int, dtype: torch.dtype = torch.float16, device: str = "cuda") -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device=device)
+empty = partial(any_empty, dtype=torch.float16)
 
 
 def strided(shape: tuple[int, ...], *stride: int) -> torch.Tensor:
@@ -206,18 +206,13 @@ INNER: dict[str, tuple[Build, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", INNER)
-def test_any_layout_of_a_batch_is_a_problem(name: str, predictor: Any) -> None:
+def test_any_layout_of_a_batch_is_a_problem_with_a_choice(name: str, predictor: Any) -> None:
     build, fields = INNER[name]
-    lower(build)
+    predictor.aten = 500.0
+    (seen,) = lower(build).seen
     ((problem, _), *_) = predictor.asked
     assert problem == Problem.make("bmm", 64, 80, 96, "float16", B=32, **fields)
     assert diode_engine.get_stats()["fallbacks"] == 0
-
-
-@pytest.mark.parametrize("name", INNER)
-def test_any_layout_of_a_batch_gets_the_chosen_kernel(name: str, make_predictor: Any) -> None:
-    diode_engine.install_diode_choices(predictor=make_predictor(aten=500.0), top_k_configs=1)
-    (seen,) = lower(INNER[name][0]).seen
     assert [candidate.template for candidate in seen.candidates] == ["triton::bmm"]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diode_engine.inductor.torch_internals import choices_slot
+from diode_engine.inductor.torch_internals import choices_slot, device
 
 if TYPE_CHECKING:
+    import torch
+
     from diode_engine.inductor.choosing.product_chooser import ProductChooser
     from diode_engine.inductor.guard import Report
 
@@ -19,6 +21,12 @@ def chooser_of(choices: Any) -> ProductChooser | None:
 def current_chooser() -> ProductChooser | None:
     """The chooser of this thread's choices; None where they are not Diode's."""
     return chooser_of(choices_slot.present())
+
+
+def chooser_for(target: torch.device | None) -> ProductChooser | None:
+    """Return the chooser of this thread's choices, where it chooses for a device of this type; else
+    None."""
+    return current_chooser() if target is not None and target.type == device.TYPE else None
 
 
 def report_failure(*_: Any, **__: Any) -> Report | None:

@@ -23,32 +23,31 @@ from torch._inductor.utils import use_aten_gemm_kernels
 from diode_engine.core.operators import named
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.current import current_chooser, report_failure
+from diode_engine.inductor.choosing.current import chooser_for, report_failure
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from, tf32_in_convolutions_only
 from diode_engine.inductor.patches import Patches, is_named_in
-
-_MAKES_PRODUCT = "convert_1x1_conv_to_mm"
+from diode_engine.inductor.torch_internals.wrapped_functions import MAKES_PRODUCT
 
 
 def check_place() -> None:
     """Check that the lowering of convolutions makes products. Raises IntegrationError where it does
     not."""
-    if not is_named_in(conv, _MAKES_PRODUCT):
-        raise IntegrationError(f"this torch lowers convolutions without {_MAKES_PRODUCT}.")
+    if not is_named_in(conv, MAKES_PRODUCT):
+        raise IntegrationError(f"this torch lowers convolutions without {MAKES_PRODUCT}.")
 
 
 def apply(patches: Patches) -> None:
     """Wrap the function that makes the product."""
-    patches.wrap(conv, _MAKES_PRODUCT, _before)
+    patches.wrap(conv, MAKES_PRODUCT, _before)
 
 
 def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:
     @guard("a convolution was not decided", stock=theirs, report=report_failure)
     def ours(x: Any, weight: Any, bias: Any) -> Any:
-        chooser = current_chooser()
+        chooser = chooser_for(x.get_device())
         if chooser is None or not _stays(chooser, x, weight, bias):
             return STOCK
         dims = len(weight.get_size()) - 2
@@ -66,7 +65,7 @@ def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _stays(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> bool:
     # The program may ask for products itself (conv_1x1_as_mm), or for no kernel of a library.
-    if config.conv_1x1_as_mm or not use_aten_gemm_kernels() or x.get_device().type != "cuda":
+    if config.conv_1x1_as_mm or not use_aten_gemm_kernels():
         return False
     if x.get_dtype() == torch.float32 and tf32_in_convolutions_only():
         return True

@@ -19,7 +19,7 @@ from torch._inductor.kernel import mm_plus_mm
 
 from diode_engine.core.operators import OPERATORS, Operator, named
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor.choosing.current import current_chooser, report_failure
+from diode_engine.inductor.choosing.current import chooser_for, report_failure
 from diode_engine.inductor.choosing.default_mode import (
     LeftToDefault,
     Mode,
@@ -30,11 +30,10 @@ from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.hook import options
 from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
+from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_SUM
 
 if TYPE_CHECKING:
     from diode_engine.inductor.choosing.product_chooser import ProductChooser
-
-_SUM_OF_PRODUCTS = "tuned_mm_plus_mm"  # lowers mm_plus_mm, which is no op of torch's
 
 
 def check_place() -> None:
@@ -47,9 +46,9 @@ def apply(patches: Patches) -> None:
     """Wrap the lowerings of Diode's ops."""
     for op, operator in _lowered_ops().items():
         patches.wrap(lowering.lowerings, op, functools.partial(_before, operator))
-    if part(mm_plus_mm, _SUM_OF_PRODUCTS) is not None:
+    if part(mm_plus_mm, LOWERS_SUM) is not None:
         operator = named("mm_plus_mm")
-        patches.wrap(mm_plus_mm, _SUM_OF_PRODUCTS, functools.partial(_before, operator))
+        patches.wrap(mm_plus_mm, LOWERS_SUM, functools.partial(_before, operator))
 
 
 def _lowered_ops() -> dict[Any, Operator]:
@@ -88,9 +87,7 @@ def _chooser_for(args: tuple[Any, ...]) -> ProductChooser | None:
     """Return the chooser, where Diode may choose among Triton's kernels for a product of these
     operands; else None."""
     device = args[0].get_device() if args and isinstance(args[0], ir.IRNode) else None
-    if device is None or device.type != "cuda" or not options.uses_backend("TRITON"):
-        return None
-    return current_chooser()
+    return chooser_for(device) if options.uses_backend("TRITON") else None
 
 
 def _has_scalar_bias(operator: Operator, args: tuple[Any, ...]) -> bool:

@@ -30,9 +30,11 @@ from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering import grouped_offers, layouts, preprocessing
 from diode_engine.inductor.patches import Patches, check_called, is_named_in
-from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_GROUPS
-
-_CUT, _SELECT = "early_config_prune", "autotune_select_algorithm"
+from diode_engine.inductor.torch_internals.wrapped_functions import (
+    CUTS_GROUPS,
+    LOWERS_GROUPS,
+    SELECTS_GROUPS,
+)
 
 
 class _Product:
@@ -98,7 +100,7 @@ def check_place() -> None:
     nothing: Any = None
     lower = functools.partial(mm_grouped.tuned_grouped_mm, nothing, nothing)
     check_called(mm_grouped, LOWERS_GROUPS, lower)
-    for name in (_CUT, _SELECT):
+    for name in (CUTS_GROUPS, SELECTS_GROUPS):
         if not is_named_in(getattr(mm_grouped, LOWERS_GROUPS), name):
             raise IntegrationError(f"this torch lowers products of groups without {name}.")
 
@@ -106,8 +108,8 @@ def check_place() -> None:
 def apply(patches: Patches) -> None:
     """Wrap the three functions."""
     patches.wrap(mm_grouped, LOWERS_GROUPS, _before_lowering)
-    patches.wrap(mm_grouped, _CUT, _behind_cut)
-    patches.wrap(mm_grouped, _SELECT, _before_select)
+    patches.wrap(mm_grouped, CUTS_GROUPS, _behind_cut)
+    patches.wrap(mm_grouped, SELECTS_GROUPS, _before_select)
 
 
 def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:

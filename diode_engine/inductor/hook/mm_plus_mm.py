@@ -18,13 +18,14 @@ from torch._inductor.fx_passes import post_grad
 from diode_engine.core.operators import named
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.current import current_chooser, report_failure
+from diode_engine.inductor.choosing.current import chooser_for, report_failure
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
+from diode_engine.inductor.torch_internals.wrapped_functions import IS_SUM
 
 _OPERANDS = ("mat1", "mat2", "mat3", "mat4")
 
@@ -42,7 +43,7 @@ def apply(patches: Patches) -> None:
 
 
 def _patterns() -> list[Any]:
-    condition = part(post_grad, "is_valid_mm_plus_mm")
+    condition = part(post_grad, IS_SUM)
     passes = part(post_grad, "pass_patterns") or ()
     found = [e for each in passes for entries in each.patterns.values() for e in entries]
     return [
@@ -53,10 +54,11 @@ def _patterns() -> list[Any]:
 def _before(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
     @guard("a sum of products was not decided", stock=theirs, report=report_failure)
     def becomes_one_op(match: Any) -> Any:
-        chooser = current_chooser()
+        operands = [match.kwargs[name].meta.get("val") for name in _OPERANDS]
+        chooser = None if operands[0] is None else chooser_for(operands[0].device)
         if chooser is None or not theirs(match):
             return STOCK
-        return _takes_one_kernel(chooser, [match.kwargs[name].meta["val"] for name in _OPERANDS])
+        return _takes_one_kernel(chooser, operands)
 
     return becomes_one_op
 
@@ -65,7 +67,7 @@ def _takes_one_kernel(chooser: ProductChooser, operands: list[Any]) -> bool:
     """Whether a kernel that is not the library's would be taken for the sum; True also where the
     program has changed Inductor's search. `operands` are the four matrices, without data."""
     a, b, c, d = operands
-    if a.device.type != "cuda" or search.altered() is not None:
+    if search.altered() is not None:
         return True
     shapes, strides = [x.shape for x in operands], [x.stride() for x in operands]
     if not all(isinstance(n, int) for each in (*shapes, *strides) for n in each):

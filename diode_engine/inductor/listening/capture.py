@@ -26,8 +26,14 @@ from diode_engine.core.operators import OPERATORS
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.on_import import when_imported
+from diode_engine.inductor.patches import Function, Patches
 from diode_engine.inductor.torch_internals.versions import part
-from diode_engine.inductor.torch_internals.wrapped_functions import HOOK, LOWERS_GROUPS, hook_of
+from diode_engine.inductor.torch_internals.wrapped_functions import (
+    CUTS_GROUPS,
+    HOOK,
+    LOWERS_GROUPS,
+    hook_of,
+)
 
 _NOT_RECORDED = "a product was not recorded"
 _ALL_RENDERED = "more kernels than the library's are rendered"
@@ -51,21 +57,25 @@ def _note(folder: Path, **record: Any) -> None:
 
 
 def _attach(note: Any) -> None:
-    """Puts the hook into InductorChoices, below everything that may be derived from it."""
+    """Wrap the hook of InductorChoices, below everything that may be derived from it."""
     torch: Any = sys.modules["torch"]
     kind: Any = sys.modules["torch._inductor.choices"].InductorChoices
-    original = hook_of(kind)
     version = str(torch.__version__)
-    if original is None:
+    if hook_of(kind) is None:
         note(too_old=version)
         return
     note(inductor=version)
+    patches = Patches()  # never restored
+    patches.wrap(kind, HOOK, functools.partial(_before_hook, note))
+    groups = functools.partial(_attach_grouped, note, patches)
+    when_imported("torch._inductor.kernel.mm_grouped", groups)
 
+
+def _before_hook(note: Any, theirs: Function) -> Function:
     def stock(*args: Any, **kwargs: Any) -> Any:
-        return _libraries(original(*args, **kwargs))
+        return _libraries(theirs(*args, **kwargs))
 
     @guard(_NOT_RECORDED, stock=stock)
-    @functools.wraps(original)
     def hook(
         self: Any, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
         kwarg_overrides: Any = None,
@@ -74,37 +84,39 @@ def _attach(note: Any) -> None:
         _add_prefer_aten()
         return STOCK
 
-    setattr(kind, HOOK, hook)
-    when_imported("torch._inductor.kernel.mm_grouped", functools.partial(_attach_grouped, note))
+    return hook
 
 
-def _attach_grouped(note: Any) -> None:
-    """Wraps two functions for products of groups, whose choices Inductor makes without asking: the
+def _attach_grouped(note: Any, patches: Patches) -> None:
+    """Wrap two functions for products of groups, whose choices Inductor makes without asking: the
     one that lowers such a product, and the one that cuts the list of its configs."""
     module: Any = sys.modules["torch._inductor.kernel.mm_grouped"]
-    lower = part(module, LOWERS_GROUPS)
-    cut = part(module, "early_config_prune")
-    if lower is None or cut is None:
-        return
-    signature = inspect.signature(lower)
+    if part(module, LOWERS_GROUPS) is not None and part(module, CUTS_GROUPS) is not None:
+        patches.wrap(module, LOWERS_GROUPS, functools.partial(_before_lowering, note))
+        patches.wrap(module, CUTS_GROUPS, _before_cut)
 
-    @guard(_NOT_RECORDED, stock=lower)
-    @functools.wraps(lower)
+
+def _before_lowering(note: Any, theirs: Function) -> Function:
+    signature = inspect.signature(theirs)
+
+    @guard(_NOT_RECORDED, stock=theirs)
     def lowered(*args: Any, **kwargs: Any) -> Any:
         _record_grouped(note, signature, args, kwargs)
         _add_prefer_aten()
         return STOCK
 
-    @guard(_ALL_RENDERED, stock=cut)
-    @functools.wraps(cut)
-    def kept(*args: Any, **kwargs: Any) -> Any:
+    return lowered
+
+
+def _before_cut(theirs: Function) -> Function:
+    @guard(_ALL_RENDERED, stock=theirs)
+    def cut(*args: Any, **kwargs: Any) -> Any:
         from torch._inductor.utils import use_aten_gemm_kernels
 
         # The library's kernel is in the list already; the others need not be rendered.
         return [] if use_aten_gemm_kernels() else STOCK
 
-    setattr(module, LOWERS_GROUPS, lowered)
-    module.early_config_prune = kept
+    return cut
 
 
 def _record_grouped(note: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> None:

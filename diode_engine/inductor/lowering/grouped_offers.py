@@ -23,6 +23,8 @@ from diode_engine.core.operators import GROUPED, SCALED_GROUPED, Operator
 from diode_engine.core.operators.specification import Fields
 from diode_engine.core.templates import template_of, templates_for
 from diode_engine.inductor.patches import patch_attribute
+from diode_engine.inductor.torch_internals import device
+from diode_engine.inductor.torch_internals.wrapped_functions import CUTS_GROUPS, SELECTS_GROUPS
 
 # Inductor's templates by their uids.
 _TEMPLATES = {
@@ -77,10 +79,10 @@ class Asked:
 
 def asked_of(signature: inspect.Signature, args: Any, kwargs: Any) -> Asked | None:
     """What `_tuned_grouped_mm_common`, of this signature, is called for; None where that is not
-    for a CUDA device."""
+    for a device that Diode chooses for."""
     given = signature.bind(*args, **kwargs).arguments
     a, b = given["mat_a"], given["mat_b"]
-    if a.get_device().type != "cuda":
+    if a.get_device().type != device.TYPE:
         return None
     scales = [given[name] for name in ("scale_a", "scale_b") if given.get(name) is not None]
     op = op_of(len(a.get_size()), len(b.get_size()), scaled=bool(scales))
@@ -153,8 +155,8 @@ def offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[Offere
         raise _LoweringEnded
 
     with (
-        patch_attribute(mm_grouped, "early_config_prune", note_configs),
-        patch_attribute(mm_grouped, "autotune_select_algorithm", note_choices),
+        patch_attribute(mm_grouped, CUTS_GROUPS, note_configs),
+        patch_attribute(mm_grouped, SELECTS_GROUPS, note_choices),
         contextlib.suppress(_LoweringEnded),
     ):
         lower = lowerings[getattr(torch.ops.aten, op.aten).default]

@@ -1,10 +1,12 @@
-"""What initialises or asks the GPU in torch and Triton, and keeps one busy."""
+"""The GPU as torch and Triton know it: its type, what initialises or asks it, and keeps it busy."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+
+TYPE = "cuda"  # torch's type of the devices that Diode chooses kernels for: NVIDIA's GPUs
 
 
 def wait_on_device(cycles: int) -> None:

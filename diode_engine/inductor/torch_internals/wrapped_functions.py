@@ -14,8 +14,16 @@ FIXES_LAYOUT = "_need_to_fix_layout"
 USES_BACKEND = "_use_autotune_backend"
 # Of torch._inductor.kernel.mm_grouped: lowers a product of groups.
 LOWERS_GROUPS = "_tuned_grouped_mm_common"
+# Of the same module: cuts the list of its configs, and takes the kernel from the rendered ones.
+CUTS_GROUPS, SELECTS_GROUPS = "early_config_prune", "autotune_select_algorithm"
 # Of torch._inductor.fx_passes.pad_mm: whether a product is faster with padded operands.
 SHOULD_PAD = "_should_pad"
+# Of torch._inductor.kernel.conv: makes a product of a 1×1 convolution.
+MAKES_PRODUCT = "convert_1x1_conv_to_mm"
+# Of torch._inductor.kernel.mm_plus_mm: lowers mm_plus_mm, which is no op of torch's.
+LOWERS_SUM = "tuned_mm_plus_mm"
+# Of torch._inductor.fx_passes.post_grad: whether a sum of two products becomes one op.
+IS_SUM = "is_valid_mm_plus_mm"
 
 
 def hook_of(choices: Any) -> Any:
