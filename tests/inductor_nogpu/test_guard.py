@@ -136,14 +136,16 @@ CASES = {
     ),
     "get_flex_decode_configs": Case(FlexChooser, "_chosen", lambda: flex(**DECODING)),
     "final_choice": Case(Comparison, "join", groups, library_groups),
-    "convert_1x1_conv_to_mm": Case(convolutions, "_stays", convolved),
+    "convert_1x1_conv_to_mm": Case(convolutions, "_should_keep", convolved),
     "convert_1x1_conv_to_mm, predicted": Case(convolutions, "choose_outside_graph", convolved),
     "lowerings": Case(fast_autotune, "_chooser_for", lambda: program(mm, **FAST)),
     "tuned_mm_plus_mm": Case(fast_autotune, "_chooser_for", lambda: program(sums, **FAST)),
-    "_tuned_grouped_mm_common": Case(grouped_products, "_product", groups, library_groups),
+    "_tuned_grouped_mm_common": Case(grouped_products, "_find_product", groups, library_groups),
     "early_config_prune": Case(ProductChooser, "choose_listed", groups, library_groups),
-    "autotune_select_algorithm": Case(grouped_products._Product, "marked", groups, library_groups),
-    "_should_pad": Case(shape_padding, "_answer", padding),
+    "autotune_select_algorithm": Case(
+        grouped_products._Product, "annotate", groups, library_groups
+    ),
+    "_should_pad": Case(shape_padding, "_decide", padding),
     "_default": Case(DiodeInductorChoices, "over", fresh_thread),
     "_use_autotune_backend": Case(
         options,
@@ -224,7 +226,7 @@ def test_without_fallback_a_failure_is_raised(name: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("owner", "rule"), [(registers, "may_fuse"), (choices_module, "takes_library")]
+    ("owner", "rule"), [(registers, "can_fuse"), (choices_module, "takes_library")]
 )
 def test_a_failure_of_a_rule_is_counted_and_inductors_rule_is_followed(
     owner: Any, rule: str, predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch,
@@ -242,7 +244,7 @@ def test_a_sum_of_products_whose_form_cannot_be_decided_becomes_one_op(
     predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fault = Faults(MemoryError("full"))
-    monkeypatch.setattr(mm_plus_mm, "_takes_one_kernel", fault)
+    monkeypatch.setattr(mm_plus_mm, "_should_be_one_op", fault)
     program(sums)
     assert diode_engine.get_stats()["fallback_error"] == fault.count > 0
     assert "a sum of products was not decided, MemoryError: full" in lines(caplog)[0]

@@ -102,10 +102,10 @@ def current_epilogue(graph: Any) -> Epilogue | None:
     node = graph.current_node
     if node is None or node.target not in _PRODUCTS:
         return None
-    return epilogue_of(node)
+    return find_epilogue(node)
 
 
-def epilogue_of(product: torch.fx.Node) -> Epilogue | None:
+def find_epilogue(product: torch.fx.Node) -> Epilogue | None:
     """The epilogue of a node of Inductor's post-grad graph; None where it has none."""
     if not any(_is_pointwise(user) or user.target in _RESHAPES for user in product.users):
         return None

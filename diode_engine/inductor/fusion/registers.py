@@ -36,7 +36,7 @@ MAX_SPILLED = 128  # by the estimate
 _ACCUMULATORS = "_diode_accumulators"
 
 
-def note(choice: Any, candidate: Candidate, problem: Problem) -> None:
+def note_accumulators(choice: Any, candidate: Candidate, problem: Problem) -> None:
     """Notes at a rendered choice that is taken alone how many registers its accumulators need.
     Notes nothing at a kernel without wgmma, for which the estimate does not hold."""
     c, device = encode([candidate]), choice.layout.device
@@ -47,16 +47,16 @@ def note(choice: Any, candidate: Candidate, problem: Problem) -> None:
         setattr(choice.make_kernel_render, _ACCUMULATORS, registers)
 
 
-def may_fuse(first: Any, second: Any) -> bool:
+def can_fuse(first: Any, second: Any) -> bool:
     """Whether the scheduler's node `second` may be fused behind `first`, by the registers that it
     will need."""
-    count = needed(first, second)
+    count = estimate_registers(first, second)
     return count is None or count <= MAX_REGISTERS + MAX_SPILLED
 
 
-def needed(first: Any, second: Any) -> float | None:
+def estimate_registers(first: Any, second: Any) -> float | None:
     """The estimated registers of a thread of the scheduler's node `first` with `second` fused
-    behind it; None where `first` is no kernel that `note` has seen."""
+    behind it; None where `first` is no kernel that `note_accumulators` has seen."""
     template = first.get_template_node()
     render = getattr(template, "make_kernel_render", None)
     accumulators: int | None = getattr(render, _ACCUMULATORS, None)

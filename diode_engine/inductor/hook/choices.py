@@ -170,7 +170,7 @@ class DiodeInductorChoices(InductorChoices):
     ) -> bool:
         """Whether Inductor may fuse `node2` behind `node1`: not where a kernel that Diode has taken
         would spill registers for it."""
-        return STOCK if registers.may_fuse(node1, node2) else False
+        return STOCK if registers.can_fuse(node1, node2) else False
 
     @_guard("the layout of an output was not decided")
     def _need_to_fix_layout(self, adjusted_choices: list[Any], op_name: str) -> bool:

@@ -41,14 +41,14 @@ def check_place() -> None:
 
 def apply(patches: Patches) -> None:
     """Wrap the function that makes the product."""
-    patches.wrap(conv, MAKES_PRODUCT, _before)
+    patches.wrap(conv, MAKES_PRODUCT, _wrap)
 
 
-def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap(theirs: Callable[..., Any]) -> Callable[..., Any]:
     @guard("a convolution was not decided", stock=theirs, report=report_failure)
     def ours(x: Any, weight: Any, bias: Any) -> Any:
         chooser = chooser_for(x.get_device())
-        if chooser is None or not _stays(chooser, x, weight, bias):
+        if chooser is None or not _should_keep(chooser, x, weight, bias):
             return STOCK
         dims = len(weight.get_size()) - 2
         with config.patch(max_autotune=False, max_autotune_gemm=False):
@@ -63,16 +63,16 @@ def _before(theirs: Callable[..., Any]) -> Callable[..., Any]:
     return ours
 
 
-def _stays(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> bool:
+def _should_keep(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> bool:
     # The program may ask for products itself (conv_1x1_as_mm), or for no kernel of a library.
     if config.conv_1x1_as_mm or not use_aten_gemm_kernels():
         return False
     if x.get_dtype() == torch.float32 and tf32_in_convolutions_only():
         return True
-    return _library_is_taken(chooser, x, weight, bias)
+    return _is_library_taken(chooser, x, weight, bias)
 
 
-def _library_is_taken(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> bool:
+def _is_library_taken(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> bool:
     """Whether the kernel that Diode would take for the product is a library's. False where Diode
     does not choose it."""
     operator = named("mm" if bias is None else "addmm")

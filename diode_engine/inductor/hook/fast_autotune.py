@@ -45,10 +45,10 @@ def check_place() -> None:
 def apply(patches: Patches) -> None:
     """Wrap the lowerings of Diode's ops."""
     for op, operator in _lowered_ops().items():
-        patches.wrap(lowering.lowerings, op, functools.partial(_before, operator))
+        patches.wrap(lowering.lowerings, op, functools.partial(_wrap, operator))
     if part(mm_plus_mm, LOWERS_SUM) is not None:
         operator = named("mm_plus_mm")
-        patches.wrap(mm_plus_mm, LOWERS_SUM, functools.partial(_before, operator))
+        patches.wrap(mm_plus_mm, LOWERS_SUM, functools.partial(_wrap, operator))
 
 
 def _lowered_ops() -> dict[Any, Operator]:
@@ -62,7 +62,7 @@ def _lowered_ops() -> dict[Any, Operator]:
     return {op: known[packet] for op, packet in packets.items() if packet in known}
 
 
-def _before(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
     # Some products can be lowered in the default mode only.
     @guard("lowering for a choice failed", stock=lower, report=report_failure)
     def lowered(*args: Any, **kwargs: Any) -> Any:

@@ -34,10 +34,10 @@ def check_place() -> None:
 def apply(patches: Patches) -> None:
     """Wrap the methods."""
     for name, (kind, _) in _METHODS.items():
-        patches.wrap(InductorChoices, name, functools.partial(_before, kind))
+        patches.wrap(InductorChoices, name, functools.partial(_wrap, kind))
 
 
-def _before(kind: str, theirs: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+def _wrap(kind: str, theirs: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     @guard("the config could not be chosen", stock=theirs, report=_report)
     def configs(self: InductorChoices, *args: Any, **kwargs: Any) -> Any:
         chooser = chooser_of(self)

@@ -1,9 +1,9 @@
 """Diode's choices for products of groups (torch._grouped_mm, torch._scaled_grouped_mm).
 
 Inductor makes the list of their choices itself (kernel/mm_grouped.py) and has no hook for it. So
-Diode wraps three functions of that module: the one that lowers such a product, to learn what is
-asked for; the one that cuts the list of configs, so that only the chosen ones are rendered; and the
-one that benchmarks the choices, so that each choice gets its prediction as an annotation, for
+Diode wraps three functions of that module: the one that lowers such a product, to learn which it
+is; the one that cuts the list of configs, so that only the chosen ones are rendered; and the one
+that benchmarks the choices, so that each choice gets its prediction as an annotation, for
 `final_choice`. Products that the model does not know are lowered as in the default mode.
 """
 
@@ -28,7 +28,16 @@ from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.guard import STOCK, guard
-from diode_engine.inductor.lowering import grouped_offers, layouts, preprocessing
+from diode_engine.inductor.lowering import layouts, preprocessing
+from diode_engine.inductor.lowering.grouped_offers import (
+    GroupedRequest,
+    OfferedKernel,
+    Params,
+    library_of,
+    params_of,
+    read_request,
+    triton_of,
+)
 from diode_engine.inductor.patches import Patches, check_called, is_named_in
 from diode_engine.inductor.torch_internals.wrapped_functions import (
     CUTS_GROUPS,
@@ -40,41 +49,36 @@ from diode_engine.inductor.torch_internals.wrapped_functions import (
 class _Product:
     """One product of groups that is being lowered."""
 
-    def __init__(self, chooser: ProductChooser, asked: grouped_offers.Asked) -> None:
+    def __init__(self, chooser: ProductChooser, request: GroupedRequest) -> None:
         self.chooser = chooser
-        self._asked = asked
-        self._inputs = asked.kernel_inputs
+        self._request = request
+        self._inputs = request.kernel_inputs
         self._kernels: list[ChosenKernel] = []
 
-    def _all(self, configs: Sequence[Any]) -> list[Any]:
+    def _keep_all(self, configs: Sequence[Any]) -> list[Any]:
         leave_to_default()
         return list(configs)
 
-    @guard("the choice failed", stock=_all, report=report_failure)
-    def kept(self, configs: Sequence[Any]) -> list[Any]:
-        """Inductor's configs that are to be rendered; all of them, where Diode cannot choose."""
-        op = self._asked.op
-        params = [grouped_offers.params_of(op, each) for each in configs]
-        offers = [
-            grouped_offers.OfferedKernel(grouped_offers.triton_of(op), each) for each in params
-        ]
+    @guard("the choice failed", stock=_keep_all, report=report_failure)
+    def keep_configs(self, configs: Sequence[Any]) -> list[Any]:
+        """Return Inductor's configs that are to be rendered; all of them, where Diode cannot
+        choose."""
+        op, overrides = self._request.op, self._request.overrides
+        params = [params_of(op, each) for each in configs]
+        offers = [OfferedKernel(triton_of(op), each) for each in params]
         if use_aten_gemm_kernels():
-            library = grouped_offers.OfferedKernel(
-                grouped_offers.library_of(op), grouped_offers.Params({})
-            )
-            offers.insert(0, library)
-        overrides = self._asked.overrides
+            offers.insert(0, OfferedKernel(library_of(op), Params({})))
         self._kernels = self.chooser.choose_listed(op, self._inputs, overrides, offers)
         preprocessing.add(final_choice)
         wanted = {id(each.params) for each in self._kernels}
         return [each for each, its in zip(configs, params, strict=True) if id(its) in wanted]
 
-    def marked(self, choices: list[Any]) -> list[Any]:
-        """The rendered choices, each with its chosen kernel; without the library's where it is not
-        wanted."""
+    def annotate(self, choices: list[Any]) -> list[Any]:
+        """Give the rendered choices their chosen kernels, and return them; without the library's
+        where it is not wanted."""
         if not self._kernels:
             return choices
-        names = template_of(grouped_offers.triton_of(self._asked.op)).parameters
+        names = template_of(triton_of(self._request.op)).parameters
         by_config = {_values(names, k.params.to_kwargs()): k for k in self._kernels}
         library = self._kernels[0].library
         if library is not None and layouts.will_move(self._inputs.nodes()):
@@ -82,11 +86,12 @@ class _Product:
             by_config.setdefault((), library)
         kept = []
         for choice in choices:
-            key = () if isinstance(choice, ExternKernelCaller) else _values(names, _said(choice))
+            is_library = isinstance(choice, ExternKernelCaller)
+            key = () if is_library else _values(names, _described_parameters(choice))
             kernel = by_config.get(key)
             if kernel is not None:
                 choice.annotations[ANNOTATION] = kernel
-            elif key == ():
+            elif is_library:
                 continue
             kept.append(choice)  # another backend's too, without a prediction
         return kept or choices
@@ -107,12 +112,12 @@ def check_place() -> None:
 
 def apply(patches: Patches) -> None:
     """Wrap the three functions."""
-    patches.wrap(mm_grouped, LOWERS_GROUPS, _before_lowering)
-    patches.wrap(mm_grouped, CUTS_GROUPS, _behind_cut)
-    patches.wrap(mm_grouped, SELECTS_GROUPS, _before_select)
+    patches.wrap(mm_grouped, LOWERS_GROUPS, _wrap_lowering)
+    patches.wrap(mm_grouped, CUTS_GROUPS, _wrap_cut)
+    patches.wrap(mm_grouped, SELECTS_GROUPS, _wrap_select)
 
 
-def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(theirs)
 
     def stock(*args: Any, **kwargs: Any) -> Any:
@@ -121,7 +126,7 @@ def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
     @guard("a product of groups could not be lowered", stock=stock, report=report_failure)
     def ours(*args: Any, **kwargs: Any) -> Any:
-        product = _product(signature, args, kwargs)
+        product = _find_product(signature, args, kwargs)
         if product is None:
             return STOCK
         token = _lowered.set(product)
@@ -133,43 +138,42 @@ def _before_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
     return ours
 
 
-def _product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product | None:
-    """The product that is asked for; None where Diode cannot choose for it."""
+def _find_product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Product | None:
+    """Return the product that is being lowered; None where Diode cannot choose for it."""
     chooser = current_chooser()
     if chooser is None or not (config.max_autotune or config.max_autotune_gemm):
         return None
-    asked = grouped_offers.asked_of(signature, args, kwargs)
-    if asked is not None and chooser.knows(asked.op):
-        return _Product(chooser, asked)
-    if asked is not None:
-        chooser.outcomes.stats.passed(asked.op.aten.removeprefix("_"))
+    request = read_request(signature, args, kwargs)
+    if request is not None and chooser.knows(request.op):
+        return _Product(chooser, request)
+    if request is not None:
+        chooser.outcomes.stats.passed(request.op.aten.removeprefix("_"))
     return None
 
 
-def _behind_cut(theirs: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_cut(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def ours(*args: Any, **kwargs: Any) -> Any:
         configs, product = theirs(*args, **kwargs), _lowered.get()
-        return configs if product is None else product.kept(configs)
+        return configs if product is None else product.keep_configs(configs)
 
     return ours
 
 
-def _before_select(theirs: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_select(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def ours(name: str, choices: list[Any], *args: Any, **kwargs: Any) -> Any:
         product = _lowered.get()
-        return theirs(
-            name, choices if product is None else product.marked(choices), *args, **kwargs
-        )
+        annotated = choices if product is None else product.annotate(choices)
+        return theirs(name, annotated, *args, **kwargs)
 
     return ours
 
 
-def _said(choice: Any) -> dict[str, str]:
-    """The parameters of a rendered choice, from its description."""
+def _described_parameters(choice: Any) -> dict[str, str]:
+    """Return the parameters of a rendered choice, from its description."""
     parts = choice.description.split(", ")
     return dict(part.split("=", 1) for part in parts if "=" in part)
 
 
 def _values(names: Iterable[str], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
-    """The values of the tuned parameters, as texts; none for the library's."""
+    """Return the values of the tuned parameters, as texts; none for the library's."""
     return tuple(str(kwargs.get(name)) for name in names) if kwargs else ()

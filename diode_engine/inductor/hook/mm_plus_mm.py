@@ -39,7 +39,7 @@ def check_place() -> None:
 def apply(patches: Patches) -> None:
     """Wrap the condition under which Inductor makes one op of a sum."""
     for pattern in _patterns():
-        patches.wrap(pattern, "extra_check", _before)
+        patches.wrap(pattern, "extra_check", _wrap)
 
 
 def _patterns() -> list[Any]:
@@ -51,19 +51,19 @@ def _patterns() -> list[Any]:
     ]
 
 
-def _before(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _wrap(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
     @guard("a sum of products was not decided", stock=theirs, report=report_failure)
     def becomes_one_op(match: Any) -> Any:
         operands = [match.kwargs[name].meta.get("val") for name in _OPERANDS]
         chooser = None if operands[0] is None else chooser_for(operands[0].device)
         if chooser is None or not theirs(match):
             return STOCK
-        return _takes_one_kernel(chooser, operands)
+        return _should_be_one_op(chooser, operands)
 
     return becomes_one_op
 
 
-def _takes_one_kernel(chooser: ProductChooser, operands: list[Any]) -> bool:
+def _should_be_one_op(chooser: ProductChooser, operands: list[Any]) -> bool:
     """Whether a kernel that is not the library's would be taken for the sum; True also where the
     program has changed Inductor's search. `operands` are the four matrices, without data."""
     a, b, c, d = operands

@@ -126,10 +126,10 @@ def understand_backend() -> None:
     for name, module in list(sys.modules.items()):
         has_it = original is not None and vars(module).get(USES_BACKEND) is original
         if has_it and name.startswith("torch._inductor"):
-            _backend_patches.wrap(module, USES_BACKEND, _before_backend)
+            _backend_patches.wrap(module, USES_BACKEND, _wrap_use)
 
 
-def _before_backend(theirs: Callable[[str], bool]) -> Callable[[str], bool]:
+def _wrap_use(theirs: Callable[[str], bool]) -> Callable[[str], bool]:
     @guard("a GEMM backend was not looked up", stock=theirs, report=report_failure)
     def uses(backend: str) -> Any:
         return True if backend.upper() in _STANDS_FOR and theirs(BACKEND) else STOCK

@@ -56,20 +56,20 @@ def check_place() -> None:
 
 def apply(patches: Patches) -> None:
     """Wrap Inductor's benchmark."""
-    patches.wrap(pad_mm, SHOULD_PAD, _before)
+    patches.wrap(pad_mm, SHOULD_PAD, _wrap)
 
 
-def _before(theirs: Callable[..., bool]) -> Callable[..., bool]:
+def _wrap(theirs: Callable[..., bool]) -> Callable[..., bool]:
     @guard("padding was not decided", stock=theirs, report=report_failure)
     def should_pad(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any = None) -> Any:
         chooser = current_chooser()
-        answer = None if chooser is None else _answer(chooser, match, mat1, mat2, op, bias)
+        answer = None if chooser is None else _decide(chooser, match, mat1, mat2, op, bias)
         return STOCK if answer is None else answer
 
     return should_pad
 
 
-def _answer(
+def _decide(
     chooser: ProductChooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any
 ) -> bool | None:
     """Whether to pad; None where Inductor decides: Diode does not or cannot choose here, or
@@ -79,14 +79,14 @@ def _answer(
         return None
     if config.force_shape_pad or "pad_aten_mm_pass" in config.post_grad_fusion_options:
         return None
-    answer = _predicted(chooser, match, mat1, mat2, op, bias)
+    answer = _predict(chooser, match, mat1, mat2, op, bias)
     if answer is None:
         return None if tuning else False  # fast_autotune benchmarks nothing
     chooser.outcomes.stats.count("padding_decided")
     return answer
 
 
-def _predicted(
+def _predict(
     chooser: ProductChooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any
 ) -> bool | None:
     """Whether padding is predicted to be faster; None where that cannot be predicted, or the

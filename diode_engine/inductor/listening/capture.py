@@ -66,12 +66,12 @@ def _attach(note: Any) -> None:
         return
     note(inductor=version)
     patches = Patches()  # never restored
-    patches.wrap(kind, HOOK, functools.partial(_before_hook, note))
+    patches.wrap(kind, HOOK, functools.partial(_wrap_hook, note))
     groups = functools.partial(_attach_grouped, note, patches)
     when_imported("torch._inductor.kernel.mm_grouped", groups)
 
 
-def _before_hook(note: Any, theirs: Function) -> Function:
+def _wrap_hook(note: Any, theirs: Function) -> Function:
     def stock(*args: Any, **kwargs: Any) -> Any:
         return _libraries(theirs(*args, **kwargs))
 
@@ -92,11 +92,11 @@ def _attach_grouped(note: Any, patches: Patches) -> None:
     one that lowers such a product, and the one that cuts the list of its configs."""
     module: Any = sys.modules["torch._inductor.kernel.mm_grouped"]
     if part(module, LOWERS_GROUPS) is not None and part(module, CUTS_GROUPS) is not None:
-        patches.wrap(module, LOWERS_GROUPS, functools.partial(_before_lowering, note))
-        patches.wrap(module, CUTS_GROUPS, _before_cut)
+        patches.wrap(module, LOWERS_GROUPS, functools.partial(_wrap_lowering, note))
+        patches.wrap(module, CUTS_GROUPS, _wrap_cut)
 
 
-def _before_lowering(note: Any, theirs: Function) -> Function:
+def _wrap_lowering(note: Any, theirs: Function) -> Function:
     signature = inspect.signature(theirs)
 
     @guard(_NOT_RECORDED, stock=theirs)
@@ -108,7 +108,7 @@ def _before_lowering(note: Any, theirs: Function) -> Function:
     return lowered
 
 
-def _before_cut(theirs: Function) -> Function:
+def _wrap_cut(theirs: Function) -> Function:
     @guard(_ALL_RENDERED, stock=theirs)
     def cut(*args: Any, **kwargs: Any) -> Any:
         from torch._inductor.utils import use_aten_gemm_kernels
@@ -122,7 +122,7 @@ def _before_cut(theirs: Function) -> Function:
 def _record_grouped(note: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
     from diode_engine.inductor.lowering import grouped_offers
 
-    asked = grouped_offers.asked_of(signature, args, kwargs)
+    asked = grouped_offers.read_request(signature, args, kwargs)
     if asked is not None:
         _record(note, asked.kernel_inputs, asked.op, asked.overrides)
 

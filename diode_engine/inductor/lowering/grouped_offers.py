@@ -69,15 +69,15 @@ class OfferedKernel:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What Inductor is asked to lower."""
+class GroupedRequest:
+    """A product of groups that Inductor is asked to lower."""
 
     op: Operator
     kernel_inputs: MMKernelInputs  # in the op's order
     overrides: Mapping[str, Mapping[str, Any]]  # the kwargs that it sets, by template
 
 
-def asked_of(signature: inspect.Signature, args: Any, kwargs: Any) -> Asked | None:
+def read_request(signature: inspect.Signature, args: Any, kwargs: Any) -> GroupedRequest | None:
     """What `_tuned_grouped_mm_common`, of this signature, is called for; None where that is not
     for a device that Diode chooses for."""
     given = signature.bind(*args, **kwargs).arguments
@@ -85,7 +85,7 @@ def asked_of(signature: inspect.Signature, args: Any, kwargs: Any) -> Asked | No
     if a.get_device().type != device.TYPE:
         return None
     scales = [given[name] for name in ("scale_a", "scale_b") if given.get(name) is not None]
-    op = op_of(len(a.get_size()), len(b.get_size()), scaled=bool(scales))
+    op = find_op(len(a.get_size()), len(b.get_size()), scaled=bool(scales))
     offsets = [] if given.get("offs") is None else [given["offs"]]
     inputs = MMKernelInputs(
         [a, b, *scales, *offsets],
@@ -93,14 +93,15 @@ def asked_of(signature: inspect.Signature, args: Any, kwargs: Any) -> Asked | No
         mat1_idx=0,
         mat2_idx=1,
     )
-    return Asked(op, inputs, {triton_of(op): {"USE_FAST_ACCUM": bool(given.get("use_fast_accum"))}})
+    fast = bool(given.get("use_fast_accum"))
+    return GroupedRequest(op, inputs, {triton_of(op): {"USE_FAST_ACCUM": fast}})
 
 
 class _LoweringEnded(Exception):
     """Raised to end the lowering when everything that is needed is known."""
 
 
-def op_of(a_dims: int, b_dims: int, *, scaled: bool) -> Operator:
+def find_op(a_dims: int, b_dims: int, *, scaled: bool) -> Operator:
     """The op of operands with these numbers of dimensions."""
     return next(
         op
@@ -125,7 +126,7 @@ def params_of(op: Operator, config: Any) -> Params:
     return Params({name: kwargs[name] for name in template_of(triton_of(op)).parameters})
 
 
-def offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[OfferedKernel]:
+def list_offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[OfferedKernel]:
     """What Inductor offers for the op of these TensorBoxes, the library's call first; `fields` are
     as in `kernels.ask`. Call it inside `kernels.graph_for`, with options under which Inductor
     offers kernels."""

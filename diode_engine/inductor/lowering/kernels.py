@@ -151,9 +151,8 @@ def offered(
     """
     if op.beside_hook:
         with config.patch(autotuning_options()):
-            return {
-                candidate_of(offer): offer for offer in grouped_offers.offers(op, operands, fields)
-            }
+            offers = grouped_offers.list_offers(op, operands, fields)
+        return {candidate_of(offer): offer for offer in offers}
     collector = _Collector(space)
     ask(collector, op, operands, fields=fields, optional=optional)
     return {
