@@ -32,7 +32,7 @@ def guard(
     stock: Callable[..., Any],
     report: Callable[..., Report | None] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function that torch calls. Where it raises an Exception or returns STOCK, `stock`
+    """Decorate a function that torch calls. Where it raises an Exception or returns STOCK, `stock`
     is called with the same arguments, and its answer returned. (KeyboardInterrupt, and other
     exceptions that are no Exception, pass.)
 
@@ -56,13 +56,13 @@ def guard(
 
 
 def do_nothing(*_: Any, **__: Any) -> None:
-    """Does nothing: the `stock` of a function that torch calls for no answer."""
+    """Do nothing: the `stock` of a function that torch calls for no answer."""
 
 
 def _report_failure(
     what: str, error: Exception, find_report: Callable[[], Report | None] | None
 ) -> None:
-    """Reports a failure; what fails may be the report itself."""
+    """Report a failure; what fails may be the report itself."""
     try:
         report = find_report and find_report()
         if report is not None:

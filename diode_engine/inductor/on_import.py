@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def when_imported(name: str, action: Callable[[], None]) -> None:
-    """Calls `action` right after the module `name` was imported: now, where it was imported
-    already, else at its first import; once for each different action. An Exception in `action` is
-    logged, and the import goes on."""
+    """Call `action` right after the module `name` was imported: now, where it was imported already,
+    else at its first import; once for each different action. An Exception in `action` is logged,
+    and the import goes on."""
     finder = _Finder(name, action)
     if name in sys.modules:
         importlib.import_module(name)  # waits for another thread that is still importing it

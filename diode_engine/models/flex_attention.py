@@ -75,8 +75,8 @@ class FlexCall:
 
     @property
     def place(self) -> tuple[float, ...]:
-        """[4] coordinates. One unit is a factor of two in length or heads, or a mask or none;
-        whether the mask reads a tensor counts as READING units."""
+        """Return [4] coordinates. One unit is a factor of two in length or heads, or a mask or
+        none; whether the mask reads a tensor counts as READING units."""
         return math.log2(self.length), math.log2(self.heads), self.masked, READING * self.reads
 
 
@@ -94,8 +94,9 @@ class FlexGroup:
     speeds: npt.NDArray[np.float64]
 
     def chosen(self, call: FlexCall) -> FlexChoice | None:
-        """The config to take: the default where no other is faster by the margin, and None where
-        no similar call was measured. Raises ModelError where an estimated speed is not finite."""
+        """Return the config to take: the default where no other is faster by the margin, and None
+        where no similar call was measured. Raises ModelError where an estimated speed is not
+        finite."""
         away = np.array([other.place for other in self.calls]) - np.array(call.place)
         beyond = math.log2(REACH)
         if (away[:, :2].min(axis=0) > beyond).any() or (away[:, :2].max(axis=0) < -beyond).any():
@@ -111,7 +112,7 @@ class FlexGroup:
         return FlexChoice(self.configs[best], math.exp(estimated[best]))
 
     def to_dict(self) -> dict[str, Any]:
-        """The group as JSON has it."""
+        """Return the group as JSON has it."""
         return {
             "kind": self.kind,
             "head": self.head,
@@ -126,7 +127,8 @@ class FlexGroup:
 
     @classmethod
     def from_dict(cls, given: Any) -> FlexGroup:
-        """The inverse of `to_dict`. Raises Malformed where a field is missing or impossible."""
+        """Return the inverse of `to_dict`. Raises Malformed where a field is missing or
+        impossible."""
         fields = ("kind", "head", "dtypes", "default", "configs", "calls")
         if not isinstance(given, dict) or set(given) != set(fields):
             raise Malformed(f"Its groups must have the fields {', '.join(fields)}.")
@@ -157,32 +159,32 @@ class FlexTable:
 
     @property
     def identity(self) -> str:
-        """Content key, for the keys of Inductor's caches."""
+        """Return the content key, for the keys of Inductor's caches."""
         rules = {"margin": MARGIN, "width": WIDTH, "reading": READING, "reach": REACH}
         return content_key("flex", {**self.to_dict(), **rules})
 
     def group(self, kind: str, head: int, dtype: str) -> FlexGroup | None:
-        """The group of such calls; None where none were measured."""
+        """Return the group of such calls; None where none were measured."""
         for group in self.groups:
             if (group.kind, group.head) == (kind, head) and dtype in group.dtypes:
                 return group
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """The table as JSON has it."""
+        """Return the table as JSON has it."""
         groups = [group.to_dict() for group in self.groups]
         return {
             "format": FORMAT, "hardware": self.hardware, "source": self.source, "groups": groups
         }  # fmt: skip
 
     def to_json(self) -> str:
-        """As a file has it: a line for each measured call."""
+        """Return as a file has it: a line for each measured call."""
         found = json.dumps(self.to_dict())
         return found.replace('{"kind"', '\n{"kind"').replace(']], ["', ']],\n["') + "\n"
 
     @classmethod
     def load(cls, path: Path) -> FlexTable:
-        """The table in a file. Raises ModelError where it is missing or damaged."""
+        """Return the table in a file. Raises ModelError where it is missing or damaged."""
         try:
             given = read_json(path, _LIMITS)
             if not isinstance(given, Mapping) or given.get("format") != FORMAT:
@@ -198,12 +200,12 @@ class FlexTable:
 
 
 def path_for(hardware: Hardware) -> Path:
-    """Where the shipped table for a GPU would be; not every GPU has one."""
+    """Return where the shipped table for a GPU would be; not every GPU has one."""
     return paths.shipped_dir() / "trained_models" / hardware.slug / "flex-attention.json"
 
 
 def table_for(hardware: Hardware) -> FlexTable | None:
-    """The shipped table; None where this GPU was not measured. Raises ModelError."""
+    """Return the shipped table; None where this GPU was not measured. Raises ModelError."""
     path = path_for(hardware)
     if not path.is_file():
         return None

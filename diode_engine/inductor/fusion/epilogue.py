@@ -86,8 +86,8 @@ class Epilogue:
     operands: int = 0
 
     def saved_us(self, problem: Problem, hardware: Hardware) -> float:
-        """Microseconds that fusing it saves, negative where it costs time; 0 where the device's
-        rates are not known."""
+        """Return the microseconds that fusing it saves, negative where it costs time; 0 where the
+        device's rates are not known."""
         rate = hardware.multiprocessors * _LANES * hardware.clock_mhz  # instructions per µs
         if not hardware.memory_gb_s or not rate:
             return 0.0
@@ -98,7 +98,8 @@ class Epilogue:
 
 
 def current_epilogue(graph: Any) -> Epilogue | None:
-    """The epilogue of the product that Inductor's graph is lowering now; None where it has none."""
+    """Return the epilogue of the product that Inductor's graph is lowering now; None where it has
+    none."""
     node = graph.current_node
     if node is None or node.target not in _PRODUCTS:
         return None
@@ -106,7 +107,7 @@ def current_epilogue(graph: Any) -> Epilogue | None:
 
 
 def find_epilogue(product: torch.fx.Node) -> Epilogue | None:
-    """The epilogue of a node of Inductor's post-grad graph; None where it has none."""
+    """Return the epilogue of a node of Inductor's post-grad graph; None where it has none."""
     if not any(_is_pointwise(user) or user.target in _RESHAPES for user in product.users):
         return None
     size = _size(product)
@@ -168,8 +169,8 @@ def _has_tag(target: Any) -> bool:
 
 
 def _products_before(node: torch.fx.Node, known: set[torch.fx.Node]) -> Iterator[torch.fx.Node]:
-    """The products that are operands of a pointwise node, directly or through other pointwise
-    ops."""
+    """Return the products that are operands of a pointwise node, directly or through other
+    pointwise ops."""
     waiting, seen = [node], {node}
     while waiting:
         for operand in waiting.pop().all_input_nodes:
@@ -183,10 +184,10 @@ def _products_before(node: torch.fx.Node, known: set[torch.fx.Node]) -> Iterator
 
 
 def _size(node: torch.fx.Node) -> Any:
-    """What two nodes must have in common to be fused: the number of elements, and before torch 2.13
-    the shape. (There, with loop_ordering_after_fusion, its default, a view that splits a dimension
-    keeps what follows from being fused.) Symbols are compared as expressions, which adds no guard;
-    a node without a tensor has nothing in common with any other."""
+    """Return what two nodes must have in common to be fused: the number of elements, and before
+    torch 2.13 the shape. (There, with loop_ordering_after_fusion, its default, a view that splits a
+    dimension keeps what follows from being fused.) Symbols are compared as expressions, which adds
+    no guard; a node without a tensor has nothing in common with any other."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return node

@@ -37,8 +37,8 @@ _ACCUMULATORS = "_diode_accumulators"
 
 
 def note_accumulators(choice: Any, candidate: Candidate, problem: Problem) -> None:
-    """Notes at a rendered choice that is taken alone how many registers its accumulators need.
-    Notes nothing at a kernel without wgmma, for which the estimate does not hold."""
+    """Note at a rendered choice that is taken alone how many registers its accumulators need. Notes
+    nothing at a kernel without wgmma, for which the estimate does not hold."""
     c, device = encode([candidate]), choice.layout.device
     typed = wgmma_type(problem, detect(device.index))
     if c.tiled[0] and uses_wgmma(typed, c.block_m, c.warps)[0]:
@@ -48,15 +48,15 @@ def note_accumulators(choice: Any, candidate: Candidate, problem: Problem) -> No
 
 
 def can_fuse(first: Any, second: Any) -> bool:
-    """Whether the scheduler's node `second` may be fused behind `first`, by the registers that it
-    will need."""
+    """Return whether the scheduler's node `second` may be fused behind `first`, by the registers
+    that it will need."""
     count = estimate_registers(first, second)
     return count is None or count <= MAX_REGISTERS + MAX_SPILLED
 
 
 def estimate_registers(first: Any, second: Any) -> float | None:
-    """The estimated registers of a thread of the scheduler's node `first` with `second` fused
-    behind it; None where `first` is no kernel that `note_accumulators` has seen."""
+    """Return the estimated registers of a thread of the scheduler's node `first` with `second`
+    fused behind it; None where `first` is no kernel that `note_accumulators` has seen."""
     template = first.get_template_node()
     render = getattr(template, "make_kernel_render", None)
     accumulators: int | None = getattr(render, _ACCUMULATORS, None)

@@ -54,7 +54,7 @@ R = TypeVar("R")
 def _guard(
     what: str, *, stock: Callable[..., Any] | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Guards a method of DiodeInductorChoices; its `stock` is the method of the choices below."""
+    """Guard a method of DiodeInductorChoices; its `stock` is the method of the choices below."""
 
     def decorate(method: Callable[P, R]) -> Callable[P, R]:
         def below(self: DiodeInductorChoices, *args: Any, **kwargs: Any) -> Any:
@@ -106,8 +106,8 @@ class DiodeInductorChoices(InductorChoices):
         self.diode_chooser = _chooser(options)
 
     def over(self, other: InductorChoices) -> InductorChoices:
-        """These choices on top of another library's: GEMM kernels are chosen among what `other`
-        offers, and all other questions are passed on to `other`."""
+        """Return these choices on top of another library's: GEMM kernels are chosen among what
+        `other` offers, and all other questions are passed on to `other`."""
         if type(other) is InductorChoices:
             return self
         bases = (DiodeInductorChoices, type(other))
@@ -122,18 +122,18 @@ class DiodeInductorChoices(InductorChoices):
         preprocessing.remove(final_choice)
 
     def get_stats(self) -> dict[str, int | float]:
-        """What these choices did; see diode_engine.get_stats."""
+        """Return what these choices did; see diode_engine.get_stats."""
         return self.diode_chooser.outcomes.stats.snapshot()
 
     @guard("a cache key of its choices could not be made", stock=make_unrepeatable_key)
     def uuid(self) -> str:
-        """Everything that these choices depend on, for Inductor's cache keys; where that cannot be
-        told, a key under which nothing is found."""
+        """Return everything that these choices depend on, for Inductor's cache keys; where that
+        cannot be told, a key under which nothing is found."""
         own, below = self.diode_chooser.identity, uuid_of(super())
         return own if below is None else f"{own}, over {below}"
 
     def _get_template_configs_below(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """The rendered choices of the choices below Diode's."""
+        """Return the rendered choices of the choices below Diode's."""
         default_mode.leave_to_default()
         below = _below.set(True)
         try:
@@ -149,9 +149,9 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
-        """The rendered choices. Where a part of Diode fails, or its choice cannot be rendered, the
-        product is lowered as in the default mode; where the program asks for a search, they are
-        those of the choices below Diode's."""
+        """Return the rendered choices. Where a part of Diode fails, or its choice cannot be
+        rendered, the product is lowered as in the default mode; where the program asks for a
+        search, they are those of the choices below Diode's."""
         chosen = _chosen.set(False)
         try:
             rendered = super().get_template_configs(
@@ -168,15 +168,15 @@ class DiodeInductorChoices(InductorChoices):
     def can_fuse_vertical(  # type: ignore[override]
         self, scheduler: Any, node1: Any, node2: Any, shared_data_score: int
     ) -> bool:
-        """Whether Inductor may fuse `node2` behind `node1`: not where a kernel that Diode has taken
-        would spill registers for it."""
+        """Return whether Inductor may fuse `node2` behind `node1`: not where a kernel that Diode
+        has taken would spill registers for it."""
         return STOCK if registers.can_fuse(node1, node2) else False
 
     @_guard("the layout of an output was not decided")
     def _need_to_fix_layout(self, adjusted_choices: list[Any], op_name: str) -> bool:
-        """Whether Inductor fixes the layout of the output before it is known what reads it: as in
-        plain torch.compile where Diode takes the library's kernel. There the output of mm and addmm
-        may get wide rows at aligned distances, or be a part of a larger tensor."""
+        """Return whether Inductor fixes the layout of the output before it is known what reads it:
+        as in plain torch.compile where Diode takes the library's kernel. There the output of mm and
+        addmm may get wide rows at aligned distances, or be a part of a larger tensor."""
         if takes_library(adjusted_choices):  # Inductor's own rule where it does not autotune
             flexible = op_name in ("mm", "addmm")
             return not (flexible or part(config, "max_autotune_allow_flexible_layouts"))
@@ -246,8 +246,8 @@ class DiodeInductorChoices(InductorChoices):
 
 
 def _chooser(options: ChoiceOptions) -> ProductChooser:
-    """The chooser with these options for a GPU of this machine. Raises as DiodeInductorChoices
-    does."""
+    """Return the chooser with these options for a GPU of this machine. Raises as
+    DiodeInductorChoices does."""
     options.check()
     if hook_of(InductorChoices) is None:
         raise IntegrationError(
@@ -275,6 +275,6 @@ def _chooser(options: ChoiceOptions) -> ProductChooser:
 
 
 def _is_stock() -> bool:
-    """Whether the hook below is Inductor's own. A hook that somebody has put there must see
+    """Return whether the hook below is Inductor's own. A hook that somebody has put there must see
     everything that is offered."""
     return getattr(hook_of(InductorChoices), "__globals__", None) is vars(inductor_choices)

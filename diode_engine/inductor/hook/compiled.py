@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @guard("what was compiled before could not be dropped", stock=do_nothing)
 def forget_compiled() -> None:
-    """Makes torch compile everything again, since graphs that were compiled with other choices must
+    """Make torch compile everything again, since graphs that were compiled with other choices must
     not stay. Where another thread is in one of them, they stay, and a warning says so."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None:
@@ -31,8 +31,8 @@ def forget_compiled() -> None:
 
 
 def _in_use_elsewhere(dynamo: Any) -> bool:
-    """Whether another thread is in a function of torch.compile. torch's reset would free what that
-    thread uses, and the process would end with a segmentation fault."""
+    """Return whether another thread is in a function of torch.compile. torch's reset would free
+    what that thread uses, and the process would end with a segmentation fault."""
     folder = str(Path(dynamo.__file__).parent)
     return any(
         frame.f_code.co_filename.startswith(folder)

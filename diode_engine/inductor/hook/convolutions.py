@@ -73,8 +73,8 @@ def _should_keep(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> boo
 
 
 def _is_library_taken(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> bool:
-    """Whether the kernel that Diode would take for the product is a library's. False where Diode
-    does not choose it."""
+    """Return whether the kernel that Diode would take for the product is a library's. False where
+    Diode does not choose it."""
     operator = named("mm" if bias is None else "addmm")
     if search.altered() is not None or not chooser.knows(str(operator)):
         return False

@@ -79,7 +79,7 @@ class BaseIntegration(ABC):
 
     @property
     def models(self) -> Sequence[ModelPointer]:
-        """The models that it needs."""
+        """Return the models that it needs."""
         return ()
 
     @abstractmethod

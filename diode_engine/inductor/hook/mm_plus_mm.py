@@ -64,8 +64,8 @@ def _wrap(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _should_be_one_op(chooser: ProductChooser, operands: list[Any]) -> bool:
-    """Whether a kernel that is not the library's would be taken for the sum; True also where the
-    program has changed Inductor's search. `operands` are the four matrices, without data."""
+    """Return whether a kernel that is not the library's would be taken for the sum; True also where
+    the program has changed Inductor's search. `operands` are the four matrices, without data."""
     a, b, c, d = operands
     if search.altered() is not None:
         return True

@@ -72,7 +72,7 @@ def _wrap(theirs: Callable[..., bool]) -> Callable[..., bool]:
 def _decide(
     chooser: ProductChooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any
 ) -> bool | None:
-    """Whether to pad; None where Inductor decides: Diode does not or cannot choose here, or
+    """Return whether to pad; None where Inductor decides: Diode does not or cannot choose here, or
     Inductor needs no benchmark for its answer."""
     tuning = bool(config.max_autotune or config.max_autotune_gemm)
     if not (tuning or config.fast_autotune):  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def _decide(
 def _predict(
     chooser: ProductChooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any
 ) -> bool | None:
-    """Whether padding is predicted to be faster; None where that cannot be predicted, or the
+    """Return whether padding is predicted to be faster; None where that cannot be predicted, or the
     program has changed Inductor's search."""
     if search.altered() is not None:
         return None
@@ -151,7 +151,7 @@ def is_faster_padded(plain: Choice, padded: Choice, copies_us: float, *, moves: 
 def _padded_shape(
     given: Any, shape: tuple[int, ...], output: Sequence[str], more: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """The shape of an operand of which the dimensions get `more` elements."""
+    """Return the shape of an operand of which the dimensions get `more` elements."""
     dims = given.dims if isinstance(given, Matrix) else output
     added = [more.get(dim, 0) for dim in dims][-len(shape) :]
     if not isinstance(given, Matrix):  # dimensions along which a bias is broadcast are not padded
@@ -160,13 +160,13 @@ def _padded_shape(
 
 
 def _hint(size: Any) -> Any:
-    """The value of a size in the present tensors; None where it is not known."""
+    """Return the value of a size in the present tensors; None where it is not known."""
     return size if isinstance(size, int) else size.node.hint
 
 
 def _dense(shape: Sequence[int], like: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The strides without gaps: row-major, or in the order of the strides `like`, of which those of
-    0 come last."""
+    """Return the strides without gaps: row-major, or in the order of the strides `like`, of which
+    those of 0 come last."""
     order = sorted(range(len(shape)), key=lambda dim: (like[dim] or inf if like else 0, -dim))
     return tuple(
         prod(shape[inner] for inner in order[: order.index(dim)]) for dim in range(len(shape))

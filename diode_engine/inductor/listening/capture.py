@@ -42,7 +42,7 @@ FOLDER = "DIODE_CAPTURE"  # the environment variable that names the folder
 
 
 def begin() -> None:
-    """Watches this process from the moment when it imports Inductor; costs nothing before."""
+    """Watch this process from the moment when it imports Inductor; costs nothing before."""
     folder = os.environ.get(FOLDER)
     if folder and Path(folder).is_dir():
         note = functools.partial(_note, Path(folder))
@@ -156,15 +156,15 @@ def _as_offered(choices: list[Any]) -> list[Any]:
 
 @guard(_ALL_RENDERED, stock=_as_offered)
 def _libraries(choices: list[Any]) -> list[Any]:
-    """The libraries' kernels where there are any: the other choices need not be rendered, which
-    would take most of the time."""
+    """Return the libraries' kernels where there are any: the other choices need not be rendered,
+    which would take most of the time."""
     return [c for c in choices if template_of(c.template.uid).extern] or choices
 
 
 @guard("a library's kernel was not taken", stock=_as_offered)
 def prefer_aten(choices: list[Any]) -> list[Any]:
-    """A preprocessing function for Inductor: a library's kernel where there is one, so that nothing
-    is benchmarked."""
+    """Preprocess a list of choices for Inductor: a library's kernel where there is one, so that
+    nothing is benchmarked."""
     from torch._inductor.select_algorithm import ExternKernelCaller
 
     return [c for c in choices if isinstance(c, ExternKernelCaller)][:1] or choices

@@ -38,8 +38,8 @@ def _attach() -> None:
 
 @guard("a benchmark was not recorded", stock=do_nothing)
 def save(timings: dict[Any, float], name: str, *_: Any) -> None:
-    """A feedback saver for Inductor, which calls it with five arguments up to torch 2.10 and with
-    six from then on. `timings` are milliseconds by choice."""
+    """Save timings as feedback: Inductor calls it with five arguments up to torch 2.10 and
+    with six from then on. `timings` are milliseconds by choice."""
     found = _records(timings, name)
     if found is not None:
         for listener in _listeners:

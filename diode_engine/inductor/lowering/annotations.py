@@ -6,12 +6,12 @@ from typing import Any
 
 
 def annotation_of(choice: Any, name: str) -> Any:
-    """The annotation of this name; None where there is none. Choices of others may have no
+    """Return the annotation of this name; None where there is none. Choices of others may have no
     dictionary at all."""
     return (getattr(choice, "annotations", None) or {}).get(name)
 
 
 def template_choice_of(choice: Any) -> Any:
-    """The KernelTemplateChoice from which the choice was rendered; None where it was made in
+    """Return the KernelTemplateChoice from which the choice was rendered; None where it was made in
     another way, such as another backend's kernels."""
     return annotation_of(choice, "ktc")

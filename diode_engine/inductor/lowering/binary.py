@@ -40,27 +40,27 @@ class Binary:
 
     @cached_property
     def facts(self) -> KernelFacts | None:
-        """The compiler's facts; None where the cubin has a form that Diode does not know. (A timing
-        of the kernel is valid nevertheless.)"""
+        """Return the compiler's facts; None where the cubin has a form that Diode does not know. (A
+        timing of the kernel is valid nevertheless.)"""
         try:
             return kernel_facts(self.cubin, self.registers, self.shared_bytes)
         except (IntegrationError, struct.error, IndexError, ValueError):
             return None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name."""
+        """Return the fields by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Binary:
-        """The inverse of `to_dict`."""
+        """Return the inverse of `to_dict`."""
         arguments = tuple((what, kind) for what, kind in given["arguments"])
         return cls(**{**given, "arguments": arguments})
 
 
 def binary_of(kernel: Any, arguments: Sequence[str]) -> Binary:
-    """The binary of what Triton has compiled (a CompiledKernel); `arguments` say what its arguments
-    are. Raises IntegrationError where the compiled kernel takes other arguments."""
+    """Return the binary of what Triton has compiled (a CompiledKernel); `arguments` say what its
+    arguments are. Raises IntegrationError where the compiled kernel takes other arguments."""
     metadata, cubin = kernel.metadata, kernel.asm["cubin"]
     types = parameter_types(kernel.asm["ptx"])
     names = (*arguments, *SCRATCH_ARGUMENTS)
@@ -84,7 +84,7 @@ def binary_of(kernel: Any, arguments: Sequence[str]) -> Binary:
 
 
 def parameter_types(ptx: str) -> tuple[str, ...]:
-    """The types of the entry's parameters."""
+    """Return the types of the entry's parameters."""
     entry = re.search(r"\.entry\s+\w+\s*\(([^)]*)\)", ptx)
     return tuple(re.findall(r"\.param\s+\.(\w+)", entry.group(1))) if entry else ()
 
@@ -97,8 +97,8 @@ _WITH_SIZE = 0x04  # the form of an attribute whose value follows, with as many 
 
 
 def resource_usage(cubin: bytes) -> tuple[int, int]:
-    """(registers, bytes of stack) per thread of the one kernel in a cubin. Raises IntegrationError
-    where the cubin does not say it."""
+    """Return (registers, bytes of stack) per thread of the one kernel in a cubin. Raises
+    IntegrationError where the cubin does not say it."""
     info = dict(_sections(cubin)).get(".nv.info", b"")
     found: dict[int, int] = {}
     at = 0
@@ -126,7 +126,7 @@ _SHIFTS = {7: 0, 8: 8}  # of the architecture in the ELF header's flags, by its 
 
 
 def kernel_facts(cubin: bytes, registers: int, shared_bytes: int) -> KernelFacts | None:
-    """Counts a cubin's instructions, and the bytes of accesses to a thread's local memory; None
+    """Count a cubin's instructions, and the bytes of accesses to a thread's local memory; None
     where the code is for a GPU whose instructions are not known."""
     sections = list(_sections(cubin))
     code = b"".join(content for name, content in sections if name.startswith(".text"))
@@ -149,7 +149,7 @@ def kernel_facts(cubin: bytes, registers: int, shared_bytes: int) -> KernelFacts
 
 
 def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of a 64-bit little-endian ELF file's sections."""
+    """Return (name, content) of a 64-bit little-endian ELF file's sections."""
     if elf[:6] != b"\x7fELF\x02\x01":
         raise IntegrationError("A compiled kernel is not an ELF file for 64 bits.")
     (start,) = struct.unpack_from("<Q", elf, 0x28)

@@ -26,7 +26,7 @@ from diode_engine.inductor.torch_internals.versions import at_least
 
 @cache
 def dtype_of(dtype: torch.dtype) -> DType | None:
-    """Diode's type; None where it has none."""
+    """Return Diode's type; None where it has none."""
     try:
         return DType(str(dtype).removeprefix("torch."))
     except ValueError:
@@ -34,14 +34,15 @@ def dtype_of(dtype: torch.dtype) -> DType | None:
 
 
 def tf32_allowed() -> bool:
-    """Whether float32 products may use TF32 in the present compile."""
+    """Return whether float32 products may use TF32 in the present compile."""
     # Inductor reads this one too. The older `allow_tf32` raises where a program has set this one
     # (from torch 2.9 on).
     return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
 def tf32_in_convolutions_only() -> bool:
-    """Whether float32 convolutions may use TF32 and products may not, as by torch's defaults."""
+    """Return whether float32 convolutions may use TF32 and products may not, as by torch's
+    defaults."""
     cudnn: Any = torch.backends.cudnn
     return str(cudnn.conv.fp32_precision) == "tf32" and not tf32_allowed()
 
@@ -51,9 +52,10 @@ def problem_of(
     op_name: str,
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Problem | None:
-    """The problem for which Inductor asks under `op_name`; dynamic shapes count by their hints.
-    `overrides` are the kwargs that it sets, by template. None where Diode has no such problem:
-    another op or dtype, or a matrix without a batch whose strides are both larger than one."""
+    """Return the problem for which Inductor asks under `op_name`; dynamic shapes count by their
+    hints. `overrides` are the kwargs that it sets, by template. None where Diode has no such
+    problem: another op or dtype, or a matrix without a batch whose strides are both larger than
+    one."""
     if op_name not in OPERATORS or not isinstance(kernel_inputs, MMKernelInputs):
         return None
     return problem_from(
@@ -69,15 +71,15 @@ def problem_of(
 def attributes_from(
     op_name: str, overrides: Mapping[str, Mapping[str, Any]] | None
 ) -> tuple[tuple[str, Scalar], ...]:
-    """Those attributes of a problem of this op that do not follow from its tensors. They are read
-    from `overrides`, the kwargs that Inductor sets for its templates."""
+    """Return those attributes of a problem of this op that do not follow from its tensors. They are
+    read from `overrides`, the kwargs that Inductor sets for its templates."""
     kwargs = {name: value for each in (overrides or {}).values() for name, value in each.items()}
     return tuple((OPERATORS[op_name].read_kwargs(kwargs) or {}).items())
 
 
 def is_broadcast(kernel_inputs: Any, op_name: str) -> bool:
-    """Whether a matrix of a batched product stands for the whole batch, with a stride of 0. It is
-    read once, while a Problem has as many matrices as the batch."""
+    """Return whether a matrix of a batched product stands for the whole batch, with a stride of 0.
+    It is read once, while a Problem has as many matrices as the batch."""
     op = OPERATORS[op_name]
     if not op.batched:
         return False
@@ -89,14 +91,15 @@ def is_broadcast(kernel_inputs: Any, op_name: str) -> bool:
 
 
 def _sizes(kernel_inputs: Any) -> Sequence[Sequence[int]]:
-    """The sizes of all operands by their hints."""
+    """Return the sizes of all operands by their hints."""
     sizes: Sequence[Sequence[int]] | None = _numbers(kernel_inputs.shapes_symbolic())
     return kernel_inputs.shapes_hinted() if sizes is None else sizes
 
 
 def _strides(kernel_inputs: Any) -> Sequence[Sequence[int]]:
-    """The strides of all operands by their hints. A bias that Inductor has yet to compute has none
-    (torch up to 2.12 asks so where nothing is autotuned); it will be a tensor without gaps."""
+    """Return the strides of all operands by their hints. A bias that Inductor has yet to compute
+    has none (torch up to 2.12 asks so where nothing is autotuned); it will be a tensor without
+    gaps."""
     try:
         strides: Sequence[Sequence[int]] | None = _numbers(kernel_inputs.strides_symbolic())
         return kernel_inputs.strides_hinted() if strides is None else strides
@@ -107,8 +110,8 @@ def _strides(kernel_inputs: Any) -> Sequence[Sequence[int]]:
 
 
 def _numbers(rows: Sequence[Sequence[Any]]) -> list[tuple[int, ...]] | None:
-    """The rows as whole numbers; None where one of them is a symbol. (To ask Inductor for the hint
-    of a number takes 20 µs.)"""
+    """Return the rows as whole numbers; None where one of them is a symbol. (To ask Inductor for
+    the hint of a number takes 20 µs.)"""
     if all(isinstance(x, (int, sympy.Integer)) for row in rows for x in row):
         return [tuple(map(int, row)) for row in rows]
     return None
@@ -122,7 +125,7 @@ def problem_from(
     out_dtype: torch.dtype,
     attributes: tuple[tuple[str, Scalar], ...] = (),
 ) -> Problem | None:
-    """The problem of the op with these inputs, in the op's order; `attributes` is what
+    """Return the problem of the op with these inputs, in the op's order; `attributes` is what
     `attributes_from` returns. None as in `problem_of`."""
     given = {
         each.name: TensorShape(tuple(map(int, shape)), tuple(map(int, stride)), dtype_of(dtype))
@@ -183,7 +186,7 @@ def _operand(matrix: TensorShape, batch: Scalar) -> Operand | None:
 
 
 def _bias(given: TensorShape, m: int, n: int) -> Bias:
-    """The kind of a bias of an M × N output, which may be expanded to the output's size with
+    """Return the kind of a bias of an M × N output, which may be expanded to the output's size with
     strides of 0."""
     *batch, rows, cols = (
         size == 1 or step == 0
@@ -202,15 +205,15 @@ def _bias(given: TensorShape, m: int, n: int) -> Bias:
 
 @cache
 def is_usable(uid: str) -> bool:
-    """Whether the template's kernels compute the product in this torch."""
+    """Return whether the template's kernels compute the product in this torch."""
     major, minor = template_of(uid).right_from
     return at_least(f"{major}.{minor}")
 
 
 def candidate_of(choice: Any) -> Candidate:
-    """The candidate of a KernelTemplateChoice: its template and tunable kwargs. From torch 2.13 on
-    aten::addmm gets a bias vector as a vector; before, as a matrix, for which cuBLAS is slower. The
-    new call is the one that aten::bias_addmm makes before, so it gets that name."""
+    """Return the candidate of a KernelTemplateChoice: its template and tunable kwargs. From torch
+    2.13 on aten::addmm gets a bias vector as a vector; before, as a matrix, for which cuBLAS is
+    slower. The new call is the one that aten::bias_addmm makes before, so it gets that name."""
     uid = choice.template.uid
     with_vector = template_of(uid).recorded_with_bias_vector
     if with_vector and len(choice.inputs.nodes()[0].get_size()) == 1:
@@ -219,7 +222,7 @@ def candidate_of(choice: Any) -> Candidate:
 
 
 def candidate_from(uid: str, params: Any) -> Candidate:
-    """The candidate of the template with these KernelTemplateParams."""
+    """Return the candidate of the template with these KernelTemplateParams."""
     tunable = template_of(uid).tunable
     kwargs: dict[str, Scalar] = {
         name: value for name, value in params.to_kwargs().items() if name in tunable

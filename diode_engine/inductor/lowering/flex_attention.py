@@ -36,7 +36,7 @@ class Unmeasured(Exception):
 
 
 def call_of(kind: str, node: Any) -> FlexCall:
-    """The call at a node of the graph; a size that is a symbol counts by its hint. Raises
+    """Return the call at a node of the graph; a size that is a symbol counts by its hint. Raises
     Unmeasured where the call is not like those of benchmarks/flex_attention.py."""
     backward = kind == BACKWARD
     if getattr(node, "target", None) is not (
@@ -81,7 +81,7 @@ def _tensor(node: Any) -> Any:
 
 
 def _hint(size: Any) -> int:
-    """The value of a size; of a symbol, its hint. Raises Unmeasured where it has none."""
+    """Return the value of a size; of a symbol, its hint. Raises Unmeasured where it has none."""
     if isinstance(size, int):
         return size
     expression = size.node.expr
@@ -91,7 +91,7 @@ def _hint(size: Any) -> int:
 
 
 def _same(size: Any, other: Any) -> bool:
-    """Whether two sizes are known to be the same, without a guard on symbols."""
+    """Return whether two sizes are known to be the same, without a guard on symbols."""
     if isinstance(size, int) and isinstance(other, int):
         return size == other
     sizes: Any = V.graph.sizevars
@@ -108,14 +108,14 @@ def _expression(size: Any) -> Any:
 
 
 def _check_options(options: Any) -> None:
-    """Raises Unmeasured where the program has set options itself: they are its choice."""
+    """Raise Unmeasured where the program has set options itself: they are its choice."""
     for name, value in dict(options).items():
         if value not in _OWN_OPTIONS.get(name, ()):
             raise Unmeasured(f"the program gives kernel_options ({name})")
 
 
 def _check_score(node: Any) -> None:
-    """Raises Unmeasured where the scores are changed."""
+    """Raise Unmeasured where the scores are changed."""
     module = reduce(getattr, str(node.target).split("."), node.graph.owning_module)
     nodes = list(module.graph.nodes)
     (result,) = nodes[-1].args
@@ -125,7 +125,7 @@ def _check_score(node: Any) -> None:
 
 
 def _masked(block_mask: Sequence[Any]) -> bool:
-    """Whether there is a block mask."""
+    """Return whether there is a block mask."""
     blocks = tuple(block_mask[-3:-1])
     if blocks not in ((_BLOCK, _BLOCK), (_NO_MASK, _NO_MASK)):
         raise Unmeasured(f"its mask has blocks of {' × '.join(map(str, blocks))}")

@@ -42,7 +42,7 @@ class Params:
         self._kwargs = dict(kwargs)
 
     def to_kwargs(self) -> dict[str, Any]:
-        """As KernelTemplateParams.to_kwargs: the kwargs by name."""
+        """Return as KernelTemplateParams.to_kwargs: the kwargs by name."""
         return dict(self._kwargs)
 
 
@@ -58,13 +58,13 @@ class OfferedKernel:
 
     @property
     def template(self) -> Any:
-        """An object whose `uid` is the name of the template."""
+        """Return an object whose `uid` is the name of the template."""
         return SimpleNamespace(uid=self.uid)
 
     @cached_property
     def choice(self) -> Any:
-        """Inductor's ChoiceCaller, rendered when it is first asked for; None where the template
-        declines the config."""
+        """Return Inductor's ChoiceCaller, rendered when it is first asked for; None where the
+        template declines the config."""
         return self.render()
 
 
@@ -78,8 +78,8 @@ class GroupedRequest:
 
 
 def read_request(signature: inspect.Signature, args: Any, kwargs: Any) -> GroupedRequest | None:
-    """What `_tuned_grouped_mm_common`, of this signature, is called for; None where that is not
-    for a device that Diode chooses for."""
+    """Return what `_tuned_grouped_mm_common`, of this signature, is called for; None where that is
+    not for a device that Diode chooses for."""
     given = signature.bind(*args, **kwargs).arguments
     a, b = given["mat_a"], given["mat_b"]
     if a.get_device().type != device.TYPE:
@@ -102,7 +102,7 @@ class _LoweringEnded(Exception):
 
 
 def find_op(a_dims: int, b_dims: int, *, scaled: bool) -> Operator:
-    """The op of operands with these numbers of dimensions."""
+    """Return the op of operands with these numbers of dimensions."""
     return next(
         op
         for op in (SCALED_GROUPED if scaled else GROUPED)
@@ -111,25 +111,25 @@ def find_op(a_dims: int, b_dims: int, *, scaled: bool) -> Operator:
 
 
 def library_of(op: Operator) -> str:
-    """The uid of the library's call."""
+    """Return the uid of the library's call."""
     return next(template.name for template in templates_for(op) if template.extern)
 
 
 def triton_of(op: Operator) -> str:
-    """The uid of Triton's template."""
+    """Return the uid of Triton's template."""
     return next(template.name for template in templates_for(op) if not template.extern)
 
 
 def params_of(op: Operator, config: Any) -> Params:
-    """The tuned parameters in one of Inductor's configs."""
+    """Return the tuned parameters in one of Inductor's configs."""
     kwargs = {**config.kwargs, "num_stages": config.num_stages, "num_warps": config.num_warps}
     return Params({name: kwargs[name] for name in template_of(triton_of(op)).parameters})
 
 
 def list_offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[OfferedKernel]:
-    """What Inductor offers for the op of these TensorBoxes, the library's call first; `fields` are
-    as in `kernels.ask`. Call it inside `kernels.graph_for`, with options under which Inductor
-    offers kernels."""
+    """Return what Inductor offers for the op of these TensorBoxes, the library's call first;
+    `fields` are as in `kernels.ask`. Call it inside `kernels.graph_for`, with options under which
+    Inductor offers kernels."""
     found: list[OfferedKernel] = []
     cut: Any = mm_grouped.early_config_prune
     configs_kept: list[tuple[Any, Mapping[str, Any]]] = []

@@ -53,7 +53,7 @@ class Extent:
     fixed: bool = False
 
     def holds(self, size: int) -> bool:
-        """Whether a kernel of this extent can be used for this size."""
+        """Return whether a kernel of this extent can be used for this size."""
         return size == self.value if self.fixed else size % self.value == 0
 
 
@@ -88,26 +88,26 @@ class KernelClass:
 
     @property
     def op_fields(self) -> dict[str, Any]:
-        """As Problem.op_fields."""
+        """Return as Problem.op_fields."""
         return self.op.fields(self.bias, self.out_dtype, self.attributes)
 
     @property
     def extents(self) -> Mapping[str, Extent]:
-        """The extents by the names of the sizes, in the order B, M, N, K."""
+        """Return the extents by the names of the sizes, in the order B, M, N, K."""
         return {dim: getattr(self, dim) for dim in DIMS}
 
     @property
     def even_k(self) -> bool:
-        """Whether BLOCK_K divides K, so that no block along K needs a mask (EVEN_K)."""
+        """Return whether BLOCK_K divides K, so that no block along K needs a mask (EVEN_K)."""
         return self.K.value % int(_tile_of(self.candidate)["block_k"]) == 0
 
     @property
     def fixed(self) -> frozenset[str]:
-        """The names of the sizes that are constants in the kernel."""
+        """Return the names of the sizes that are constants in the kernel."""
         return frozenset(dim for dim, extent in self.extents.items() if extent.fixed)
 
     def to_dict(self) -> dict[str, Any]:
-        """The flat form that keys and files hold; `from_dict` is its inverse."""
+        """Return the flat form that keys and files hold; `from_dict` is its inverse."""
         return {
             "candidate": self.candidate.to_dict(),
             "op": str(self.op),
@@ -125,7 +125,7 @@ class KernelClass:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> KernelClass:
-        """The inverse of `to_dict`."""
+        """Return the inverse of `to_dict`."""
         return cls(
             candidate=Candidate.from_dict(fields["candidate"]),
             op=named(fields["op"]),
@@ -144,17 +144,17 @@ class KernelClass:
 
     @cached_property
     def key(self) -> str:
-        """Content key: 32 hex digits."""
+        """Return the content key: 32 hex digits."""
         return _key(self.candidate, self.variant)
 
     @cached_property
     def variant(self) -> str:
-        """Content key of everything but the candidate."""
+        """Return the content key of everything but the candidate."""
         return content_key("kernel-variant", {**self.to_dict(), "candidate": None})
 
     @cached_property
     def family(self) -> str:
-        """Content key of what a class is rendered from, besides the candidate's kwargs."""
+        """Return the content key of what a class is rendered from, but the candidate's kwargs."""
         fields = {**self.to_dict(), "candidate": self.candidate.template, "whole": None}
         return content_key("kernel-family", fields)
 
@@ -162,9 +162,9 @@ class KernelClass:
 def class_of(
     problem: Problem, candidate: Candidate, *, fixed: Collection[str] = ()
 ) -> KernelClass | None:
-    """The widest class of the candidate that includes this problem, with the sizes in `fixed`
-    ("BMNK") as constants. None where the candidate is not one Triton kernel whose binary can be
-    shared.
+    """Return the widest class of the candidate that includes this problem, with the sizes in
+    `fixed` ("BMNK") as constants. None where the candidate is not one Triton kernel whose binary
+    can be shared.
 
     The template's own constants are always constants. So are sizes of 1, since Inductor simplifies
     around them; the contiguous size of a padded operand; and everything where 32-bit indices do not
@@ -207,8 +207,8 @@ def class_of(
 
 
 def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
-    """The class under which the candidate is timed on the problem: the widest one whose binary is
-    as fast as a binary for this problem alone. None as in `class_of`.
+    """Return the class under which the candidate is timed on the problem: the widest one whose
+    binary is as fast as a binary for this problem alone. None as in `class_of`.
 
     Compiled for sm_90 with torch 2.11 (150 pairs), shared binaries and binaries for one problem
     always had the same shared memory and the same numbers of wgmma, mma, cp.async, load and store
@@ -236,10 +236,10 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
 
 
 def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
-    """Whether the kernel's speed depends on how ptxas computes the addresses in its loop, which
-    differs with other constants: a tiled kernel without wgmma whose threads have many loads each.
-    (For a table's rows, and where no stride is odd, `resources.many_loads` says the same.) Which
-    tiles have wgmma is as on Hopper; other devices were not checked."""
+    """Return whether the kernel's speed depends on how ptxas computes the addresses in its loop,
+    which differs with other constants: a tiled kernel without wgmma whose threads have many loads
+    each. (For a table's rows, and where no stride is odd, `resources.many_loads` says the same.)
+    Which tiles have wgmma is as on Hopper; other devices were not checked."""
     template, tile = template_of(candidate.template), _tile_of(candidate)
     if template.constants is None or template.tma or not tile.keys() >= _TILE:
         return False
@@ -250,8 +250,8 @@ def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
 
 
 def loads_per_thread(problem: Problem, candidate: Candidate) -> float:
-    """How many load instructions a thread of a tiled kernel needs for its share of both operands'
-    tiles."""
+    """Return how many load instructions a thread of a tiled kernel needs for its share of both
+    operands' tiles."""
     p, itemsize = problem, problem.dtype.itemsize
     tile = _tile_of(candidate)
     loads = 0.0
@@ -270,7 +270,7 @@ class SharedKeys:
         self._variants: dict[tuple[Any, ...], str | None] = {}
 
     def __call__(self, candidate: Candidate) -> str | None:
-        """The key; None where there is no such class."""
+        """Return the key; None where there is no such class."""
         p, tile = self._problem, _tile_of(candidate)
         block_m, block_n, block_k = (tile.get(column) for column in TILE)
         # Everything in a class that depends on the candidate's values, besides the candidate.
@@ -293,12 +293,12 @@ def _key(candidate: Candidate, variant: str) -> str:
 
 
 def serves(cls: KernelClass, problem: Problem) -> bool:
-    """Whether the class's binary can compute the problem: the problem has the same class."""
+    """Return whether the class's binary can compute the problem: the problem has the same class."""
     return class_of(problem, cls.candidate, fixed=cls.fixed) == cls
 
 
 def grid(cls: KernelClass, problem: Problem, multiprocessors: int) -> tuple[int, int, int]:
-    """(x, y, z) the thread blocks of a launch on a problem of the class."""
+    """Return the thread blocks (x, y, z) of a launch on a problem of the class."""
     found = template_of(cls.candidate.template).grid
     assert found is not None  # where there is a class
     p = problem
@@ -310,7 +310,7 @@ def _tile_of(candidate: Candidate) -> Mapping[str, Any]:
 
 
 def _most_elements(p: Problem) -> int:
-    """The number of elements from the first to the last of the largest operand, or of the
+    """Return the number of elements from the first to the last of the largest operand, or of the
     output."""
 
     def span(operand: Operand, rows: int, cols: int) -> int:

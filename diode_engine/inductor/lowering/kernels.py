@@ -41,9 +41,9 @@ from diode_engine.inductor.torch_internals.templates import compiled_subgraph
 
 
 def autotuning_options(*, optional: bool | None = None) -> dict[str, Any]:
-    """The values of Inductor's options under which its lowering asks for choices of kernels, in the
-    DEFAULT space. `optional` says whether it also asks for templates that need an option of their
-    own; None: if that option is set.
+    """Return the values of Inductor's options under which its lowering asks for choices of kernels,
+    in the DEFAULT space. `optional` says whether it also asks for templates that need an option of
+    their own; None: if that option is set.
 
     (In the EXHAUSTIVE space torch 2.15 asks for more: also for Triton's templates where K is so
     large that decompose_k splits it. A compile with Diode is not offered these.)
@@ -143,8 +143,8 @@ def offered(
     space: str = "EXHAUSTIVE",
     optional: bool | None = True,
 ) -> dict[Candidate, Any]:
-    """Every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers them,
-    without those that compute something else in this torch.
+    """Return every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers
+    them, without those that compute something else in this torch.
 
     The configs are those of `space`: EXHAUSTIVE (what Diode chooses among) or DEFAULT. `optional`
     is as in `autotuning_options`, `fields` as in `ask`. Call it inside `graph_for`.
@@ -170,7 +170,7 @@ def ask(
     fields: Fields = MappingProxyType({}),
     optional: bool | None = None,
 ) -> None:
-    """Runs Inductor's lowering of the op with `choices`, which may answer that there are none.
+    """Run Inductor's lowering of the op with `choices`, which may answer that there are none.
     `optional` is as in `autotuning_options`; `fields` are a problem's op_fields, for an op that is
     called with more than its inputs. Call it inside `graph_for`."""
     lower = _lowering_of(op)
@@ -211,8 +211,8 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 
 def library_call(choice: Any) -> Callable[..., Any] | None:
-    """A function that calls a library for a KernelTemplateChoice, given the operands and `out`;
-    None where the choice is a generated kernel or has no variant with `out`."""
+    """Return a function that calls a library for a KernelTemplateChoice, given the operands and
+    `out`; None where the choice is a generated kernel or has no variant with `out`."""
     if template_of(choice.template.uid).extern:
         caller = choice.choice
         if isinstance(caller, ExternKernelCaller) and caller.has_out_variant:
@@ -221,8 +221,8 @@ def library_call(choice: Any) -> Callable[..., Any] | None:
 
 
 def _as_compiled(caller: ExternKernelCaller) -> Callable[..., Any]:
-    """The call as a compiled program makes it. Before torch 2.13 it gives aten::addmm the bias as a
-    whole matrix, for which cuBLAS is slower than for the vector."""
+    """Return the call as a compiled program makes it. Before torch 2.13 it gives aten::addmm the
+    bias as a whole matrix, for which cuBLAS is slower than for the vector."""
     call: Callable[..., Any] = caller.to_callable()
     sizes = [tuple(map(int, node.get_size())) for node in caller.input_nodes]
 
@@ -241,7 +241,7 @@ def _as_compiled(caller: ExternKernelCaller) -> Callable[..., Any]:
 def launchable(
     choice: Any, operands: Sequence[torch.Tensor], out: torch.Tensor
 ) -> Callable[[], Any]:
-    """Compiles a KernelTemplateChoice; the result launches it once on these tensors.
+    """Compile a KernelTemplateChoice; the result launches it once on these tensors.
 
     The launch writes `out`, except where the kernel can only return a new tensor; then the result
     returns that. Call it inside `graph_for`. Raises whatever rendering or compiling raises, and

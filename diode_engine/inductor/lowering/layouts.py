@@ -19,12 +19,12 @@ from torch._inductor import ir
 
 
 def will_move(nodes: Iterable[Any]) -> bool:
-    """Whether one of the operands may get another layout than it counts as now."""
+    """Return whether one of the operands may get another layout than it counts as now."""
     return any(_moves(buffer) for buffer in _flexible(nodes))
 
 
 def freeze(nodes: Iterable[Any]) -> None:
-    """Fixes the operands' layouts as they are now."""
+    """Fix the operands' layouts as they are now."""
     for buffer in _flexible(nodes):
         buffer.freeze_layout()
 

@@ -12,14 +12,14 @@ Choices = list[Any]
 
 
 def add(function: Callable[[Choices], Choices]) -> None:
-    """Adds the function at the end, once; others may have cleared all such functions."""
+    """Add the function at the end, once; others may have cleared all such functions."""
     functions = get_algorithm_selector_cache().preprocessing_fns
     if function not in functions:
         functions.append(function)
 
 
 def remove(function: Callable[[Choices], Choices]) -> None:
-    """Removes the function."""
+    """Remove the function."""
     functions = get_algorithm_selector_cache().preprocessing_fns
     if function in functions:
         functions.remove(function)

@@ -82,7 +82,7 @@ class Spaces:
         *,
         list_from: Container[str] = (),
     ) -> OfferedSpace:
-        """What is offered for a problem with these M, N and K. `offered` makes the
+        """Return what is offered for a problem with these M, N and K. `offered` makes the
         KernelTemplateChoices of one template, which is needed for those in `list_from`."""
         tables: list[CandidateTable] = []
         makers: list[tuple[str, Callable[[int], Any]]] = []
@@ -112,8 +112,8 @@ class Spaces:
         return OfferedSpace(_joined(tuple(tables)), lambda place: makers[part_of(place)][0], params)
 
     def _configs(self, uid: str, op_name: str, kernel_inputs: Any) -> _Configs | None:
-        """The configs of a template, if the template is offered with all configs of its list and
-        nothing else; else None."""
+        """Return the configs of a template, if the template is offered with all configs of its list
+        and nothing else; else None."""
         if not template_of(uid).space_for(op_name).cut_from_list:
             return None
         heuristic = template_heuristic(uid, kernel_inputs.device_type, op_name)
@@ -126,7 +126,7 @@ class Spaces:
 
 
 def listed(choices: Iterable[Any]) -> OfferedSpace:
-    """The space of KernelTemplateChoices that Inductor has made."""
+    """Return the space of KernelTemplateChoices that Inductor has made."""
     offered = list(choices)
     return OfferedSpace(
         _table(tuple(map(candidate_of, offered))),
@@ -140,7 +140,7 @@ _joined = lru_cache(_CACHE_SIZE)(CandidateTable.joined)
 
 
 def _limited() -> bool:
-    """Whether options are set under which it depends on the other configs whether one is
+    """Return whether options are set under which it depends on the other configs whether one is
     offered."""
     return config.test_configs.max_mm_configs is not None or bool(
         part(config, "multi_kernel_hints")
@@ -164,7 +164,7 @@ class _Configs:
 
     @classmethod
     def read(cls, uid: str, heuristic: Any) -> _Configs | None:
-        """The configs of this heuristic; None where they have another form."""
+        """Return the configs of this heuristic; None where they have another form."""
         configs = exhaustive_configs(heuristic)
         known = {*_TILE, "hint_override"}
         if not configs or any(
@@ -178,14 +178,14 @@ class _Configs:
         return cls(uid, heuristic, configs, np.ascontiguousarray(tiles.T))
 
     def are_of(self, heuristic: Any) -> bool:
-        """Whether they were read from this heuristic, and it still has the same list."""
+        """Return whether they were read from this heuristic, and it still has the same list."""
         return (
             heuristic is self._heuristic
             and getattr(heuristic, "exhaustive_configs", None) is self._source
         )
 
     def cut(self, m: int, n: int, k: int) -> tuple[CandidateTable, list[int]]:
-        """What is offered for these sizes, and for each the index of its config."""
+        """Return what is offered for these sizes, and for each the index of its config."""
         return self._cut(
             *(
                 min(largest, max(_MIN_TILE, 1 << (size - 1).bit_length()))
@@ -194,7 +194,7 @@ class _Configs:
         )
 
     def _cut_to(self, *reach: int) -> tuple[CandidateTable, list[int]]:
-        """As Inductor's preprocess_mm_configs, in its order."""
+        """Return as Inductor's preprocess_mm_configs, in its order."""
         tiles = self._tiles.copy()
         blocks, warps = tiles[:3], tiles[4]
         np.clip(blocks, _MIN_TILE, np.array(reach)[:, None], out=blocks)
@@ -210,8 +210,8 @@ class _Configs:
     def params(
         self, kernel_inputs: Any, op_name: str, table: CandidateTable, places: list[int], place: int
     ) -> Any:
-        """The parameters that Inductor makes from one config alone. Raises NotOffered where they
-        are not those of the ranked candidate."""
+        """Return the parameters that Inductor makes from one config alone. Raises NotOffered where
+        they are not those of the ranked candidate."""
         alone = copy.copy(self._heuristic)
         alone.exhaustive_configs = [self._configs[places[place]]]
         made = list(alone.get_template_configs(kernel_inputs, op_name))

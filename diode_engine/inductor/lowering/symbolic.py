@@ -52,7 +52,7 @@ class Rendered:
     autotuner: Any
 
     def compile(self) -> Binary:
-        """Compiles it for the current (or pretended) device and loads nothing. Raises whatever
+        """Compile it for the current (or pretended) device and loads nothing. Raises whatever
         Triton raises."""
         self.autotuner.precompile(warm_cache_only=True)
         return binary_of(self.autotuner.compile_results[0].kernel, self.arguments)
@@ -67,8 +67,8 @@ class Family:
         self._examples = examples
 
     def render(self, cls: KernelClass) -> Rendered:
-        """The kernel of a class. Raises IntegrationError where the template declines the config or
-        the class is of another family, and whatever else rendering raises."""
+        """Return the kernel of a class. Raises IntegrationError where the template declines the
+        config or the class is of another family, and whatever else rendering raises."""
         if cls.family != self._key:
             raise IntegrationError(f"{cls.candidate} is of another family.")
         choice = self._choice
@@ -102,8 +102,8 @@ class Family:
 
 
 def _decided(source: str, cls: KernelClass) -> str:
-    """The source, with the condition of the template's `if` (whether the rows and columns of a
-    block are contiguous) replaced by its value. With constants, Triton computes the value when it
+    """Return the source, with the condition of the template's `if` (whether the rows and columns of
+    a block are contiguous) replaced by its value. With constants, Triton computes the value when it
     compiles. With symbols it would compile both branches, and could only use what holds after both.
     Raises IntegrationError where the template's condition does not have the form that Diode
     knows."""
@@ -132,10 +132,10 @@ def _arguments(
     extra_args: Sequence[Any],
     examples: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """What each of a kernel's arguments is (see `Rendered.arguments`). `own_names` are the names in
-    the kernel's source; an input that the template does not name is "in_ptr" and its index in
-    `inputs`. `extra_args` begins with the symbols' example values, in the order in which the kernel
-    takes them."""
+    """Return what each of a kernel's arguments is (see `Rendered.arguments`). `own_names` are the
+    names in the kernel's source; an input that the template does not name is "in_ptr" and its index
+    in `inputs`. `extra_args` begins with the symbols' example values, in the order in which the
+    kernel takes them."""
     by_example = {value: f"size_{dim}" for dim, value in examples.items()}
     known = template.arguments
     sizes = iter(extra_args)
@@ -198,8 +198,8 @@ def family(cls: KernelClass, device: torch.device) -> Iterator[Family]:
 
 
 def _examples(cls: KernelClass) -> dict[str, int]:
-    """An example value for the symbol of each size that is not fixed. They differ, since it is
-    by its value that a symbol is found again among a kernel's arguments, and are odd, so that
+    """Return an example value for the symbol of each size that is not fixed. They differ, since it
+    is by its value that a symbol is found again among a kernel's arguments, and are odd, so that
     the sizes are as divisible as the class says and no more."""
     examples: dict[str, int] = {}
     for dim, extent in cls.extents.items():

@@ -21,29 +21,29 @@ class Occupant:
 
 
 def occupant() -> Occupant:
-    """What is in the slot now. Raises AttributeError where this torch has no such slot."""
+    """Return what is in the slot now. Raises AttributeError where this torch has no such slot."""
     slot = _slot()
     return Occupant(slot._default, slot._key)
 
 
 def occupy(by: Occupant) -> None:
-    """Replaces what is in the slot."""
+    """Replace what is in the slot."""
     slot = _slot()
     slot._default, slot._key = by.default, by.key
 
 
 def of_thread(key: str) -> Any:
-    """This thread's choices under a key; None where it has none."""
+    """Return this thread's choices under a key; None where it has none."""
     return getattr(sys.modules[MODULE].threadlocal, key, None)
 
 
 def set_of_thread(key: str, choices: Any) -> None:
-    """Sets this thread's choices."""
+    """Set this thread's choices."""
     setattr(sys.modules[MODULE].threadlocal, key, choices)
 
 
 def present() -> Any:
-    """The choices that this thread uses now."""
+    """Return the choices that this thread uses now."""
     return _slot()._get_handler()
 
 

@@ -10,18 +10,18 @@ from typing import Any
 
 
 def has_config_key(config: Any, name: str) -> bool:
-    """Whether one of torch's config modules has a key of this name; it is not read."""
+    """Return whether one of torch's config modules has a key of this name; it is not read."""
     return name in config._config
 
 
 def add_config_key(config: Any, name: str, default: Any) -> None:
-    """Adds a key to one of torch's config modules."""
+    """Add a key to one of torch's config modules."""
     kind = _config_module()._ConfigEntry
     _add_entry(config, name, kind, default)
 
 
 def add_config_property(config: Any, name: str, value: Callable[[], str]) -> None:
-    """Adds a read-only key: in every thread its value is what `value` returns at the time. (From
+    """Add a read-only key: in every thread its value is what `value` returns at the time. (From
     torch 2.13 on a value that is set in a config module is visible in one thread only.)"""
 
     class ReadOnlyEntry(_config_module()._ConfigEntry):  # type: ignore[misc]
@@ -31,7 +31,7 @@ def add_config_property(config: Any, name: str, value: Callable[[], str]) -> Non
 
         @default.setter
         def default(self, _: Any) -> None:
-            """Ignores what the constructor sets."""
+            """Ignore what the constructor sets."""
 
         # torch prefers this to a value that loading a saved config has set.
         env_value_force = default
@@ -51,7 +51,7 @@ def _config_module() -> Any:
 
 
 def forget_config_copies(config: Any) -> None:
-    """Makes every thread read the values of a config module again. torch keeps copies and a hash of
+    """Make every thread read the values of a config module again. torch keeps copies and a hash of
     them; from torch 2.13 on one copy for each context, in ContextVars."""
     if hasattr(config, "_hash_dirty_var"):
         prefix = config.__name__

@@ -10,13 +10,13 @@ TYPE = "cuda"  # torch's type of the devices that Diode chooses kernels for: NVI
 
 
 def wait_on_device(cycles: int) -> None:
-    """Enqueues a kernel in the current stream that does nothing for this many clock cycles."""
+    """Enqueue a kernel in the current stream that does nothing for this many clock cycles."""
     torch.cuda._sleep(cycles)
 
 
 def device_functions() -> list[tuple[Any, dict[str, Any]]]:
-    """Private functions that ask or initialise the device, by the module that has them, and what
-    each returns where the one device is number 0."""
+    """Return private functions that ask or initialise the device, by the module that has them, and
+    what each returns where the one device is number 0."""
     return [
         (torch.cuda, {"_lazy_init": None, "_exchange_device": 0, "_maybe_exchange_device": 0}),
         (
@@ -34,8 +34,8 @@ def device_functions() -> list[tuple[Any, dict[str, Any]]]:
 
 
 def traced_patterns() -> list[tuple[Any, str]]:
-    """(module, name) of the functions by which passes of Inductor trace their patterns, with real
-    tensors on the device."""
+    """Return (module, name) of the functions by which passes of Inductor trace their patterns, with
+    real tensors on the device."""
     import torch._inductor.fx_passes.fuse_attention as fuse_attention
     import torch._inductor.fx_passes.misc_patterns as misc_patterns
 
@@ -48,15 +48,15 @@ def guard_without_device() -> None:
 
 
 def keep_device_interfaces() -> None:
-    """Has Dynamo keep the device interfaces that are registered now. Else it registers its own when
-    it is first asked for one."""
+    """Have Dynamo keep the device interfaces that are registered now. Else it registers its own
+    when it is first asked for one."""
     import torch._dynamo.device_interface as device_interface
 
     device_interface._device_initialized = True
 
 
 def set_triton_driver(pretended: Any) -> None:
-    """Makes this Triton's driver, also after its active driver is reset."""
+    """Make this Triton's driver, also after its active driver is reset."""
     from triton.runtime.driver import driver
 
     driver.set_active(pretended)

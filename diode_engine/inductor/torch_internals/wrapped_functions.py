@@ -24,6 +24,6 @@ IS_SUM = "is_valid_mm_plus_mm"
 
 
 def hook_of(choices: Any) -> Any:
-    """The hook of a class of InductorChoices, or of what super() returns in one; None before torch
-    2.10, which does not ask for choices."""
+    """Return the hook of a class of InductorChoices, or of what super() returns in one; None before
+    torch 2.10, which does not ask for choices."""
     return getattr(choices, HOOK, None)

@@ -8,7 +8,7 @@ import sys
 
 
 def _run_the_next_one() -> None:
-    """Runs the sitecustomize that this one hides, if there is one."""
+    """Run the sitecustomize that this one hides, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # cheap at start
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec(__name__)
