@@ -178,7 +178,7 @@ class FlexTable:
         }  # fmt: skip
 
     def to_json(self) -> str:
-        """Return as a file has it: a line for each measured call."""
+        """As a file has it: a line for each measured call."""
         found = json.dumps(self.to_dict())
         return found.replace('{"kind"', '\n{"kind"').replace(']], ["', ']],\n["') + "\n"
 

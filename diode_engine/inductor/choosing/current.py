@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diode_engine.inductor.torch_internals import choices_slot, device
+from diode_engine.inductor.torch_internals import DEVICE_TYPE, choices_slot
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ def current_chooser() -> ProductChooser | None:
 def chooser_for(target: torch.device | None) -> ProductChooser | None:
     """Return the chooser of this thread's choices, where it chooses for a device of this type; else
     None."""
-    return current_chooser() if target is not None and target.type == device.TYPE else None
+    return current_chooser() if target is not None and target.type == DEVICE_TYPE else None
 
 
 def report_failure(*_: Any, **__: Any) -> Report | None:

@@ -19,7 +19,7 @@ from diode_engine.errors import ModelError
 from diode_engine.inductor.choosing import search, trace
 from diode_engine.inductor.guard import STOCK
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
-from diode_engine.inductor.torch_internals import device as torch_device
+from diode_engine.inductor.torch_internals import DEVICE_TYPE
 from diode_engine.models.flex_attention import FIELDS, FlexTable, table_for
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class FlexChooser:
         node: Any = V.graph.current_node
         call = call_of(kind, node)
         device = node.args[0].meta["val"].device
-        if device.type != torch_device.TYPE or detect(device.index) != self._hardware:
+        if device.type != DEVICE_TYPE or detect(device.index) != self._hardware:
             raise Unmeasured(f"it is for {device}")
         group = self.table.group(kind, call.head, call.dtype)
         choice = None if group is None else group.chosen(call)

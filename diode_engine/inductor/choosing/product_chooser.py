@@ -43,7 +43,7 @@ from diode_engine.inductor.lowering.space import (
     listed,
     search_space,
 )
-from diode_engine.inductor.torch_internals import device as torch_device
+from diode_engine.inductor.torch_internals import DEVICE_TYPE
 from diode_engine.version import __version__
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class ProductChooser:
     def should_choose(self, request: Request) -> bool:
         """Return whether Inductor asks for a choice: under max-autotune, for a product on a GPU
         with templates to choose from."""
-        if request.kernel_inputs.device_type != torch_device.TYPE or not request.templates:
+        if request.kernel_inputs.device_type != DEVICE_TYPE or not request.templates:
             return False
         return bool(config.max_autotune or config.max_autotune_gemm)
 

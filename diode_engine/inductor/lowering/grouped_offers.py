@@ -23,7 +23,7 @@ from diode_engine.core.operators import GROUPED, SCALED_GROUPED, Operator
 from diode_engine.core.operators.specification import Fields
 from diode_engine.core.templates import template_of, templates_for
 from diode_engine.inductor.patches import patch_attribute
-from diode_engine.inductor.torch_internals import device
+from diode_engine.inductor.torch_internals import DEVICE_TYPE
 from diode_engine.inductor.torch_internals.wrapped_functions import CUTS_GROUPS, SELECTS_GROUPS
 
 # Inductor's templates by their uids.
@@ -42,7 +42,7 @@ class Params:
         self._kwargs = dict(kwargs)
 
     def to_kwargs(self) -> dict[str, Any]:
-        """Return as KernelTemplateParams.to_kwargs: the kwargs by name."""
+        """As KernelTemplateParams.to_kwargs: the kwargs by name."""
         return dict(self._kwargs)
 
 
@@ -82,7 +82,7 @@ def read_request(signature: inspect.Signature, args: Any, kwargs: Any) -> Groupe
     not for a device that Diode chooses for."""
     given = signature.bind(*args, **kwargs).arguments
     a, b = given["mat_a"], given["mat_b"]
-    if a.get_device().type != device.TYPE:
+    if a.get_device().type != DEVICE_TYPE:
         return None
     scales = [given[name] for name in ("scale_a", "scale_b") if given.get(name) is not None]
     op = find_op(len(a.get_size()), len(b.get_size()), scaled=bool(scales))

@@ -88,7 +88,7 @@ class KernelClass:
 
     @property
     def op_fields(self) -> dict[str, Any]:
-        """Return as Problem.op_fields."""
+        """As Problem.op_fields."""
         return self.op.fields(self.bias, self.out_dtype, self.attributes)
 
     @property

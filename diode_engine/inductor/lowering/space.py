@@ -194,7 +194,7 @@ class _Configs:
         )
 
     def _cut_to(self, *reach: int) -> tuple[CandidateTable, list[int]]:
-        """Return as Inductor's preprocess_mm_configs, in its order."""
+        """As Inductor's preprocess_mm_configs, in its order."""
         tiles = self._tiles.copy()
         blocks, warps = tiles[:3], tiles[4]
         np.clip(blocks, _MIN_TILE, np.array(reach)[:, None], out=blocks)

@@ -1,12 +1,10 @@
-"""The GPU as torch and Triton know it: its type, what initialises or asks it, and keeps it busy."""
+"""The GPU as torch and Triton know it: what initialises or asks it, and keeps it busy."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-
-TYPE = "cuda"  # torch's type of the devices that Diode chooses kernels for: NVIDIA's GPUs
 
 
 def wait_on_device(cycles: int) -> None:
