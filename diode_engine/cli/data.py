@@ -70,15 +70,8 @@ def import_(files: tuple[str, ...], store: Location) -> None:
                     f"{file}: {done.left_out} of its timings were left out: they have no time, or "
                     "are of an operation that Diode does not know."
                 )
-            line = {
-                "file": file,
-                "run": done.run,
-                "new": done.new,
-                "timings": done.timings,
-                "there": done.there,
-                "left_out": done.left_out,
-            }
-            click.echo(json.dumps(line))
+            told = ("run", "new", "timings", "there", "left_out")
+            click.echo(json.dumps({"file": file, **{name: getattr(done, name) for name in told}}))
 
 
 @data.command()
@@ -232,14 +225,10 @@ def _groups_text(by: tuple[str, ...], groups: list[Statistic]) -> str:
 
 
 def _dict(s: StoreStats, states: Mapping[int, str]) -> dict[str, Any]:
+    counts = ("size_bytes", "problems", "candidates", "timings")
     return {
-        "size_bytes": s.size_bytes,
-        "problems": s.problems,
-        "candidates": s.candidates,
-        "timings": s.timings,
-        "failures": dict(s.failures),
-        "by_op": dict(s.by_op),
-        "by_dtype": dict(s.by_dtype),
+        **{name: getattr(s, name) for name in counts},
+        **{name: dict(getattr(s, name)) for name in ("failures", "by_op", "by_dtype")},
         "by_environment": [
             {"environment": environment.to_dict(), "timings": n}
             for environment, n in s.by_environment

@@ -16,6 +16,7 @@ import click
 from diode_engine.cli import diagnostics, interrupts, settings
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.errors import DiodeError, NothingError, QueryError
+from diode_engine.version import __version__
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,8 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
-def _version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
-    if asked and not ctx.resilient_parsing:
-        from diode_engine.version import __version__
-
-        click.echo(f"diode-engine {__version__}")
-        ctx.exit()
+_FORMAT = "a file's suffix says its format"
+_DEVICE = "collect has --gpu, and models are fitted on a GPU where there is one"
 
 
 @click.group(
@@ -139,35 +136,19 @@ def _version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
     commands=cast(dict[str, click.Command], COMMANDS),  # of which click takes the names alone
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_version,
-    help="Show the version and exit.",
-)
+@click.version_option(__version__, prog_name="diode-engine", message="%(prog)s %(version)s")
 @click.option("-v", "--verbose", count=True, help="Say more; -vv says everything.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.option(
-    "--debug",
-    is_flag=True,
-    envvar="DIODE_DEBUG",
+    "--debug", is_flag=True, envvar="DIODE_DEBUG",
     help="Show the traceback of an error (also DIODE_DEBUG=1).",
-)
+)  # fmt: skip
 @click.option("--seed", type=int, allow_from_autoenv=False, help="The command's --seed.")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(("json", "msgpack")),
-    allow_from_autoenv=False,
-    help="Changes nothing: a file's suffix says its format.",
-)
-@click.option(
-    "--device",
-    allow_from_autoenv=False,
-    help="Changes nothing: collect has --gpu, and models are fitted on a GPU where there is one.",
-)
+    "--format", "form", type=click.Choice(("json", "msgpack")), allow_from_autoenv=False,
+    help=f"Changes nothing: {_FORMAT}.",
+)  # fmt: skip
+@click.option("--device", allow_from_autoenv=False, help=f"Changes nothing: {_DEVICE}.")
 @click.pass_context
 def _root(
     ctx: click.Context, verbose: int, quiet: bool, debug: bool, seed: int | None, form: str | None,
@@ -177,16 +158,11 @@ def _root(
     ctx.obj["debug"] = debug
     diagnostics.configure(-1 if quiet else verbose)
     name = str(ctx.invoked_subcommand)
-    command = COMMANDS[name].load(name)
-    if seed is not None and not _takes_seed(command):
-        diagnostics.note(f"--seed changes nothing: {ctx.invoked_subcommand} draws nothing.")
-    if form is not None:
-        diagnostics.note("--format changes nothing: a file's suffix says its format.")
-    if device is not None:
-        diagnostics.note(
-            "--device changes nothing: collect has --gpu, and models are fitted on a GPU where "
-            "there is one."
-        )
+    draws = _takes_seed(COMMANDS[name].load(name))
+    unused = ("seed", None if draws else seed, f"{name} draws nothing"), ("format", form, _FORMAT)
+    for option, value, why in (*unused, ("device", device, _DEVICE)):
+        if value is not None:
+            diagnostics.note(f"--{option} changes nothing: {why}.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

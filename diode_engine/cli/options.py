@@ -16,7 +16,7 @@ from diode_engine import paths
 from diode_engine.cli import diagnostics
 from diode_engine.core.operand import short_name
 from diode_engine.errors import StoreError
-from diode_engine.location import FORM, Location, child_environment, is_url
+from diode_engine.location import FORM, child_environment, is_url
 from diode_engine.models.model_types import ENSEMBLE, trainable_names
 
 if TYPE_CHECKING:
@@ -119,25 +119,13 @@ def add_options(*options: Callable[[F], F]) -> Callable[[F], F]:
     return lambda command: functools.reduce(lambda done, add: add(done), reversed(options), command)
 
 
-def store_option(command: F) -> F:
-    """Adds --store (or --db); the command gets `store: Location`, the default already filled in."""
-    return option(
-        "--store",
-        "--db",
-        "store",
-        metavar="PATH|URL",
-        envvar="DIODE_STORE",
-        type=StoreType(),
-        callback=_store,
-        help=f"The database of timings: a file, or {FORM}. [default: $DIODE_STORE, else diode.db "
-        "in Diode's data directory]",
-    )(command)
-
-
-def _store(_ctx: click.Context, _param: click.Parameter, given: Location | None) -> Location:
-    return given or paths.store_location()
-
-
+# The command gets `store: Location`, the default already filled in.
+store_option = option(
+    "--store", "--db", "store", metavar="PATH|URL", envvar="DIODE_STORE", type=StoreType(),
+    callback=lambda _context, _option, given: given or paths.store_location(),
+    help=f"The database of timings: a file, or {FORM}.",
+    default_text="$DIODE_STORE, else diode.db in Diode's data directory",
+)  # fmt: skip
 READ_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 WRITTEN_FILE = click.Path(dir_okay=False, path_type=Path)
 FILE_OR_FOLDER = click.Path(path_type=Path)
@@ -192,11 +180,11 @@ def family_option(**attributes: Any) -> Callable[[F], F]:
     return option("--family", type=click.Choice(trainable_names()), **{**usual, **attributes})
 
 
-def name_option(default: str, more: str = "") -> Callable[[F], F]:
+def name_option(default: str) -> Callable[[F], F]:
     """Adds --name; the command gets `name: str | None`. `default` says what the name is where none
-    is given, and `more` is added to the help."""
+    is given."""
     return option(
-        "--name", heading="Model", default_text=default, details=more,
+        "--name", heading="Model", default_text=default,
         help="Register the model as the next version of this name.",
     )  # fmt: skip
 
@@ -237,21 +225,16 @@ def split_names(listed: str) -> tuple[str, ...]:
 
 def ray_option(what: str) -> Callable[[F], F]:
     """Adds --ray. `what` says what is done on the cluster's cores; `fits_on` takes the address."""
-    return option(
-        "--ray",
-        metavar="ADDRESS",
-        help=f"{what} on the cores of the Ray cluster at this address, host:port or auto "
-        "(docs/scale.md).",
-    )
+    where = "the Ray cluster at this address, host:port or auto (docs/scale.md)"
+    return option("--ray", metavar="ADDRESS", help=f"{what} on the cores of {where}.")
 
 
 # For a command that times on a cluster's GPUs: with `check_cluster`.
 accelerator_option = option(
-    "--accelerator",
-    metavar="KIND",
+    "--accelerator", metavar="KIND",
     help="With --ray: only on GPUs of this kind, a type of accelerator as Ray names it (H200) or a "
     "custom resource. Needed where the cluster has several.",
-)
+)  # fmt: skip
 
 
 def check_cluster(ray: str | None, accelerator: str | None, gpus: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ from diode_engine.cli.models.options import (
     model_argument,
     reason_option,
 )
-from diode_engine.cli.options import FILE_OR_FOLDER, option
+from diode_engine.cli.options import FILE_OR_FOLDER, name_option, option
 from diode_engine.cli.results import Result, result_command
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("path", type=FILE_OR_FOLDER)
-@option("--name", help="Register it as the next version of this name. [default: its own]")
+@name_option("its own")
 @option(
     "--default", is_flag=True,
     help="Make it the one that is taken for its hardware, whatever the gate of `promote` says.",

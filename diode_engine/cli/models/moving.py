@@ -10,7 +10,7 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.options import hardware_option, model_argument
-from diode_engine.cli.options import FILE_OR_FOLDER, WRITTEN_FILE, option
+from diode_engine.cli.options import FILE_OR_FOLDER, WRITTEN_FILE, name_option, option
 from diode_engine.cli.output_file import check_output
 from diode_engine.cli.results import Result, result_command
 
@@ -39,7 +39,7 @@ def export(model: str, file: Path, replace: bool, hardware: str | None) -> Resul
 
 @click.command("import")
 @click.argument("source", metavar="FILE|NAME")
-@option("--name", help="Register it as the next version of this name. [default: its own]")
+@name_option("its own")
 @option(
     "--index", metavar="FILE", type=FILE_OR_FOLDER,
     help="Take the model NAME, or NAME@VERSION, that this index offers; `models list --index` "
