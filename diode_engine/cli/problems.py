@@ -12,13 +12,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import data, describe_no_match, open_existing
 from diode_engine.cli.options import option, store_option
-from diode_engine.cli.queries import (
-    QueryCommand,
-    form_options,
-    query_argument,
-    table_text,
-    write,
-)
+from diode_engine.cli.queries import QueryCommand, form_options, query_argument, table_text, write
 from diode_engine.errors import NothingError, StoreError
 from diode_engine.location import Location
 

@@ -14,13 +14,7 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import as_json_option, json_anyway_option, option, store_option
-from diode_engine.cli.queries import (
-    QueryCommand,
-    form_options,
-    query_argument,
-    table_text,
-    write,
-)
+from diode_engine.cli.queries import QueryCommand, form_options, query_argument, table_text, write
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 

@@ -158,8 +158,7 @@ def test_what_a_command_may_not_write_over_is_as_it_was(
 
 
 @pytest.mark.parametrize(
-    "words",
-    sorted(set(WRITERS) - {"tune", "collect", "collect-shapeset", "create-validation"}),
+    "words", sorted(set(WRITERS) - {"tune", "collect", "collect-shapeset", "create-validation"})
 )
 def test_a_file_of_its_own_kind_is_replaced(write, words, tmp_path):
     """`tune` and the commands that collect would need a GPU."""

@@ -203,10 +203,7 @@ async def test_behind_a_proxy(address, proxied):
 
 async def page_and_rules(address, **headers):
     """The page, and what it lets a browser ask for."""
-    async with (
-        aiohttp.ClientSession() as browser,
-        browser.get(address, headers=headers) as answer,
-    ):
+    async with aiohttp.ClientSession() as browser, browser.get(address, headers=headers) as answer:
         assert answer.status == 200
         assert answer.headers["Referrer-Policy"] == "no-referrer"
         return await answer.text(), answer.headers["Content-Security-Policy"]

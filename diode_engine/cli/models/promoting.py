@@ -12,11 +12,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.models.options import (
-    hardware_option,
-    model_argument,
-    reason_option,
-)
+from diode_engine.cli.models.options import hardware_option, model_argument, reason_option
 from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option, store_option
 from diode_engine.cli.recording import record_as_run
 from diode_engine.cli.results import Result, result_command
