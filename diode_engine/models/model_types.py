@@ -23,7 +23,7 @@ ENSEMBLE = "ensemble"  # members of several model types; what is trained by defa
 NETWORKS = "networks"  # the ensemble's networks alone: what can be made without XGBoost
 TUNED = "distilled"  # the type of a model that is tuned to timings, whatever the model was
 # Networks with different seeds make different errors: three of them together with the trees chose
-# better on problems that they had not seen than any one of the four (docs/models.md).
+# better on problems that they had not seen than any one of the four (docs/notes/models.md).
 _COMBINATIONS = {ENSEMBLE: ("trees", "network", "network", "network"), NETWORKS: ("network",) * 3}
 
 

@@ -32,7 +32,7 @@ from diode_engine.validation.pool import CandidatePool
 
 MIN_PROBLEMS = 20  # held out, with timings, of all and of a kind: on fewer, one problem decides
 # A model that is this much below the other still counts as no worse: models that differ only in
-# their seed differ by more (docs/models.md, Results).
+# their seed differ by more (docs/notes/models.md).
 TOLERANCE = 0.003
 TOLERANCE_P10 = 0.01
 MAX_CALIBRATION_ERROR = 0.05  # above the error that exact probabilities would show by chance
