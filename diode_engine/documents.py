@@ -13,7 +13,7 @@ import math
 import os
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,18 +105,24 @@ def parse_json(data: bytes, limits: Limits) -> Any:
     """The document, checked by `check_values`. Raises Malformed, also where an object has a name
     twice."""
     limits.check_bytes(len(data))
+    document = load_json(data, limits, _no_constant)
+    check_values(document)
+    check_texts(data, document)
+    return document
+
+
+def load_json(data: bytes, limits: Limits, constant: Callable[[str], float]) -> Any:
+    """The document, whatever its values are; `constant` gives the value of NaN and Infinity. Raises
+    Malformed where it is not JSON, has too many values, or an object has a name twice."""
     check_json_counts(data, limits)
     try:
-        document = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=_no_constant)
+        return json.loads(data.decode(), object_pairs_hook=unique, parse_constant=constant)
     except UnicodeDecodeError as error:
         raise Malformed(f"It is not UTF-8 text at byte {error.start}.") from None
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:  # JSONDecodeError, or a number of thousands of digits
         raise Malformed(f"It is not valid JSON, or cut short: {error}.") from None
-    check_values(document)
-    check_texts(data, document)
-    return document
 
 
 def check_json_counts(data: bytes, limits: Limits) -> None:

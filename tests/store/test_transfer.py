@@ -268,7 +268,7 @@ MALFORMED = [
     (change("format", "x"), "format is 'x'"),
     (change("version", 3), "version is 3 .* update Diode"),
     (change("version", True), "version is True"),
-    (change("problems", ...), "It lacks the fields problems"),
+    (change("problems", ...), "It lacks the field problems"),
     (change("extra", 1), "unknown fields: 'extra'"),
     (change("problems", {}), "problems is {}; it must be a list"),
     (change("problems", 0, 5), r"problems\[0\] is 5; it must be an object"),

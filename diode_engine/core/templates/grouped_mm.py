@@ -21,7 +21,7 @@ from diode_engine.core.templates.template import (
     Template,
     Version,
 )
-from diode_engine.core.templates.triton import REQUIRED
+from diode_engine.core.templates.triton import tiled_template
 
 # BLOCK_M, BLOCK_N, BLOCK_K, stages, warps.
 _CONFIGS = tuple(
@@ -59,17 +59,14 @@ def _templates(name: str, operators: Sequence[Operator]) -> tuple[Template, Temp
             launch=LaunchMethod.LIBRARY,
             space=ONE_CALL,
         ),
-        Template(
-            name=f"triton::{name}",
-            label=name,
-            ops=ops,
-            launch=LaunchMethod.KERNEL,
+        tiled_template(
+            name,
+            ops,
             parameters={name: at for name, at in TILE_PARAMETERS.items() if name != "GROUP_M"},
-            required=REQUIRED,
-            tiled=True,
+            other_parameters=frozenset(),
             tma=True,
             persistent=True,
-            fuses_epilogue=True,
+            arguments={},
             space=Space(reach=_reach, default_configs=configs, exhaustive_configs=configs),
         ),
     )

@@ -8,16 +8,8 @@ small problems.
 from __future__ import annotations
 
 from diode_engine.core.templates import config_lists
-from diode_engine.core.templates.template import (
-    OTHER_PARAMETERS,
-    TILE_PARAMETERS,
-    Configs,
-    LaunchMethod,
-    Space,
-    Template,
-    Version,
-)
-from diode_engine.core.templates.triton import ARGUMENTS, REQUIRED, cut, one_tile_a_block
+from diode_engine.core.templates.template import Configs, Space, Version
+from diode_engine.core.templates.triton import ARGUMENTS, cut, one_tile_a_block, tiled_template
 
 _UNCUT = 1 << 16  # a size that makes no block smaller
 
@@ -34,16 +26,9 @@ def _configs(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
 
 
 TEMPLATES = (
-    Template(
-        name="triton::mm_plus_mm",
-        label="mm_plus_mm",
-        ops=("mm_plus_mm",),
-        launch=LaunchMethod.KERNEL,
-        parameters=TILE_PARAMETERS,
-        other_parameters=OTHER_PARAMETERS,
-        required=REQUIRED,
-        tiled=True,
-        fuses_epilogue=True,
+    tiled_template(
+        "mm_plus_mm",
+        ("mm_plus_mm",),
         fuses_prologue=True,
         arguments={**ARGUMENTS, "arg_C": "c", "arg_D": "d"},
         grid=one_tile_a_block,

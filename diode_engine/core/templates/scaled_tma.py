@@ -15,23 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.core.templates import config_lists
-from diode_engine.core.templates.template import (
-    OTHER_PARAMETERS,
-    TILE_PARAMETERS,
-    TMA_OPTION,
-    LaunchMethod,
-    Space,
-    Template,
-    Version,
-)
+from diode_engine.core.templates.template import TMA_OPTION, Space, Template
 from diode_engine.core.templates.triton import (
     ARGUMENTS,
     MIN_8_BIT_K,
-    REQUIRED,
     combinations,
     cut,
     reach,
     scaled_outside,
+    tiled_template,
 )
 from diode_engine.core.templates.triton_tma import WARPS, resident_blocks
 
@@ -56,52 +48,38 @@ def shared_bytes(problem: Any, columns: Any, hardware: Any) -> npt.NDArray[np.fl
     return need
 
 
-def _template(
-    name: str,
-    label: str,
-    offered: Callable[[Any], bool],
-    *,
-    shared: bool,
-    right_from: Version = (0, 0),
-) -> Template:
-    return Template(
-        name=f"triton::{name}",
+def _template(name: str, label: str, offered: Callable[[Any], bool], **special: Any) -> Template:
+    space = Space(
+        reach=reach,
+        default_configs=partial(cut, config_lists.SCALED_MM_TMA),
+        exhaustive_configs=lambda m, n, k: combinations(m, n, k, WARPS, MIN_8_BIT_K),
+        offered=lambda problem: problem.bias == "none" and offered(problem),
+    )
+    return tiled_template(
+        name,
+        ("scaled_mm",),
         label=label,
-        ops=("scaled_mm",),
-        launch=LaunchMethod.KERNEL,
-        parameters=TILE_PARAMETERS,
-        other_parameters=OTHER_PARAMETERS,
-        required=REQUIRED,
-        tiled=True,
         tma=True,
         persistent=True,
-        fuses_epilogue=True,
         option=TMA_OPTION,
-        right_from=right_from,
-        constants=frozenset() if shared else None,
         arguments={
             **ARGUMENTS, "arg_A_inverse_scale": "scale_a", "arg_B_inverse_scale": "scale_b",
         },
         grid=resident_blocks,
         shared_bytes=shared_bytes,
-        spaces={
-            "scaled_mm": Space(
-                reach=reach,
-                default_configs=partial(cut, config_lists.SCALED_MM_TMA),
-                exhaustive_configs=lambda m, n, k: combinations(m, n, k, WARPS, MIN_8_BIT_K),
-                offered=lambda problem: problem.bias == "none" and offered(problem),
-            )
-        },
+        spaces={"scaled_mm": space},
+        **special,
     )  # fmt: skip
 
 
 TEMPLATES = (
     _template(
-        "scaled_mm_device_tma_epilogue_scaling", "scaled_tma", scaled_outside, shared=True
+        "scaled_mm_device_tma_epilogue_scaling", "scaled_tma", scaled_outside,
+        constants=frozenset(),
     ),
     _template(
         "scaled_mm_device_tma_main_loop_scaling", "scaled_tma_blocks",
-        lambda problem: not scaled_outside(problem), shared=False,
+        lambda problem: not scaled_outside(problem),
         # Before 2.15 it reads all scales as if they lay side by side along K, while those of 1×128
         # lie side by side along M or N, as the library takes them. It also reads the scales of
         # another tile where BLOCK_K is not 128, or BLOCK_N with scales of 128×128.

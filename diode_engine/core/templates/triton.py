@@ -131,32 +131,37 @@ INT_MM = Space(
 )
 
 
-def _template(name: str, ops: tuple[str, ...], spaces: Mapping[str, Space] = {}) -> Template:
-    return Template(
-        name=f"triton::{name}",
-        label=name,
-        ops=ops,
-        launch=LaunchMethod.KERNEL,
-        parameters=TILE_PARAMETERS,
-        other_parameters=OTHER_PARAMETERS,
-        required=REQUIRED,
-        tiled=True,
-        fuses_epilogue=True,
-        fuses_prologue=True,
-        constants=frozenset(),
-        asks_contiguous=True,
-        arguments=ARGUMENTS,
-        grid=one_tile_a_block,
-        space=PRODUCT,
-        spaces=spaces,
-    )
+def tiled_template(name: str, ops: tuple[str, ...], **special: Any) -> Template:
+    """Return the record of a tiled Triton template; `special` are the fields in which it differs
+    from the others."""
+    usual: dict[str, Any] = {
+        "name": f"triton::{name}",
+        "label": name,
+        "ops": ops,
+        "launch": LaunchMethod.KERNEL,
+        "parameters": TILE_PARAMETERS,
+        "other_parameters": OTHER_PARAMETERS,
+        "required": REQUIRED,
+        "tiled": True,
+        "fuses_epilogue": True,
+        "arguments": ARGUMENTS,
+    }
+    return Template(**(usual | special))
 
 
+_PRODUCT: Mapping[str, Any] = {
+    "fuses_prologue": True,
+    "constants": frozenset(),
+    "asks_contiguous": True,
+    "grid": one_tile_a_block,
+    "space": PRODUCT,
+}
 TEMPLATES = (
-    _template(
+    tiled_template(
         "mm",
         ("mm", "addmm", "scaled_mm", "int_mm"),
-        {"scaled_mm": SCALED_MM, "int_mm": INT_MM},
+        spaces={"scaled_mm": SCALED_MM, "int_mm": INT_MM},
+        **_PRODUCT,
     ),
-    _template("bmm", ("bmm", "baddbmm")),
+    tiled_template("bmm", ("bmm", "baddbmm"), **_PRODUCT),
 )

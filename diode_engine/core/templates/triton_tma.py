@@ -9,17 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diode_engine.core.templates.template import (
-    OTHER_PARAMETERS,
-    TILE_PARAMETERS,
-    TMA_OPTION,
-    Configs,
-    Grid,
-    LaunchMethod,
-    Space,
-    Template,
-)
-from diode_engine.core.templates.triton import ARGUMENTS, REQUIRED, combinations, reach, tiles
+from diode_engine.core.templates.template import TMA_OPTION, Configs, Grid, Space
+from diode_engine.core.templates.triton import combinations, reach, tiled_template, tiles
 
 WARPS = (4, 8)
 
@@ -37,21 +28,14 @@ def resident_blocks(
 
 
 TEMPLATES = (
-    Template(
-        name="triton::mm_persistent_tma",
+    tiled_template(
+        "mm_persistent_tma",
+        ("mm", "addmm"),
         label="mm_tma",
-        ops=("mm", "addmm"),
-        launch=LaunchMethod.KERNEL,
-        parameters=TILE_PARAMETERS,
-        other_parameters=OTHER_PARAMETERS,
-        required=REQUIRED,
-        tiled=True,
         tma=True,
         persistent=True,
-        fuses_epilogue=True,
         option=TMA_OPTION,
         constants=frozenset(),
-        arguments=ARGUMENTS,
         grid=resident_blocks,
         space=Space(reach=reach, exhaustive_configs=_exhaustive, cut_from_list=True),
     ),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from diode_engine.core.operand import Bias, DType
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
+from diode_engine.errors import CollectionError
 
 # (dtype, TF32), in the order in which sources give their weights
 TYPES = (
@@ -19,6 +21,14 @@ TYPES = (
 )
 LAYOUTS = (("row", "row"), ("row", "col"), ("col", "row"), ("col", "col"))
 BATCHES = (2, 4, 8, 12, 16, 32, 64, 96, 128)
+
+
+def check_names(given: Sequence[str], known: Iterable[str], sentence: str) -> None:
+    """Raise CollectionError for the first name that is not known. `sentence` is what comes before
+    the name, such as "There is no op"."""
+    names = tuple(known)
+    if unknown := [name for name in given if name not in names]:
+        raise CollectionError(f"{sentence} {unknown[0]!r}; there are {', '.join(names)}.")
 
 
 def typed(

@@ -10,7 +10,7 @@ from typing import Any
 from diode_engine.core.named_layers import TRANSFORMERS
 from diode_engine.core.operand import DType
 from diode_engine.core.problem import Problem
-from diode_engine.errors import CollectionError
+from diode_engine.problems.sources.drawing import check_names
 from diode_engine.problems.sources.layers import TOKENS
 
 # (outputs, inputs) of the linear layers of models that are trained or served in 8 bits, from their
@@ -57,14 +57,8 @@ class EightBit:
     models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for what, given, known in (
-            ("op", self.ops, tuple(_MAKERS)),
-            ("model", self.models, tuple(_LAYERS)),
-        ):
-            if unknown := sorted(set(given) - set(known)):
-                raise CollectionError(
-                    f"The source eight-bit has no {what} {unknown[0]!r}; it has {', '.join(known)}."
-                )
+        check_names(self.ops, _MAKERS, "The source eight-bit has no op")
+        check_names(self.models, _LAYERS, "The source eight-bit has no model")
 
     def problems(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"eight-bit/{seed}")

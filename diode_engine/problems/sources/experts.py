@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from diode_engine.core.named_layers import EXPERTS
 from diode_engine.core.operand import DType, Layout
 from diode_engine.core.problem import Problem
-from diode_engine.errors import CollectionError
+from diode_engine.problems.sources.drawing import check_names
 
 # Tokens of a batch: few in decoding, many in prompts and in training.
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -29,11 +29,7 @@ class GroupedExperts:
     models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if unknown := sorted(set(self.models) - set(EXPERTS)):
-            raise CollectionError(
-                f"There is no model with experts {unknown[0]!r}; the known ones are "
-                f"{', '.join(EXPERTS)}."
-            )
+        check_names(self.models, EXPERTS, "There is no model with experts")
 
     def problems(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"experts in 8 bits/{seed}")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diode_engine.core.problem import Problem
-from diode_engine.errors import CollectionError
 from diode_engine.problems.harvested import harvest, held_out_family
+from diode_engine.problems.sources.drawing import check_names
 
 SIDES = ("all", "learned", "held-out")
 
@@ -25,22 +25,11 @@ class Harvested:
     side: str = "all"
 
     def __post_init__(self) -> None:
-        if self.side not in SIDES:
-            raise CollectionError(
-                f"The source harvest has no side {self.side!r}; it has {', '.join(SIDES)}."
-            )
         known = harvest().families
-        if unknown := sorted(set(self.families) - set(known)):
-            raise CollectionError(
-                f"There is no family {unknown[0]!r} in the harvest; there are "
-                f"{', '.join(sorted(known))}."
-            )
-        there = {family.kind for family in known.values()}
-        if unknown := sorted(set(self.kinds) - there):
-            raise CollectionError(
-                f"There is no kind {unknown[0]!r} in the harvest; there are "
-                f"{', '.join(sorted(there))}."
-            )
+        kinds = sorted({family.kind for family in known.values()})
+        check_names((self.side,), SIDES, "The source harvest has no side")
+        check_names(self.families, sorted(known), "The harvest has no family")
+        check_names(self.kinds, kinds, "The harvest has no kind")
 
     def problems(self, seed: int) -> Iterator[Problem]:
         """Each product once. Places are drawn so that a product that occurs in twice as many

@@ -10,8 +10,13 @@ from importlib import resources
 from diode_engine.core.named_layers import TRANSFORMERS
 from diode_engine.core.operand import DType, Layout
 from diode_engine.core.problem import Problem
-from diode_engine.errors import CollectionError
-from diode_engine.problems.sources.drawing import LAYOUTS, drawn_layouts, drawn_type, typed
+from diode_engine.problems.sources.drawing import (
+    LAYOUTS,
+    check_names,
+    drawn_layouts,
+    drawn_type,
+    typed,
+)
 from diode_engine.problems.sources.shapeset import parse_shapeset
 
 HALF = (DType.BFLOAT16, DType.FLOAT16)
@@ -34,11 +39,7 @@ class Transformers:
     models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if unknown := sorted(set(self.models) - set(TRANSFORMERS)):
-            raise CollectionError(
-                f"There is no transformer {unknown[0]!r}; the known ones are "
-                f"{', '.join(TRANSFORMERS)}."
-            )
+        check_names(self.models, TRANSFORMERS, "There is no transformer")
 
     def problems(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"transformers/{seed}")

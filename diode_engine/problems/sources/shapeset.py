@@ -35,11 +35,10 @@ from diode_engine.documents import (
     parse_json,
     read_bytes,
     shortened,
-    show,
 )
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.problems.sources.drawing import completed
-from diode_engine.store.datasets.parsing import items
+from diode_engine.store.datasets.parsing import items, mapping
 from diode_engine.store.datasets.torch_diode import problem_fields
 
 # The largest that torch-diode publishes has some ten thousand shapes, of three lists and objects
@@ -142,8 +141,8 @@ def _columns(document: Mapping[str, Any]) -> Shapeset:
 def _operations(operations: Any) -> Shapeset:
     return _torch_diode(
         row
-        for op, entry in _mapping(operations, "operations").items()
-        for row in _shapes(_mapping(entry, f"operations.{op}"), op, f"operations.{op}.shapes")
+        for op, entry in mapping(operations, "operations").items()
+        for row in _shapes(mapping(entry, f"operations.{op}"), op, f"operations.{op}.shapes")
     )
 
 
@@ -176,9 +175,3 @@ def _checked(row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     except (RecordError, TypeError) as error:
         raise Malformed(f"{place}: {shortened(str(error))}") from None
     return row
-
-
-def _mapping(value: Any, place: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise Malformed(f"{place} is {show(value)}; it must be an object.")
-    return value

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diode_engine.core.operand import TYPES, Layout, short_name
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
+from diode_engine.problems.sources.drawing import check_names
 from diode_engine.problems.splits import held_out_by
 
 OPS = tuple(OPERATORS)
@@ -31,9 +31,9 @@ class Wanted:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "types", tuple(map(short_name, self.types)))
-        _check("op", self.ops, OPS)
-        _check("type", self.types, TYPES)
-        _check("layout", self.layouts, LAYOUTS)
+        check_names(self.ops, OPS, "There is no op")
+        check_names(self.types, TYPES, "There is no type")
+        check_names(self.layouts, LAYOUTS, "There is no layout")
         if self.least is not None and self.most is not None and self.least > self.most:
             raise CollectionError(
                 f"No size is from {self.least} to {self.most}; give the smallest size first."
@@ -54,10 +54,3 @@ class Wanted:
 
 def _type(problem: Problem) -> str:
     return "tf32" if problem.allow_tf32 else problem.dtype.short
-
-
-def _check(what: str, given: Sequence[str], known: Sequence[str]) -> None:
-    if unknown := [name for name in given if name not in known]:
-        raise CollectionError(
-            f"There is no {what} {unknown[0]!r} to collect; there are {', '.join(known)}."
-        )

@@ -3,16 +3,15 @@ what is wrong, and where in the document."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sized
+from collections.abc import Iterable, Set, Sized
 from pathlib import Path
 from typing import Any
 
 from diode_engine.documents import (
     Limits,
     Malformed,
-    check_json_counts,
     decompressed,
+    load_json,
     read_bytes,
     shortened,
     show,
@@ -54,21 +53,10 @@ def parse_json(data: bytes) -> tuple[Any, str | None]:
     constants: list[str] = []
 
     def constant(name: str) -> float:
-        if not constants:
-            constants.append(name)
+        constants[:] = constants or [name]
         return float(name)
 
-    check_json_counts(data, limits())
-    try:
-        text = data.decode()
-        document = json.loads(text, object_pairs_hook=unique, parse_constant=constant)
-        return document, next(iter(constants), None)
-    except UnicodeDecodeError as error:
-        raise Malformed(f"It is not UTF-8 text at byte {error.start}.") from None
-    except RecursionError:
-        raise Malformed("It is nested too deeply for a dataset.") from None
-    except ValueError as error:  # JSONDecodeError, or an int of thousands of digits
-        raise Malformed(f"It is not valid JSON, or cut short: {error}.") from None
+    return load_json(data, limits(), constant), next(iter(constants), None)
 
 
 def parse_msgpack(data: bytes) -> Any:
@@ -133,15 +121,18 @@ def check_records(records: Sized, name: str) -> None:
         )
 
 
-def mapping(value: Any, place: str, known: set[str], needed: set[str]) -> None:
-    """Checks that the value is an object with the fields `needed`, and no others than `known`.
-    Raises Malformed."""
+def mapping(
+    value: Any, place: str, known: Set[str] | None = None, needed: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The value, which must be an object with the fields `needed`, and no others than `known`
+    (None: any). Raises Malformed where it is not."""
     if not isinstance(value, dict):
         raise Malformed(f"{place} is {show(value)}; it must be an object.")
-    if missing := sorted(needed - set(value)):
-        raise Malformed(f"{place} lacks the fields {', '.join(missing)}.")
-    if unknown := sorted(set(value) - known, key=str):
+    if missing := [name for name in needed if name not in value]:
+        raise Malformed(f"{place} lacks the field{'s' * (len(missing) > 1)} {', '.join(missing)}.")
+    if known is not None and (unknown := sorted(set(value) - known, key=str)):
         raise Malformed(f"{place} has unknown fields: {', '.join(map(show, unknown[:5]))}.")
+    return value
 
 
 def items(value: Any, place: str) -> list[Any]:

@@ -134,7 +134,7 @@ def _not_a_dataset(where: Path) -> str | None:
 
 
 def _version(document: Any) -> int:
-    mapping(document, "It", _FIELDS, _FIELDS)
+    mapping(document, "It", _FIELDS, sorted(_FIELDS))
     if document["format"] != FORMAT:
         raise Malformed(f"Its format is {show(document['format'])}; it must be {FORMAT!r}.")
     version = document["version"]
@@ -151,7 +151,7 @@ def _packed_table(document: Any) -> TimingTable:
     problems = _records(document, "problems", Problem.from_dict)
     candidates = _records(document, "candidates", Candidate.from_dict)
     timings = document["timings"]
-    mapping(timings, "timings", packed.FIELDS, packed.FIELDS)
+    mapping(timings, "timings", packed.FIELDS, sorted(packed.FIELDS))
     parsing.check_rows(timings["rows"])
     try:
         columns = packed.unpack(timings, len(candidates))

@@ -39,7 +39,7 @@ class JoinedRows:
         rows = 0
         for i, group in enumerate(groups):
             place = f"timings[{i}]"
-            mapping(group, place, _GROUP_FIELDS, {"problem", "candidate"})
+            mapping(group, place, _GROUP_FIELDS, ("problem", "candidate"))
             if "environment" not in group and environments != 1:
                 raise Malformed(
                     f"{place} lacks the field environment, which may be left out only where "

@@ -32,6 +32,7 @@ from diode_engine.store.datasets.parsing import (
     check_records,
     check_rows,
     items,
+    mapping,
     shortened,
     show,
 )
@@ -60,9 +61,7 @@ def problem_fields(op: str, shape: Any, place: str) -> dict[str, Any] | None:
     """The fields of a problem (see Problem.from_dict) that a shape gives. None where Diode has no
     such problem: another op or type, operands of two types, an output that is not row-major, or a
     size that is a symbol. Raises Malformed where it is not a shape."""
-    fields = _mapping(shape, place)
-    if missing := [name for name in _SHAPE if name not in fields]:
-        raise Malformed(f"{place} lacks the fields {', '.join(missing)}.")
+    fields = mapping(shape, place, needed=_SHAPE)
     size = items(fields["out_size"], f"{place}.out_size")
     stride = items(fields["out_stride"], f"{place}.out_stride")
     dtype, out = fields["M_dtype"], fields["out_dtype"]
@@ -101,7 +100,7 @@ class _DocumentReader:
         self._candidates: dict[Candidate, None] = {}
 
     def rows(self, document: Mapping[str, Any]) -> Iterator[_Row]:
-        for name, entry in _mapping(document["hardware"], "hardware").items():
+        for name, entry in mapping(document["hardware"], "hardware").items():
             environment = Environment(_hardware(name), driver="", torch="", triton="")
             place = f"hardware.{name}"
             for op, operation in _entries(entry, place, "operation"):
@@ -117,7 +116,7 @@ class _DocumentReader:
     def _solution(
         self, op: str, text: str, solution: Any, place: str
     ) -> Iterator[tuple[Problem, Candidate, Timing]]:
-        timed = items(_mapping(solution, place).get("timed_configs"), f"{place}.timed_configs")
+        timed = items(mapping(solution, place).get("timed_configs"), f"{place}.timed_configs")
         self._rows += len(timed)
         check_rows(self._rows)
         fields = problem_fields(op, _from_text(text, place), place)
@@ -136,11 +135,11 @@ class _DocumentReader:
             raise Malformed(f"{place}: {shortened(str(error))}") from None
         for i, each in enumerate(timed):
             where = f"{place}.timed_configs[{i}]"
-            given = _mapping(each, where)
+            given = mapping(each, where)
             us = _microseconds(given.get("time"), f"{where}.time")
             config = given.get("config")
             config = _from_text(config, where) if isinstance(config, str) else config
-            kwargs, tf32 = _config(_mapping(config, f"{where}.config"), f"{where}.config")
+            kwargs, tf32 = _config(mapping(config, f"{where}.config"), f"{where}.config")
             if us is None or not all(kwargs[name] for name in _TILE):
                 self.left_out += 1
             else:
@@ -189,10 +188,8 @@ def _hardware(name: str) -> Hardware:
 
 def _entries(value: Any, place: str, name: str) -> Iterator[tuple[str, Any]]:
     """The items of the object that is the field `name` of an object."""
-    fields = _mapping(value, place)
-    if name not in fields:
-        raise Malformed(f"{place} lacks the field {name}.")
-    yield from _mapping(fields[name], f"{place}.{name}").items()
+    fields = mapping(value, place, needed=(name,))
+    yield from mapping(fields[name], f"{place}.{name}").items()
 
 
 def _from_text(text: str, place: str) -> Any:
@@ -202,9 +199,3 @@ def _from_text(text: str, place: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"{place}: {show(text)} is not valid JSON: {error}.") from None
-
-
-def _mapping(value: Any, place: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise Malformed(f"{place} is {show(value)}; it must be an object.")
-    return value
