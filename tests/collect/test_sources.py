@@ -198,7 +198,7 @@ def test_a_source_without_wanted_problems_comes_to_its_end() -> None:
 
 @pytest.mark.parametrize("given", [{"ops": ("conv",)}, {"types": ("fp8",)}, {"layouts": ("row",)}])
 def test_what_cannot_be_wanted_is_refused(given: dict[str, tuple[str, ...]]) -> None:
-    with pytest.raises(CollectionError, match="There is no .*; there are"):
+    with pytest.raises(CollectionError, match=r"There is no .*; there are"):
         Wanted(**given)
 
 
