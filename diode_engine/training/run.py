@@ -25,7 +25,7 @@ from diode_engine.training.search import MAX_TOGETHER, Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
 from diode_engine.training.trainable_rows import trainable_rows
-from diode_engine.training.training_progress import TrainingProgress, planned_fits, rest_of
+from diode_engine.training.training_progress import TrainingProgress, planned_fits
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.training.training_stages import Origin
 
@@ -121,7 +121,6 @@ def train_from_store(
         )
         run.whole = TrainingProgress(
             planned,
-            rest_of(r.family, settings),
             is_parallel=fits.is_parallel and r.base is None,  # a tuned model is fitted here
             trials_together=min(fits.slots, MAX_TOGETHER),
         )

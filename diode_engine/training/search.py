@@ -8,6 +8,7 @@ the same timings, family and seed continues where it was.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_engine.core.table import TimingTable
-from diode_engine.features import VERSION, FeatureSet
+from diode_engine.features import FeatureSet
 from diode_engine.models.fitting import Examples, FitProgress, efficiency
 from diode_engine.models.fitting_method import Range, SearchedSettings
 from diode_engine.models.members import answers_of
@@ -78,7 +79,7 @@ def search(
     if family in MODEL_TYPES:
         family = MODEL_TYPES[family].teacher or family
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    key = f"{dataset_key(table)} {family} {seed} {_written(base)}"
+    key = f"{dataset_key(table)} {family} {seed} {json.dumps(base.to_dict(), sort_keys=True)}"
     study = optuna.create_study(
         storage=f"sqlite:///{storage}",
         study_name=hashlib.sha256(key.encode()).hexdigest()[:32],
@@ -139,16 +140,6 @@ def _log_efficiencies(part: SplitPart, members: Members, feature_set: FeatureSet
     judged = Examples.of(part.judged, feature_set=feature_set)
     reached = efficiency(judged, mean_answer(answers_of(members, judged.x)))
     return [float(np.log(reached))] * len(judged.starts)
-
-
-def _written(settings: TrainingSettings) -> str:
-    """The settings as a part of a study's name. The form is that of earlier versions of Diode, so
-    that their searches can be continued."""
-    parts = {name: settings.of(name) for name in MODEL_TYPES}
-    parts |= {"lessons": settings.lessons, "rows": settings.rows}
-    if settings.features != VERSION:
-        parts["features"] = settings.features
-    return f"Settings({', '.join(f'{name}={value!r}' for name, value in parts.items())})"
 
 
 def _searched(family: str) -> list[str]:

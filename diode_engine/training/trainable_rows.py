@@ -25,60 +25,63 @@ MemberProgressCallback = Callable[[str, FitProgress], None]
 
 
 def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTable:
-    """The rows from which one model can be made: of one device with one torch and one Triton, since
-    each of them changes the kernels. Where the GPU of this name (or slug) has timings with several
-    versions of torch or Triton, the rows of the pair with the most timings.
+    """Return the rows from which one model can be made: of one device with one torch and one
+    Triton, since each of them changes the kernels. Where the GPU of this name (or slug) has timings
+    with several versions of torch or Triton, the rows of the pair with the most timings.
 
     Raises TrainingError where there is no such GPU, or none is named and there are several.
     """
-    counts = Counter(table.environment.tolist())
-    names = sorted({table.environments[i].hardware.name for i in counts})
-    if hardware is None:
-        if len(names) > 1:
-            raise TrainingError(
-                f"There are timings of several GPUs ({', '.join(names)}); name the one to train "
-                "for with --hardware."
-            )
-        if not names:
-            raise TrainingError("There are no timings to learn from; collect or import some.")
-        hardware = names[0]
-    elif (meant := find_name(hardware, names)) is not None:
-        hardware = meant
-    else:
+    names = sorted({table.environments[i].hardware.name for i in set(table.environment.tolist())})
+    known = ", ".join(names)
+    if hardware is None and len(names) > 1:
+        raise TrainingError(
+            f"There are timings of several GPUs ({known}); name the one to train for with "
+            "--hardware."
+        )
+    if hardware is None and not names:
+        raise TrainingError("There are no timings to learn from; collect or import some.")
+    name = names[0] if hardware is None else find_name(hardware, names)
+    if name is None:
         raise TrainingError(
             f"There are no timings of a GPU named {hardware!r}; there are some of: "
-            f"{', '.join(names) or 'none'}."
+            f"{known or 'none'}."
         )
-    kinds: Counter[tuple[Hardware, str, str]] = Counter()
-    for i, count in counts.items():
-        if table.environments[i].hardware.is_called(hardware):
-            kinds[_kind(table.environments[i])] += count
-    (kind, _), *_ = kinds.most_common(1)
-    same = np.array([_kind(environment) == kind for environment in table.environments], np.bool_)
-    return table.take(same[table.environment])
+    most = _most_timed(table, lambda environment: environment.hardware.is_called(name))
+    return _rows_of(table, lambda environment: _kind(environment) == most)
 
 
 def trainable_rows(table: TimingTable, hardware: str | None = None) -> TimingTable:
-    """The rows from which a model can be made: as `one_environment` for the GPU of this name. If
-    none is named and there are several, those of all GPUs of the generation that has the most
-    timings, with one torch and one Triton; a problem that several GPUs timed becomes one of each
-    (see `by_gpu`). Raises TrainingError as `one_environment` does, but not for several GPUs."""
+    """Return the rows from which a model can be made: as `one_environment` for the GPU of this
+    name. If none is named and there are several, those of all GPUs of the generation that has the
+    most timings, with one torch and one Triton; a problem that several GPUs timed becomes one of
+    each (see `by_gpu`). Raises TrainingError as `one_environment` does, but not for several
+    GPUs."""
     gpus = {table.environments[i].hardware for i in np.unique(table.environment)}
     if hardware is not None or len({gpu.slug for gpu in gpus}) < 2:
         return one_environment(table, hardware)
-    counts = Counter(table.environment.tolist())
-    kinds: Counter[tuple[Hardware, str, str]] = Counter()
-    for i, count in counts.items():
-        kinds[_kind(table.environments[i])] += count
-    ((most, *software), _), *_ = kinds.most_common(1)
-    kept = np.array(
-        [
-            [e.torch, e.triton] == software and most.likeness(e.hardware) > 0
-            for e in table.environments
-        ],
-        np.bool_,
+    gpu, *software = _most_timed(table, lambda environment: True)
+    return by_gpu(
+        _rows_of(
+            table,
+            lambda e: [e.torch, e.triton] == software and gpu.likeness(e.hardware) > 0,
+        )
     )
-    return by_gpu(table.take(kept[table.environment]))
+
+
+def _most_timed(
+    table: TimingTable, is_meant: Callable[[Environment], bool]
+) -> tuple[Hardware, str, str]:
+    """The kind of environment with the most rows."""
+    kinds: Counter[tuple[Hardware, str, str]] = Counter()
+    for i, count in Counter(table.environment.tolist()).items():
+        if is_meant(table.environments[i]):
+            kinds[_kind(table.environments[i])] += count
+    return kinds.most_common(1)[0][0]
+
+
+def _rows_of(table: TimingTable, is_meant: Callable[[Environment], bool]) -> TimingTable:
+    kept = np.array([is_meant(environment) for environment in table.environments], np.bool_)
+    return table.take(kept[table.environment])
 
 
 def by_gpu(table: TimingTable) -> TimingTable:
@@ -101,8 +104,7 @@ def gpus_of(table: TimingTable) -> tuple[Hardware, ...]:
 
 def rows_on(table: TimingTable, hardware: Hardware) -> TimingTable:
     """The rows that were timed on GPUs of this name."""
-    here = np.array([e.hardware.slug == hardware.slug for e in table.environments], np.bool_)
-    return table.take(here[table.environment])
+    return _rows_of(table, lambda environment: environment.hardware.slug == hardware.slug)
 
 
 def _kind(environment: Environment) -> tuple[Hardware, str, str]:

@@ -17,10 +17,8 @@ from diode_engine.models.model_types import MODEL_TYPES, TUNED, member_types
 from diode_engine.training.confidence import FOLDS as CONFIDENCE_FOLDS
 from diode_engine.training.confidence import STEPS_DIVISOR as CONFIDENCE_STEPS_DIVISOR
 from diode_engine.training.search import FOLDS as SEARCH_FOLDS
-from diode_engine.training.settings import TrainingSettings
 
-# The work of judging and writing a model, relative to a fit of trees with the default rounds.
-REST = 0.25
+_REST = 0.25  # the work of judging and writing a model, relative to a fit of trees
 _PACE_SECONDS = 10.0  # the rate is the mean over so long
 
 
@@ -91,13 +89,6 @@ def _members(family: str) -> list[str]:
     return [f"{member}-{place}" for place, member in enumerate(member_types(family))]
 
 
-def rest_of(family: str, settings: TrainingSettings) -> float:
-    """Return the work after the fits, relative to a fit of trees with these settings."""
-    if "trees" not in member_types(family):
-        return REST
-    return float(REST * TrainingSettings().of("trees").rounds / settings.of("trees").rounds)
-
-
 def _group_and_member(label: str) -> tuple[str, str]:
     """The group and the member of a fit, from its label in reports: `trees-0`, `trees-0, fold 1 of
     3`, `trial 2, fold 1 of 3, trees-0`, `trees-0, all problems`."""
@@ -118,7 +109,6 @@ class TrainingProgress:
     """
 
     fits: Sequence[PlannedFit]
-    rest: float = REST  # the work after them, relative to a fit of trees
     is_parallel: bool = False
     trials_together: int = 1
     clock: Callable[[], float] = time.monotonic
@@ -180,7 +170,7 @@ class TrainingProgress:
         """The share of the work that is done; it never falls."""
         costs = [fit.cost for fit in self.fits]
         done = sum(cost * share for cost, share in zip(costs, self._done(), strict=True))
-        self._most = max(self._most, done / (sum(costs) + self.rest))
+        self._most = max(self._most, done / (sum(costs) + _REST))
         return self._most
 
     @property
