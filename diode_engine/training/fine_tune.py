@@ -17,14 +17,14 @@ from diode_engine.models.protocol import TimingModel
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.correction import corrected_to
-from diode_engine.training.fits import MemberProgressCallback
-from diode_engine.training.lessons import (
+from diode_engine.training.distillation import (
+    distillation_labels,
     drawn_problems,
-    far_from,
-    lessons,
-    part,
+    problems_unlike,
+    split_labels,
     with_timings,
 )
+from diode_engine.training.fits import MemberProgressCallback
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import fitted_and_watched
 
@@ -67,20 +67,20 @@ def fine_tune(
         if elsewhere:
             teacher = corrected_to(table, base, seed=seed)
         else:
-            drawn = far_from(drawn, timed)
+            drawn = problems_unlike(drawn, timed)
         if len(drawn) < MIN_DRAWN:
             raise TrainingError(
                 "The timings cover problems of every kind, so a tuned model would keep nothing of "
                 "its base; train a new model instead."
             )
-        taught = lessons(
+        labelled = distillation_labels(
             teacher, coverage, [(problem, hardware) for problem in drawn], torch=torch, seed=seed,
             feature_set=sees,
         )  # fmt: skip
         measured = [Examples.of(rows, hardware, sees) for rows in (fitted, watched)]
         learned, checks = (
             with_timings(side, answers_of(teacher, timed.x), timed)
-            for side, timed in zip(part(taught), measured, strict=True)
+            for side, timed in zip(split_labels(labelled), measured, strict=True)
         )
         of_tuned = replace(settings.of(TUNED), seed=seed)
         return MODEL_TYPES[TUNED].fitting_method().fit(learned, checks, of_tuned, told, checkpoint)

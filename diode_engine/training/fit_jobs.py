@@ -1,6 +1,6 @@
 """The jobs that the fits of a task consist of (see `fits`).
 
-What several jobs need (rows, teachers, lessons) they get as SharedArrays, which are sent to a
+What several jobs need (rows, teachers, labels) they get as SharedArrays, which are sent to a
 process once.
 """
 
@@ -22,16 +22,16 @@ from diode_engine.models.members import answers_of
 from diode_engine.models.model_types import MODEL_TYPES
 from diode_engine.models.protocol import TimingModel
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit_pool import Arrays, Job, SharedArrays
-from diode_engine.training.lessons import (
+from diode_engine.training.distillation import (
+    CandidatesToLabel,
     Drawn,
     Indices,
-    LessonProblem,
     ProblemOnGpu,
-    lessons_of,
-    part,
+    join_labels,
+    split_labels,
     with_timings,
 )
+from diode_engine.training.fit_pool import Arrays, Job, SharedArrays
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class FitMember(Job):
     """Fits one member of a model, and returns the bytes of its file.
 
     `train` and `held_out` have the columns x, log_us and problem of Examples. A member whose model
-    type has a `teacher` learns from `lessons` and from the teacher's `answers` for the rows of
-    `train` (see AnswerLessons and AnswerRows). With `checkpoint` (folder, seconds, and what the
+    type has a `teacher` learns from `labels` and from the teacher's `answers` for the rows of
+    `train` (see LabelProblems and LabelRows). With `checkpoint` (folder, seconds, and what the
     member is made from) a fit that was interrupted continues.
     """
 
@@ -70,19 +70,19 @@ class FitMember(Job):
     label: str = ""
     needed_bytes: int = 0
     teacher: tuple[SharedModel, ...] = ()
-    lessons: tuple[SharedArrays, ...] = ()
+    labels: tuple[SharedArrays, ...] = ()
     answers: tuple[SharedArrays, ...] = ()
     checkpoint: tuple[Path, float, Any] | None = None
 
     def __call__(self, report: ProgressCallback) -> bytes:
-        """As Job.__call__. Raises TrainingError where there are no lessons."""
+        """As Job.__call__. Raises TrainingError where there are no labels."""
         method = MODEL_TYPES[self.family].fitting_method()
         feature_set = features.SETS[self.version]
 
         def fit(checkpoint: Checkpoint | None) -> TimingModel:
             train, held_out = (_examples(each, feature_set) for each in (self.train, self.held_out))
             if self.teacher:
-                train, held_out = self._lessons(train)
+                train, held_out = self._labels(train)
             model = method.fit(train, held_out, self.settings, report, checkpoint)
             if method.with_teacher is None:
                 return model
@@ -95,17 +95,17 @@ class FitMember(Job):
         checkpoints = Checkpoints(folder, seconds=seconds)
         return checkpoints.fitted(made_from, self.family, fit, feature_set).to_bytes()
 
-    def _lessons(self, timed: Examples) -> tuple[Examples, Examples]:
-        """Return (what is learned, what early stopping watches) of the lessons."""
-        parts = [each.get() for each in self.lessons]
-        taught = lessons_of(
+    def _labels(self, timed: Examples) -> tuple[Examples, Examples]:
+        """Return (what is learned, what early stopping watches) of the labels."""
+        parts = [each.get() for each in self.labels]
+        labelled = join_labels(
             [x for x, _, counts in parts if len(counts)],
             [heads for _, heads, counts in parts if len(counts)],
             [count for *_, counts in parts for count in counts.tolist()],
             timed.feature_set,
         )
         del parts
-        learned, watched = part(taught)
+        learned, watched = split_labels(labelled)
         answers = np.concatenate([each.get()[0] for each in self.answers], axis=1)
         return with_timings(learned, answers, timed), watched
 
@@ -117,8 +117,8 @@ def _examples(shared: SharedArrays, feature_set: features.FeatureSet) -> Example
 
 @dataclass(frozen=True)
 class CountCandidates(Job):
-    """Returns, for each problem, how many candidates its lesson may have and which of these are
-    libraries': what `Draws.of` takes."""
+    """Returns, for each problem, how many candidates may be labelled and which of these are
+    libraries': what `Draws.draw` takes."""
 
     problems: tuple[ProblemOnGpu, ...]
     kernels: frozenset[str]  # those that the teacher covers (Coverage.kernels)
@@ -126,13 +126,13 @@ class CountCandidates(Job):
 
     def __call__(self, report: ProgressCallback) -> list[tuple[int, Indices]]:
         """As Job.__call__."""
-        lessons = [LessonProblem.of(p, self.kernels, gpu, self.torch) for p, gpu in self.problems]
-        return [(len(each.candidates), each.libraries) for each in lessons]
+        found = [CandidatesToLabel.of(p, self.kernels, gpu, self.torch) for p, gpu in self.problems]
+        return [(len(each.candidates), each.libraries) for each in found]
 
 
 @dataclass(frozen=True)
-class AnswerLessons(Job):
-    """Returns the lessons of some problems: the feature rows x [n, F], the answers of the teacher's
+class LabelProblems(Job):
+    """Returns the labels of some problems: the feature rows x [n, F], the answers of the teacher's
     members [m, n], and the number of rows of each problem that has any."""
 
     problems: tuple[ProblemOnGpu, ...]
@@ -148,7 +148,7 @@ class AnswerLessons(Job):
         """As Job.__call__."""
         teacher, feature_set = _load_all(self.teacher, self.version), features.SETS[self.version]
         made = [
-            LessonProblem.of(problem, self.kernels, gpu, self.torch).answered(
+            CandidatesToLabel.of(problem, self.kernels, gpu, self.torch).label(
                 drawn, teacher, gpu, feature_set
             )
             for (problem, gpu), drawn in zip(self.problems, self.drawn, strict=True)
@@ -162,7 +162,7 @@ class AnswerLessons(Job):
 
 
 @dataclass(frozen=True)
-class AnswerRows(Job):
+class LabelRows(Job):
     """Returns the answers [m, n] of the teacher's members for some of the rows to learn."""
 
     train: SharedArrays

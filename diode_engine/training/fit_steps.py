@@ -1,5 +1,5 @@
 """The steps of the fits of one task, each a list of jobs that do not need each other: the members
-that learn from timings alone; the lessons of a student; the student."""
+that learn from timings alone; the labels of a student; the student."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from diode_engine.models.model_types import MODEL_TYPES, member_types
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.distillation import MAX_LABELS, Draws, problems_to_label
 from diode_engine.training.fit_jobs import (
-    AnswerLessons,
-    AnswerRows,
     CountCandidates,
     FitMember,
+    LabelProblems,
+    LabelRows,
     SharedModel,
 )
 from diode_engine.training.fit_pool import Job, Pool
-from diode_engine.training.lessons import MAX_LESSONS, Draws, asked_problems
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import fitted_and_watched, thinned
 
 Members = tuple[TimingModel, ...]
 Steps = Generator[list[Job], list[Any], Members]
 
-_LESSONS = 32  # problems of a job
+_PROBLEMS = 32  # problems of a job
 _ANSWERS = 1 << 15  # rows of a job: whole blocks of a network's, on which the last bits depend
-# A fit makes a copy of its rows, and for a moment a second one; a student also puts its lessons
+# A fit makes a copy of its rows, and for a moment a second one; a student also puts its labels
 # together.
 _COPIES, _STUDENT_COPIES = 2, 4
 
@@ -120,7 +120,7 @@ class TaskSteps:
             self._pool.share((each.x, each.log_us, each.problem)) for each in (train, held_out)
         )
 
-    def _fit(self, place: int, rows: int, **lessons: Any) -> FitMember:
+    def _fit(self, place: int, rows: int, **labels: Any) -> FitMember:
         """The job that fits the member at this place, and needs memory for so many rows."""
         family, checkpoints, where = self._families[place], self._checkpoints, None
         if checkpoints is not None and self._pool.has_local_files:
@@ -134,40 +134,40 @@ class TaskSteps:
             label=f"{family}-{place}",
             needed_bytes=rows * self._row_bytes,
             checkpoint=where,
-            **lessons,
+            **labels,
         )
 
     def _teach(self, place: int, members: Members) -> Generator[list[Job], list[Any], FitMember]:
-        """Yields the jobs for the lessons of a student, and returns the job that fits it. Random
+        """Yields the jobs for the labels of a student, and returns the job that fits it. Random
         draws are made here, in the order of the problems."""
         task, settings, version = self._task, self._settings, self._settings.features
         coverage = Coverage.of(task.learned)
         kernels = frozenset(coverage.kernels)
         torch = task.learned.environments[int(task.learned.environment[0])].torch
-        asked = asked_problems(task.learned, coverage, settings.lessons, seed=task.seed)
-        parts = [tuple(asked[first : first + _LESSONS]) for first in range(0, len(asked), _LESSONS)]
+        problems = problems_to_label(task.learned, coverage, settings.lessons, seed=task.seed)
+        parts = [tuple(problems[i : i + _PROBLEMS]) for i in range(0, len(problems), _PROBLEMS)]
         counts = yield [CountCandidates(part, kernels, torch) for part in parts]
         draws = Draws(task.seed)
-        drawn = [tuple(draws.of(*each) for each in of_part) for of_part in counts]
+        drawn = [tuple(draws.draw(*each) for each in of_part) for of_part in counts]
         teacher = tuple(
             SharedModel(
                 member.family, self._pool.share((np.frombuffer(member.to_bytes(), np.uint8),))
             )
             for member in members
         )
-        lessons = [
-            AnswerLessons(part, of_part, kernels, torch, teacher, version)
+        labels = [
+            LabelProblems(part, of_part, kernels, torch, teacher, version)
             for part, of_part in zip(parts, drawn, strict=True)
         ]
         answers = [
-            AnswerRows(self._train, first, min(first + _ANSWERS, self._rows), teacher, version)
+            LabelRows(self._train, first, min(first + _ANSWERS, self._rows), teacher, version)
             for first in range(0, self._rows, _ANSWERS)
         ]
-        arrays = yield [*lessons, *answers]
+        arrays = yield [*labels, *answers]
         return self._fit(
             place,
-            (len(asked) * MAX_LESSONS + self._rows) * _STUDENT_COPIES,
+            (len(problems) * MAX_LABELS + self._rows) * _STUDENT_COPIES,
             teacher=teacher,
-            lessons=tuple(arrays[: len(lessons)]),
-            answers=tuple(arrays[len(lessons) :]),
+            labels=tuple(arrays[: len(labels)]),
+            answers=tuple(arrays[len(labels) :]),
         )

@@ -18,22 +18,22 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold
 from diode_engine.training.confidence import FOLDS, STEPS_DIVISOR
 from diode_engine.training.correction import corrected_to
+from diode_engine.training.distillation import distillation_labels, drawn_problems
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor
-from diode_engine.training.lessons import drawn_problems, lessons
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.validation import evaluate
 
 _PARTS = 8  # that the problems are divided into; a share of the learning curve is some of them
 SHARES = (0.25, 0.5, 1.0)
-_LESSONS = (200, 4000)  # the least and the most problems of lessons (training.lessons)
-# The work of a training, in units of asking a teacher for all lessons. Fitting a network to them
+_LESSONS = (200, 4000)  # the least and the most problems of TrainingSettings.lessons
+# The work of a training, in units of making all distillation labels. Fitting a network to them
 # takes about one more unit. Without a model to start from, the fits for the confidence follow, with
-# fewer lessons and fewer steps.
+# fewer labels and fewer steps.
 _TUNED_WORK = 2.0
 _WORK = _TUNED_WORK + FOLDS * (1 / STEPS_DIVISOR + 1 / STEPS_DIVISOR**2)
-_ASKED = 8  # problems that a teacher is asked about, to see how long it takes
+_TRIED = 8  # problems that are labelled, to see how long it takes
 _QUICK = (
     TrainingSettings()
     .but("trees", rounds=250, learning_rate=0.15, max_depth=8)
@@ -53,34 +53,34 @@ def has_xgboost() -> bool:
 
 
 def settings(
-    minutes: float, base: Artifact | None, seconds: float, lesson_seconds: float | None
+    minutes: float, base: Artifact | None, seconds: float, seconds_to_label: float | None
 ) -> TrainingSettings:
     """The settings of a training that takes about the `seconds` that are left. `base` is the model
-    that it starts from; `lesson_seconds` is how long a teacher takes for the lessons of one problem
-    (None: not known)."""
+    that it starts from; `seconds_to_label` is how long a teacher takes to label one problem (None:
+    not known)."""
     rounds = int(np.clip(60 * minutes, 100, 600))
     lessons = 250 * minutes
-    if lesson_seconds is not None:
+    if seconds_to_label is not None:
         work = _WORK if base is None else _TUNED_WORK
-        lessons = min(lessons, seconds / (work * lesson_seconds))
+        lessons = min(lessons, seconds / (work * seconds_to_label))
     return TrainingSettings(lessons=int(np.clip(lessons, *_LESSONS))).but(
         "trees", rounds=rounds, max_depth=8
     )
 
 
-def lesson_seconds(model: Artifact, torch: str, clock: Callable[[], float]) -> float | None:
-    """How long the model takes, on this machine, to answer for one problem's lessons; None where it
+def seconds_to_label(model: Artifact, torch: str, clock: Callable[[], float]) -> float | None:
+    """Return how long the model takes to label one problem on this machine; None where it
     covers no problem that can be drawn."""
     coverage, hardware = model.manifest.coverage, model.manifest.hardware
-    asked = drawn_problems(coverage, _ASKED, seed=0)
-    if not asked:
+    problems = drawn_problems(coverage, _TRIED, seed=0)
+    if not problems:
         return None
     began = clock()
-    lessons(
-        model.members, coverage, [(problem, hardware) for problem in asked], torch=torch,
+    distillation_labels(
+        model.members, coverage, [(problem, hardware) for problem in problems], torch=torch,
         feature_set=model.manifest.feature_set,
     )  # fmt: skip
-    return (clock() - began) / len(asked)
+    return (clock() - began) / len(problems)
 
 
 def quick_model(

@@ -249,7 +249,7 @@ class _Tuning:
         seconds = self.stages.seconds_left - JUDGED * 60 * minutes
         known = self._rounds.quick
         lesson = (
-            None if known is None else quick.lesson_seconds(known, self._torch, self.stages.clock)
+            None if known is None else quick.seconds_to_label(known, self._torch, self.stages.clock)
         )
         each = seconds / (2 if everything else 1)
         return quick.settings(minutes, self._artifact, each, lesson)

@@ -83,5 +83,5 @@ def _nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _small_space(monkeypatch: pytest.MonkeyPatch) -> None:
     """A teacher is asked about the few candidates that there are timings of."""
     monkeypatch.setattr(
-        "diode_engine.training.lessons.exhaustive_space", lambda problem, torch: CANDIDATES
+        "diode_engine.training.distillation.exhaustive_space", lambda problem, torch: CANDIDATES
     )

@@ -27,10 +27,10 @@ from diode_engine.models.protocol import Matrix, TimingModel
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.problems.splits import split
 from diode_engine.training.correction import corrected
-from diode_engine.training.fit_jobs import AnswerLessons
+from diode_engine.training.distillation import distillation_labels, drawn_problems, with_timings
+from diode_engine.training.fit_jobs import LabelProblems
 from diode_engine.training.fit_pool import Arrays
 from diode_engine.training.fits import fit
-from diode_engine.training.lessons import drawn_problems, lessons, with_timings
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
@@ -67,7 +67,7 @@ def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) ->
     teacher = fit(learned, "ensemble", settings=SMALL)
     coverage = Coverage.of(learned)
     problems = drawn_problems(coverage, 6, seed=0)
-    taught = lessons(teacher, coverage, [(problem, H200) for problem in problems])
+    taught = distillation_labels(teacher, coverage, [(problem, H200) for problem in problems])
     assert len(taught.starts) == 6
     wanted = answers_of(teacher, taught.x)
     np.testing.assert_allclose(taught.heads, wanted, atol=1e-5)
@@ -102,14 +102,16 @@ def test_a_teacher_is_asked_with_blas_on_one_thread(learned: TimingTable) -> Non
     teacher: Any = Watched(fit(learned, "trees", settings=SMALL)[0])
     coverage = Coverage.of(learned)
     with threadpool_limits(2, user_api="blas"):
-        lessons((teacher,), coverage, [(p, H200) for p in drawn_problems(coverage, 2, seed=0)])
+        distillation_labels(
+            (teacher,), coverage, [(p, H200) for p in drawn_problems(coverage, 2, seed=0)]
+        )
     assert teacher.threads == {1}
 
 
 def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(
     learned: TimingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diode_engine.training.lessons.exhaustive_space", exhaustive_space)
+    monkeypatch.setattr("diode_engine.training.distillation.exhaustive_space", exhaustive_space)
     teacher = fit(learned, "trees", settings=SMALL)
     problem = Problem.make("mm", 64, 512, 512, "bfloat16")
 
@@ -118,7 +120,7 @@ def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(
         coverage = Coverage(
             tuple(kernel(MM, "triton::mm", many=each) for each in many), ("bfloat16",)
         )
-        x = lessons(teacher, coverage, [(problem, H200)]).x
+        x = distillation_labels(teacher, coverage, [(problem, H200)]).x
         value = {name: x[:, i] for i, name in enumerate(features.NAMES)}
         loads = 2 ** value["log2_loads_a"] + 2 ** value["log2_loads_b"]
         return bool(((loads > np.where(value["stages"] > 1, 24, 4)) & (value["wgmma"] == 0)).any())
@@ -133,14 +135,14 @@ def test_every_timed_problem_is_among_the_lessons(
 ) -> None:
     asked: list[Problem] = []
 
-    def watched(self: AnswerLessons, report: ProgressCallback) -> Arrays:
+    def watched(self: LabelProblems, report: ProgressCallback) -> Arrays:
         asked.extend(problem for problem, _ in self.problems)
         return answer(self, report)
 
-    answer = AnswerLessons.__call__
+    answer = LabelProblems.__call__
     drawn = [Problem.make("mm", 64, 64, 16 * k, "bfloat16") for k in range(1, 9)]
-    monkeypatch.setattr(AnswerLessons, "__call__", watched)
-    monkeypatch.setattr("diode_engine.training.lessons.mixed", lambda count, seed: drawn)
+    monkeypatch.setattr(LabelProblems, "__call__", watched)
+    monkeypatch.setattr("diode_engine.training.distillation.mixed", lambda count, seed: drawn)
     quick = replace(SMALL.with_fewer_steps(20), lessons=least)
     fit(learned, "distilled", settings=quick)
     timed = {learned.problems[i] for i in set(learned.problem.tolist())}
@@ -169,7 +171,7 @@ def draw_small(monkeypatch: pytest.MonkeyPatch) -> None:
         Problem.make("mm", *(int(2**v) for v in rng.uniform(4, 12, 3)), "bfloat16")
         for _ in range(SMALL.lessons)
     ]
-    monkeypatch.setattr("diode_engine.training.lessons.mixed", lambda count, seed: usual)
+    monkeypatch.setattr("diode_engine.training.distillation.mixed", lambda count, seed: usual)
 
 
 def test_tuning_learns_what_is_the_users_and_keeps_the_rest(
@@ -304,7 +306,7 @@ def test_where_all_is_timed_nothing_is_tuned(
 ) -> None:
     base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
     monkeypatch.setattr(
-        "diode_engine.training.lessons.mixed", lambda count, seed: list(timings.problems)
+        "diode_engine.training.distillation.mixed", lambda count, seed: list(timings.problems)
     )
     with pytest.raises(TrainingError, match="problems of every kind"):
         train(timings, base=base, settings=SMALL)

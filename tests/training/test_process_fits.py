@@ -56,7 +56,7 @@ def _as_in_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The whole space, which worker processes know, and one thread, which they have."""
     import torch
 
-    monkeypatch.setattr("diode_engine.training.lessons.exhaustive_space", exhaustive_space)
+    monkeypatch.setattr("diode_engine.training.distillation.exhaustive_space", exhaustive_space)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -69,7 +69,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
     monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    for module in ("training.lessons", "tuning.problem_order"):
+    for module in ("training.distillation", "tuning.problem_order"):
         monkeypatch.setattr(
             f"diode_engine.{module}.exhaustive_space", lambda problem, torch: OFFERED
         )

@@ -1,8 +1,8 @@
-"""Lessons: a large model's answers, as examples for a small network (its student).
+"""Distillation labels: a large model's predictions, as examples for a small network (its student).
 
-The problems of lessons need no timings: the teacher predicts the time of each candidate, on the
-problems with timings and on many drawn ones. So the small network learns the teacher's predictions
-between the measured points, and also the measured times themselves.
+The problems need no timings: the teacher predicts the time of each candidate, on the problems with
+timings and on many drawn ones. So the student learns the teacher's predictions between the measured
+points, and also the measured times themselves.
 
 Fine-tuning is the same with a user's timings: these are learned as measured, and everywhere else
 the network learns what the model predicted before (after Li and Hoiem, "Learning without
@@ -37,10 +37,10 @@ from diode_engine.problems.spaces import exhaustive_space
 Indices = npt.NDArray[np.intp]
 ProblemOnGpu = tuple[Problem, Hardware]
 
-_ASKED = 700  # candidates of a problem that the teacher is asked about, drawn
-_BEST = 64  # of these that become lessons because the teacher finds them fastest
-_OTHERS = 192  # of these that become lessons by chance
-MAX_LESSONS = _BEST + _OTHERS  # of a problem, besides the few of libraries' kernels
+_PREDICTED = 700  # candidates of a problem that the teacher predicts, drawn
+_BEST = 64  # of these that become examples because the teacher finds them fastest
+_OTHERS = 192  # of these that become examples by chance
+MAX_LABELS = _BEST + _OTHERS  # of a problem, besides the few of libraries' kernels
 _WATCHED = 20  # one problem in this many is watched by early stopping
 # Two problems are alike if they are nearer than this (neighbours.distances), for example less than
 # two factors of two apart in a size. Then the times of one say much about the other.
@@ -54,10 +54,10 @@ def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem
     return list(islice(known, max(count, 0)))
 
 
-def asked_problems(
+def problems_to_label(
     table: TimingTable, coverage: Coverage, count: int, *, seed: int
 ) -> list[ProblemOnGpu]:
-    """What a teacher of these timings is asked about: their problems on the GPUs that timed them
+    """Return the problems that a teacher labels: those of the timings, on the GPUs that timed them,
     and, where these are fewer than `count`, drawn ones, on each of the GPUs in turn."""
     places, first = np.unique(table.problem, return_index=True)
     gpu = [table.environments[i].hardware for i in table.environment[first]]
@@ -66,7 +66,7 @@ def asked_problems(
     return [*timed, *zip(drawn, cycle(dict.fromkeys(gpu)))]
 
 
-def far_from(problems: Iterable[Problem], timed: Sequence[Problem]) -> list[Problem]:
+def problems_unlike(problems: Iterable[Problem], timed: Sequence[Problem]) -> list[Problem]:
     """The problems that are not like a timed one. About those that are, the timings say more than a
     model that has not seen the timings."""
     there = places(timed)
@@ -74,9 +74,9 @@ def far_from(problems: Iterable[Problem], timed: Sequence[Problem]) -> list[Prob
 
 
 @dataclass(frozen=True, eq=False)
-class LessonProblem:
-    """A problem, and its candidates that the teacher can be asked about: those that this version of
-    torch has, the GPU can run and the teacher covers. `libraries` are the places of ATen's."""
+class CandidatesToLabel:
+    """A problem, and its candidates that a teacher can predict: those that this version of torch
+    has, the GPU can run and the teacher covers. `libraries` are the places of ATen's."""
 
     problem: Problem
     candidates: Sequence[Candidate]
@@ -85,7 +85,7 @@ class LessonProblem:
     @classmethod
     def of(
         cls, problem: Problem, kernels: Collection[str], hardware: Hardware, torch: str
-    ) -> LessonProblem:
+    ) -> CandidatesToLabel:
         """`kernels` are those that the teacher covers (Coverage.kernels)."""
         space = exhaustive_space(problem, torch)
         each = np.arange(len(space))
@@ -101,16 +101,18 @@ class LessonProblem:
             np.array([i for i, c in enumerate(candidates) if c.is_extern], np.intp),
         )
 
-    def answered(
+    def label(
         self,
         drawn: Drawn,
         teacher: Sequence[TimingModel],
         hardware: Hardware,
         feature_set: features.FeatureSet,
     ) -> tuple[Matrix, Matrix]:
-        """The lessons of this problem: their feature rows [n, F], and the answers [m, n] of the
+        """Return the feature rows [n, F] of the examples, and the predictions [m, n] of the
         teacher's members."""
-        rows = _rows(self.problem, [self.candidates[i] for i in drawn.asked], hardware, feature_set)
+        candidates = [self.candidates[i] for i in drawn.predicted]
+        each = np.arange(len(candidates))
+        rows = feature_set.matrix((self.problem,), candidates, 0 * each, each, hardware)
         with one_thread():  # a problem's rows are too few for the cores to share
             answers = answers_of(teacher, rows)
         best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]
@@ -121,34 +123,34 @@ class LessonProblem:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What is drawn for a problem: the places among its candidates that the teacher is asked about,
-    and the places among these that become lessons however good they are."""
+    """What is drawn for a problem: the places among its candidates that the teacher predicts, and
+    the places among these that become examples however good they are."""
 
-    asked: Indices
+    predicted: Indices
     others: Indices
 
 
 class Draws:
     """Draws for one problem after the other from one sequence of random numbers. It needs no more
-    of a problem than how many candidates it has and which of them are libraries', so the answers
-    may be computed elsewhere: the lessons are the same."""
+    of a problem than how many candidates it has and which of them are libraries', so the labels may
+    be made in other processes."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
 
-    def of(self, candidates: int, libraries: Indices) -> Drawn | None:
-        """None where there is nothing to ask about."""
+    def draw(self, candidates: int, libraries: Indices) -> Drawn | None:
+        """Return the draw for a problem; None where it has no candidates."""
         if not candidates:
             return None
-        asked = np.arange(candidates)
-        if candidates > _ASKED:
-            drawn = self._rng.choice(candidates, _ASKED, replace=False)
-            asked = np.union1d(libraries, drawn)
-        others = self._rng.choice(len(asked), min(len(asked), _OTHERS), replace=False)
-        return Drawn(asked, others)
+        predicted = np.arange(candidates)
+        if candidates > _PREDICTED:
+            drawn = self._rng.choice(candidates, _PREDICTED, replace=False)
+            predicted = np.union1d(libraries, drawn)
+        others = self._rng.choice(len(predicted), min(len(predicted), _OTHERS), replace=False)
+        return Drawn(predicted, others)
 
 
-def lessons(
+def distillation_labels(
     teacher: Sequence[TimingModel],
     coverage: Coverage,
     problems: Iterable[ProblemOnGpu],
@@ -157,29 +159,29 @@ def lessons(
     seed: int = 0,
     feature_set: features.FeatureSet = features.CURRENT,
 ) -> Examples:
-    """The teacher's predictions for these problems, of the candidates that this version of torch
-    has and the teacher covers: those that it finds fastest, the library's, and some others. `heads`
-    has its members' predictions."""
+    """Return the teacher's predictions for these problems, of the candidates that this version of
+    torch has and the teacher covers: those that it finds fastest, the library's, and some others.
+    `heads` has its members' predictions."""
     draws = Draws(seed)
     kernels = frozenset(coverage.kernels)
     made: list[tuple[Matrix, Matrix]] = []
     for problem, hardware in problems:
-        lesson_problem = LessonProblem.of(problem, kernels, hardware, torch)
-        drawn = draws.of(len(lesson_problem.candidates), lesson_problem.libraries)
+        there = CandidatesToLabel.of(problem, kernels, hardware, torch)
+        drawn = draws.draw(len(there.candidates), there.libraries)
         if drawn is not None:
-            made.append(lesson_problem.answered(drawn, teacher, hardware, feature_set))
+            made.append(there.label(drawn, teacher, hardware, feature_set))
     x, heads = zip(*made, strict=True) if made else ((), ())
-    return lessons_of(x, heads, [len(rows) for rows in x], feature_set)
+    return join_labels(x, heads, [len(rows) for rows in x], feature_set)
 
 
-def lessons_of(
+def join_labels(
     x: Sequence[Matrix],
     heads: Sequence[Matrix],
     counts: Sequence[int],
     feature_set: features.FeatureSet,
 ) -> Examples:
-    """The lessons from their parts in order; `counts` is how many each problem has. Raises
-    TrainingError where there are none."""
+    """Return the examples of labels that were made in parts; `counts` is how many each problem has.
+    Raises TrainingError where there are none."""
     if not counts:
         raise TrainingError("The model to learn from covers none of the problems' candidates.")
     together = np.concatenate(heads, axis=1)
@@ -187,36 +189,26 @@ def lessons_of(
     return Examples(np.concatenate(x), mean_answer(together), problem, together, feature_set)
 
 
-def _rows(
-    problem: Problem,
-    candidates: Sequence[Candidate],
-    hardware: Hardware,
-    feature_set: features.FeatureSet,
-) -> Matrix:
-    n = len(candidates)
-    return feature_set.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), hardware)
-
-
-def with_timings(taught: Examples, answers: Matrix, timed: Examples) -> Examples:
-    """The lessons together with the measured problems, which are repeated so that they are about
-    half of all. For a measured problem, the heads are the teacher's members' answers (`answers`,
-    [members, rows of timed]), shifted so that their mean is the measured log time."""
-    times = max(1, round(len(taught.starts) / len(timed.starts)))
-    first = int(taught.problem.max()) + 1
+def with_timings(labelled: Examples, answers: Matrix, timed: Examples) -> Examples:
+    """Return the labels together with the measured problems, which are repeated so that they are
+    about half of all. For a measured problem, the heads are the teacher's members' answers
+    (`answers`, [members, rows of timed]), shifted so that their mean is the measured log time."""
+    times = max(1, round(len(labelled.starts) / len(timed.starts)))
+    first = int(labelled.problem.max()) + 1
     _, place = np.unique(timed.problem, return_inverse=True)
     problems = int(place.max()) + 1
     heads = answers - answers.mean(axis=0) + timed.log_us
-    assert taught.heads is not None
+    assert labelled.heads is not None
     return Examples(
-        np.concatenate([taught.x, *[timed.x] * times]),
-        np.concatenate([taught.log_us, *[timed.log_us] * times]),
-        np.concatenate([taught.problem, *(first + problems * i + place for i in range(times))]),
-        np.concatenate([taught.heads, np.tile(heads, times)], axis=1),
-        taught.feature_set,
+        np.concatenate([labelled.x, *[timed.x] * times]),
+        np.concatenate([labelled.log_us, *[timed.log_us] * times]),
+        np.concatenate([labelled.problem, *(first + problems * i + place for i in range(times))]),
+        np.concatenate([labelled.heads, np.tile(heads, times)], axis=1),
+        labelled.feature_set,
     )
 
 
-def part(taught: Examples) -> tuple[Examples, Examples]:
-    """(the lessons to learn, the lessons that early stopping watches), divided by problem."""
-    watched = taught.problem % _WATCHED == 0
-    return taught.take(~watched), taught.take(watched)
+def split_labels(labelled: Examples) -> tuple[Examples, Examples]:
+    """Return (the labels to learn, the labels that early stopping watches), divided by problem."""
+    watched = labelled.problem % _WATCHED == 0
+    return labelled.take(~watched), labelled.take(watched)
