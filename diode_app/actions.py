@@ -48,12 +48,13 @@ class Action:
         )
 
     def command(self, store: Location, values: Mapping[str, object]) -> str | None:
-        """The headless command with its values; a value that is not chosen is the name in
-        capitals."""
-        if self.headless is None:
-            return None
-        words = _Words({"store": store, **values})
-        return self.headless.format_map(words)
+        """The headless command with its values, if there is one."""
+        return None if self.headless is None else fill_in(self.headless, store, values)
+
+
+def fill_in(command: str, store: Location, values: Mapping[str, object]) -> str:
+    """The headless command with its values; a value that is not chosen is the name in capitals."""
+    return command.format_map(_Words({"store": store, **values}))
 
 
 def import_shipped(place: str, *, footer: bool = False) -> Action:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,16 +24,22 @@ from diode_app.actions import Actions
 from diode_app.app_actions import APP_ACTIONS
 from diode_app.data.overview import shipped_timings
 from diode_app.data.store_access import Condition, StoreAccess
-from diode_app.keys import ASKING, Keys, Passed
+from diode_app.keys import ASKING, KeyHandled, Keys
 from diode_app.links import Link, page_of
-from diode_app.screen_commands import headless_commands, palette_entries
-from diode_app.screens.base import DiodeScreen, ModelAsked, SettingsChanged, StoreLooked
+from diode_app.notifications import RESTORE_TITLE, SAVE_TITLE, RunNotifier, describe_end
+from diode_app.preloading import import_screens
+from diode_app.screen_commands import headless_commands, palette_entries, read_text
+from diode_app.screens.base import (
+    DiodeScreen,
+    ModelAsked,
+    SettingsChanged,
+    StoreLooked,
+    do_and_tell,
+)
 from diode_app.screens.places import ASIDE, PLACES, Place
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
-from diode_app.telling import BRING_TITLE_BACK, KEEP_TITLE, Telling, sentence_of
 from diode_app.themes import NAMES, THEMES
-from diode_app.warming import warm
 from diode_app.widgets.modals import Confirm, ErrorDialog, HeadlessCommands
 from diode_engine import paths
 from diode_engine.errors import DiodeError
@@ -47,6 +54,7 @@ POLL_SECONDS = 0.5
 # Those that take longest to make come first.
 MADE_AHEAD = ("runs", "ask", "train", "validate", "collect", "data", "settings", "models", "about")
 QUIET_SECONDS = 0.3  # without a key, before the next of these screens is made
+_AHEAD = "ahead"  # the mode, which is never shown, of the screens that are made ahead
 _LOOK_SECONDS = 0.02
 BLURRED = 4  # while the terminal does not have the focus, only every 4th poll is done
 
@@ -79,15 +87,17 @@ class DiodeApp(Actions, App[None]):
         self.session = session
         for place in PLACES:
             self.add_mode(place.mode, partial(self._screen_of, place))
+        self.add_mode(_AHEAD, Screen)
         self._poll_seconds = poll_seconds
         self._problem = problem
         self._wanted = wanted  # the place or page to begin with
         self._looking = False
-        self._warmed = False
+        self._preloads = False
         self._ticks = 0
         self._clashes: set[str] = set()
-        self._telling = Telling(self.to_terminal)
+        self._notifier = RunNotifier(self.write_to_terminal)
         self._came_from = self.DEFAULT_MODE
+        self._made: dict[str, Screen[Any]] = {}  # the screens of the places, by mode
         self.keys = Keys(self, super().on_event)
 
     async def on_event(self, event: events.Event) -> None:
@@ -96,46 +106,55 @@ class DiodeApp(Actions, App[None]):
         else:
             await super().on_event(event)
 
-    def on_passed(self, event: Passed) -> None:
+    def on_key_handled(self, event: KeyHandled) -> None:
         event.arrived.set()
 
     def _screen_of(self, place: Place) -> Screen[Any]:
-        screen: Screen[Any] = place.load()(self.session)
-        # Textual considers a new screen's styles outdated and parses every style sheet twice more,
-        # which takes 100 ms. Without that they are applied too, when the screen is mounted.
-        screen._css_update_count = self._css_update_count
-        return screen
+        """The screen of the place, which may have been made ahead."""
+        if place.mode not in self._made:
+            self._made[place.mode] = place.load()(self.session)
+        return self._made[place.mode]
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Styles everything for another theme. Textual calls this also for each new screen, and
+        parses every style sheet twice, which takes 100 ms; a new screen is styled when it is
+        mounted."""
+        screen = self.screen if self.screen_stack else None
+        if not isinstance(screen, DiodeScreen) or screen.styled_in != self.theme:
+            super().refresh_css(animate)
+            if isinstance(screen, DiodeScreen):
+                screen.styled_in = self.theme
 
     def on_load(self) -> None:
         # Before there is a screen: with another theme Textual parses all styles, and styles all
         # widgets, again.
         for theme in THEMES:
             self.register_theme(theme)
-        self.apply(self.session.settings)
+        self.apply_settings(self.session.settings)
 
     def on_mount(self) -> None:
         if self._problem is not None:
             self.notify(self._problem, severity="warning", timeout=15, markup=False)
-        self.to_terminal(KEEP_TITLE)
+        self.write_to_terminal(SAVE_TITLE)
         self.set_interval(self._poll_seconds, self._poll)
-        self.action_look()
+        self.look_at_store()
 
     def on_unmount(self) -> None:
-        self.to_terminal(BRING_TITLE_BACK)
+        self.write_to_terminal(RESTORE_TITLE)
 
-    def to_terminal(self, sequence: str) -> None:
-        """Writes the text to the terminal as it is."""
-        if self._driver is not None and not self.is_headless:
-            self._driver.write(sequence)
+    def write_to_terminal(self, sequence: str) -> None:
+        """Writes the text to the terminal as it is, which is the stream that Textual writes to."""
+        if not self.is_headless and not self.is_web and sys.__stderr__ is not None:
+            print(sequence, end="", file=sys.__stderr__, flush=True)
 
     # The store
 
     def _poll(self) -> None:
         self._ticks += 1
         if self.app_focus or self._ticks % BLURRED == 0:
-            self.action_look()
+            self.look_at_store()
 
-    def action_look(self) -> None:
+    def look_at_store(self) -> None:
         if not self._looking:
             self._looking = True
             self.run_worker(
@@ -148,30 +167,43 @@ class DiodeApp(Actions, App[None]):
             look = await self.session.store.look()
         finally:
             self._looking = False
-        self._telling.title(look, self.session.location.name)
-        for run in self._telling.ended(look):
-            self.run_worker(self._tell_end(run), group="poll", exit_on_error=False)
+        self._notifier.set_title(look, self.session.location.name)
+        for run in self._notifier.find_ended(look):
+            self.run_worker(self._notify_end(run), group="poll", exit_on_error=False)
         # A screen that another one covers is told when it is in front again: for each message to
         # such a screen Textual would paint the whole terminal anew.
         if isinstance(self.screen, DiodeScreen):
             self.screen.post_message(StoreLooked(look))
-        if not self._warmed:
-            self._warmed = True
-            self.run_worker(self._work_ahead(), group="warming", exit_on_error=False)
+        if not self._preloads:
+            self._preloads = True
+            self.run_worker(self._work_ahead(), group="preloading", exit_on_error=False)
             if self._wanted is not None:
                 self.open_link(self._wanted)
         if before.ready and look.condition is Condition.LOCKED and look.why:
             self.notify(look.why, severity="warning", markup=False)
 
     async def _work_ahead(self) -> None:
-        await warm(self.stylesheet, self._is_busy)
+        await import_screens(self._is_busy)
+        places = {place.mode: place for place in PLACES}
         for mode in MADE_AHEAD:
             while self._is_busy() or self.keys.quiet_seconds < QUIET_SECONDS:
                 await asyncio.sleep(_LOOK_SECONDS)
-            if mode not in self._screen_stacks:
-                await self._init_mode(mode)  # as switch_mode does; it reads once it is shown
+            if mode not in self._made:
+                await self._make_ahead(places[mode])
 
-    async def _tell_end(self, run: int) -> None:
+    async def _make_ahead(self, place: Place) -> None:
+        """Mounts the screen of the place where nobody sees it; it reads once it is shown."""
+        before = self.current_mode
+        try:
+            self.get_screen_stack(_AHEAD)
+        except KeyError:  # the first one; nothing is painted between these two
+            self.switch_mode(_AHEAD)
+            self.switch_mode(before)
+        screen = self._screen_of(place)
+        await self.push_screen(screen, mode=_AHEAD)
+        screen.post_message(events.ScreenResume())  # from here on it can be laid out
+
+    async def _notify_end(self, run: int) -> None:
         def ended(store: Store) -> Status:
             from diode_engine.runs import look
 
@@ -181,10 +213,10 @@ class DiodeApp(Actions, App[None]):
             status = await self.session.store.read(ended)
         except DiodeError:
             return  # the store is gone, and the screen says so
-        sentence = sentence_of(status)
+        sentence = describe_end(status)
         bad = str(status.state) in ("failed", "dead")
         self.notify(sentence, severity="error" if bad else "information", markup=False)
-        self._telling.tell(sentence, self.session.settings.tell)
+        self._notifier.notify(sentence, self.session.settings.tell)
 
     def _is_busy(self) -> bool:
         """Whether a key is being handled, or a screen is being made or read for."""
@@ -194,16 +226,22 @@ class DiodeApp(Actions, App[None]):
     def action_undo(self) -> None:
         async def take_back() -> str:
             self.session.store.must_be_writable()
-            done = self.session.undo.take()
-            if done is None:
+            step = self.session.undo.take()
+            if step is None:
                 return "There is nothing to undo."
-            return await done.back()
+            return await step.undo()
 
         self._act(take_back)
 
     def action_create_store(self) -> None:
+        """Makes the store, or updates one of an older schema. A new store is empty: goes to
+        Collect."""
+
         async def create() -> str:
+            is_missing = self.session.store.last.condition is Condition.MISSING
             await self.session.store.create()
+            if is_missing:
+                self.action_go("collect")
             return f"The store {self.session.location} is ready."
 
         self._act(create)
@@ -214,8 +252,6 @@ class DiodeApp(Actions, App[None]):
 
             self.session.store.must_be_writable()
             files = shipped_timings()
-            if not files:
-                raise DiodeError("This Diode came without timings; install it again.")
             if not asked and not await self.push_screen_wait(
                 Confirm("Import the timings that come with Diode into this store?", yes="Import")
             ):
@@ -227,17 +263,8 @@ class DiodeApp(Actions, App[None]):
         self._act(bring)
 
     def _act(self, doing: Callable[[], Awaitable[str | None]]) -> None:
-        async def done() -> None:
-            try:
-                says = await doing()
-            except DiodeError as error:
-                await self.push_screen_wait(ErrorDialog(str(error)))
-            else:
-                if says:
-                    self.notify(says, markup=False)
-            self.action_look()
-
-        self.run_worker(done(), group=ASKING, exit_on_error=False)
+        done = do_and_tell(self, doing, self.look_at_store)
+        self.run_worker(done, group=ASKING, exit_on_error=False)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         if isinstance(event.widget, Input):  # a line that blinks is sent again with each blink
@@ -274,20 +301,10 @@ class DiodeApp(Actions, App[None]):
                 return
 
     def action_help(self) -> None:
-        if not self.screen.is_modal:
-            self.show_help()
-
-    def show_help(self, words: str = "") -> None:
-        """Opens the help in front of the screen; with words, only what contains them."""
         from diode_app.screens.help import Help
 
-        self.push_screen(Help(self.session, self.screen, words))
-
-    def action_tour(self) -> None:
-        from diode_app.screens.tour import Tour
-
         if not self.screen.is_modal:
-            self.push_screen(Tour())
+            self.push_screen(Help(self.session, self.screen))
 
     def open_link(self, link: Link) -> None:
         """Goes to the link's place, and opens the page of what the link names in front of it."""
@@ -300,7 +317,7 @@ class DiodeApp(Actions, App[None]):
                 await self.push_screen_wait(ErrorDialog(str(error)))
                 return
             if link.filter:
-                self.session.narrowed[link.place] = link.filter
+                self.session.pending_filters[link.place] = link.filter
             await self.switch_mode(link.place)
             await self._place_made()
             if page is not None:
@@ -309,7 +326,7 @@ class DiodeApp(Actions, App[None]):
             while len(self.screen_stack) > 1:  # pages in front of the place
                 await self.pop_screen()
             if isinstance(self.screen, DiodeScreen) and self.screen.has_body:
-                self.screen.looked()
+                self.screen.store_looked()
 
         self.run_worker(opened(), group=ASKING, exit_on_error=False)
 
@@ -327,17 +344,17 @@ class DiodeApp(Actions, App[None]):
 
     # Settings
 
-    def apply(self, settings: Settings) -> None:
+    def apply_settings(self, settings: Settings) -> None:
         """Uses these settings from now on."""
         self.session.settings = settings
         self.theme = settings.theme
         self._clashes.clear()
         self.set_keymap(dict(settings.keys))
 
-    def change(self, settings: Settings) -> None:
+    def change_settings(self, settings: Settings) -> None:
         """Applies and writes settings; they stay in force also where they cannot or must not be
         written."""
-        self.apply(settings)
+        self.apply_settings(settings)
         if self.session.settings_path is None or self.session.read_only:
             return
         try:
@@ -346,11 +363,11 @@ class DiodeApp(Actions, App[None]):
             self.notify(str(error), severity="warning", markup=False)
 
     def on_settings_changed(self, event: SettingsChanged) -> None:
-        self.change(event.settings)
+        self.change_settings(event.settings)
 
     def action_theme(self) -> None:
         following = NAMES[(NAMES.index(self.session.settings.theme) + 1) % len(NAMES)]
-        self.change(replace(self.session.settings, theme=following))
+        self.change_settings(replace(self.session.settings, theme=following))
         self.notify(f"The theme is {following}.", markup=False)
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
@@ -397,9 +414,7 @@ class DiodeApp(Actions, App[None]):
         if (table := next(tables, None)) is not None:
             table.copy()
             return
-        strips = screen._compositor.render_strips()
-        lines = ("".join(segment.text for segment in strip).rstrip() for strip in strips)
-        self.copy_to_clipboard("".join(f"{line}\n" for line in lines))
+        self.copy_to_clipboard(read_text(screen))
         self.notify("What the screen shows is copied as text.")
 
     def copy(self, words: str | None) -> None:

@@ -18,8 +18,6 @@ APP_ACTIONS = (
     Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
     Action("app.undo", "U", "Undo", "Undo the last roll-back, change of tags or deletion that "
            "was made here.", footer=False),
-    Action("app.look", "L", "Look again", "Look at the store now.", footer=False),
-    Action("app.tour", "O", "Tour", "What Diode does, in five steps.", footer=False),
     Action("move.down", "j", "Down", "As the arrow key.", footer=False, does="press('down')"),
     Action("move.up", "k", "Up", "As the arrow key.", footer=False, does="press('up')"),
     Action("move.first", "g", "First", "To the first row or line.", footer=False,

@@ -23,7 +23,6 @@ from textual.screen import ModalScreen
 if TYPE_CHECKING:
     from textual.app import App
     from textual.dom import DOMNode
-    from textual.message_pump import MessagePump
     from textual.screen import Screen
     from textual.worker import Worker
 
@@ -40,7 +39,7 @@ _NEXT_SECONDS = 0.1  # at most, from the answer to a dialog to the next one
 _LOOK_SECONDS = 0.005
 
 
-class Passed(Message):
+class KeyHandled(Message):
     """A message that follows a key from the focus up to the app, after all messages that the key
     has caused. When it arrives, the key is handled."""
 
@@ -79,30 +78,30 @@ class Keys:
     async def put(self, event: Typed) -> None:
         """Handles the key, at once or after those before it."""
         self._last = time.monotonic()
-        self._waiting.append(event)
+        self._waiting.extend(_split(event))
         if self._task is None:
-            before = self._now()
+            before = self._key_state()
             at_once = self._screen_is_made() and not self._rows_are_old()
-            at_once = at_once and not (_chooses(event) and self._works(_GATHERING))
+            at_once = at_once and not (_chooses(event) and self._is_working(_GATHERING))
             if at_once:
                 await self._deliver(self._waiting.popleft())
-            self._task = asyncio.create_task(self._go(before if at_once else None))
+            self._task = asyncio.create_task(self._deliver_waiting(before if at_once else None))
 
-    async def _go(self, before: _KeyState | None) -> None:
+    async def _deliver_waiting(self, before: _KeyState | None) -> None:
         try:
             if before is not None:
-                await self._handled(before)
+                await self._finish_key(before)
             while self._waiting:
                 while not self._screen_is_made():
                     await asyncio.sleep(_LOOK_SECONDS)
-                await self._until(lambda: not self._rows_are_old(), _ROWS_SECONDS)
+                await self._wait_until(lambda: not self._rows_are_old(), _ROWS_SECONDS)
                 if _chooses(self._waiting[0]):
-                    await self._until(lambda: not self._works(_GATHERING), _ASK_SECONDS)
-                before = self._now()
+                    await self._wait_until(lambda: not self._is_working(_GATHERING), _ASK_SECONDS)
+                before = self._key_state()
                 await self._deliver(self._waiting.popleft())
-                await self._handled(before)
-        except Exception as error:  # noqa: BLE001  # as in Textual's own loop of messages
-            self._app._handle_exception(error)
+                await self._finish_key(before)
+        except Exception as error:  # noqa: BLE001  # Textual handles it, as of any message
+            self._app.call_later(_raise, error)
         finally:
             self._task = None
 
@@ -112,23 +111,23 @@ class Keys:
         except ScreenError:
             return False
 
-    async def _handled(self, before: _KeyState) -> None:
-        await self._pass()
-        now = self._now()
+    async def _finish_key(self, before: _KeyState) -> None:
+        await self._wait_for_messages()
+        now = self._key_state()
         if now.asking - before.asking:
-            await self._asked(_ASK_SECONDS)
+            await self._wait_for_dialog(_ASK_SECONDS)
         elif now.asking and now.screen is not before.screen:
-            await self._asked(_NEXT_SECONDS)
+            await self._wait_for_dialog(_NEXT_SECONDS)
 
-    async def _asked(self, seconds: float) -> None:
+    async def _wait_for_dialog(self, seconds: float) -> None:
         """Waits until the workers that ask have opened a dialog, or are done."""
         screen = self._app.screen
         if isinstance(screen, ModalScreen):
             return
-        await self._until(
-            lambda: self._app.screen is not screen or not self._works(ASKING), seconds
+        await self._wait_until(
+            lambda: self._app.screen is not screen or not self._is_working(ASKING), seconds
         )
-        await self._pass()
+        await self._wait_for_messages()
 
     def _rows_are_old(self) -> bool:
         """Whether the focus is in a table or on a page whose content has not been read yet since it
@@ -137,21 +136,21 @@ class Keys:
         nodes = () if focus is None else focus.ancestors_with_self
         return any(getattr(node, "is_behind", False) for node in nodes)
 
-    async def _until(self, is_so: Callable[[], bool], seconds: float) -> None:
+    async def _wait_until(self, is_so: Callable[[], bool], seconds: float) -> None:
         end = time.monotonic() + seconds
         while not is_so() and time.monotonic() < end:
             await asyncio.sleep(_LOOK_SECONDS)
 
     # Messages
 
-    async def _pass(self) -> None:
+    async def _wait_for_messages(self) -> None:
         """Waits until no message is left between the focus and the app."""
         end = time.monotonic() + _PASS_SECONDS
         while time.monotonic() < end:
             target = self._focus()
             if target is None:
                 return
-            passed = Passed()
+            passed = KeyHandled()
             target.post_message(passed)
             while not passed.arrived.is_set() and time.monotonic() < end:
                 with suppress(TimeoutError):
@@ -168,20 +167,16 @@ class Keys:
         except ScreenError:
             return None
 
-    def _is_quiet(self, target: MessagePump) -> bool:
-        node: MessagePump | None = target
-        while node is not None:
-            if node.message_queue_size:
-                return False
-            node = node._parent
-        return self._focus() is target
+    def _is_quiet(self, target: DOMNode) -> bool:
+        nodes = target.ancestors_with_self
+        return not any(n.message_queue_size for n in nodes) and self._focus() is target
 
     # Workers
 
-    def _works(self, group: str) -> bool:
+    def _is_working(self, group: str) -> bool:
         return any(w.group == group and not w.is_finished for w in self._app.workers)
 
-    def _now(self) -> _KeyState:
+    def _key_state(self) -> _KeyState:
         try:
             screen: Screen[object] | None = self._app.screen
         except ScreenError:
@@ -196,6 +191,19 @@ class _KeyState:
 
     screen: Screen[object] | None
     asking: frozenset[Worker[Any]]
+
+
+async def _raise(error: Exception) -> None:
+    raise error
+
+
+def _split(event: Typed) -> tuple[Typed, ...]:
+    """Escape and a key that comes at once after it, which Textual takes for Alt with the key. No
+    key of the dashboard uses Alt."""
+    if not isinstance(event, events.Key) or not event.key.startswith("alt+"):
+        return (event,)
+    key = events.Key(event.character or event.key.removeprefix("alt+"), event.character)
+    return events.Key("escape", "\x1b"), key
 
 
 def _chooses(event: Typed) -> bool:

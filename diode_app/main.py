@@ -78,7 +78,7 @@ def _command(
     # In ms, how long Textual waits for the rest of a sequence that begins as Escape does.
     os.environ.setdefault("ESCDELAY", "10")
     try:
-        from diode_app import links, terminal_input
+        from diode_app import links
         from diode_app.app import create_app
     except ModuleNotFoundError as error:
         raise click.ClickException(_NO_TEXTUAL.format(error.name)) from error
@@ -91,7 +91,6 @@ def _command(
         wanted = links.link(link, query)
     except DiodeError as error:
         raise click.UsageError(str(error)) from None
-    terminal_input.install()
     app = create_app(
         store or paths.store_location(), read_only=read_only, theme=theme, wanted=wanted
     )

@@ -1,4 +1,5 @@
-"""The actions of the screen that is shown, as entries of the palette and as headless commands."""
+"""The screen that is shown, as text; its actions as entries of the palette and as headless
+commands."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from typing import Any
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.geometry import Region
 from textual.screen import Screen
+from textual.widget import Widget
 
 from diode_app.links import link_to
 from diode_app.screens.base import DiodeScreen
@@ -47,3 +50,16 @@ def headless_commands(session: Session, screen: DiodeScreen) -> list[tuple[str, 
         ("Open this", link.command(session.location, read_only=session.read_only)),
         *commands,
     ]
+
+
+def read_text(screen: Screen[Any]) -> str:
+    """What the screen shows, as lines of text."""
+    lines = [" " * screen.size.width] * screen.size.height
+    for widget in screen.walk_children(Widget):
+        if not widget.region:
+            continue  # it is not shown
+        seen = widget.region.intersection(screen.find_widget(widget).clip)
+        crop = Region(*(seen.offset - widget.region.offset), *seen.size)
+        for y, strip in enumerate(widget.render_lines(crop) if seen else (), seen.y):
+            lines[y] = lines[y][: seen.x] + strip.text + lines[y][seen.right :]
+    return "".join(f"{line.rstrip()}\n" for line in lines)

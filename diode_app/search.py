@@ -1,5 +1,5 @@
-"""What the palette (`:`) finds besides the actions: runs, models, problems, saved filters,
-settings, help."""
+"""What the palette (`:`) finds besides the actions: runs, models, problems, saved filters
+and settings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from textual.command import Hit, Hits, Provider
 
 from diode_app import text
-from diode_app.data.run_columns import CELLS, Listed
+from diode_app.data.run_columns import Listed, cell
 from diode_app.data.threads import in_thread
 from diode_app.links import Link, link, page_of
-from diode_app.screens.places import sections
 from diode_app.session import Session
 from diode_app.settings import Settings, sentence
 from diode_engine.errors import DiodeError
@@ -30,11 +29,11 @@ _PROBLEMS = 8  # of a query that are shown
 
 @dataclass(frozen=True)
 class Found:
-    """Something that was found: `words` are searched and shown, `does` opens it."""
+    """Something that was found: `words` are searched and shown, `action` opens it."""
 
     words: str
-    says: str
-    does: Callable[[], Any]
+    help: str
+    action: Callable[[], Any]
 
 
 class Everything(Provider):
@@ -47,7 +46,7 @@ class Everything(Provider):
         self._gathering = asyncio.create_task(self._gathered())
 
     async def _gathered(self) -> list[Found]:
-        found = [*self._help(), *self._settings(), *self._filters()]
+        found = [*self._settings(), *self._filters()]
         if self._session.store.last.ready:
             # The screen behind the palette says what is wrong with the store.
             with contextlib.suppress(DiodeError):
@@ -60,11 +59,11 @@ class Everything(Provider):
             yield Hit(2.0, str(wanted), self._open(wanted), help="Open what this link names.")
         for found in await asyncio.shield(self._gathering):
             if (match := matcher.match(found.words)) > 0:
-                yield Hit(match, matcher.highlight(found.words), found.does, help=found.says)
+                yield Hit(match, matcher.highlight(found.words), found.action, help=found.help)
         if not self._session.store.last.ready:
             return
         for found in await self._session.store.read(lambda store: self._problems(store, query)):
-            yield Hit(1.0, found.words, found.does, help=found.says)
+            yield Hit(1.0, found.words, found.action, help=found.help)
 
     async def _linked(self, query: str) -> Link | None:
         """The link that this is, as `y` copies it, if it leads to something."""
@@ -94,7 +93,7 @@ class Everything(Provider):
         for status in find(store, limit=_RUNS):
             run, listed = status.run, Listed(status)
             words = [f"run {run.id}", run.kind, text.state(str(status.state)), *run.tags]
-            words += [CELLS["data"](listed), CELLS["note"](listed)]
+            words += [cell(listed, "data"), cell(listed, "note")]
             shown = " · ".join(filter(None, words))
             found.append(Found(shown, "Open this run.", self._open(Link("runs", str(run.id)))))
         return found
@@ -152,13 +151,3 @@ class Everything(Provider):
                 f"filter {name} · {words}", f"List them on {place}.",
                 self._open(Link(place, filter=words)),
             )  # fmt: skip
-
-    def _help(self) -> Iterable[Found]:
-        """Actions of other screens; those of the present screen are found as actions."""
-        app: Any = self.app
-        for title, actions in sections():
-            for action in actions:
-                yield Found(
-                    f"help {action.label} · {title}", f"{action.tooltip} Key: {action.key}",
-                    partial(app.show_help, action.label),
-                )  # fmt: skip

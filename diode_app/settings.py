@@ -8,23 +8,20 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from diode_app.data.problem_columns import PROBLEM_COLUMNS
+from diode_app.data.run_columns import RUN_COLUMNS
 from diode_app.themes import DEFAULT, NAMES
 from diode_engine.atomic import write_whole
 from diode_engine.documents import Malformed, read_toml, shortened
 from diode_engine.errors import DiodeError
 
-RUN_COLUMNS = (
-    "mark", "run", "kind", "state", "progress", "rate", "left", "duration", "family", "efficiency",
-    "against", "model", "data", "changed", "gpu", "started", "host", "user", "tags", "note",
-)  # fmt: skip
-PROBLEM_COLUMNS = (
-    "problem", "op", "m", "n", "k", "b", "dtype", "layout", "best", "efficiency", "aten",
-    "candidates", "failed", "gpu", "fastest", "bias", "align", "timings",
-)  # fmt: skip
 FILTERED = ("runs", "data")  # the places whose lists take a filter query
 BELL, NOTIFICATION = "bell", "notification"
 WAYS = (BELL, NOTIFICATION, "nothing")  # how the end of a run is told
-COLUMNS = {"run_columns": RUN_COLUMNS, "problem_columns": PROBLEM_COLUMNS}
+COLUMNS = {
+    "run_columns": tuple(column.key for column in RUN_COLUMNS),
+    "problem_columns": tuple(column.key for column in PROBLEM_COLUMNS),
+}
 
 
 class SettingsError(DiodeError):
@@ -42,12 +39,14 @@ class Settings:
     theme: str = _described(f"The colours: one of {', '.join(NAMES)}.", default=DEFAULT)
     rows: int = _described("Rows on a page of a table, from 10 to 500.", default=100)
     run_columns: tuple[str, ...] = _described(
-        f"The columns of the list of runs, in this order: some of {', '.join(RUN_COLUMNS)}.",
-        default=RUN_COLUMNS,
+        f"The columns of the list of runs, in this order: some of "
+        f"{', '.join(COLUMNS['run_columns'])}.",
+        default=COLUMNS["run_columns"],
     )
     problem_columns: tuple[str, ...] = _described(
-        f"The columns of the problems, in this order: some of {', '.join(PROBLEM_COLUMNS)}.",
-        default=PROBLEM_COLUMNS,
+        f"The columns of the problems, in this order: some of "
+        f"{', '.join(COLUMNS['problem_columns'])}.",
+        default=COLUMNS["problem_columns"],
     )
     tell: str = _described(
         "How you are told that a run has ended, besides a line on the screen: by a bell, by the "

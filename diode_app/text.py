@@ -39,7 +39,7 @@ def count(number: int | None) -> str:
     return NONE if number is None else f"{number:,}"
 
 
-def counted(number: int, plural: str) -> str:
+def quantity(number: int, plural: str) -> str:
     """Such as `1 run` and `12 runs`."""
     return f"{number:,} {plural.removesuffix('s') if number == 1 else plural}"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from diode_app.data.problems import short
+from diode_app.data.problem_columns import short
 from diode_engine import features
 from diode_engine.choosing.choice import Why
 from diode_engine.choosing.policy import Policy, plain_library_call

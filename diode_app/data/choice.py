@@ -15,7 +15,7 @@ from diode_app.data import predictors
 from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, ModelAnswer
 from diode_app.data.problem import in_default
-from diode_app.data.problems import short
+from diode_app.data.problem_columns import short
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import TYPES, Bias

@@ -72,7 +72,7 @@ def _place(kind: str) -> int:
     return _ORDER.index(plain) if plain in _ORDER else len(_ORDER)
 
 
-def thinned(points: Points, most: int = MAX_POINTS) -> Points:
+def thin_points(points: Points, most: int = MAX_POINTS) -> Points:
     """At most so many of the points and the last one, evenly."""
     xs, ys = points
     step = -(-len(xs) // most)

@@ -38,7 +38,7 @@ class HardwareUnknownError(DiodeError):
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalHardware:
     """The device of this machine and how many of its kind there are, with the versions of torch and
     Triton."""
 
@@ -47,7 +47,7 @@ class Here:
     versions: Mapping[str, str]
 
 
-async def look_around() -> Here:
+async def find_hardware() -> LocalHardware:
     """Takes seconds. Raises HardwareUnknownError, with the reason."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", _PROGRAM,
@@ -68,4 +68,4 @@ async def look_around() -> Here:
     from diode_engine.core.hardware import Hardware
 
     found = json.loads(out)
-    return Here(Hardware.from_dict(found["hardware"]), found["count"], found["versions"])
+    return LocalHardware(Hardware.from_dict(found["hardware"]), found["count"], found["versions"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from diode_app.data.curves import CurveReader, Curves, samples
-from diode_app.data.problems import dtype, short
+from diode_app.data.problem_columns import dtype, short
 from diode_app.data.report_rows import sizes
 from diode_app.data.reports import NoReportError, ShownReport, report_of
 from diode_app.data.trainings import Trainings

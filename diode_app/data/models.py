@@ -4,13 +4,15 @@ one."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
+from diode_app.data.columns import Column, make_row
 from diode_app.data.commands import CommandError
+from diode_app.data.comparison import Comparison
 from diode_app.data.pages import Row
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError, NoSuchModelError
@@ -79,6 +81,39 @@ def why(match: Match) -> str:
     return "; ".join(parts)
 
 
+def _ratio(key: str, label: str, meaning: str, rank: int) -> Column:
+    return Column(key, label, meaning, text.ratio, right=True, rank=rank)
+
+
+def _count(key: str, rank: int) -> Column:
+    meaning = "how many it was trained on"
+    return Column(key, key, meaning, _value_or_nothing, right=True, rank=rank)
+
+
+def _value_or_nothing(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+MODEL_COLUMNS = (
+    Column("model", "model", "its name and version"),
+    Column("hardware", "hardware", "the GPU that it is made for", rank=4),
+    Column("status", "status", "draft (not judged), validated, rejected, retired, or broken",
+           rank=3),
+    Column("taken", "taken", "● it is what torch.compile takes on its GPU, and why", rank=2),
+    _ratio("efficiency", "of best", "on held-out problems, a geometric mean; 1 is as fast as the "
+           "best kernel that was measured", 1),
+    _ratio("efficiency_p10", "p10", "a tenth of the problems has an efficiency below this", 5),
+    Column("family", "family", "the kind of model: trees, network, ensemble, distilled", rank=6),
+    Column("created", "created", "the day", rank=7),
+    Column("aliases", "aliases", "other names; default is what is taken", " ".join, rank=10),
+    Column("tags", "tags", "your tags", " ".join, rank=9),
+    _count("problems", 12),
+    _count("timings", 11),
+    Column("from", "from", "the registry or package that it lies in", rank=13),
+    Column("note", "note", "your note", lambda note: note.replace("\n", " "), rank=8),
+)  # fmt: skip
+
+
 def _row(folder: str, entry: ModelEntry) -> Row:
     m = entry.manifest
     metrics: Mapping[str, Any] = {} if m is None else m.metrics
@@ -94,19 +129,10 @@ def _row(folder: str, entry: ModelEntry) -> Row:
         "model": entry.model.reference,
         "hardware": ", ".join(record["gpus"]) or str(record["hardware"]),
         "status": "✗ broken" if m is None else str(entry.status),
-        "aliases": " ".join(entry.aliases),
         "taken": f"● {taken}" if taken else "",
-        "efficiency": text.ratio(record["efficiency"]),
-        "efficiency_p10": text.ratio(record["efficiency_p10"]),
-        "family": "" if m is None else m.family,
-        "problems": "" if m is None else f"{m.data.problems:,}",
-        "timings": "" if m is None else f"{m.data.timings:,}",
         "created": "" if m is None else text.minute(m.created)[:10],
-        "from": str(record["from"] or ""),
-        "tags": " ".join(entry.facts.tags),
-        "note": entry.facts.note.replace("\n", " "),
     }
-    return Row(folder, shown, record)
+    return make_row(folder, record, MODEL_COLUMNS, shown)
 
 
 def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
@@ -165,58 +191,30 @@ def _list_gpu_figures(m: Manifest) -> dict[str, str]:
 
 # Two side by side
 
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two models by their own metrics; `warning` says where these cannot be compared."""
-
-    names: tuple[str, str]
-    rows: tuple[Row, ...]
-    warning: str | None
+_NOT_COMPARABLE = (
+    "They were judged on different problems, so their metrics cannot be compared. Judge both on "
+    "yours in Validate."
+)
 
 
-def compare(a: ModelEntry, b: ModelEntry) -> Comparison:
-    """Raises ModelError where one cannot be read."""
+def compare(a: ModelEntry, b: ModelEntry) -> tuple[Comparison, str | None]:
+    """Two models by their own metrics, and a sentence where these cannot be compared. Raises
+    ModelError where one cannot be read."""
     from diode_engine import registry
 
+    names = [entry.model.reference for entry in (a, b)]
+    if names[0] == names[1]:  # of two GPUs
+        names = [f"{entry.model.slug}/{entry.model.reference}" for entry in (a, b)]
     left, right = (registry.side_by_side(entry.model) for entry in (a, b))
-    rows = []
-    for name in dict.fromkeys((*left, *right)):
-        values = left.get(name), right.get(name)
-        apart = _difference(*values)
-        record = {"metric": name, "a": values[0], "b": values[1], "difference": apart}
-        shown = {
-            "metric": name.replace("_", " ").replace("efficiency of others", "efficiency,"),
-            **dict(zip(("a", "b"), map(_value, values), strict=True)),
-            "difference": "" if not apart else _signed(apart),
+    judged_alike = all(left.get(name) == right.get(name) for name in ("hardware", "problems"))
+    facts = {
+        name: {
+            fact.replace("_", " ").replace("efficiency of others", "efficiency,"): value
+            for fact, value in known.items()
         }
-        rows.append(Row(name, shown, record))
-    judged = left.get("problems"), right.get("problems")
-    return Comparison(
-        (a.model.reference, b.model.reference),
-        tuple(rows),
-        None
-        if judged[0] == judged[1] and left["hardware"] == right["hardware"]
-        else "They were judged on different problems, so their metrics cannot be compared. Judge "
-        "both on yours in Validate.",
-    )
-
-
-def _difference(a: object, b: object) -> float | None:
-    numbers = isinstance(a, int | float) and isinstance(b, int | float)
-    return b - a if numbers else None  # type: ignore[operator]
-
-
-def _signed(value: float) -> str:
-    return (f"{value:+,}" if isinstance(value, int) else f"{value:+.3g}").replace("-", "−")
-
-
-def _value(value: object) -> str:
-    if value is None:
-        return text.NONE
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        for name, known in zip(names, (left, right), strict=True)
+    }
+    return Comparison(facts), None if judged_alike else _NOT_COMPARABLE
 
 
 # The gate
@@ -284,11 +282,6 @@ def find_slug_to_change(entry: ModelEntry, here: Hardware | None) -> str:
     record of it, else that of the model's folder."""
     there = here is not None and here.slug in entry.model.slugs
     return here.slug if here is not None and there else entry.model.slug
-
-
-def named(entry: ModelEntry) -> Sequence[str]:
-    """The words that name a model to a headless command."""
-    return (entry.model.reference, f"--hardware={entry.model.slug}")
 
 
 def entry_of(folder: str) -> ModelEntry:

@@ -106,5 +106,8 @@ def model_in_use(hardware: Hardware | None) -> ModelInUse | str:
 
 def shipped_timings() -> tuple[Path, ...]:
     """The dataset files that "Import the shipped timings" imports. Larger ones (.packed.zst) come
-    with Diode too, and are imported by their names."""
-    return tuple(sorted((paths.shipped_dir() / "datasets").glob("*/*.msgpack.zst")))
+    with Diode too, and are imported by their names. Raises DiodeError where there are none."""
+    files = tuple(sorted((paths.shipped_dir() / "datasets").glob("*/*.msgpack.zst")))
+    if not files:
+        raise DiodeError("This Diode came without timings; install it again.")
+    return files

@@ -14,7 +14,8 @@ from diode_app import text
 from diode_app.data import predictors
 from diode_app.data.pages import MAX_ROWS, Row
 from diode_app.data.predictors import Model, ModelAnswer
-from diode_app.data.problems import rows_of, short
+from diode_app.data.problem_columns import short
+from diode_app.data.problems import rows_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError, NothingError

@@ -6,28 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_app import text
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_engine.core.candidate import Candidate
-from diode_engine.core.problem import Problem
-from diode_engine.core.templates import template_of
+from diode_app.data.problem_columns import PROBLEM_COLUMNS, short
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
     from diode_engine.store.query import ProblemRow
 
 FASTEST = 8  # of a problem's candidates, in its preview
-
-
-def dtype(problem: Problem) -> str:
-    """As filter queries write it: bf16, fp32, ...; tf32 where TF32 is allowed."""
-    return "tf32" if problem.allow_tf32 else problem.dtype.short
-
-
-def short(candidate: Candidate) -> str:
-    """A candidate in about 26 characters: its template's short name and its parameters."""
-    name = candidate.template
-    return str(candidate).replace(name, template_of(name).short_name, 1)
 
 
 def key_of(row: ProblemRow) -> str:
@@ -53,32 +39,11 @@ def problems_page(store: Store, query: PageQuery) -> Page:
         offset=query.page * query.rows,
         limit=query.rows,
     )  # fmt: skip
-    rows = tuple(Row(key_of(row), _cells(row), row.to_dict()) for row in found)
+    rows = tuple(
+        Row(key_of(row), {c.key: c.cell(row) for c in PROBLEM_COLUMNS}, row.to_dict())
+        for row in found
+    )
     return Page(rows, count_problems(store, query.filter))
-
-
-def _cells(row: ProblemRow) -> Mapping[str, str]:
-    p = row.problem
-    return {
-        "problem": str(row.number),
-        "op": str(p.op),
-        "b": str(p.B),
-        "m": str(p.M),
-        "n": str(p.N),
-        "k": str(p.K),
-        "dtype": dtype(p),
-        "layout": f"{p.a.layout}/{p.b.layout}",
-        "align": f"{p.a.align}/{p.b.align}",
-        "bias": str(p.bias),
-        "best": text.microseconds(row.best_us),
-        "aten": text.microseconds(row.aten_us),
-        "efficiency": text.ratio(row.efficiency),
-        "candidates": f"{row.candidates:,}",
-        "failed": f"{row.failed:,}",
-        "timings": f"{row.timings:,}",
-        "gpu": row.environment.hardware.name,
-        "fastest": "" if row.best is None else short(row.best),
-    }
 
 
 @dataclass(frozen=True)

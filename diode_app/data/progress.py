@@ -51,7 +51,7 @@ def seconds_left(status: Status) -> float | None:
     return status.seconds * (1 - part) / part if part else None
 
 
-def said(status: Status) -> str:
+def describe_progress(status: Status) -> str:
     """What a run's progress says besides how far it is."""
     run, progress = status.run, status.run.progress or {}
     words: list[str] = []
@@ -69,7 +69,7 @@ def said(status: Status) -> str:
         words.append(str(doing))
     if (problems := progress.get("problems")) is not None and run.kind == "collect":
         words.append(
-            f"{progress.get('problems_done', 0):,} of {text.counted(problems, 'problems')}"
+            f"{progress.get('problems_done', 0):,} of {text.quantity(problems, 'problems')}"
         )
         for name, label in (
             ("problems_refused", "refused"), ("problems_elsewhere", "left to another collection"),
@@ -77,7 +77,7 @@ def said(status: Status) -> str:
             if count := progress.get(name):
                 words.append(f"{count:,} {label}")
         if lost := progress.get("workers_lost"):
-            words.append(f"{text.counted(lost, 'workers')} lost")
+            words.append(f"{text.quantity(lost, 'workers')} lost")
     if rate := as_number(progress.get("rate")):
         words.append(f"{rate:.3g} timings/s")
     return " · ".join(words)
@@ -88,7 +88,7 @@ def headline(status: Status) -> str:
     progress = status.run.progress or {}
     if how_it_ended := status.why or status.run.message:
         return how_it_ended
-    words = [said(status)]
+    words = [describe_progress(status)]
     if not status.state.ended:
         part, left = fraction(status), seconds_left(status)
         if not words[0] and part is not None:

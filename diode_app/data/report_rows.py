@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
+from diode_app.data.columns import Column, make_row
 from diode_app.data.pages import Row
-from diode_app.data.problems import dtype, short
+from diode_app.data.problem_columns import dtype, layout, short
 from diode_app.data.report_curves import members
 from diode_app.data.reports import Other, ShownReport, share_within
 
@@ -17,6 +18,48 @@ if TYPE_CHECKING:
     from diode_engine.validation.report import Case
 
 TIE = 0.01  # efficiencies that differ by less are called the same
+_BEST = "1 is as fast as the best kernel that was measured"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"
+
+
+def _decimals(digits: int) -> Callable[[float | None], str]:
+    return lambda value: "" if value is None else f"{value:.{digits}f}"
+
+
+def _difference(value: float | None) -> str:
+    """Signed, to three decimals."""
+    return "" if value is None else f"{value:+.3f}".replace("-", "−")
+
+
+def _number(
+    key: str, label: str, show: Callable[[Any], str], meaning: str, rank: int = 0
+) -> Column:
+    return Column(key, label, meaning, show, right=True, rank=rank)
+
+
+# The choosers
+
+
+FIGURES = (
+    Column("chooser", "who chooses", "a model, the library, max-autotune, or another that chooses"),
+    _number("geomean", "of best", text.ratio, f"the geometric mean of its efficiencies; {_BEST}"),
+    _number("p10", "p10", text.ratio, "a tenth of the problems has an efficiency below this"),
+    _number("worst", "worst", text.ratio, "its efficiency on the problem where it is worst", 3),
+    _number("within", "≤5 %", _percent, "the share of problems within 5 % of the best, in %", 2),
+    _number("fifth", "top-5", text.ratio,
+            "the geometric mean where the best of its first five is taken", 4),
+    _number("speed", "speed", text.ratio, "max-autotune DEFAULT's time over its own, a geometric "
+            "mean; above 1 it is faster", 1),
+    _number("timed", "timed", _decimals(0),
+            "kernels that it times at compile for one choice, on average", 5),
+    _number("problems", "problems", text.count, "how many problems it was judged on", 6),
+)  # fmt: skip
+BAR = Column(
+    "bar", "of the best measured time", "the geometric mean as a bar, from 0 to 1", sortable=False
+)
 
 
 def figure_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
@@ -62,19 +105,26 @@ def _figure(
         "chooser": name, "problems": problems, "geomean": geomean, "p10": p10, "worst": worst,
         "within": within, "fifth": fifth, "speed": speed, "timed": timed,
     }  # fmt: skip
-    shown = {
-        "chooser": f"{'●' if ours else ' '} {name}",
-        "bar": text.bar(geomean, 30),
-        "geomean": text.ratio(geomean),
-        "p10": text.ratio(p10),
-        "worst": text.ratio(worst),
-        "within": f"{100 * within:.0f} %",
-        "fifth": text.ratio(fifth),
-        "speed": text.ratio(speed),
-        "timed": "" if timed is None else f"{timed:.0f}",
-        "problems": f"{problems:,}",
-    }
-    return Row(name, shown, record)
+    shown = {"chooser": f"{'●' if ours else ' '} {name}", "bar": text.bar(geomean, 30)}
+    return make_row(name, record, FIGURES, shown)
+
+
+# The groups
+
+
+GROUPS = (
+    Column("group", "group", "problems with something in common; Enter lists their cases"),
+    _number("problems", "problems", text.count, "in this group", 3),
+    _number("ours", "A", text.ratio, "A's geometric mean of efficiencies"),
+    _number("theirs", "B", text.ratio, "B's", 1),
+    _number("difference", "A − B", _difference, "A's minus B's", 2),
+    _number("better", "A better", _decimals(0), "problems where A is faster by more than 1 %", 4),
+    _number("worse", "B better", _decimals(0), "problems where B is faster by more than 1 %", 5),
+    _number("p10", "A p10", text.ratio, "a tenth of A's efficiencies is below this", 6),
+    _number("their_p10", "B p10", text.ratio, "a tenth of B's efficiencies is below this", 7),
+    _number("within", "A ≤5 %", _percent, "A's share of problems within 5 % of the best, in %", 8),
+    _number("their_within", "B ≤5 %", _percent, "B's", 9),
+)  # fmt: skip
 
 
 def group_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
@@ -91,9 +141,9 @@ def group_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
 def _group(kind: str, name: str, cases: Sequence[Case], against: Other | None) -> Row | None:
     """On the problems that both judge, where there are any."""
     theirs = {} if against is None else against.efficiency
-    there = [(c.first, theirs.get(c.identity)) for c in cases if c.first is not None]
-    both = [(a, b) for a, b in there if b is not None]
-    ours = [a for a, _ in both] or [a for a, _ in there]
+    known = [(c.first, theirs.get(c.identity)) for c in cases if c.first is not None]
+    both = [(a, b) for a, b in known if b is not None]
+    ours = [a for a, _ in both] or [a for a, _ in known]
     if not ours:
         return None
     geomean, p10, _, within = _summary(ours)
@@ -109,21 +159,37 @@ def _group(kind: str, name: str, cases: Sequence[Case], against: Other | None) -
             "better": sum(a > b * (1 + TIE) for a, b in both),
             "worse": sum(b > a * (1 + TIE) for a, b in both),
         }  # fmt: skip
-    shown = {
-        "group": name if kind in ("all", "M", "dimension") else f"{kind} {name}",
-        "problems": f"{len(ours):,}",
-        **{key: text.ratio(record.get(key)) for key in ("ours", "p10", "theirs", "their_p10")},
-        **{key: "" if key not in record else f"{100 * record[key]:.0f} %"
-           for key in ("within", "their_within")},
-        "difference": difference(record.get("difference")),
-        **{key: str(record.get(key, "")) for key in ("better", "worse")},
-    }  # fmt: skip
-    return Row(f"{kind}/{name}", shown, record)
+    shown = {"group": name if kind in ("all", "M", "dimension") else f"{kind} {name}"}
+    return make_row(f"{kind}/{name}", record, GROUPS, shown)
 
 
-def difference(value: float | None) -> str:
-    """Signed, to three decimals."""
-    return "" if value is None else f"{value:+.3f}".replace("-", "−")
+# The cases
+
+
+def _short(candidate: Candidate | None) -> str:
+    return "" if candidate is None else short(candidate)
+
+
+CASES = (
+    Column("problem", "problem", "operator and sizes M×N×K"),
+    Column("dtype", "dtype", "the operands' type", rank=4),
+    _number("efficiency", "A", text.ratio, "A's: the best measured time divided by that of its "
+            f"choice; {_BEST}"),
+    _number("other", "B", text.ratio, "B's", 2),
+    _number("difference", "A − B", _difference, "A's minus B's", 3),
+    _number("sure", "sure", _decimals(2),
+            "how probable A says it is that its choice is within 5 % of the best", 5),
+    Column("chosen", "chosen", "A's choice", rank=1),
+    _number("chosen_us", "µs", text.microseconds, "its measured time, in µs", 6),
+    _number("chosen_predicted_us", "pred.", text.microseconds,
+            "the time that A predicts for it, in µs", 7),
+    Column("best", "best", "the fastest that was measured", rank=8),
+    _number("best_us", "µs", text.microseconds, "its measured time, in µs", 9),
+    _number("best_predicted_us", "pred.", text.microseconds,
+            "the time that A predicts for it, in µs", 10),
+    Column("layout", "layout", "how the two operands lie in memory", rank=11),
+    Column("part", "part", "of a cross-validation: which part it is of", rank=12),
+)  # fmt: skip
 
 
 def case_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
@@ -142,42 +208,21 @@ def sizes(problem: Problem) -> str:
 
 def _case(key: str, case: Case, part: str, other: float | None) -> Row:
     p, ours = case.problem, case.first
-    apart = None if ours is None or other is None else ours - other
     record: dict[str, Any] = {
-        "problem": str(p), "key": p.key, **p.to_dict(),
-        "efficiency": ours, "other": other, "difference": apart, "sure": case.confidence,
-        **_record("chosen", case.chosen, case.chosen_us, case.chosen_predicted_us),
-        **_record("best", case.best, case.best_us, case.best_predicted_us),
+        "problem": str(p), "key": p.key, **p.to_dict(), "efficiency": ours, "other": other,
+        "difference": None if ours is None or other is None else ours - other,
+        "sure": case.confidence,
+        "chosen": None if case.chosen is None else str(case.chosen), "chosen_us": case.chosen_us,
+        "chosen_predicted_us": case.chosen_predicted_us,
+        "best": str(case.best), "best_us": case.best_us,
+        "best_predicted_us": case.best_predicted_us,
         "part": part, "gpu": case.environment.hardware.name,
         **{f"efficiency of {name}": value for name, value in case.others.items()},
     }  # fmt: skip
     shown = {
-        "problem": sizes(p),
-        "dtype": dtype(p),
-        "layout": f"{p.a.layout}/{p.b.layout}",
-        "efficiency": text.ratio(ours),
-        "other": text.ratio(other),
-        "difference": difference(apart),
-        "sure": "" if case.confidence is None else f"{case.confidence:.2f}",
-        "chosen": "" if case.chosen is None else short(case.chosen),
-        "chosen_us": "" if case.chosen is None else _time(case.chosen_us),
-        "chosen_predicted_us": text.microseconds(case.chosen_predicted_us),
-        "best": short(case.best),
-        "best_us": _time(case.best_us),
-        "best_predicted_us": text.microseconds(case.best_predicted_us),
-        "part": part,
-    }
-    return Row(key, shown, record)
-
-
-def _record(
-    role: str, candidate: Candidate | None, us: float | None, predicted_us: float | None
-) -> dict[str, Any]:
-    return {
-        role: None if candidate is None else str(candidate), f"{role}_us": us,
-        f"{role}_predicted_us": predicted_us,
+        "problem": sizes(p), "dtype": dtype(p), "layout": layout(p), "chosen": _short(case.chosen),
+        "best": _short(case.best),
     }  # fmt: skip
-
-
-def _time(us: float | None) -> str:
-    return "failed" if us is None else text.microseconds(us)
+    if case.chosen is not None and case.chosen_us is None:
+        shown["chosen_us"] = "failed"
+    return make_row(key, record, CASES, shown)

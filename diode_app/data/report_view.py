@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
+from diode_app.data.columns import Column
 from diode_app.data.pages import Page, PageQuery, Row
 from diode_app.data.problem import NoSuchProblemError
 from diode_app.data.problems import rows_of
@@ -121,7 +122,7 @@ def reports_page(store: Store, query: PageQuery) -> Page:
     return Page(tuple(Row(str(s.run.id), _run_cells(s), s.to_dict()) for s in rows), len(found))
 
 
-def judged(status: Status) -> str:
+def name_judged(status: Status) -> str:
     """What a validation judges: a model, or a way of making models."""
     run = status.run
     told = (run.progress or {}).get("judged") or run.spec.get("model")
@@ -136,7 +137,7 @@ def _run_cells(status: Status) -> Mapping[str, str]:
     problems = told.get("problems")
     return {
         **cells(Listed(status)),
-        "judged": judged(status),
+        "judged": name_judged(status),
         "efficiency": text.ratio(told.get("efficiency")),
         "problems": "" if problems is None else f"{problems:,}",
     }
@@ -149,7 +150,21 @@ _SORTS: Mapping[str, Callable[[Status], Any]] = {
     "efficiency": lambda s: (s.run.progress or {}).get("efficiency") or 0.0,
     "problems": lambda s: (s.run.progress or {}).get("problems") or 0,
 }
-SORTABLE = frozenset(_SORTS)
+REPORTS = tuple(
+    Column(key, label, meaning, sortable=key in _SORTS, right=right, state=key == "state",
+           rank=rank)
+    for rank, (key, label, right, meaning) in enumerate((
+        ("run", "run", True, "the number of the validation's run"),
+        ("judged", "judged", False, "the model"),
+        ("efficiency", "of best", True,
+         "its geometric mean; 1 is as fast as the best kernel that was measured"),
+        ("problems", "problems", True, "how many problems it was judged on"),
+        ("state", "state", False, "of the run"),
+        ("started", f"started ({text.zone()})", False, "month, day and time"),
+        ("tags", "tags", False, "your tags"),
+        ("note", "note", False, "your note, else how it ended"),
+    ))
+)  # fmt: skip
 
 
 def reports(store: Store) -> tuple[tuple[int, str], ...]:
@@ -157,5 +172,5 @@ def reports(store: Store) -> tuple[tuple[int, str], ...]:
     from diode_engine.runs import find
 
     return tuple(
-        (status.run.id, judged(status)) for status in find(store, "kind:validate state:done")
+        (status.run.id, name_judged(status)) for status in find(store, "kind:validate state:done")
     )

@@ -13,10 +13,7 @@ from diode_engine.errors import NothingError, ReportError
 if TYPE_CHECKING:
     from diode_engine.store import Store
     from diode_engine.validation import Report
-    from diode_engine.validation.calibration import Calibration
     from diode_engine.validation.cross_validation import CrossValidation
-    from diode_engine.validation.metrics import Errors
-    from diode_engine.validation.noise import Noise
     from diode_engine.validation.report import Case
 
 _WHOLE = ""  # the part that is the whole report
@@ -61,21 +58,14 @@ class ShownReport:
         return f"{self.model} (run {self.run})"
 
     @property
-    def crossed(self) -> bool:
-        """Whether it is a cross-validation, which judges no existing model."""
-        return self._whole is None
-
-    @property
-    def _whole(self) -> Report | None:
+    def whole(self) -> Report | None:
+        """The report where it is one; None for a cross-validation, which judges no existing
+        model."""
         return self.parts.get(_WHOLE)
 
     @property
     def hardware(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.hardware))
-
-    @property
-    def unseen(self) -> bool | None:
-        return True if self._whole is None else self._whole.unseen
 
     @property
     def candidates(self) -> int:
@@ -84,24 +74,6 @@ class ShownReport:
     @property
     def left_out(self) -> int:
         return sum(part.left_out for part in self.parts.values())
-
-    @property
-    def unmeasured(self) -> int | None:
-        return None if self._whole is None else self._whole.unmeasured
-
-    @property
-    def errors(self) -> Errors | None:
-        """None for a cross-validation, which judges several models; `calibration` and `noise` are
-        None there too."""
-        return None if self._whole is None else self._whole.errors
-
-    @property
-    def calibration(self) -> Calibration | None:
-        return None if self._whole is None else self._whole.calibration
-
-    @property
-    def noise(self) -> Noise | None:
-        return None if self._whole is None else self._whole.noise
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -120,7 +92,7 @@ class ShownReport:
 
         return tuple(
             {_KINDS.get(kind, kind): names for kind, names in groups(case.problem).items()}
-            | ({"part": (name,)} if self.crossed else {})
+            | ({"part": (name,)} if self.whole is None else {})
             for name, part in self.parts.items()
             for case in part.cases
         )

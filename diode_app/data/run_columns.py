@@ -1,5 +1,4 @@
-"""The columns of the list of runs: a run's cell in each, what it is sorted by, and what they
-mean."""
+"""The columns of the list of runs."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
+from diode_app.data.columns import Column
 from diode_app.data.progress import as_number, fraction, remarks, seconds_left
 from diode_app.data.trainings import Training
 
@@ -15,22 +15,10 @@ if TYPE_CHECKING:
     from diode_engine.runs import Status
 
 # Fields of a spec that have a column of their own, or that do not say how runs differ.
-_NOT_SETTINGS = frozenset(
-    {
-        "family",
-        "query",
-        "dataset",
-        "hardware",
-        "name",
-        "fine_tune",
-        "default",
-        "gpu",
-        "key",
-        "file",
-        "timings",
-        "version",
-    }
-)
+_NOT_SETTINGS = frozenset({
+    "family", "query", "dataset", "hardware", "name", "fine_tune", "default", "gpu", "key", "file",
+    "timings", "version",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,7 +43,7 @@ class Listed:
         return self.efficiency - self.against
 
 
-def changed(status: Status) -> dict[str, Any]:
+def changed_settings(status: Status) -> dict[str, Any]:
     """The settings of a run that differ from the defaults."""
     return {
         name: value
@@ -97,10 +85,6 @@ def _host(listed: Listed) -> str:
     return "" if process is None else process.host
 
 
-def _user(listed: Listed) -> str:
-    return listed.status.run.user or ""
-
-
 def _progress(listed: Listed) -> str:
     part = fraction(listed.status)
     return "" if part is None else f"{text.bar(part, 8)} {100 * part:3.0f} %"
@@ -118,49 +102,90 @@ def _trained(read: Callable[[Training], str | None]) -> Callable[[Listed], str]:
     return lambda listed: "" if listed.training is None else read(listed.training) or ""
 
 
-CELLS: Mapping[str, Callable[[Listed], str]] = {
-    "mark": lambda r: r.mark,
-    "run": lambda r: str(r.status.run.id),
-    "kind": lambda r: r.status.run.kind,
-    "state": lambda r: text.state(str(r.status.state)),
-    "progress": _progress,
-    "rate": lambda r: "" if not _rate(r) else f"{_rate(r):.3g}/s",
-    "left": lambda r: "" if _left(r) is None else text.seconds(_left(r)),
-    "duration": lambda r: text.seconds(r.status.seconds),
-    "family": _trained(lambda t: t.what),
-    "efficiency": _efficiency,
-    "against": _difference,
-    "model": _trained(lambda t: t.model),
-    "data": _data,
-    "changed": lambda r: text.pairs(changed(r.status)),
-    "gpu": _gpus,
-    "started": lambda r: f"{text.local(r.status.run.started):%m-%d %H:%M}",
-    "host": _host,
-    "user": _user,
-    "tags": lambda r: " ".join(r.status.run.tags),
-    "note": lambda r: remarks(r.status),
-}
-SORTS: Mapping[str, Callable[[Listed], Any]] = {
-    "run": lambda r: r.status.run.id,
-    "kind": lambda r: r.status.run.kind,
-    "state": lambda r: str(r.status.state),
-    "progress": lambda r: fraction(r.status) or 0.0,
-    "rate": lambda r: _rate(r) or 0.0,
-    "left": lambda r: _left(r) or 0.0,
-    "duration": lambda r: r.status.seconds,
-    "family": CELLS["family"],
-    "efficiency": lambda r: r.efficiency or 0.0,
-    "against": lambda r: -1.0 if r.difference is None else r.difference,
-    "model": CELLS["model"],
-    "data": CELLS["data"],
-    "started": lambda r: r.status.run.started,
-    "host": _host,
-    "user": _user,
-    "tags": lambda r: r.status.run.tags,
-    "note": lambda r: r.status.run.note or "",
-}
+@dataclass(frozen=True, kw_only=True)
+class RunColumn(Column):
+    """A column of the list of runs: `cell` writes a run's cell, `sort` returns what the list is
+    sorted by (None: it cannot be)."""
+
+    cell: Callable[[Listed], str]
+    sort: Callable[[Listed], Any] | None = None
+
+
+def _column(
+    key: str,
+    meaning: str,
+    cell: Callable[[Listed], str],
+    sort: Callable[[Listed], Any] | None = None,
+    *,
+    label: str | None = None,
+    rank: int = 0,
+    right: bool = False,
+    state: bool = False,
+) -> RunColumn:
+    return RunColumn(
+        key=key, label=key if label is None else label, meaning=meaning, cell=cell, sort=sort,
+        sortable=sort is not None, rank=rank, right=right, state=state,
+    )  # fmt: skip
+
+
+# In the order in which they are shown by default. Where there is no room, the highest rank goes
+# first.
+RUN_COLUMNS = (
+    _column("mark", "● marked for comparison, in the colour of its curves; ★ pinned",
+            lambda r: r.mark, label=""),
+    _column("run", "its number, for links such as run/11", lambda r: str(r.status.run.id),
+            lambda r: r.status.run.id, right=True),
+    _column("kind", "collect, train, validate, import, …", lambda r: r.status.run.kind,
+            lambda r: r.status.run.kind, rank=1),
+    _column("state", "queued, running, cancelling, done, failed, cancelled, or dead: its process "
+            "is gone", lambda r: text.state(str(r.status.state)), lambda r: str(r.status.state),
+            state=True),
+    _column("progress", "the part of its work that is done, in %", _progress,
+            lambda r: fraction(r.status) or 0.0, rank=3),
+    _column("rate", "timings a second, over the last minute",
+            lambda r: "" if not _rate(r) else f"{_rate(r):.3g}/s", lambda r: _rate(r) or 0.0,
+            rank=13, right=True),
+    _column("left", "time until it is done, at its pace so far",
+            lambda r: "" if _left(r) is None else text.seconds(_left(r)),
+            lambda r: _left(r) or 0.0, label="time left", rank=4),
+    _column("duration", "how long it has worked", lambda r: text.seconds(r.status.seconds),
+            lambda r: r.status.seconds, rank=7),
+    _column("family", "the kind of model that a training makes, or the model that it tunes",
+            _trained(lambda t: t.what), _trained(lambda t: t.what), rank=5),
+    _column("efficiency", "of the model on held-out problems, a geometric mean; 1 is as fast as "
+            "the best kernel that was measured. In brackets: of a member that is being fitted, on "
+            "problems that it is not fitted to", _efficiency, lambda r: r.efficiency or 0.0,
+            rank=2, right=True),
+    _column("against", "its efficiency minus that of the pinned training", _difference,
+            lambda r: -1.0 if r.difference is None else r.difference, label="± pinned", rank=6,
+            right=True),
+    _column("model", "what a training registered", _trained(lambda t: t.model),
+            _trained(lambda t: t.model), rank=10),
+    _column("data", "the filter query, the source or the file that it works on", _data, _data,
+            rank=11),
+    _column("changed", "the settings that differ from the defaults",
+            lambda r: text.pairs(changed_settings(r.status)), label="changed settings", rank=12),
+    _column("gpu", "the numbers of the GPUs that it times on", _gpus, label="GPU", rank=15),
+    _column("started", "month, day and time",
+            lambda r: f"{text.local(r.status.run.started):%m-%d %H:%M}",
+            lambda r: r.status.run.started, label=f"started ({text.zone()})", rank=14),
+    _column("host", "the machine that it works, or has worked, on", _host, _host, rank=16),
+    _column("user", "who started it, by the name that they have on that machine",
+            lambda r: r.status.run.user or "", lambda r: r.status.run.user or "", rank=17),
+    _column("tags", "your tags", lambda r: " ".join(r.status.run.tags), lambda r: r.status.run.tags,
+            rank=9),
+    _column("note", "your note, else how it ended", lambda r: remarks(r.status),
+            lambda r: r.status.run.note or "", rank=8),
+)  # fmt: skip
+_CELLS = {column.key: column.cell for column in RUN_COLUMNS}
+SORTS = {column.key: column.sort for column in RUN_COLUMNS if column.sort is not None}
+
+
+def cell(listed: Listed, key: str) -> str:
+    """A run's cell in the column with this key."""
+    return _CELLS[key](listed)
 
 
 def cells(listed: Listed) -> dict[str, str]:
     """A run's cell in each column."""
-    return {name: cell(listed) for name, cell in CELLS.items()}
+    return {column.key: column.cell(listed) for column in RUN_COLUMNS}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, kinds
 from diode_app.data.progress import remarks
-from diode_app.data.run_columns import CELLS, Listed, changed
+from diode_app.data.run_columns import Listed, cell, changed_settings
 from diode_app.data.runs import RunView, run_view
 from diode_app.data.trainings import baseline_of, training
 
@@ -60,10 +60,10 @@ def _facts(store: Store, view: RunView) -> tuple[tuple[str, str], ...]:
         ("took" if status.state.ended else "so far", text.seconds(status.seconds)),
         ("left", "" if left is None else text.seconds(left)),
         ("says", remarks(status) or view.says),
-        ("efficiency", CELLS["efficiency"](listed)),
-        ("model", CELLS["model"](listed)),
-        ("data", CELLS["data"](listed)),
-        ("changed", text.pairs(changed(status))),
+        ("efficiency", cell(listed, "efficiency")),
+        ("model", cell(listed, "model")),
+        ("data", cell(listed, "data")),
+        ("changed", text.pairs(changed_settings(status))),
         ("failed", text.pairs(view.failures)),
         ("tags", " ".join(status.run.tags)),
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.progress import as_number, fraction, said, seconds_left
+from diode_app.data.progress import as_number, describe_progress, fraction, seconds_left
 from diode_app.data.run_columns import SORTS, Listed, cells
 from diode_app.data.training_result import TrainingResult, training_result
 from diode_app.data.trainings import Trainings, baseline_of
@@ -28,7 +28,6 @@ class Gpu:
     `title` names the GPU or the machine."""
 
     title: str
-    name: str
     timings: int
     clock_mhz: int | None
     temperature_c: int | None
@@ -71,7 +70,7 @@ def view(status: Status) -> RunView:
         failures=dict(progress.get("failures") or {}),
         gpus=_gpus(progress),
         facts=tuple(_facts(status)),
-        says=said(status),
+        says=describe_progress(status),
         curves=samples(progress),
     )
 
@@ -92,8 +91,8 @@ def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     contents = run_contents(store, run)
     if not contents.timings:
         return seen
-    timings = text.counted(contents.timings, "timings")
-    holds = [("holds", f"{timings} of {text.counted(contents.problems, 'problems')}")]
+    timings = text.quantity(contents.timings, "timings")
+    holds = [("holds", f"{timings} of {text.quantity(contents.problems, 'problems')}")]
     holds += [
         (
             "environment",
@@ -108,50 +107,39 @@ def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
 
 
 def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
+    """The GPUs of this machine, or the machines of a cluster."""
     found = progress.get("gpus")
     if not isinstance(found, Mapping):
         return ()
     by_machine: dict[str, list[Mapping[str, Any]]] = {}
     for gpu in found.values():
         by_machine.setdefault(str(gpu.get("node") or ""), []).append(gpu)
-    if "" not in by_machine:
-        return tuple(_machine(name, gpus) for name, gpus in by_machine.items())
+    if "" in by_machine:
+        return tuple(_gpu(f"GPU {number}", [gpu]) for number, gpu in found.items())
     return tuple(
-        Gpu(
-            title=f"GPU {number}",
-            name=str(gpu.get("name", "")),
-            timings=int(gpu.get("timings", 0)),
-            clock_mhz=gpu.get("clock_mhz"),
-            temperature_c=gpu.get("temperature_c"),
-            power_w=gpu.get("power_w"),
-            utilisation=gpu.get("utilisation"),
-            memory_bytes=gpu.get("memory_bytes"),
-            held_back=tuple(map(str, gpu.get("held_back") or ())),
-        )
-        for number, gpu in found.items()
+        _gpu(f"{machine}, {text.quantity(len(gpus), 'GPUs')}", gpus)
+        for machine, gpus in by_machine.items()
     )
 
 
-def _machine(name: str, gpus: Sequence[Mapping[str, Any]]) -> Gpu:
-    """All GPUs of a machine of a cluster as one: the highest temperature, the mean utilisation, and
-    the sums of timings, power and memory."""
+def _gpu(title: str, gpus: Sequence[Mapping[str, Any]]) -> Gpu:
+    """One GPU, or several as one: the highest temperature, the mean utilisation, and the sums of
+    timings, power and memory."""
 
     def known(what: str) -> list[float]:
         return [gpu[what] for gpu in gpus if gpu.get(what) is not None]
 
     heat, power, busy = known("temperature_c"), known("power_w"), known("utilisation")
-    memory = known("memory_bytes")
-    reasons = sorted({str(reason) for gpu in gpus for reason in gpu.get("held_back") or ()})
+    memory, clock = known("memory_bytes"), known("clock_mhz")
     return Gpu(
-        title=f"{name}, {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}",
-        name=str(gpus[0].get("name", "")),
+        title=title,
         timings=sum(int(gpu.get("timings", 0)) for gpu in gpus),
-        clock_mhz=None,
+        clock_mhz=int(clock[0]) if clock and len(gpus) == 1 else None,
         temperature_c=int(max(heat)) if heat else None,
         power_w=sum(power) if power else None,
         utilisation=round(sum(busy) / len(busy)) if busy else None,
         memory_bytes=int(sum(memory)) if memory else None,
-        held_back=tuple(reasons),
+        held_back=tuple(sorted({str(r) for gpu in gpus for r in gpu.get("held_back") or ()})),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diode_app.data.pages import Row
-from diode_app.data.problems import dtype
+from diode_app.data.problem_columns import dtype
 from diode_engine.core.problem import Problem
 
 _SEED = 0  # for the fields of a problem that the file leaves open, which are drawn
@@ -22,7 +22,7 @@ class CapturedProblems:
     left_out: int
 
 
-def captured(path: Path) -> CapturedProblems:
+def read_captured(path: Path) -> CapturedProblems:
     """The problems of the file. Raises DatasetError where it is no shapeset."""
     from diode_engine.problems.sources import read_shapeset
 

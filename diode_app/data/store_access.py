@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from diode_app.data.commands import run_command
-from diode_app.data.registry_watch import registry_version
 from diode_app.data.threads import in_thread
 from diode_engine import paths
 from diode_engine.errors import (
@@ -170,14 +170,14 @@ class StoreAccess:
                 self._watch = backend_of(self.location).watch()
             version = self._watch.version()
             if version[0] != self._file:
-                self._forget()
+                self._close_store()
             store = self._reader()
             self._file = version[0]
             return self._runs(store, version)
         except StoreError as error:
             condition = _condition(error)
             if condition is not Condition.LOCKED:
-                self._forget()
+                self._close_store()
             elif self.last.live:  # what was known stays on the screen
                 last = self.last
                 return Look(condition, str(error), last.version, last.runs, last.live)
@@ -204,7 +204,7 @@ class StoreAccess:
                 self._store = Store.open(self.location, read_only=True)
             return self._store
 
-    def _forget(self) -> None:
+    def _close_store(self) -> None:
         with self._lock:
             store, self._store = self._store, None
         if store is not None:
@@ -219,3 +219,23 @@ def _condition(error: StoreError) -> Condition:
         (SchemaTooNewError, Condition.NEW),
     )
     return next((c for kind, c in kinds if isinstance(error, kind)), Condition.BROKEN)
+
+
+def registry_version(root: Path) -> int:
+    """A number that differs after each change: a new or removed model, an alias, a tag or a note (a
+    hardware's file of those is replaced, which changes its folder). What cannot be read is left
+    out."""
+    return hash(
+        tuple(_folders(str(root), 2))
+    )  # hardware, name: a version is a folder in the latter
+
+
+def _folders(folder: str, depth: int) -> Iterator[tuple[str, int]]:
+    try:
+        yield folder, os.stat(folder).st_mtime_ns  # noqa: PTH116  # no Path: hundreds of folders
+        entries = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
+    except OSError:
+        return
+    if depth:
+        for entry in entries:
+            yield from _folders(entry, depth - 1)

@@ -6,60 +6,57 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from diode_app import text
+
+BASE = "the model it was tuned from"
+
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """`efficiency` and the quantities beside it are on `held_out` problems that the judged model
-    had not seen. `others` are the efficiencies of other choosers on the same problems, the best
-    first; `top` is that of the best of the model's first so many."""
+    """`efficiency` is that on `held_out` problems that the judged model had not seen; `bars` are
+    the efficiencies of all choosers on these problems, with BASE among them for a tuned model, the
+    best first. `facts` are (name, value)."""
 
     model: str
     folder: str
-    family: str
-    hardware: str
     efficiency: float
-    p10: float
-    worst: float
-    top: tuple[tuple[int, float], ...]
-    others: tuple[tuple[str, float], ...]
-    base: float | None  # the efficiency of the model that was tuned
-    log_rmse: float | None
-    calibration_error: float | None
-    calibration_by_chance: float | None
     held_out: int
-    problems: int
-    timings: int
-    left_out: tuple[tuple[str, int], ...]
-    seconds: float
-    notes: str
+    bars: tuple[tuple[str, float], ...]
+    facts: tuple[tuple[str, str], ...]
 
 
 def training_result(document: Mapping[str, Any] | None) -> TrainingResult | None:
     """From the result in a training's run (see `training.train.Trained`); None where there is none,
     or the run is of another kind."""
-    metrics = (document or {}).get("metrics")
-    if document is None or not isinstance(metrics, Mapping) or "efficiency" not in metrics:
+    of = (document or {}).get("metrics")
+    if document is None or not isinstance(of, Mapping) or "efficiency" not in of:
         return None
-    others = dict(metrics.get("efficiency_of_others") or {})
-    top = dict(metrics.get("efficiency_top") or {})
+    bars = {document["model"]: of["efficiency"], **(of.get("efficiency_of_others") or {})}
+    if (base := of.get("efficiency_of_base")) is not None:
+        bars[BASE] = base
+    top = sorted((int(k), value) for k, value in (of.get("efficiency_top") or {}).items())
+    error, off, by_chance = (
+        of.get(name) for name in ("log_rmse", "calibration_error", "calibration_error_by_chance")
+    )
+    chance = "" if by_chance is None else f"; chance alone gives {by_chance:.3f}"
+    facts = [
+        ("worst tenth",
+         f"below {of['efficiency_p10']:.3f}; the worst problem {of['efficiency_worst']:.3f}"),
+        ("best of k", ", ".join(f"{value:.3f} of {k}" for k, value in top)),
+        ("error", "" if error is None else f"{error:.3f} of the logarithm of times"),
+        ("confidence", "" if off is None else f"off by {off:.3f}{chance}"),
+        ("made for", document["hardware"]),
+        ("made from", f"{document['timings']:,} timings of {document['problems']:,} problems"),
+        *(("left out", f"{count:,} timings of {what}")
+          for what, count in (document.get("left_out") or {}).items()),
+        ("took", text.seconds(document["seconds"])),
+        ("note", document.get("notes") or ""),
+    ]  # fmt: skip
     return TrainingResult(
         model=document["model"],
         folder=document["folder"],
-        family=document["family"],
-        hardware=document["hardware"],
-        efficiency=metrics["efficiency"],
-        p10=metrics["efficiency_p10"],
-        worst=metrics["efficiency_worst"],
-        top=tuple(sorted((int(k), value) for k, value in top.items())),
-        others=tuple(sorted(others.items(), key=lambda other: -other[1])),
-        base=metrics.get("efficiency_of_base"),
-        log_rmse=metrics.get("log_rmse"),
-        calibration_error=metrics.get("calibration_error"),
-        calibration_by_chance=metrics.get("calibration_error_by_chance"),
+        efficiency=of["efficiency"],
         held_out=document["held_out_problems"],
-        problems=document["problems"],
-        timings=document["timings"],
-        left_out=tuple((document.get("left_out") or {}).items()),
-        seconds=document["seconds"],
-        notes=document.get("notes") or "",
+        bars=tuple(sorted(bars.items(), key=lambda bar: -bar[1])),
+        facts=tuple((name, value) for name, value in facts if value),
     )

@@ -4,6 +4,7 @@ GPU."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from textual.widgets import Input, Label, Select, Static
 
 from diode_app.actions import Action
 from diode_app.data.choice import Answer, Question, RankReasons, answer, why
+from diode_app.data.columns import Column
 from diode_app.data.predictors import Model, all_models
-from diode_app.data.store_access import Look
+from diode_app.data.problem_columns import CANDIDATE, ROOFLINE_US, SPACE
 from diode_app.data.threads import in_thread
 from diode_app.screens import picking
 from diode_app.screens.ask_words import headline, why_words
@@ -23,13 +25,11 @@ from diode_app.screens.problem import ProblemScreen
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.form import existing_file
-from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.problem_form import ProblemForm
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import PagedTable
-from diode_app.widgets.table_columns import TableColumn
+from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine.core.problem import Problem
 
 _FIRST = Problem.make("addmm", 1024, 4096, 4096, "bfloat16", b_layout="col")
@@ -40,17 +40,18 @@ _NEXT = (
 )
 
 
-def _columns(other: bool) -> list[TableColumn]:
+def _columns(other: bool) -> list[Column]:
     return [
-        TableColumn("rank", "#", right=True),
-        TableColumn("taken by", "taken", sortable=False),
-        TableColumn("candidate", "candidate"),
-        TableColumn("predicted_us", "1: µs" if other else "µs", right=True),
-        TableColumn("behind", "behind", right=True, rank=1),
-        *([TableColumn("other_us", "2: µs", right=True, rank=2)] if other else []),
-        TableColumn("roofline_us", "estimate", right=True, rank=3),
-        TableColumn("space", "space", rank=4),
-    ]
+        *CANDIDATE,
+        Column("predicted_us", "1: µs" if other else "µs",
+               "the time that the model predicts, in µs", right=True),
+        Column("behind", "behind", "how much slower than the first it is predicted to be, in %",
+               right=True, rank=1),
+        *([Column("other_us", "2: µs", "the time that the second model predicts, in µs", right=True,
+                  rank=2)] if other else []),
+        replace(ROOFLINE_US, label="estimate", rank=3),
+        replace(SPACE, rank=4),
+    ]  # fmt: skip
 
 
 class AskScreen(DiodeScreen):
@@ -88,8 +89,8 @@ class AskScreen(DiodeScreen):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._problem: Problem | None = session.asked or _FIRST
-        session.asked = None
+        self._problem: Problem | None = session.problem or _FIRST
+        session.problem = None
         self._models: tuple[Model, ...] | None = None
         self._answer: Answer | None = None
         self._listing: Latest[tuple[Model, ...]] = Latest(self, self._list, self.fail)
@@ -130,12 +131,9 @@ class AskScreen(DiodeScreen):
 
     # The models
 
-    def look_changed(self, look: Look) -> None:
-        self.reload()
-
     def reload(self) -> None:
-        if (asked := self.session.asked) is not None:
-            self.session.asked = None
+        if (asked := self.session.problem) is not None:
+            self.session.problem = None
             self.query_one(ProblemForm).put(asked)
             self.table.focus_rows()
         here = self.session.here
@@ -263,7 +261,7 @@ class AskScreen(DiodeScreen):
             self.app.push_screen(ProblemScreen(self.session, self._problem.key))
 
     def action_pick(self) -> None:
-        self._take(partial(picking.of_store, self))
+        self._take(partial(picking.pick_from_store, self))
 
     def action_shapeset(self) -> None:
         async def chosen() -> Problem | None:
@@ -272,7 +270,7 @@ class AskScreen(DiodeScreen):
                     "Which shapeset?", f"{Path.cwd()}/", check=existing_file, suggest=complete_path
                 )
             )
-            return None if given is None else await picking.of_shapeset(self, Path(given))
+            return None if given is None else await picking.pick_from_shapeset(self, Path(given))
 
         self._take(chosen)
 

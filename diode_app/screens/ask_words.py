@@ -9,7 +9,7 @@ from textual.content import Content
 from diode_app import text
 from diode_app.data.choice import SURE, Answer, RankReasons
 from diode_app.data.predictors import ModelAnswer
-from diode_app.data.problems import short
+from diode_app.data.problem_columns import short
 
 _BAR = 12
 _NOTHING = 0.005  # of a log time: it reads 1.00×

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import events
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, Select, Static
 
-from diode_app.actions import Actions
+from diode_app.actions import Actions, fill_in
 from diode_app.data.store_access import Condition, Look
 from diode_app.keys import ASKING
 from diode_app.screens.places import ASIDE, PLACES
@@ -65,6 +65,21 @@ class ModelAsked(Message):
         self.folder = folder
 
 
+async def do_and_tell(
+    app: App[Any], doing: Callable[[], Awaitable[str | None]], after: Callable[[], object]
+) -> None:
+    """Does something in a worker, then shows the sentence that it returns, or a DiodeError as a
+    problem, and calls `after`."""
+    try:
+        sentence = await doing()
+    except DiodeError as error:
+        await app.push_screen_wait(ErrorDialog(str(error)))
+    else:
+        if sentence:
+            app.notify(sentence, markup=False)
+    after()
+
+
 class DiodeScreen(Actions, Screen[None]):
     """A screen over the store.
 
@@ -81,6 +96,7 @@ class DiodeScreen(Actions, Screen[None]):
     NEEDS_STORE: ClassVar[bool] = True
     HELP_TITLE: ClassVar[str] = ""
     LINK: ClassVar[str] = ""  # of a page: the key in `values` of the name that links to it have
+    HEADLESS: ClassVar[tuple[tuple[str, str], ...]] = ()  # (label, command) beside the actions'
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -90,7 +106,7 @@ class DiodeScreen(Actions, Screen[None]):
         self.is_made = False  # the body is there and its first reading has begun: keys may come
         self.is_readable = True  # False while there is advice in the place of the body
         self._seen: Look | None = None
-        self._shown_in = ""  # the theme in which it was shown last
+        self.styled_in = ""  # the theme in which it was styled last
 
     # What a screen gives
 
@@ -112,7 +128,7 @@ class DiodeScreen(Actions, Screen[None]):
         """The store, or a live run, has changed. Reads again."""
         self.reload()
 
-    def looked(self) -> None:
+    def store_looked(self) -> None:
         """The app has read the store's state, which may not have changed, or has come back to this
         screen. The body is mounted."""
 
@@ -143,29 +159,26 @@ class DiodeScreen(Actions, Screen[None]):
         description: str,
         *,
         asks: bool = True,
+        writes: bool = False,
     ) -> None:
         """Does something in a worker, then shows the sentence that it returns, or a DiodeError as a
         problem, and reads again. Where it `asks` the person something, the next key waits for the
-        question."""
+        question. Where it `writes`, it is refused with --read-only."""
 
-        async def done() -> None:
-            try:
-                says = await doing()
-            except DiodeError as error:
-                await self.app.push_screen_wait(ErrorDialog(str(error)))
-            else:
-                if says:
-                    self.notify(says, markup=False)
-            self.reload()
+        async def do() -> str | None:
+            if writes:
+                self.session.store.must_be_writable()
+            return await doing()
 
+        done = do_and_tell(self.app, do, self.reload)
         group = ASKING if asks else "working"
-        self.run_worker(done(), group=group, description=description, exit_on_error=False)
+        self.run_worker(done, group=group, description=description, exit_on_error=False)
 
-    async def confirmed(self, question: str, yes: str) -> bool:
+    async def confirm(self, question: str, yes: str) -> bool:
         """For `act`: asks before something that cannot be undone."""
         return await self.app.push_screen_wait(Confirm(question, yes=yes))
 
-    async def waited_for(self, work: Awaitable[T], what: str) -> T:
+    async def wait_for(self, work: Awaitable[T], what: str) -> T:
         """For `act`: the result of some seconds of work, with a dialog that names the work."""
         working = Working(what)
         await self.app.push_screen(working)
@@ -177,7 +190,7 @@ class DiodeScreen(Actions, Screen[None]):
 
     def ask_about(self, problem: Problem) -> None:
         """Goes to the screen that shows what a model would choose for the problem."""
-        self.session.asked = problem
+        self.session.problem = problem
         if self.app.current_mode == "ask":  # this is a page in front of it
             self.dismiss()
         else:
@@ -197,11 +210,18 @@ class DiodeScreen(Actions, Screen[None]):
         else:
             self.app.action_leave_aside()  # type: ignore[attr-defined]
 
+    def action_back(self) -> None:
+        """Closes a page."""
+        self.dismiss()
+
     def headless_commands(self) -> list[tuple[str, str]]:
         """(what it does, command) for the actions that have a headless command and can be done
         now."""
         values = self.values()
-        found = []
+        found = [
+            (label, fill_in(command, self.session.location, values))
+            for label, command in self.HEADLESS
+        ]
         for action in self.ACTIONS:
             command = action.command(self.session.location, values)
             can = bool(action.does) or self.check_action(action.name, ()) is not False
@@ -228,12 +248,12 @@ class DiodeScreen(Actions, Screen[None]):
         so when all are made, and styles each of them again."""
         size = self.app.size
         across, down = self.HORIZONTAL_BREAKPOINTS or (), self.VERTICAL_BREAKPOINTS or ()
-        for dimension, breakpoints in ((size.width, across), (size.height, down)):
-            for name in self._get_breakpoint_classes(dimension, list(breakpoints)):
-                self.add_class(name)
+        for room, breakpoints in ((size.width, across), (size.height, down)):
+            if reached := [(least, name) for least, name in breakpoints if least <= room]:
+                self.add_class(max(reached)[1])
 
     def on_mount(self) -> None:
-        self._shown_in = self.app.theme
+        self.styled_in = self.app.theme
         self.query_one("#trouble").display = False
         shown = asyncio.Event()
         # Through the app's queue, since the app paints nothing before it has started.
@@ -253,37 +273,37 @@ class DiodeScreen(Actions, Screen[None]):
             await self._resumed()
         self.is_made = True
         if not self.is_current:  # made ahead: its layout takes half of the time of a first visit
-            self._refresh_layout(self.app.size)
+            self.post_message(events.Resize(self.app.size, self.app.size))
 
     async def on_screen_resume(self, event: events.ScreenResume) -> None:
         # Textual would style every widget again, and make each table's cells anew. That is needed
         # only where the theme has changed while the screen was not visible.
-        event.refresh_styles = self._shown_in != self.app.theme
-        self._shown_in = self.app.theme
+        event.refresh_styles = self.styled_in != self.app.theme
+        self.styled_in = self.app.theme
         await self._resumed()
 
     async def _resumed(self) -> None:
         if not self.is_current:
             return  # made ahead, or left already: it reads when it is shown
         if self._seen is not None or self.session.store.last.condition is not Condition.OPENING:
-            await self._looked(self.session.store.last)
+            await self._apply_look(self.session.store.last)
         else:
             self.query_one(TopBar).show(self.session.store.last)
         if self.has_body:
             if not self.NEEDS_STORE:
                 self.reload()
-            self.looked()
+            self.store_looked()
 
     def on_resize(self) -> None:
         self.query_one(TopBar).show(self.session.store.last)
 
     async def on_store_looked(self, event: StoreLooked) -> None:
         if event.look != self._seen:
-            await self._looked(event.look)
+            await self._apply_look(event.look)
         if self.has_body:
-            self.looked()
+            self.store_looked()
 
-    async def _looked(self, look: Look) -> None:
+    async def _apply_look(self, look: Look) -> None:
         before, self._seen = self._seen, look
         self.query_one(TopBar).show(look)
         trouble = self.NEEDS_STORE and not look.ready
@@ -297,7 +317,7 @@ class DiodeScreen(Actions, Screen[None]):
         panel = self.query_one("#trouble", EmptyState)
         panel.display = trouble
         if trouble:
-            await panel.tell(*_advice(look, self.session))
+            await panel.show_advice(*_advice(look, self.session))
             if self.has_body and (self.focused is None or not self.focused.display):
                 self.focus_next("#trouble Button")
         if self.has_body and (look.ready or not self.NEEDS_STORE):
@@ -318,14 +338,13 @@ class _Body(Vertical):
 def _advice(look: Look, session: Session) -> tuple[str, str, tuple[Step, ...]]:
     """What is wrong with the store, and what can be done."""
     why = look.why or ""
-    again = Step("Look again", "app.look", "It is also looked at by itself, twice a second.", "")
-    make = Step("Make an empty store", "app.create_store", f"At {session.location}.")
-    bring = Step(
-        "Import the shipped timings", "app.import_shipped", "Makes the store; a few seconds.", "i"
-    )
+    first = (
+        Step("Import the shipped timings", "app.import_shipped",
+             f"Makes the store {session.location}; a few seconds.", "i"),
+        Step("Collect timings", "app.create_store", "On this machine's GPUs, into a new store."),
+    )  # fmt: skip
     kept = "A backup is put beside it first." if isinstance(session.location, Path) else ""
     update = Step("Update the store", "app.create_store", kept)
-    change = () if session.read_only else (bring, make)
     title = {
         Condition.OPENING: "Opening the store ...",
         Condition.MISSING: "There is no store yet",
@@ -334,11 +353,7 @@ def _advice(look: Look, session: Session) -> tuple[str, str, tuple[Step, ...]]:
         Condition.NEW: "The store is of a newer schema",
         Condition.BROKEN: "The store cannot be read",
     }.get(look.condition, "")
-    steps = {
-        Condition.MISSING: (*change, again),
-        Condition.OLD: (again,) if session.read_only else (update, again),
-        Condition.OPENING: (),
-    }.get(look.condition, (again,))
+    steps = {Condition.MISSING: first, Condition.OLD: (update,)}.get(look.condition, ())
     if look.condition is Condition.MISSING and session.read_only:
         why = f"{why} This dashboard is read-only and makes none."
-    return title, why, steps
+    return title, why, () if session.read_only else steps

@@ -80,7 +80,7 @@ class CollectScreen(CommandScreen):
         """How many GPUs are here; None while that is not known."""
         return None if self.session.here is None else self.session.here.count
 
-    def looked(self) -> None:
+    def store_looked(self) -> None:
         gpus = self._gpus
         says = ""
         if gpus is None:
@@ -107,7 +107,7 @@ class CollectScreen(CommandScreen):
             self.show_nothing()
             return
         plan, gpus = snapshot.summary, snapshot.gpus
-        where = f"{text.counted(gpus, 'GPUs')}{'' if self._gpus else ' like an H200'}"
+        where = f"{text.quantity(gpus, 'GPUs')}{'' if self._gpus else ' like an H200'}"
         self.put(
             "#collect-counts",
             f"{plan['problems']:,} problems · {plan['candidates']:,} candidates\n"

@@ -83,7 +83,7 @@ class CommandScreen(DiodeScreen):
             if not await self.may_start():
                 return
             counts = self.query_one(self.COUNTS, Static).content
-            if await self.confirmed(f"Start this {self.NOUN}?\n{counts}", "Start it"):
+            if await self.confirm(f"Start this {self.NOUN}?\n{counts}", "Start it"):
                 self.has_started(await self.session.store.write(begin))
 
         self.act(go, f"starts a {self.NOUN}")

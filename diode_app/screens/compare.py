@@ -8,15 +8,16 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.models import Comparison
+from diode_app.data.columns import Column
+from diode_app.data.comparison import FACT, Comparison
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
-from diode_app.widgets.memory_table import MemoryTable
-from diode_app.widgets.table_columns import TableColumn
+from diode_app.widgets.table import MemoryTable
 
 
 class CompareScreen(DiodeScreen):
-    """What each model was made of, and its own metrics."""
+    """What each model was made of, and its own metrics; `warning` says where these cannot be
+    compared."""
 
     MODE = "models"
     NEEDS_STORE = False
@@ -32,36 +33,23 @@ class CompareScreen(DiodeScreen):
     }
     """
 
-    def __init__(self, session: Session, comparison: Comparison) -> None:
+    def __init__(self, session: Session, comparison: Comparison, warning: str | None) -> None:
         super().__init__(session)
         self._comparison = comparison
+        self._warning = warning
 
     def body(self) -> ComposeResult:
-        a, b = self._comparison.names
-        yield Static(f"{a} and {b}", id="comparison-title", markup=False)
-        warning = self._comparison.warning
-        yield Static(f"⚠ {warning}" if warning else "", id="comparison-warning", markup=False)
-        yield MemoryTable(
-            self.session,
-            (
-                TableColumn("metric", "metric"),
-                TableColumn("a", a, sortable=False, right=True),
-                TableColumn("b", b, sortable=False, right=True),
-                TableColumn("difference", "difference", right=True),
-            ),
-            what="metrics",
-            wraps=True,
-        )
+        names = tuple(self._comparison.facts)
+        yield Static(" and ".join(names), id="comparison-title", markup=False)
+        if self._warning is not None:
+            yield Static(f"⚠ {self._warning}", id="comparison-warning", markup=False)
+        columns = (FACT, *(Column(name, name, sortable=False) for name in names))
+        yield MemoryTable(self.session, columns, what="facts", wraps=True)
 
     def body_mounted(self) -> None:
-        self.query_one("#comparison-warning").display = self._comparison.warning is not None
         table = self.query_one(MemoryTable)
-        table.show_rows(self._comparison.rows)
+        table.show_rows(self._comparison.rows(all_facts=True))
         table.focus_rows()
 
     def values(self) -> Mapping[str, object]:
-        a, b = self._comparison.names
-        return {"a": a, "b": b}
-
-    def action_back(self) -> None:
-        self.dismiss()
+        return dict(zip("ab", self._comparison.facts, strict=True))

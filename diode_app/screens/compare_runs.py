@@ -9,14 +9,15 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.compare_runs import ComparedRuns, compared_runs
+from diode_app.data.columns import Column
+from diode_app.data.compare_runs import ComparedRuns, compare_runs
+from diode_app.data.comparison import FACT
 from diode_app.data.curves import CurveReader, series_of
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
 from diode_app.widgets.curve_charts import RunCurves, training_charts
-from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table_columns import TableColumn
+from diode_app.widgets.table import MemoryTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -56,7 +57,7 @@ class CompareRunsScreen(DiodeScreen):
 
     def body(self) -> ComposeResult:
         yield Static(id="comparing-title", markup=False)
-        yield MemoryTable(self.session, (TableColumn("fact", "fact"),), what="facts", wraps=True)
+        yield MemoryTable(self.session, (FACT,), what="facts", wraps=True)
         yield Plot("None of these runs has drawn curves.")
 
     def body_mounted(self) -> None:
@@ -64,7 +65,7 @@ class CompareRunsScreen(DiodeScreen):
 
     def reader(self) -> Callable[[Store], ComparedRuns]:
         wanted, reader = tuple(self._colours), self._reader
-        return lambda store: compared_runs(store, wanted, reader)
+        return lambda store: compare_runs(store, wanted, reader)
 
     def show(self, snapshot: ComparedRuns) -> None:
         self._compared = snapshot
@@ -80,15 +81,15 @@ class CompareRunsScreen(DiodeScreen):
         )
         table = self.query_one(MemoryTable)
         table.set_columns((
-            TableColumn("fact", "fact"),
+            FACT,
             *(
-                TableColumn(
+                Column(
                     str(run), f"run {run}{' (pinned)' if run == found.pinned else ''}", rank=place
                 )
                 for place, run in enumerate(found.runs)
             ),
         ))  # fmt: skip
-        table.show_rows(found.rows(all_facts=self._all_facts))
+        table.show_rows(found.comparison.rows(all_facts=self._all_facts))
 
     def _draw(self) -> None:
         found = self._compared
@@ -120,9 +121,6 @@ class CompareRunsScreen(DiodeScreen):
         return list(dict.fromkeys(s.member for s in series if s.kind == self._kind))
 
     # Actions
-
-    def action_back(self) -> None:
-        self.dismiss()
 
     def action_all(self) -> None:
         self._all_facts = not self._all_facts

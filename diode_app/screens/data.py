@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -12,6 +13,9 @@ from textual.widgets import Static
 
 from diode_app import text
 from diode_app.actions import Action
+from diode_app.data.columns import Column, pick
+from diode_app.data.overview import shipped_timings
+from diode_app.data.problem_columns import PROBLEM_COLUMNS
 from diode_app.data.problems import (
     Preview,
     known_values,
@@ -20,63 +24,38 @@ from diode_app.data.problems import (
     problems_page,
     suggestions,
 )
-from diode_app.data.store_access import Look
-from diode_app.screens.base import SettingsChanged
-from diode_app.screens.data_files import FILE_ACTIONS, FileActions
+from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.problem import ProblemScreen
-from diode_app.screens.saved_filters import SavedFilters, save_filter
+from diode_app.screens.run import RunScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.session import Session
-from diode_app.settings import PROBLEM_COLUMNS
 from diode_app.widgets.empty import EmptyState, Step
-from diode_app.widgets.modals import Choose
+from diode_app.widgets.form import existing_file
+from diode_app.widgets.modals import Prompt
+from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Reading
+from diode_app.widgets.saving import ask_target
 from diode_app.widgets.table import PagedTable
-from diode_app.widgets.table_columns import TableColumn
 from diode_engine.core.problem import Problem
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-_LABELS = {
-    "problem": "id", "b": "B", "m": "M", "n": "N", "k": "K", "best": "best µs", "aten": "ATen µs",
-    "efficiency": "ATen eff.", "candidates": "tried", "gpu": "GPU",
-}  # fmt: skip
-_LEFT = frozenset({"op", "dtype", "layout", "align", "bias", "gpu", "fastest"})
-_UNSORTED = frozenset({"layout", "align", "bias", "fastest"})
 _BAR = 24
-# Where there is no room for all columns, the last of these are left out first.
-_RANKS = {key: rank for rank, key in enumerate(
-    ("aten", "b", "fastest", "layout", "candidates", "failed", "timings", "gpu", "bias", "align"),
-    start=1,
-)}  # fmt: skip
 _FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 # The actions that need timings in the store.
-_WITH_TIMINGS = ("open", "map", "choose", "export_file", "list")
+_WITH_TIMINGS = ("open", "map", "choose", "export_dataset")
 _NEXT = (
-    Step("Import the shipped timings", "app.import_shipped", "Taken on an NVIDIA H200.", "i"),
-    Step("Import a file", "screen.import_file", "A dataset of your own, or a colleague's.", "f"),
+    Step("Import timings", "screen.import", "Those that come with Diode, or a dataset file.", "i"),
     Step("Collect", "app.go('collect')", "Time kernels on the GPUs of this machine.", "C"),
 )
 
 
-def _columns(keys: tuple[str, ...]) -> list[TableColumn]:
-    return [
-        TableColumn(
-            key,
-            _LABELS.get(key, key),
-            sortable=key not in _UNSORTED,
-            right=key not in _LEFT,
-            rank=_RANKS.get(key, 0),
-        )
-        for key in keys
-    ]
-
-
-class DataScreen(SavedFilters, FileActions):
+class DataScreen(FilteredList):
     """The list; Enter opens a problem's page."""
 
     MODE = "data"
+    COLUMNS = "problem_columns"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("data.open", "enter", "Open", "The page of this problem.",
@@ -84,12 +63,14 @@ class DataScreen(SavedFilters, FileActions):
         Action("data.map", "m", "Map", "How many problems have which sizes.",
                "diode-engine data map {filter} --store={store}"),
         Action("data.choose", "w", "Ask", "What would a model choose for this problem?"),
-        *FILE_ACTIONS,
-        save_filter("data"),
-        Action("data.columns", "h", "Columns", "Choose the columns of the list.", footer=False),
-        Action("data.list", "l", "Everything", "Remove the filter.",
-               "diode-engine data problems {filter} --store={store}", footer=False),
+        Action("data.import", "i", "Import", "Add the timings that come with Diode, or those of a "
+               "dataset file.", "diode-engine data import {file} --store={store}"),
+        Action("data.export-dataset", "x", "Export dataset", "Write all timings to a dataset "
+               "file.",
+               "diode-engine data export {target} --store={store}"),
+        *list_actions("data"),
     )  # fmt: skip
+    HEADLESS = (("List", "diode-engine data problems {filter} --store={store}"),)
     DEFAULT_CSS = """
     DataScreen {
         #data-preview { height: auto; border-top: solid $panel; padding: 0 1; }
@@ -108,7 +89,7 @@ class DataScreen(SavedFilters, FileActions):
     def body(self) -> ComposeResult:
         yield PagedTable(
             self.session,
-            _columns(self.session.settings.problem_columns),
+            self.columns,
             problems_page,
             what="problems",
             sort="problem",
@@ -123,20 +104,12 @@ class DataScreen(SavedFilters, FileActions):
             _NEXT, id="data-empty",
         )  # fmt: skip
 
-    @property
-    def table(self) -> PagedTable:
-        return self.query_one(PagedTable)
+    def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
+        return pick(PROBLEM_COLUMNS, names)
 
     def body_mounted(self) -> None:
         self.query_one("#data-empty").display = False
-        self.table.focus_rows()
-
-    def looked(self) -> None:
-        if (query := self.session.narrowed.pop("data", None)) is not None:
-            self._narrow(query)
-
-    def look_changed(self, look: Look) -> None:
-        self.reload()
+        super().body_mounted()
 
     def reload(self) -> None:
         super().reload()
@@ -168,14 +141,10 @@ class DataScreen(SavedFilters, FileActions):
 
     # The one that the cursor is on
 
-    @property
-    def record(self) -> Mapping[str, Any]:
-        rows = {row.key: row.record for row in self.table.page.rows}
-        return rows.get(self.table.pointed or "", {})
-
     def values(self) -> Mapping[str, object]:
         return {
-            **super().values(),
+            "file": None,
+            "target": "timings.msgpack.zst",
             "problem": self.record.get("id"),
             "filter": tuple(self.table.query_now.filter.split()),
         }
@@ -213,12 +182,8 @@ class DataScreen(SavedFilters, FileActions):
             return self._has_timings and self.is_readable
         return super().check_action(action, parameters)
 
-    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        self.app.push_screen(ProblemScreen(self.session, *parse_key(event.key)))
-
-    def action_open(self) -> None:
-        if self.table.pointed is not None:
-            self.app.push_screen(ProblemScreen(self.session, *parse_key(self.table.pointed)))
+    def open(self, key: str) -> None:
+        self.app.push_screen(ProblemScreen(self.session, *parse_key(key)))
 
     def action_choose(self) -> None:
         if self.record:
@@ -227,23 +192,41 @@ class DataScreen(SavedFilters, FileActions):
 
     def action_map(self) -> None:
         now = self.table.query_now
-        self.app.push_screen(SpaceMapScreen(self.session, now.filter, self._narrow))
+        self.app.push_screen(SpaceMapScreen(self.session, now.filter, self.narrow))
 
-    def _narrow(self, query: str) -> None:
-        self.table.ask(replace(self.table.query_now, filter=query, page=0))
+    # The headless commands below continue where the dashboard is left.
 
-    def action_list(self) -> None:
-        self.table.ask(replace(self.table.query_now, filter="", page=0))
-
-    def action_columns(self) -> None:
-        async def choose() -> None:
-            now = self.session.settings.problem_columns
-            chosen = await self.app.push_screen_wait(
-                Choose("Columns of the problems", PROBLEM_COLUMNS, now)
+    def action_import(self) -> None:
+        async def start_import() -> str | None:
+            given = await self.app.push_screen_wait(
+                Prompt(
+                    "Import the timings of which file? Without one, those that come with Diode",
+                    check=lambda given: existing_file(given) if given else None,
+                    suggest=complete_path,
+                )
             )
-            if chosen:
-                wanted = replace(self.session.settings, problem_columns=chosen)
-                self.post_message(SettingsChanged(wanted))
-                self.table.set_columns(_columns(chosen))
+            if given is None:
+                return None
+            files = (Path(given).expanduser(),) if given else shipped_timings()
+            run = await self.session.store.start_import(files)
+            self.app.push_screen(RunScreen(self.session, run))
+            what = files[0].name if given else "the shipped timings"
+            return f"Run {run} imports {what}; it continues when you leave."
 
-        self.run_worker(choose(), group="acting", exit_on_error=False)
+        self.act(start_import, "imports timings", writes=True)
+
+    def action_export_dataset(self) -> None:
+        async def export() -> str | None:
+            from diode_engine.store.datasets.format import SUFFIXES
+
+            question = "Write all timings of the store to which file?"
+            target = await ask_target(self.app, question, "timings.msgpack.zst", SUFFIXES)
+            if target is None:
+                return None
+            self.notify(f"Writing {target.name} ...", markup=False)
+            summary = await self.session.store.command(
+                ["data", "export", str(target.absolute()), f"--store={self.session.location}"]
+            )
+            return f"{json.loads(summary)['timings']:,} timings are in {target}."
+
+        self.act(export, "exports the timings", writes=True)

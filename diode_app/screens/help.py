@@ -16,18 +16,17 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, Static
 
 from diode_app.actions import Action, Actions
-from diode_app.column_help import meaning
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import PLACES, sections
 from diode_app.session import Session
-from diode_app.widgets.dialog_keys import DialogKeys
+from diode_app.widgets.modals import DialogKeys
 from diode_app.widgets.table import PagedTable
 
 _WORDS = (
-    "A capital letter goes to a screen, a small one acts on it; : finds all that can be done, and "
-    "runs, models, problems and settings. y shows and copies the command that does the same "
-    "without the dashboard. Keys can be changed on Settings (S), by the names at the end of the "
-    "lines."
+    "A capital letter goes to a screen, a small one acts on it, a digit shows a tab; : finds all "
+    "that can be done, and runs, models, problems and settings. y shows and copies the command "
+    "that does the same without the dashboard. Keys can be changed on Settings (S), by the names "
+    "at the end of the lines."
 )
 
 
@@ -38,11 +37,11 @@ class HelpLine:
 
     key: str
     label: str
-    says: str
+    meaning: str
     name: str = ""
 
-    def holds(self, words: Sequence[str]) -> bool:
-        whole = f"{self.key} {self.label} {self.says} {self.name}".lower()
+    def has_words(self, words: Sequence[str]) -> bool:
+        whole = f"{self.key} {self.label} {self.meaning} {self.name}".lower()
         return all(word in whole for word in words)
 
 
@@ -60,16 +59,21 @@ class _Search(Input):
 
 
 class Help(Actions, ModalScreen[None]):
-    """In front of the screen `behind`; it begins with a search for `words`."""
+    """In front of the screen `behind`."""
 
     HELP_TITLE = "Help"
     ACTIONS = (
         Action("help.close", "escape", "Close", "Back to the screen."),
-        Action("help.down", "down", "Down", "Further down.", footer=False),
-        Action("help.up", "up", "Up", "Further up.", footer=False),
-        Action("help.page-down", "pagedown", "Page down", "A page further down.", footer=False),
-        Action("help.page-up", "pageup", "Page up", "A page further up.", footer=False),
-    )
+        *(
+            Action(f"help.{key}", key, label, f"{label} in the help.", footer=False,
+                   does=f"scroll('{way}')")
+            for key, way, label in (
+                ("down", "down", "Down"), ("up", "up", "Up"),
+                ("pagedown", "page_down", "Page down"),
+                ("pageup", "page_up", "Page up"),
+            )
+        ),
+    )  # fmt: skip
     DEFAULT_CSS = """
     Help {
         align: center middle;
@@ -82,15 +86,14 @@ class Help(Actions, ModalScreen[None]):
     }
     """
 
-    def __init__(self, session: Session, behind: Screen[Any], words: str = "") -> None:
+    def __init__(self, session: Session, behind: Screen[Any]) -> None:
         super().__init__()
-        self._words = words
         self._sections = _sections(session, behind)
 
     def compose(self) -> ComposeResult:
         with Vertical(id="help-box") as box:
             box.border_title = "Help"
-            yield _Search(self._words, placeholder="Search: a key, a column, a word", compact=True)
+            yield _Search(placeholder="Search: a key, a column, a word", compact=True)
             yield VerticalScroll(can_focus=False)
             yield DialogKeys(
                 ("Escape closes it", "close"), ("↑ ↓ move it", None), ("letters search", None),
@@ -122,7 +125,7 @@ class Help(Actions, ModalScreen[None]):
         words = self.query_one(Input).value.lower().split()
         texts = [Content("" if words else _WORDS)]
         for title, entries in self._sections:
-            found = [entry for entry in entries if entry.holds(words)]
+            found = [entry for entry in entries if entry.has_words(words)]
             text = _written(title, found) if found else Content("")
             texts.append(Content("\n") + text if found and any(texts) else text)
         if not any(texts):
@@ -132,17 +135,8 @@ class Help(Actions, ModalScreen[None]):
     def action_close(self) -> None:
         self.dismiss()
 
-    def action_down(self) -> None:
-        self.query_one(VerticalScroll).scroll_down(animate=False)
-
-    def action_up(self) -> None:
-        self.query_one(VerticalScroll).scroll_up(animate=False)
-
-    def action_page_down(self) -> None:
-        self.query_one(VerticalScroll).scroll_page_down(animate=False)
-
-    def action_page_up(self) -> None:
-        self.query_one(VerticalScroll).scroll_page_up(animate=False)
+    def action_scroll(self, way: str) -> None:
+        getattr(self.query_one(VerticalScroll), f"scroll_{way}")(animate=False)
 
 
 def _sections(session: Session, behind: Screen[Any]) -> list[Section]:
@@ -175,9 +169,9 @@ def _columns(screen: Screen[Any]) -> Iterable[Section]:
     for table in screen.query(PagedTable):
         if table.region:
             found = [
-                HelpLine(column.label, "", meaning(table.what, column.key))
+                HelpLine(column.label, "", column.meaning)
                 for column in table.columns
-                if meaning(table.what, column.key)
+                if column.meaning
             ]
             if found:
                 yield f"Columns of the {table.what}", found
@@ -189,7 +183,7 @@ def _written(title: str, entries: Sequence[HelpLine]) -> Content:
         Content.assemble(
             (f"  {entry.key:<{width}}", "$primary bold"),
             f"{entry.label:<14} " if entry.label else "",
-            f"{entry.says} ",
+            f"{entry.meaning} ",
             (entry.name, "$text-muted"),
         )
         for entry in entries

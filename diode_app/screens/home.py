@@ -14,16 +14,15 @@ from textual.widgets import Static
 from diode_app import text
 from diode_app.actions import Action, import_shipped
 from diode_app.data.commands import run_command
-from diode_app.data.hardware import HardwareUnknownError, look_around
+from diode_app.data.hardware import HardwareUnknownError, find_hardware
 from diode_app.data.overview import RUNS_SHOWN, ModelInUse, StoreOverview, model_in_use, overview
 from diode_app.data.progress import headline
 from diode_app.data.store_access import Condition, Look
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
-from diode_app.widgets.badge import badge
 from diode_app.widgets.empty import EmptyState, Step
-from diode_app.widgets.facts import Facts
+from diode_app.widgets.facts import Facts, badge
 from diode_app.widgets.modals import Notice
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.styling import FocusScroll
@@ -42,7 +41,6 @@ _NEXT = (
         "i",
     ),
     Step("Collect timings", "app.go('collect')", "On this machine's GPUs.", "C"),
-    Step("Take the tour", "app.tour", "What Diode does, in five steps.", "O"),
 )
 
 
@@ -111,7 +109,7 @@ class HomeScreen(DiodeScreen):
     def body_mounted(self) -> None:
         self.query_one("#home-next").display = False
 
-    def looked(self) -> None:
+    def store_looked(self) -> None:
         # Only after the figures: torch's import would take the time that the start needs.
         opened = self.session.store.last.condition is not Condition.OPENING
         if opened and not self._asked and not self.reading.busy:
@@ -172,7 +170,7 @@ class HomeScreen(DiodeScreen):
 
     def _figures_shown(self) -> None:
         self._read_charts()
-        self.looked()
+        self.store_looked()
 
     def _show_runs(self, last: Sequence[Status]) -> None:
         self.put("#no-runs", "No run yet.")
@@ -209,7 +207,7 @@ class HomeScreen(DiodeScreen):
         panel.update("Looking ... (torch takes some seconds, in a process of its own)")
         await self._show_model()
         try:
-            self.session.here = await look_around()
+            self.session.here = await find_hardware()
         except HardwareUnknownError as error:
             panel.update(f"✗ {error}")
             return

@@ -12,29 +12,29 @@ from textual.content import Content
 from textual.widgets import Markdown, Static, TabbedContent, TabPane
 
 from diode_app.actions import Action
+from diode_app.data.columns import Column
 from diode_app.data.lineage import DATA, MODEL, RUN, ModelView, model_view
 from diode_app.data.models import Verdict
 from diode_app.data.threads import in_thread
-from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, checks
+from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, write_verdict
 from diode_app.screens.run import RunScreen
+from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
 from diode_app.widgets.facts import Facts
-from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import PagedTable
-from diode_app.widgets.table_columns import TableColumn
+from diode_app.widgets.table import MemoryTable, PagedTable
 
 if TYPE_CHECKING:
     from diode_engine.registry import ModelEntry
 
 _STEPS = (
-    TableColumn("leads", "", sortable=False),
-    TableColumn("step", "step"),
-    TableColumn("what", "what"),
+    Column("leads", "", sortable=False),
+    Column("step", "step"),
+    Column("what", "what"),
 )
 
 
-class ModelScreen(ModelActions):
+class ModelScreen(TabbedScreen, ModelActions):
     """The model in this folder."""
 
     MODE = "models"
@@ -43,19 +43,15 @@ class ModelScreen(ModelActions):
     LINK = "link"
     ACTIONS = (
         Action("model.back", "escape", "Back", "To where this page was opened."),
-        Action("model.lineage", "l", "Lineage", "Where it came from; Enter follows a step."),
-        Action("model.card", "f", "Card", "What it is for, how good it is, and its limits.",
-               "diode-engine models show {model} --hardware={hardware} --card", footer=False),
-        Action("model.gate", "z", "Gate", "What the gate found last.", footer=False),
-        Action("model.history", "h", "History", "What was done with it.",
-               "diode-engine models show {model} --hardware={hardware}", footer=False),
         *MODEL_ACTIONS,
-    )  # fmt: skip
+    )
+    HEADLESS = (
+        ("History", "diode-engine models show {model} --hardware={hardware}"),
+        ("Card", "diode-engine models show {model} --hardware={hardware} --card"),
+    )
     DEFAULT_CSS = """
     ModelScreen {
         #model-title { height: 1; padding: 0 1; }
-        TabbedContent { height: 1fr; }
-        TabPane { padding: 0; }
         .words { padding: 0 1; }
         Markdown { padding: 0 1; margin: 0; background: transparent; }
     }
@@ -133,27 +129,8 @@ class ModelScreen(ModelActions):
 
     # Actions
 
-    def action_back(self) -> None:
-        self.dismiss()
-
-    def removed(self) -> None:
+    def model_removed(self) -> None:
         self.call_next(self.action_back)
-
-    def _tab(self, tab: str) -> None:
-        self.query_one(TabbedContent).active = tab
-
-    def action_lineage(self) -> None:
-        self._tab("tab-lineage")
-        self.query_one(MemoryTable).focus_rows()
-
-    def action_card(self) -> None:
-        self._tab("tab-card")
-
-    def action_gate(self) -> None:
-        self._tab("tab-gate")
-
-    def action_history(self) -> None:
-        self._tab("tab-history")
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         _, leads, where = event.key.split(":", 2)
@@ -162,13 +139,10 @@ class ModelScreen(ModelActions):
         elif leads == MODEL:
             self.app.push_screen(ModelScreen(self.session, where))
         elif leads == DATA:
-            self._go_to_data(where)
+            self.session.pending_filters["data"] = where
+            self.app.switch_mode("data")
         else:
             self.notify("There is no page for this: it is not in the store.")
-
-    def _go_to_data(self, query: str) -> None:
-        self.session.narrowed["data"] = query
-        self.app.switch_mode("data")
 
 
 def _verdicts(gates: Mapping[str, Verdict | None]) -> Content:
@@ -177,5 +151,7 @@ def _verdicts(gates: Mapping[str, Verdict | None]) -> Content:
     for slug, verdict in gates.items():
         if len(gates) > 1:
             parts.append(Content.styled(f"For {slug}", "bold"))
-        parts.append(Content("The verdict cannot be read.") if verdict is None else checks(verdict))
+        parts.append(
+            Content("The verdict cannot be read.") if verdict is None else write_verdict(verdict)
+        )
     return Content("\n").join(parts)

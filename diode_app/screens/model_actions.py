@@ -10,12 +10,19 @@ from textual.content import Content
 from diode_app.actions import Action
 from diode_app.data.models import Verdict, compare, find_slug_to_change, promote
 from diode_app.data.models import models as all_models
-from diode_app.data.taken_back import defaulted_again, removed_model
+from diode_app.data.registry_changes import (
+    aliases_of,
+    prepare_default,
+    remove_model,
+    set_aliases,
+    set_tags,
+    tags_of,
+)
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import DiodeScreen
-from diode_app.screens.validate_new import NewValidationScreen, model_choices
+from diode_app.screens.labels import Labels
+from diode_app.screens.validate_new import open_validation
 from diode_app.widgets.modals import Confirm, Notice, PickOne, Prompt
-from diode_app.widgets.saving import target_of
+from diode_app.widgets.saving import ask_target
 
 if TYPE_CHECKING:
     from diode_engine.registry import ModelEntry
@@ -32,7 +39,8 @@ MODEL_ACTIONS = (
            "diode-engine validate --model={model} --store={store}"),
     Action("models.verify", "v", "Verify", "Check this model's files against their hashes.",
            "diode-engine models verify {model} --hardware={hardware}"),
-    Action("models.archive", "x", "To a file", "Write this model into one file, to pass it on.",
+    Action("models.export-model", "x", "Export model", "Write this model into one file, to "
+           "pass it on.",
            "diode-engine models export {model} {name}.diode.zip --hardware={hardware}"),
     Action("models.delete", "d", "Delete", "Delete this model's files.",
            "diode-engine models remove {model} --hardware={hardware}"),
@@ -43,19 +51,27 @@ MODEL_ACTIONS = (
     Action("models.note", "n", "Note", "Write a note on this model.",
            "diode-engine models note {model} NOTE --hardware={hardware}", footer=False),
 )  # fmt: skip
+_MODEL_ACTIONS = frozenset(action.name for action in MODEL_ACTIONS)
 
 
-class ModelActions(DiodeScreen):
-    """A mixin for a screen on which a model is chosen: `entry`."""
+class ModelActions(Labels):
+    """A mixin for a screen on which a model is chosen: `entry`. The actions are offered where
+    there is one."""
 
     @property
     def entry(self) -> ModelEntry | None:
         raise NotImplementedError
 
-    def _chosen(self) -> ModelEntry | None:
-        if self.entry is None:
-            self.notify("There is no model chosen.")
-        return self.entry
+    @property
+    def _chosen(self) -> ModelEntry:
+        entry = self.entry
+        assert entry is not None, "the actions are offered for a model"
+        return entry
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in _MODEL_ACTIONS:
+            return self.has_body and self.entry is not None
+        return super().check_action(action, parameters)
 
     def values(self) -> dict[str, object]:
         entry = self.entry
@@ -73,31 +89,28 @@ class ModelActions(DiodeScreen):
         here = self.session.here
         return find_slug_to_change(entry, None if here is None else here.hardware)
 
-    def removed(self) -> None:
+    def model_removed(self) -> None:
         """Called when the chosen model was deleted."""
 
     # Which one is taken
 
     def action_promote(self) -> None:
-        if (entry := self._chosen()) is None:
-            return
-        access, reference = self.session.store, entry.model.reference
-        slug = self._slug(entry)
+        entry = self._chosen
+        access, reference, slug = self.session.store, entry.model.reference, self._slug(entry)
 
         async def judge() -> str | None:
-            access.must_be_writable()
-            verdict = await self.waited_for(
+            verdict = await self.wait_for(
                 promote(access, entry, slug), f"{reference} is judged on the held-out problems ..."
             )
             if verdict.promoted:
                 await self.app.push_screen_wait(
-                    Notice(f"✓ {reference} is taken now", checks(verdict))
+                    Notice(f"✓ {reference} is taken now", write_verdict(verdict))
                 )
                 return None
             failed = [name for name, passed, _ in verdict.checks if not passed]
             title = Content.styled(f"✗ {reference} is not promoted\n\n", "bold")
             if not await self.app.push_screen_wait(
-                Confirm(title + checks(verdict), yes="Take it anyway", no="Leave it")
+                Confirm(title + write_verdict(verdict), yes="Take it anyway", no="Leave it")
             ):
                 return None
             reason = await self.app.push_screen_wait(
@@ -109,78 +122,64 @@ class ModelActions(DiodeScreen):
             )
             if reason is None:
                 return None
-            await self.waited_for(
+            await self.wait_for(
                 promote(access, entry, slug, force=reason), f"{reference} becomes the default ..."
             )
             return f"{reference} is taken now, against the gate."
 
-        self.act(judge, f"promotes {reference}")
+        self.act(judge, f"promotes {reference}", writes=True)
 
     def action_rollback(self) -> None:
-        if (entry := self._chosen()) is None:
-            return
-        slug = self._slug(entry)
+        slug = self._slug(self._chosen)
 
-        async def back() -> str | None:
+        async def roll_back() -> str | None:
             from diode_engine import registry
 
-            self.session.store.must_be_writable()
             now, before = await in_thread(lambda: registry.last_change(slug), "history")
             then = before or "what Diode, or a package, has as the default"
-            if not await self.confirmed(
+            if not await self.confirm(
                 f"Take {then} for {slug} again, in place of {now}? {now} is retired then; it can "
                 "be promoted again.",
                 "Roll back",
             ):
                 return None
-            taken_back = await in_thread(partial(defaulted_again, now, slug), "rollback")
+            set_default = await in_thread(partial(prepare_default, now, slug), "rollback")
             await self.session.store.change(lambda: registry.rollback(slug), "rollback")
 
-            async def take_back() -> str:
-                await self.session.store.change(taken_back, "rollback")
+            async def undo() -> str:
+                await self.session.store.change(set_default, "rollback")
                 return f"{now} is taken for {slug} again."
 
-            self.session.undo.add(f"the roll-back of {now}", take_back)
+            self.session.undo.add(f"the roll-back of {now}", undo)
             return f"{now} is retired; for {slug} {then} counts again."
 
-        self.act(back, f"rolls {slug} back")
+        self.act(roll_back, f"rolls {slug} back", writes=True)
 
     # Looking at it
 
     def action_verify(self) -> None:
-        if (entry := self._chosen()) is None:
-            return
+        model = self._chosen.model
 
         async def verify() -> str:
             from diode_engine import registry
 
-            await in_thread(lambda: registry.verify(entry.model), "verify")
-            return f"{entry.model.reference} is whole: its files are what its manifest says."
+            await in_thread(lambda: registry.verify(model), "verify")
+            return f"{model.reference} is whole: its files are what its manifest says."
 
-        self.act(verify, f"verifies {entry.model.reference}", asks=False)
+        self.act(verify, f"verifies {model.reference}", asks=False)
 
     def action_validate(self) -> None:
-        if (entry := self._chosen()) is None:
-            return
-
-        async def ask() -> None:
-            self.session.store.must_be_writable()
-            choices = await in_thread(model_choices, "models")
-            model = entry.model.reference
-            given = model if model in choices else str(entry.model.folder)
-            self.app.push_screen(NewValidationScreen(self.session, choices, given))
-
-        self.act(ask, f"judges {entry.model.reference}")
+        model = self._chosen.model
+        open_validation(self, model.reference, str(model.folder))
 
     def action_compare(self) -> None:
-        if (entry := self._chosen()) is None:
-            return
+        entry = self._chosen
 
         async def choose() -> None:
             from diode_app.screens.compare import CompareScreen
 
-            there = (await in_thread(lambda: all_models(None, 0), "models")).entries
-            others = {folder: other for folder, other in there.items()
+            known = (await in_thread(lambda: all_models(None, 0), "models")).entries
+            others = {folder: other for folder, other in known.items()
                       if other.model != entry.model and other.manifest is not None}  # fmt: skip
             if not others:
                 self.notify("There is no other model.")
@@ -195,149 +194,90 @@ class ModelActions(DiodeScreen):
             )  # fmt: skip
             if chosen is not None:
                 found = await in_thread(lambda: compare(entry, others[chosen]), "compare")
-                self.app.push_screen(CompareScreen(self.session, found))
+                self.app.push_screen(CompareScreen(self.session, *found))
 
         self.act(choose, "compares two models")
 
     # Passing it on, and away
 
-    def action_archive(self) -> None:
-        if (entry := self._chosen()) is None:
-            return
+    def action_export_model(self) -> None:
+        model = self._chosen.model
 
         async def export() -> str | None:
             from diode_engine import registry
 
-            model = entry.model
-            self.session.store.must_be_writable()
             name = f"{model.name}-{model.version}.diode.zip"
-            target = await target_of(self.app, f"Write {model.reference} to", name)
+            target = await ask_target(self.app, f"Write {model.reference} to", name)
             if target is None:
                 return None
-            there = target.exists()  # then the person has agreed to replace it
+            replaces = target.exists()  # the person has agreed to that
             digest = await self.session.store.change(
-                lambda: registry.export_model(model, target, replace=there), "export"
+                lambda: registry.export_model(model, target, replace=replaces), "export"
             )
             return f"{model.reference} is in {target}; its SHA-256 is {digest}."
 
-        self.act(export, f"writes {entry.model.reference} to a file")
+        self.act(export, f"writes {model.reference} to a file", writes=True)
 
     def action_delete(self) -> None:
-        if (entry := self._chosen()) is None:
-            return
+        entry = self._chosen
+        model = entry.model
 
         async def delete() -> str | None:
-
-            model = entry.model
-            self.session.store.must_be_writable()
             named = f" It is {', '.join(entry.aliases)}, which goes too." if entry.aliases else ""
-            if not await self.confirmed(
+            if not await self.confirm(
                 f"Delete {model.reference} for {model.slug} and its files in {model.folder}?"
                 f"{named} Its number is not given again.",
                 "Delete it",
             ):
                 return None
-            again = await self.session.store.change(partial(removed_model, model), "remove")
-            self.removed()
-            if again is None:
+            restore = await self.session.store.change(partial(remove_model, model), "remove")
+            self.model_removed()
+            if restore is None:
                 return f"{model.reference} is deleted."
 
-            async def take_back() -> str:
-                there = await self.session.store.change(again, "import")
-                return f"{model.reference} is there again, as {there}."
+            async def undo() -> str:
+                restored = await self.session.store.change(restore, "import")
+                return f"{model.reference} is there again, as {restored}."
 
-            self.session.undo.add(f"the deletion of {model.reference}", take_back)
+            self.session.undo.add(f"the deletion of {model.reference}", undo)
             return f"{model.reference} is deleted; U undoes that."
 
-        self.act(delete, f"deletes {entry.model.reference}")
+        self.act(delete, f"deletes {model.reference}", writes=True)
 
     # What a person says of it
 
     def action_alias(self) -> None:
-        if (entry := self._chosen()) is None:
-            return
-
-        async def alias() -> str | None:
-            from diode_engine import registry
-
-            model = entry.model
-            self.session.store.must_be_writable()
-            # Those of another hardware have its slug before them.
-            before = [name for name in entry.aliases
-                      if name != registry.DEFAULT and "/" not in name]  # fmt: skip
-            given = await self.app.push_screen_wait(
-                Prompt(
-                    f"Aliases of {model.reference}, with spaces between (default: by Promote)",
-                    " ".join(before), check=_check_aliases,
-                )
-            )  # fmt: skip
-            if given is None:
-                return None
-            after = list(dict.fromkeys(given.split()))
-
-            def write() -> None:
-                for name in after:
-                    if name not in before:
-                        registry.set_alias(name, model)
-                for name in before:
-                    if name not in after:
-                        registry.remove_alias(name, model.slug)
-
-            await self.session.store.change(write, "alias")
-            return f"{model.reference} has the aliases {' '.join(after) or '(none)'}."
-
-        self.act(alias, f"names {entry.model.reference}")
+        model, store = self._chosen.model, self.session.store
+        self.edit_words(
+            "aliases",
+            model.reference,
+            lambda: in_thread(partial(aliases_of, model), "aliases"),
+            lambda words: store.change(partial(set_aliases, model, words), "alias"),
+            check=_check_aliases,
+        )
 
     def action_tag(self) -> None:
-        if (entry := self._chosen()) is None:
-            return
-
-        async def tag() -> str | None:
-            from diode_engine import registry
-
-            self.session.store.must_be_writable()
-            before = entry.facts.tags
-            given = await self.app.push_screen_wait(
-                Prompt(f"Tags of {entry.model.reference}, with spaces between", " ".join(before))
-            )
-            if given is None:
-                return None
-            after = given.split()
-            gone = [word for word in before if word not in after]
-            known = await self.session.store.change(
-                lambda: registry.tag(entry.model, after, gone), "tag"
-            )
-            taken_back = partial(registry.tag, entry.model, before, set(after) - set(before))
-
-            async def take_back() -> str:
-                tags = (await self.session.store.change(taken_back, "tag")).tags
-                return f"{entry.model.reference} has the tags {' '.join(tags) or '(none)'} again."
-
-            self.session.undo.add(f"the tags of {entry.model.reference}", take_back)
-            return f"{entry.model.reference} has the tags {' '.join(known.tags) or '(none)'}."
-
-        self.act(tag, f"tags {entry.model.reference}")
+        model, store = self._chosen.model, self.session.store
+        self.edit_words(
+            "tags",
+            model.reference,
+            lambda: in_thread(partial(tags_of, model), "tags"),
+            lambda words: store.change(partial(set_tags, model, words), "tag"),
+        )
 
     def action_note(self) -> None:
-        if (entry := self._chosen()) is None:
-            return
+        from diode_engine import registry
 
-        async def note() -> str | None:
-            from diode_engine import registry
-
-            self.session.store.must_be_writable()
-            given = await self.app.push_screen_wait(
-                Prompt(f"Note on {entry.model.reference}", entry.facts.note)
-            )
-            if given is None:
-                return None
-            await self.session.store.change(lambda: registry.set_note(entry.model, given), "note")
-            return f"The note on {entry.model.reference} is written."
-
-        self.act(note, f"notes on {entry.model.reference}")
+        model, store = self._chosen.model, self.session.store
+        self.edit_label(
+            "note",
+            model.reference,
+            lambda: in_thread(lambda: registry.facts_of(model).note, "note"),
+            lambda note: store.change(lambda: registry.set_note(model, note), "note"),
+        )
 
 
-def checks(verdict: Verdict) -> Content:
+def write_verdict(verdict: Verdict) -> Content:
     """The gate's checks, one on each line."""
     lines = [Content(f"Compared with {verdict.against}:")]
     width = max([12, *(len(name) + 1 for name, _, _ in verdict.checks)])

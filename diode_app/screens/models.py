@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,40 +10,21 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.models import Models, facts, models
-from diode_app.data.store_access import Look
+from diode_app.data.models import MODEL_COLUMNS, Models, facts, models
 from diode_app.data.threads import in_thread
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
-from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import PagedTable
-from diode_app.widgets.table_columns import TableColumn
+from diode_app.widgets.table import MemoryTable, PagedTable
 
 if TYPE_CHECKING:
     from diode_engine.registry import ModelEntry
 
-_COLUMNS = (
-    TableColumn("model", "model"),
-    TableColumn("hardware", "hardware", rank=4),
-    TableColumn("status", "status", rank=3),
-    TableColumn("taken", "taken", rank=2),
-    TableColumn("efficiency", "of best", right=True, rank=1),
-    TableColumn("efficiency_p10", "p10", right=True, rank=5),
-    TableColumn("family", "family", rank=6),
-    TableColumn("created", "created", rank=7),
-    TableColumn("aliases", "aliases", rank=10),
-    TableColumn("tags", "tags", rank=9),
-    TableColumn("problems", "problems", right=True, rank=12),
-    TableColumn("timings", "timings", right=True, rank=11),
-    TableColumn("from", "from", rank=13),
-    TableColumn("note", "note", rank=8),
-)
 _EMPTY = (
     "There are no models",
     "A model is made from timings, and takes the kernels that max-autotune would have timed.",
@@ -70,9 +50,8 @@ class ModelsScreen(ModelActions):
         Action("models.import-model", "i", "Import", "Register a model from an archive, or from a "
                "folder.", "diode-engine models import FILE"),
         *MODEL_ACTIONS[5:],
-        Action("models.list", "l", "Everything", "Remove the filter.",
-               "diode-engine models list", footer=False),
     )  # fmt: skip
+    HEADLESS = (("List", "diode-engine models list"),)
     DEFAULT_CSS = """
     ModelsScreen {
         #models-taken { height: auto; padding: 0 1; text-style: bold; }
@@ -91,7 +70,7 @@ class ModelsScreen(ModelActions):
     def body(self) -> ComposeResult:
         yield Static(id="models-taken", markup=False)
         yield Static(id="models-problems", markup=False)
-        yield MemoryTable(self.session, _COLUMNS, what="models")
+        yield MemoryTable(self.session, MODEL_COLUMNS, what="models")
         yield Facts(id="models-preview")
         yield EmptyState(*_EMPTY, id="models-none")
 
@@ -108,12 +87,9 @@ class ModelsScreen(ModelActions):
     def entry(self) -> ModelEntry | None:
         return self._models.entries.get(self.table.pointed or "")
 
-    def looked(self) -> None:
+    def store_looked(self) -> None:
         if self._asked != (self.session.here is not None):  # the hardware was found out
             self.reload()
-
-    def look_changed(self, look: Look) -> None:
-        self.reload()
 
     def reload(self) -> None:
         here = self.session.here
@@ -156,14 +132,10 @@ class ModelsScreen(ModelActions):
         if self.table.pointed is not None:
             self.app.push_screen(ModelScreen(self.session, self.table.pointed))
 
-    def action_list(self) -> None:
-        self.table.ask(replace(self.table.query_now, filter="", page=0))
-
     def action_import_model(self) -> None:
         async def bring() -> str | None:
             from diode_engine import registry
 
-            self.session.store.must_be_writable()
             given = await self.app.push_screen_wait(
                 Prompt(
                     "Register the model in this archive, or folder",
@@ -185,7 +157,7 @@ class ModelsScreen(ModelActions):
                 return f"{model.reference} is the same model; nothing was imported."
             return f"{model.reference} is registered; Promote judges it and makes it the default."
 
-        self.act(bring, "imports a model")
+        self.act(bring, "imports a model", writes=True)
 
 
 def _check_file(given: str) -> str | None:

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from diode_app.data.columns import Column, pick
+from diode_app.data.problem_columns import PROBLEM_COLUMNS
 from diode_app.data.problems import (
     known_values,
     parse_key,
@@ -13,36 +15,27 @@ from diode_app.data.problems import (
     row_of,
     suggestions,
 )
-from diode_app.data.shapesets import captured
+from diode_app.data.shapesets import read_captured
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
-from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.pick_row import PickRow
-from diode_app.widgets.table import PagedTable
-from diode_app.widgets.table_columns import TableColumn
+from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine.core.problem import Problem
 
 Picking = Callable[[], Awaitable[Problem | None]]
 
-_STORED = (
-    TableColumn("problem", "id", right=True),
-    TableColumn("op", "op"),
-    *(TableColumn(name, name.upper(), right=True) for name in ("m", "n", "k", "b")),
-    TableColumn("dtype", "dtype"),
-    TableColumn("layout", "layout", sortable=False),
-    TableColumn("best", "best µs", right=True),
-)
+_STORED = pick(PROBLEM_COLUMNS, ("problem", "op", "m", "n", "k", "b", "dtype", "layout", "best"))
 _CAPTURED = (
-    TableColumn("op", "op"),
-    *(TableColumn(name, name, right=True) for name in ("M", "N", "K", "B")),
-    TableColumn("dtype", "dtype"),
-    TableColumn("a_layout", "A"),
-    TableColumn("b_layout", "B"),
-    TableColumn("bias", "bias"),
+    Column("op", "op"),
+    *(Column(name, name, right=True) for name in ("M", "N", "K", "B")),
+    Column("dtype", "dtype"),
+    Column("a_layout", "A"),
+    Column("b_layout", "B"),
+    Column("bias", "bias"),
 )
 
 
-async def of_store(screen: DiodeScreen) -> Problem | None:
+async def pick_from_store(screen: DiodeScreen) -> Problem | None:
     """A problem of the store; None where the person leaves. Raises StoreError."""
     access = screen.session.store
     known = await access.read(known_values)
@@ -59,9 +52,9 @@ async def of_store(screen: DiodeScreen) -> Problem | None:
     return None if row is None else row.problem
 
 
-async def of_shapeset(screen: DiodeScreen, path: Path) -> Problem | None:
+async def pick_from_shapeset(screen: DiodeScreen, path: Path) -> Problem | None:
     """A problem of a shapeset; None where the person leaves. Raises DatasetError."""
-    found = await in_thread(partial(captured, path.expanduser()), "shapeset")
+    found = await in_thread(partial(read_captured, path.expanduser()), "shapeset")
     table = MemoryTable(screen.session, _CAPTURED, what="problems")
     table.show_rows(found.rows)
     key = await screen.app.push_screen_wait(

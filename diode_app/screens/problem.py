@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -11,52 +12,54 @@ from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app import text
 from diode_app.actions import Action
+from diode_app.data.columns import Column
 from diode_app.data.problem import Choice, ProblemView, problem_view
-from diode_app.data.problems import short
-from diode_app.screens.base import DiodeScreen
+from diode_app.data.problem_columns import CANDIDATE, ROOFLINE_US, SPACE, short
+from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
-from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Line, Lines, Plot
-from diode_app.widgets.table_columns import TableColumn
+from diode_app.widgets.table import MemoryTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
 
-def _columns(models: tuple[str, ...]) -> list[TableColumn]:
+def _columns(models: tuple[str, ...]) -> list[Column]:
     of_models = [
         column
         for i, name in enumerate(models, 1)
         for column in (
-            TableColumn(f"{name} us", f"{i}: µs", right=True, rank=2 * i),
-            TableColumn(f"{name} error", f"{i}: error", right=True, rank=2 * i + 1),
+            Column(f"{name} us", f"{i}: µs", f"the time that {name} predicts, in µs", right=True,
+                   rank=2 * i),
+            Column(f"{name} error", f"{i}: error", "the predicted time against the measured one",
+                   right=True, rank=2 * i + 1),
         )
-    ]
+    ]  # fmt: skip
     return [
-        TableColumn("rank", "#", right=True),
-        TableColumn("taken by", "taken", sortable=False),
-        TableColumn("candidate", "candidate"),
-        TableColumn("time_us", "µs", right=True),
-        TableColumn("efficiency", "eff.", right=True, rank=1),
+        *CANDIDATE,
+        Column("time_us", "µs", "median measured time, in µs; where it was timed several times, "
+               "over all of them", right=True),
+        Column("efficiency", "eff.", "the best time divided by this one; 1 is as fast as the best "
+               "kernel that was measured", right=True, rank=1),
         *of_models,
-        TableColumn("roofline_us", "R: µs", right=True, rank=40),
-        TableColumn("space", "space", rank=41),
-        TableColumn("spread_us", "spread µs", right=True, rank=42),
-        TableColumn("timings", "timings", right=True, rank=43),
-    ]
+        replace(ROOFLINE_US, rank=40),
+        replace(SPACE, rank=41),
+        Column("spread_us", "spread µs", "the interquartile range of its measurements, in µs",
+               right=True, rank=42),
+        Column("timings", "timings", "how often it was measured", right=True, rank=43),
+    ]  # fmt: skip
 
 
 _FAILED = (
-    TableColumn("taken by", "taken", sortable=False),
-    TableColumn("candidate", "candidate"),
-    TableColumn("failures", "why", sortable=False),
-    TableColumn("space", "space", rank=2),
-    TableColumn("timings", "timings", right=True, rank=1),
+    *CANDIDATE[1:],
+    Column("failures", "why", "why it has no time", sortable=False),
+    replace(SPACE, rank=2),
+    Column("timings", "timings", "how often it was tried", right=True, rank=1),
 )
 
 
-class ProblemScreen(DiodeScreen):
+class ProblemScreen(TabbedScreen):
     """`key` is the problem's content key; `environment` is the number of the environment to begin
     with (None: the first in which the problem was measured)."""
 
@@ -66,9 +69,6 @@ class ProblemScreen(DiodeScreen):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("problem.back", "escape", "Back", "To where this page was opened."),
-        Action("problem.show", "t", "Timed", "Those that have a time, the fastest first.",
-               "diode-engine data show {key} --store={store}"),
-        Action("problem.failed", "f", "Failed", "The candidates that have no time."),
         Action("problem.plot", "p", "Plot", "Measured and predicted times over the rank, or the "
                "table again."),
         Action("problem.choose", "w", "Ask", "What would a model choose of the whole space?"),
@@ -76,13 +76,12 @@ class ProblemScreen(DiodeScreen):
         Action("problem.environment", "v", "Next GPU", "The next GPU or software that it was "
                "timed with.", footer=False),
     )  # fmt: skip
+    HEADLESS = (("Timings", "diode-engine data show {key} --store={store}"),)
     DEFAULT_CSS = """
     ProblemScreen {
         #problem-title { height: 1; padding: 0 1; }
         #problem-facts { height: auto; padding: 0 1; color: $text-muted; }
         #problem-choices { height: auto; padding: 0 1; }
-        TabbedContent { height: 1fr; }
-        TabPane { padding: 0; }
         Plot { height: 15; }
         &.-low Plot { display: none; }
         &.-plot Plot { display: block; height: 1fr; }
@@ -160,25 +159,15 @@ class ProblemScreen(DiodeScreen):
 
     # Actions
 
-    def action_back(self) -> None:
-        self.dismiss()
-
-    def _tab(self, tab: str) -> None:
+    def show_tab(self, tab: str) -> None:
         self.remove_class("-plot")
-        self.query_one(TabbedContent).active = tab
-        for table in self.query_one(f"#{tab}").query(MemoryTable):
-            table.focus_rows()
-
-    def action_show(self) -> None:
-        self._tab("tab-candidates")
-
-    def action_failed(self) -> None:
-        self._tab("tab-failed")
+        super().show_tab(tab)
 
     def action_plot(self) -> None:
-        self.toggle_class("-plot")
-        if not self.has_class("-plot"):
-            self._tab(self.query_one(TabbedContent).active)
+        if self.has_class("-plot"):
+            self.show_tab(self.tabs.active)
+        else:
+            self.add_class("-plot")
 
     def action_choose(self) -> None:
         if self._view is not None:
@@ -207,7 +196,7 @@ class ProblemScreen(DiodeScreen):
                 self._references = chosen
                 self.reload()
 
-        self.run_worker(choose(), group="acting", exit_on_error=False)
+        self.act(choose, "chooses models")
 
 
 def _facts(view: ProblemView) -> str:

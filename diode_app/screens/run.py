@@ -16,15 +16,14 @@ from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.curves import CurveReader, kinds
 from diode_app.data.runs import Gpu, RunView, run_view
-from diode_app.data.threads import in_thread
-from diode_app.data.trainings import pin
 from diode_app.screens.base import ModelAsked
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
+from diode_app.screens.tabs import TabbedScreen
+from diode_app.screens.validate_new import open_validation
 from diode_app.session import Session
-from diode_app.widgets.badge import badge
 from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
+from diode_app.widgets.facts import Meter, badge
 from diode_app.widgets.log_pane import LogPane
-from diode_app.widgets.meter import Meter
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.training_result import TrainingResultPage
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _HOT_C = 85  # where a GPU is shown as warm
 
 
-class RunScreen(RunActions):
+class RunScreen(TabbedScreen, RunActions):
     """`run` is its number."""
 
     MODE = "runs"
@@ -48,22 +47,17 @@ class RunScreen(RunActions):
                "diode-engine validate --model={model} --store={store}"),
         Action("run.curves", "v", "Curves", "The curves; once more, those of another kind."),
         Action("run.log-scale", "l", "Log scale", "Values on a logarithmic axis, or not."),
-        Action("run.pin", "p", "Pin", "Compare other trainings with this one, or not: it has the "
-               "tag diode/baseline.", "diode-engine runs tag {run} diode/baseline --store={store}"),
         # The footer has no room for notes here; the list has them.
         *(replace(a, footer=a.footer and a.name not in ("tag", "note")) for a in RUN_ACTIONS),
-        Action("run.result", "u", "Result", "Its result.", footer=False),
-        Action("run.follow", "f", "Follow", "Show the log.",
-               "diode-engine runs follow {run} --store={store}", footer=False),
-        Action("run.show", "d", "Facts", "All that is known of it.",
-               "diode-engine runs show {run} --store={store}", footer=False),
     )  # fmt: skip
+    HEADLESS = (
+        ("Log", "diode-engine runs follow {run} --store={store}"),
+        ("Facts", "diode-engine runs show {run} --store={store}"),
+    )
     DEFAULT_CSS = """
     RunScreen {
         #run-title { height: auto; max-height: 3; padding: 0 1; text-style: bold; }
         #run-command { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
-        TabbedContent { height: 1fr; }
-        TabPane { padding: 0; }
         #run-gpus { height: auto; }
         #run-failed { height: auto; padding: 0 1; color: $text-warning; display: none; }
     }
@@ -82,7 +76,7 @@ class RunScreen(RunActions):
         return self._run
 
     @property
-    def at_hand(self) -> Mapping[str, Any] | None:
+    def run_record(self) -> Mapping[str, Any] | None:
         return None if self._view is None else self._view.status.to_dict()
 
     @property
@@ -98,30 +92,25 @@ class RunScreen(RunActions):
         yield Static(id="run-failed", markup=False)
         yield VerticalGroup(id="run-gpus")
         with TabbedContent(initial="tab-curves"):
-            with TabPane("Result", id="tab-result"), VerticalScroll():
-                yield TrainingResultPage()
             with TabPane("Curves", id="tab-curves"):
                 yield Plot("Looking ...")
             with TabPane("Log", id="tab-log"):
                 yield LogPane()
             with TabPane("Facts", id="tab-facts"), VerticalScroll():
                 yield Static(id="run-facts", markup=False)
+            with TabPane("Result", id="tab-result"), VerticalScroll():
+                yield TrainingResultPage()
 
     def body_mounted(self) -> None:
-        self.query_one(TabbedContent).hide_tab("tab-result")
+        self.tabs.hide_tab("tab-result")
 
     def reader(self) -> Callable[[Store], RunView]:
         run, curves = self._run, self._curves
         return lambda store: run_view(store, run, curves)
 
     def values(self) -> Mapping[str, object]:
-        command = None if self._view is None else self._view.status.run.command
         trained = None if self._view is None else self._view.trained
-        return {
-            "run": self._run,
-            "command": command,
-            "model": None if trained is None else trained.model,
-        }
+        return {**super().values(), "model": None if trained is None else trained.model}
 
     def show(self, snapshot: RunView) -> None:
         before, self._view = self._view, snapshot
@@ -165,10 +154,9 @@ class RunScreen(RunActions):
         trained = self._view.trained
         if trained is None or (before is not None and before.trained == trained):
             return
-        tabs = self.query_one(TabbedContent)
         self.query_one(TrainingResultPage).show(trained)
-        tabs.show_tab("tab-result")
-        tabs.active = "tab-result"
+        self.tabs.show_tab("tab-result")
+        self.tabs.active = "tab-result"
 
     def _show_gpus(self, gpus: tuple[Gpu, ...]) -> None:
         group = self.query_one("#run-gpus", VerticalGroup)
@@ -219,12 +207,9 @@ class RunScreen(RunActions):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         view = self._view
-        if action in ("model", "validate", "result"):
+        if action in ("model", "validate"):
             return view is not None and view.trained is not None
         return super().check_action(action, parameters)
-
-    def action_back(self) -> None:
-        self.dismiss()
 
     def action_log_scale(self) -> None:
         self._log_scale = not self._log_scale
@@ -232,30 +217,11 @@ class RunScreen(RunActions):
 
     def action_curves(self) -> None:
         found = kinds(self._view.curves if self._view else ())
-        tabs = self.query_one(TabbedContent)
-        if found and tabs.active == "tab-curves":
+        if found and self.tabs.active == "tab-curves":
             at = found.index(self._kind) if self._kind in found else -1
             self._kind = found[(at + 1) % len(found)]
             self._draw()
-        tabs.active = "tab-curves"
-
-    def action_follow(self) -> None:
-        self.query_one(TabbedContent).active = "tab-log"
-        self.query_one(LogPane).focus_lines()
-
-    def action_show(self) -> None:
-        self.query_one(TabbedContent).active = "tab-facts"
-
-    def action_result(self) -> None:
-        self.query_one(TabbedContent).active = "tab-result"
-
-    def action_pin(self) -> None:
-        async def pinned() -> str:
-            if await self.session.store.write(lambda store: pin(store, self._run)):
-                return f"Run {self._run} is what others are compared with."
-            return f"Run {self._run} is no longer pinned."
-
-        self.act(pinned, f"pins run {self._run}", asks=False)
+        self.show_tab("tab-curves")
 
     def action_model(self) -> None:
         assert self._view is not None
@@ -263,14 +229,6 @@ class RunScreen(RunActions):
         self.post_message(ModelAsked(self._view.trained.folder))
 
     def action_validate(self) -> None:
-        from diode_app.screens.validate_new import NewValidationScreen, model_choices
-
         assert self._view is not None
         assert self._view.trained is not None
-        model = self._view.trained.model
-
-        async def ask() -> None:
-            choices = await in_thread(model_choices, "models")
-            self.app.push_screen(NewValidationScreen(self.session, choices, model))
-
-        self.act(ask, f"judges {model}")
+        open_validation(self, self._view.trained.model)

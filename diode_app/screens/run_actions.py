@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diode_app.actions import Action
-from diode_app.screens.base import DiodeScreen
-from diode_app.widgets.modals import Prompt
+from diode_app.data.trainings import pin
+from diode_app.screens.labels import Labels
 
 if TYPE_CHECKING:
     from diode_engine.store import RunState, Store
 
 RUN_ACTIONS = (
+    Action("runs.pin", "p", "Pin", "Make this training the one that others are compared with, or "
+           "not: it has the tag diode/baseline.",
+           "diode-engine runs tag {run} diode/baseline --store={store}"),
     Action("runs.cancel", "c", "Cancel", "Stop this run; what it has written stays.",
            "diode-engine runs cancel {run} --store={store}"),
-    Action("runs.resume", "r", "Resume", "Continue a run that failed, died or was cancelled.",
-           "diode-engine runs resume {run} --store={store}"),
-    Action("runs.retry", "t", "Retry", "Start this run's command once more, as a new run.",
-           "{command}"),
+    Action("runs.resume", "r", "Run again", "Continue a run that failed, died or was cancelled, "
+           "or start the command of one that is done once more.", "{again}"),
     Action("runs.tag", "a", "Tags", "Write this run's tags.",
            "diode-engine runs tag {run} TAG --store={store}"),
     Action("runs.note", "n", "Note", "Write a note on this run.",
@@ -27,47 +29,60 @@ RUN_ACTIONS = (
 
 
 _LIVE = ("queued", "running", "cancelling")
-_RUN_ACTIONS = frozenset(action.name for action in RUN_ACTIONS) | {"pin"}
+_RUN_ACTIONS = frozenset(action.name for action in RUN_ACTIONS)
 
 
-class RunActions(DiodeScreen):
-    """A mixin for a screen that has a run chosen: `run` is its number, `at_hand` what can be done
-    with it."""
+class RunActions(Labels):
+    """A mixin for a screen that has a run chosen: `run` is its number, `run_record` what is known
+    of it. The actions are offered where both are known."""
 
     @property
     def run(self) -> int | None:
         raise NotImplementedError
 
     @property
-    def at_hand(self) -> Mapping[str, Any] | None:
+    def run_record(self) -> Mapping[str, Any] | None:
         """The run as `Status.to_dict` has it; None where there is none, or it is not read yet."""
         raise NotImplementedError
+
+    def values(self) -> Mapping[str, object]:
+        known, again = self.run_record or {}, None
+        if known.get("state") == "done":
+            again = None if known["command"] is None else tuple(known["command"])
+        elif known:
+            store = f"--store={self.session.location}"
+            again = ("diode-engine", "runs", "resume", str(self.run), store)
+        return {"run": self.run, "again": again}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action not in _RUN_ACTIONS:
             return super().check_action(action, parameters)
-        known = self.at_hand
+        known = self.run_record
         if known is None:
             return False
-        over = known["state"] not in _LIVE
-        again = over and known["command"] is not None and known["directory"] is not None
+        is_over = known["state"] not in _LIVE
+        has_command = known["command"] is not None and known["directory"] is not None
         offered: dict[str, bool] = {
-            "cancel": not over,
-            "resume": again and known["state"] != "done",
-            "retry": again,
+            "cancel": not is_over,
+            "resume": is_over and has_command,
             "pin": known["kind"] == "train",
         }
         return offered.get(action, True)
 
-    def _chosen(self) -> int | None:
-        if self.run is None:
-            self.notify("There is no run chosen.")
-        return self.run
+    def action_pin(self) -> None:
+        run = self.run
+        assert run is not None
+
+        async def change_pin() -> str:
+            if await self.session.store.write(lambda store: pin(store, run)):
+                return f"Run {run} is what others are compared with."
+            return f"Run {run} is no longer pinned."
+
+        self.act(change_pin, f"pins run {run}", asks=False)
 
     def action_cancel(self) -> None:
-        run = self._chosen()
-        if run is None:
-            return
+        run = self.run
+        assert run is not None
 
         def state_of(store: Store) -> RunState:
             from diode_engine.runs import look
@@ -75,11 +90,10 @@ class RunActions(DiodeScreen):
             return look(store, run).state
 
         async def cancel() -> str | None:
-            self.session.store.must_be_writable()
             state = await self.session.store.read(state_of)
             if state.ended:
                 return f"Run {run} has ended already ({state})."
-            if not await self.confirmed(
+            if not await self.confirm(
                 f"Stop run {run}? What it has written stays, and it can be resumed.", "Stop it"
             ):
                 return None
@@ -90,89 +104,54 @@ class RunActions(DiodeScreen):
             )
             return f"Run {run} has stopped."
 
-        self.act(cancel, f"cancels run {run}")
+        self.act(cancel, f"cancels run {run}", writes=True)
 
     def action_resume(self) -> None:
-        if (run := self._chosen()) is None:
-            return
+        run, known = self.run, self.run_record
+        assert run is not None
+        assert known is not None
+        is_done = known["state"] == "done"
 
-        def resume(store: Store) -> int:
-            from diode_engine.runs import resume
+        def start(store: Store) -> int:
+            from diode_engine.runs import repeat, resume
 
-            return resume(store, run).id
+            return (repeat if is_done else resume)(store, run).id
 
-        async def go_on() -> str | None:
-            self.session.store.must_be_writable()
-            if not await self.confirmed(f"Continue run {run}? A new run does it.", "Continue"):
+        async def run_again() -> str | None:
+            question = (
+                f"Start the command of run {run} once more, as a new run?"
+                if is_done
+                else f"Continue run {run}? A new run does it."
+            )
+            if not await self.confirm(question, "Start it" if is_done else "Continue"):
                 return None
-            started = await self.session.store.write(resume)
-            return f"Run {started} continues run {run}."
+            started = await self.session.store.write(start)
+            return f"Run {started} {'does the same as' if is_done else 'continues'} run {run}."
 
-        self.act(go_on, f"resumes run {run}")
-
-    def action_retry(self) -> None:
-        if (run := self._chosen()) is None:
-            return
-
-        def once_more(store: Store) -> int:
-            from diode_engine.runs import repeat
-
-            return repeat(store, run).id
-
-        async def retry() -> str | None:
-            self.session.store.must_be_writable()
-            if not await self.confirmed(
-                f"Start the command of run {run} once more, as a new run?", "Start it"
-            ):
-                return None
-            started = await self.session.store.write(once_more)
-            return f"Run {started} does the same as run {run}."
-
-        self.act(retry, f"repeats run {run}")
+        self.act(run_again, f"starts run {run} again", writes=True)
 
     def action_tag(self) -> None:
-        if (run := self._chosen()) is None:
-            return
-
-        async def tag() -> str | None:
-            self.session.store.must_be_writable()
-            before = await self.session.store.read(lambda store: store.run(run).tags)
-            given = await self.app.push_screen_wait(
-                Prompt(f"Tags of run {run}, with spaces between", " ".join(before))
-            )
-            if given is None:
-                return None
-            after = tuple(dict.fromkeys(given.split()))
-
-            def write(store: Store) -> None:
-                store.tag(run, *(tag for tag in after if tag not in before))
-                store.untag(run, *(tag for tag in before if tag not in after))
-
-            def back(store: Store) -> None:
-                store.untag(run, *(tag for tag in after if tag not in before))
-                store.tag(run, *(tag for tag in before if tag not in after))
-
-            async def take_back() -> str:
-                await self.session.store.write(back)
-                return f"Run {run} has the tags {' '.join(before) or '(none)'} again."
-
-            await self.session.store.write(write)
-            self.session.undo.add(f"the tags of run {run}", take_back)
-            return f"Run {run} has the tags {' '.join(after)}." if after else "It has no tags."
-
-        self.act(tag, f"tags run {run}")
+        run, store = self.run, self.session.store
+        assert run is not None
+        self.edit_words(
+            "tags",
+            f"run {run}",
+            lambda: store.read(lambda opened: opened.run(run).tags),
+            lambda words: store.write(partial(_set_tags, run, words)),
+        )
 
     def action_note(self) -> None:
-        if (run := self._chosen()) is None:
-            return
+        run, store = self.run, self.session.store
+        assert run is not None
+        self.edit_label(
+            "note",
+            f"run {run}",
+            lambda: store.read(lambda opened: opened.run(run).note or ""),
+            lambda note: store.write(lambda opened: opened.set_note(run, note or None)),
+        )
 
-        async def note() -> str | None:
-            self.session.store.must_be_writable()
-            before = await self.session.store.read(lambda store: store.run(run).note)
-            given = await self.app.push_screen_wait(Prompt(f"Note on run {run}", before or ""))
-            if given is None:
-                return None
-            await self.session.store.write(lambda store: store.set_note(run, given or None))
-            return f"The note on run {run} is written."
 
-        self.act(note, f"notes on run {run}")
+def _set_tags(run: int, words: tuple[str, ...], store: Store) -> None:
+    now = store.run(run).tags
+    store.tag(run, *(word for word in words if word not in now))
+    store.untag(run, *(tag for tag in now if tag not in words))

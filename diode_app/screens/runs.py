@@ -2,86 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from diode_app import text
 from diode_app.actions import Action
+from diode_app.data.columns import Column, pick
 from diode_app.data.curves import CurveReader
 from diode_app.data.pages import Page, PageQuery
-from diode_app.data.run_columns import SORTS
+from diode_app.data.run_columns import RUN_COLUMNS
 from diode_app.data.run_preview import RunPreview, run_preview
 from diode_app.data.runs import RunLister, suggestions
-from diode_app.data.trainings import pin
-from diode_app.screens.base import WIDTHS, SettingsChanged
+from diode_app.screens.base import WIDTHS
 from diode_app.screens.compare_runs import CompareRunsScreen
-from diode_app.screens.run_actions import RUN_ACTIONS
-from diode_app.screens.run_list import RunList
-from diode_app.screens.saved_filters import SavedFilters, save_filter
+from diode_app.screens.filtered_list import FilteredList, list_actions
+from diode_app.screens.run import RunScreen
+from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.session import Session
-from diode_app.settings import RUN_COLUMNS
 from diode_app.themes import SERIES
-from diode_app.widgets.badge import badge
 from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
-from diode_app.widgets.facts import Facts
-from diode_app.widgets.modals import Choose
+from diode_app.widgets.facts import Facts, badge
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import PagedTable
-from diode_app.widgets.table_columns import TableColumn
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-_LABELS = {
-    "mark": "", "gpu": "GPU", "left": "time left", "started": f"started ({text.zone()})",
-    "against": "± pinned", "changed": "changed settings",
-}  # fmt: skip
-_RIGHT = frozenset({"run", "rate", "efficiency", "against"})
-# Where there is no room for all columns, the last of these are left out first.
-_RANKS = {key: rank for rank, key in enumerate(
-    ("kind", "efficiency", "progress", "left", "family", "against", "duration", "note", "tags",
-     "model", "data", "changed", "rate", "started", "gpu", "host", "user"),
-    start=1,
-)}  # fmt: skip
 _PINNED, _MARKED = "★", "●"
 _POINTED = len(SERIES) - 1  # the colour of the run that the cursor is on, where it has no other
 
 
-def _sign(value: str) -> Text:
-    """A mark in the colour of the run's curves; behind its sign is the colour's number."""
+def _sign(value: str) -> tuple[str, str]:
+    """A mark and its style, the colour of the run's curves; behind the sign in `value` is the
+    colour's number."""
     if not value:
-        return Text("")
+        return "", ""
     red, green, blue = SERIES[int(value[1:])]
-    return Text(value[0], style=f"bold rgb({red},{green},{blue})")
+    return value[0], f"bold rgb({red},{green},{blue})"
 
 
-def _columns(keys: tuple[str, ...]) -> list[TableColumn]:
-    return [
-        TableColumn(
-            key,
-            _LABELS.get(key, key),
-            sortable=key in SORTS,
-            right=key in _RIGHT,
-            state=key == "state",
-            sign=_sign if key == "mark" else None,
-            rank=_RANKS.get(key, 0),
-        )
-        for key in keys
-    ]
-
-
-class RunsScreen(SavedFilters, RunList):
+class RunsScreen(FilteredList, RunActions):
     """The list; Enter opens a run's page. Where it is wide, the run that the cursor is on is beside
     the list, with its curves over those of the pinned one and of the marked ones."""
 
     MODE = "runs"
+    COLUMNS = "run_columns"
     HORIZONTAL_BREAKPOINTS = WIDTHS
     ACTIONS = (
         Action("runs.open", "enter", "Open", "The page of this run.",
@@ -90,15 +60,10 @@ class RunsScreen(SavedFilters, RunList):
                "in the colour of its mark."),
         Action("runs.compare", "v", "Compare", "The marked runs, this one and the pinned one "
                "beside each other: what differs, and their curves."),
-        Action("runs.pin", "p", "Pin", "Make this training the one that others are compared with, "
-               "or not: it has the tag diode/baseline.",
-               "diode-engine runs tag {run} diode/baseline --store={store}"),
         *RUN_ACTIONS,
-        save_filter("runs"),
-        Action("runs.columns", "h", "Columns", "Choose the columns of the list.", footer=False),
-        Action("runs.list", "l", "Everything", "Remove the filter.",
-               "diode-engine runs list {filter} --store={store}", footer=False),
+        *list_actions("runs"),
     )  # fmt: skip
+    HEADLESS = (("List", "diode-engine runs list {filter} --store={store}"),)
     DEFAULT_CSS = """
     RunsScreen {
         #runs-parts { height: 1fr; }
@@ -121,7 +86,7 @@ class RunsScreen(SavedFilters, RunList):
         with Horizontal(id="runs-parts"):
             yield PagedTable(
                 self.session,
-                _columns(self.session.settings.run_columns),
+                self.columns,
                 self._page,
                 what="runs",
                 sort="run",
@@ -134,17 +99,30 @@ class RunsScreen(SavedFilters, RunList):
                 yield Facts(id="preview-facts")
                 yield Plot("No curves.")
 
+    @property
+    def run(self) -> int | None:
+        pointed = self.table.pointed
+        return None if pointed is None else int(pointed)
+
+    @property
+    def run_record(self) -> Mapping[str, Any] | None:
+        return self.record or None
+
+    def reload(self) -> None:
+        super().reload()
+        self.table.reload()
+
     def _page(self, store: Store, query: PageQuery) -> Page:
         marks = {run: f"{_MARKED}{colour}" for run, colour in dict(self._marks).items()}
         if self._pinned is not None:
             marks[self._pinned] = f"{_PINNED}0"
         return self._lister.page(store, query, marks)
 
-    # The preview
+    def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
+        columns = pick(RUN_COLUMNS, names)
+        return [replace(c, sign=_sign) if c.key == "mark" else c for c in columns]
 
-    def looked(self) -> None:
-        if (query := self.session.narrowed.pop("runs", None)) is not None:
-            self.table.ask(replace(self.table.query_now, filter=query, page=0))
+    # The preview
 
     def reader(self) -> Callable[[Store], RunPreview]:
         # Where it is narrow only the pinned one is of interest.
@@ -191,16 +169,18 @@ class RunsScreen(SavedFilters, RunList):
         return self._marks.get(run, _POINTED)
 
     def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
-        super(RunList, self).reload()  # the preview alone
+        super().reload()  # the preview alone
 
     def values(self) -> Mapping[str, object]:
         return {**super().values(), "filter": self.table.query_now.filter or None}
 
     # Actions
 
+    def open(self, key: str) -> None:
+        self.app.push_screen(RunScreen(self.session, int(key)))
+
     def action_mark(self) -> None:
-        run = self._chosen()
-        if run is None:
+        if (run := self.run) is None:
             return
         if run in self._marks:
             del self._marks[run]
@@ -217,31 +197,3 @@ class RunsScreen(SavedFilters, RunList):
             return
         colours = {run: self._colour(run) for run in runs}
         self.app.push_screen(CompareRunsScreen(self.session, colours))
-
-    def action_pin(self) -> None:
-        run = self._chosen()
-        if run is None:
-            return
-
-        async def pinned() -> str:
-            if await self.session.store.write(lambda store: pin(store, run)):
-                return f"Run {run} is what others are compared with."
-            return f"Run {run} is no longer pinned."
-
-        self.act(pinned, f"pins run {run}")
-
-    def action_list(self) -> None:
-        self.table.ask(replace(self.table.query_now, filter="", page=0))
-
-    def action_columns(self) -> None:
-        async def choose() -> None:
-            now = self.session.settings.run_columns
-            chosen = await self.app.push_screen_wait(
-                Choose("Columns of the list", RUN_COLUMNS, now)
-            )
-            if chosen:
-                wanted = replace(self.session.settings, run_columns=chosen)
-                self.post_message(SettingsChanged(wanted))
-                self.table.set_columns(_columns(chosen))
-
-        self.run_worker(choose(), group="acting", exit_on_error=False)

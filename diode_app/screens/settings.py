@@ -65,8 +65,8 @@ class SettingsScreen(DiodeScreen):
             where = f"Kept in {path}" if path else "Not written: the file could not be read."
         self.query_one("#settings-file", Static).update(where)
 
-    def looked(self) -> None:
-        self._fill(self.session.settings)  # which keys of other screens change too
+    def store_looked(self) -> None:
+        self._fill(self.session.settings)  # keys of other screens change them too
 
     def _fill(self, settings: Settings) -> None:
         for field in self.query(Field):
@@ -111,7 +111,7 @@ class SettingsScreen(DiodeScreen):
     def action_reset(self) -> None:
         async def reset() -> str | None:
             question = "Set all settings to their defaults? Saved filters stay."
-            if not await self.confirmed(question, "Take back"):
+            if not await self.confirm(question, "Take back"):
                 return None
             kept = self.session.settings.filters  # which are a person's work, and no setting
             self._fill(replace(Settings(), filters=kept))

@@ -6,61 +6,48 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Grid, Horizontal
-from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Label, Static
+from textual.containers import Horizontal
+from textual.widgets import Button, Input, Static
 
-from diode_app.actions import Action, Actions
+from diode_app.actions import Action
 from diode_app.data.collection import SourceKind
 from diode_app.widgets.choices import Choices
-from diode_app.widgets.dialog_keys import DialogKeys
+from diode_app.widgets.modals import Dialog, DialogKeys
 
 
-class SourcePicker(Actions, ModalScreen[str | None]):
+class SourcePicker(Dialog[str | None]):
     """The result is what `diode-engine collect --source` takes, with spaces between; None where the
     person leaves."""
 
     DEFAULT_CSS = """
     SourcePicker {
-        align: center middle;
-        #box {
-            width: 100; max-width: 96%; height: auto; max-height: 95%; grid-size: 1;
-            grid-rows: auto; border: round $primary; background: $surface; padding: 0 1;
-        }
-        .title { text-style: bold; }
+        .box { width: 100; max-height: 95%; grid-gutter: 0; }
         Horizontal { height: 1; }
         Choices { width: 18; }
         #meaning { height: 3; }
         #sources-keys { color: $text-muted; }
     }
     """
-    ACTIONS = (
-        Action("sources.take", "enter", "Take", "Use these."),
-        Action("sources.leave", "escape", "Leave", "Change nothing."),
-    )
+    ACTIONS = (Action("sources.take", "enter", "Take", "Use these."),)
     AUTO_FOCUS = "Choices"
 
     def __init__(self, kinds: Sequence[SourceKind], now: str) -> None:
-        super().__init__()
+        super().__init__("Where problems are drawn from, in equal shares")
         self._kinds = {kind.name: kind for kind in kinds}
         self._now = dict(word.partition(":")[::2] for word in now.split())
 
-    def compose(self) -> ComposeResult:
-        with Grid(id="box"):
-            yield Label("Where problems are drawn from, in equal shares", classes="title")
-            for name, kind in self._kinds.items():
-                with Horizontal(name=name):
-                    yield Choices((name,), (name,) if name in self._now else (), several=True)
-                    if kind.parameters:
-                        yield Input(
-                            self._now.get(name, ""), placeholder=kind.parameters, compact=True
-                        )
-            yield Static(id="meaning", markup=False)
-            yield DialogKeys(
-                ("Tab goes on", None), ("Space chooses", None), ("Escape leaves", "leave"),
-                ("none is a mix of the first four", None), id="sources-keys",
-            )  # fmt: skip
-            yield Button("Use these (Enter)", compact=True)
+    def content(self) -> ComposeResult:
+        for name, kind in self._kinds.items():
+            with Horizontal(name=name):
+                yield Choices((name,), (name,) if name in self._now else (), several=True)
+                if kind.parameters:
+                    yield Input(self._now.get(name, ""), placeholder=kind.parameters, compact=True)
+        yield Static(id="meaning", markup=False)
+        yield DialogKeys(
+            ("Tab goes on", None), ("Space chooses", None), ("Escape leaves", "leave"),
+            ("none is a mix of the first four", None), id="sources-keys",
+        )  # fmt: skip
+        yield Button("Use these (Enter)", compact=True)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         row = event.widget.parent
@@ -87,6 +74,3 @@ class SourcePicker(Actions, ModalScreen[str | None]):
                 given = "".join(entry.value.strip() for entry in row.query(Input))
                 words.append(f"{row.name}:{given}" if given else str(row.name))
         self.dismiss(" ".join(words))
-
-    def action_leave(self) -> None:
-        self.dismiss(None)

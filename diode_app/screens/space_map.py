@@ -121,7 +121,7 @@ class SpaceMapScreen(DiodeScreen):
         self.query_one("#map-cell", Static).update(
             f"{_range(found.down, found.rows[event.row])}, "
             f"{_range(found.across, found.columns[event.column])}: "
-            f"{text.counted(count, 'problems')}"
+            f"{text.quantity(count, 'problems')}"
         )
 
     def on_heat_map_chosen(self, event: HeatMap.Chosen) -> None:
@@ -135,9 +135,6 @@ class SpaceMapScreen(DiodeScreen):
         return f"{self._query} {self._map.query(*self._cursor)}".strip()
 
     # Actions
-
-    def action_back(self) -> None:
-        self.dismiss()
 
     def action_filter(self) -> None:
         self.query_one(FilterBox).open()

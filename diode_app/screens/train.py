@@ -136,7 +136,7 @@ class TrainScreen(CommandScreen):
         return RunScreen(self.session, run)
 
     def action_curves(self) -> None:
-        self.session.narrowed["runs"] = "kind:train"
+        self.session.pending_filters["runs"] = "kind:train"
         self.app.switch_mode("runs")
 
 

@@ -11,7 +11,9 @@ from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app.actions import Action
 from diode_app.data.report_curves import curves, kinds, members
+from diode_app.data.report_rows import BAR, CASES, FIGURES, GROUPS
 from diode_app.data.report_view import (
+    REPORTS,
     ReportView,
     environment_of,
     report_view,
@@ -19,40 +21,36 @@ from diode_app.data.report_view import (
     reports_page,
 )
 from diode_app.data.reports import ShownReport
-from diode_app.data.threads import in_thread
-from diode_app.screens.base import WIDTHS, DiodeScreen
+from diode_app.screens.base import WIDTHS
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
-from diode_app.screens.validate_columns import BAR, CASES, FIGURES, GROUPS, REPORTS
-from diode_app.screens.validate_new import NewValidationScreen, model_choices
+from diode_app.screens.tabs import TabbedScreen
+from diode_app.screens.validate_new import open_validation
 from diode_app.screens.validate_words import (
     NO_CONFIDENCE,
     NO_REPORT,
     NO_TIMINGS,
     confidence_table,
+    describe_report,
     headline,
     reliability,
     remarks,
-    seen,
 )
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
-from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Line, Lines, Plot
-from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table import MemoryTable, PagedTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
     from diode_engine.validation.report import Case
 
 
-_REPORT_ACTIONS = (
-    "against", "worst", "groups", "curves", "sure", "figures", "reports", "last", "run",
-)  # fmt: skip
+_REPORT_ACTIONS = ("against", "worst", "curves", "last", "run", "tab")
 
 
-class ValidateScreen(DiodeScreen):
+class ValidateScreen(TabbedScreen):
     """The last report, or the chosen one. A is its model; B is what that is compared with: another
     model or another chooser."""
 
@@ -66,24 +64,17 @@ class ValidateScreen(DiodeScreen):
                "against another report's model."),
         Action("validate.worst", "w", "Worst", "The problems, the worst choices first; Enter "
                "opens a problem's page."),
-        Action("validate.groups", "b", "Groups", "Side by side, by op, type, M and layout."),
         Action("validate.curves", "v", "Curves", "The share of problems near the best; press "
                "again for curves by op, type, M, ..."),
-        Action("validate.sure", "h", "How sure", "The model's confidence beside the results.",
-               footer=False),
-        Action("validate.figures", "f", "Figures", "The figures of all choosers.", footer=False),
-        Action("validate.reports", "r", "Reports", "Choose another report.",
-               "diode-engine runs list kind:validate --store={store}", footer=False),
         Action("validate.last", "l", "Last", "The last report, whichever it is.", footer=False),
         Action("validate.run", "u", "Run", "The page of the run that the report is of.",
                "diode-engine runs show {run} --store={store}", footer=False),
     )  # fmt: skip
+    HEADLESS = (("Reports", "diode-engine runs list kind:validate --store={store}"),)
     DEFAULT_CSS = """
     ValidateScreen {
         #report-title { height: 1; padding: 0 1; }
         #report-says { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
-        TabbedContent { height: 1fr; }
-        TabPane { padding: 0; }
         #report-figures { height: 11; }
         #report-remarks { height: 1fr; padding: 0 1; }
         #report-distribution { height: 2fr; }
@@ -166,7 +157,7 @@ class ValidateScreen(DiodeScreen):
         report = self.report
         if report is None:
             return {}
-        return {"run": report.run, "model": None if report.crossed else report.model}
+        return {"run": report.run, "model": None if report.whole is None else report.model}
 
     # Showing
 
@@ -175,13 +166,12 @@ class ValidateScreen(DiodeScreen):
         report = snapshot.report
         if before is None or (before.report is None) is not (report is None):
             self.query_one("#report-none").display = report is None
-            tabs = self.query_one(TabbedContent)
-            tabs.display = report is not None
+            self.tabs.display = report is not None
             if report is not None:
-                self._tab(tabs.active)
+                self.show_tab(self.tabs.active)
             self.refresh_bindings()  # most actions are for a report
         self.put("#report-title", headline(snapshot))
-        self.put("#report-says", seen(snapshot))
+        self.put("#report-says", describe_report(snapshot))
         if report is None:
             title, sentence, steps = NO_REPORT if snapshot.timings else NO_TIMINGS
             self.call_next(self._advise, title, snapshot.why or sentence, steps)
@@ -193,14 +183,14 @@ class ValidateScreen(DiodeScreen):
         self._show_cases()
         self.put("#groups-legend", f"{self._legend} · better: by more than 1 %")
         self.put("#report-remarks-text", remarks(report))
-        self.query_one("#report-confidence").display = report.calibration is not None
+        self.query_one("#report-confidence").display = bool(confidence_table(report))
         self.put("#report-confidence-text", confidence_table(report))
         self.query_one("#report-reliability", Plot).show(reliability(report))
         self._draw()
 
     async def _advise(self, title: str, sentence: str, steps: Sequence[Step]) -> None:
         panel = self.query_one("#report-none", EmptyState)
-        await panel.tell(title, sentence, steps)
+        await panel.show_advice(title, sentence, steps)
         if not panel.has_focus_within:
             panel.query("Button").first().focus()
 
@@ -249,38 +239,20 @@ class ValidateScreen(DiodeScreen):
             return self.report is not None
         return super().check_action(action, parameters)
 
-    def _tab(self, tab: str) -> None:
-        self.query_one(TabbedContent).active = tab
-        for table in self.query_one(f"#{tab}").query(PagedTable):
-            table.focus_rows()
-
-    def action_figures(self) -> None:
-        self._tab("tab-figures")
-
-    def action_groups(self) -> None:
-        self._tab("tab-groups")
-
     def action_worst(self) -> None:
         self._narrow(None)
 
     def _narrow(self, group: str | None) -> None:
         self._group = group
         self._show_cases()
-        self._tab("tab-worst")
-
-    def action_sure(self) -> None:
-        self._tab("tab-sure")
-
-    def action_reports(self) -> None:
-        self._tab("tab-reports")
+        self.show_tab("tab-worst")
 
     def action_curves(self) -> None:
-        tabs = self.query_one(TabbedContent)
-        if tabs.active == "tab-curves" and self.report is not None:
+        if self.tabs.active == "tab-curves" and self.report is not None:
             there = kinds(self.report)
             self._kind = there[(there.index(self._kind) + 1) % len(there)]
             self._draw()
-        tabs.active = "tab-curves"
+        self.show_tab("tab-curves")
 
     def action_last(self) -> None:
         self._wanted = None
@@ -306,7 +278,7 @@ class ValidateScreen(DiodeScreen):
     def _show_report(self, run: int) -> None:
         self._wanted = run
         self.reload()
-        self._tab("tab-figures")
+        self.show_tab("tab-figures")
 
     def _hold_against(self, other: str | int) -> None:
         self._against = other
@@ -322,12 +294,7 @@ class ValidateScreen(DiodeScreen):
     # Actions
 
     def action_new(self) -> None:
-        async def ask() -> None:
-            self.session.store.must_be_writable()
-            choices = await in_thread(model_choices, "models")
-            self.app.push_screen(NewValidationScreen(self.session, choices))
-
-        self.act(ask, "asks what to judge")
+        open_validation(self)
 
     def action_against(self) -> None:
         report = self.report

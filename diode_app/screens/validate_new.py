@@ -12,6 +12,8 @@ from textual.widgets import Button, Static
 from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.problems import suggestions
+from diode_app.data.threads import in_thread
+from diode_app.screens.base import DiodeScreen
 from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
 from diode_app.widgets.command_form import CommandForm, form_options
@@ -33,6 +35,18 @@ def model_choices() -> tuple[str, ...]:
         model.reference if references.count(model.reference) == 1 else str(model.folder)
         for model in models
     )
+
+
+def open_validation(screen: DiodeScreen, *models: str) -> None:
+    """Opens the form of a new validation, for the first of these names by which the registry has a
+    model."""
+
+    async def open_form() -> None:
+        choices = await in_thread(model_choices, "models")
+        known = [model for model in models if model in choices]
+        screen.app.push_screen(NewValidationScreen(screen.session, choices, *known[:1]))
+
+    screen.act(open_form, "opens the form of a validation", writes=True)
 
 
 class NewValidationScreen(CommandScreen):
@@ -94,14 +108,11 @@ class NewValidationScreen(CommandScreen):
         return count
 
     def show(self, snapshot: int) -> None:
-        self.put("#validation-count", f"{text.counted(snapshot, 'problems')} with timings.")
+        self.put("#validation-count", f"{text.quantity(snapshot, 'problems')} with timings.")
 
     def has_started(self, run: int) -> None:
         self.app.notify(f"Run {run} has started; its report is shown here when it is done.")
         self.call_next(self.action_back)
-
-    def action_back(self) -> None:
-        self.dismiss()
 
 
 def _check_query(query: str) -> str | None:

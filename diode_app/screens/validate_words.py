@@ -5,10 +5,10 @@ from __future__ import annotations
 from textual.content import Content
 
 from diode_app import text
-from diode_app.data.report_view import ReportView, judged
+from diode_app.data.report_view import ReportView, name_judged
 from diode_app.data.reports import ShownReport
-from diode_app.widgets.badge import badge
 from diode_app.widgets.empty import Step
+from diode_app.widgets.facts import badge
 from diode_app.widgets.plot import Line, Lines
 
 _SEEN = {
@@ -51,22 +51,23 @@ def headline(view: ReportView) -> Content:
     return Content.assemble(*words)
 
 
-def seen(view: ReportView) -> Content:
+def describe_report(view: ReportView) -> Content:
     """What the report is on, what is in progress, and what is wrong."""
     lines = []
     if (report := view.report) is not None:
+        unseen = True if report.whole is None else report.whole.unseen
         lines.append(
             Content.assemble(
                 f"run {report.run} · {len(report.cases):,} problems, {report.candidates:,} "
                 f"candidates · {', '.join(report.hardware)} · ",
-                (_SEEN[report.unseen], "" if report.unseen else "$text-warning"),
+                (_SEEN[unseen], "" if unseen else "$text-warning"),
             )
         )
     if (last := view.last) is not None:
         message = last.why or last.run.message
         lines.append(
             Content.assemble(
-                badge(str(last.state)), f" · run {last.run.id} on {judged(last)}",
+                badge(str(last.state)), f" · run {last.run.id} on {name_judged(last)}",
                 f": {message}" if message else f", {text.seconds(last.seconds)}",
             )
         )  # fmt: skip
@@ -82,19 +83,20 @@ def remarks(report: ShownReport) -> str:
         "10th percentile; top-5: the best of the first five; speed: over max-autotune DEFAULT; "
         "timed: kernels timed for a choice."
     ]
-    if (e := report.errors) is not None:
+    whole = report.whole
+    if whole is not None and (e := whole.errors) is not None:
         lines.append(
             f"Predicted times of {e.timings:,} kernels are off by a factor of "
             f"{e.exp_rmse:.2f} (RMSE of the logarithm {e.rmse_log:.3f}), by "
             f"{100 * e.mape:.1f} % on average; rank correlation in a problem "
             f"{text.number(e.spearman, 3)}."
         )
-    if report.unmeasured is not None:
+    if whole is not None and whole.unmeasured is not None:
         lines.append(
-            f"Among all that Inductor offers, {report.unmeasured} of {len(report.cases)} choices "
+            f"Among all that Inductor offers, {whole.unmeasured} of {len(report.cases)} choices "
             "would be kernels that were not measured."
         )
-    if (n := report.noise) is not None:
+    if whole is not None and (n := whole.noise) is not None:
         lines.append(
             "No kernel was timed twice on a problem: the noise between runs is not known."
             if n.median is None or n.p90 is None
@@ -108,7 +110,7 @@ def remarks(report: ShownReport) -> str:
 
 def confidence_table(report: ShownReport) -> str:
     """How sure the model is, how often it was right, and what its confidence can be used for."""
-    c = report.calibration
+    c = None if report.whole is None else report.whole.calibration
     if c is None:
         return ""
     lines = [
@@ -130,9 +132,9 @@ def confidence_table(report: ShownReport) -> str:
 def reliability(report: ShownReport) -> Lines:
     """What the model says against what happened, for problems of similar confidence (DeGroot and
     Fienberg, The Comparison and Evaluation of Forecasters, 1983)."""
-    if report.calibration is None:
+    if report.whole is None or report.whole.calibration is None:
         return Lines(())
-    bins = report.calibration.bins
+    bins = report.whole.calibration.bins
     return Lines(
         [
             Line(_EXACT, (0.0, 1.0), (0.0, 1.0)),

@@ -94,7 +94,7 @@ class Frame:
         return 10.0**y if self.chart.log_y else y
 
 
-def laid_out(chart: Lines) -> Frame | None:
+def lay_out_chart(chart: Lines) -> Frame | None:
     """The layout; None where there is nothing to draw."""
     curves: list[DrawnLine] = []
     for number, line in enumerate(chart.lines):
@@ -154,7 +154,7 @@ def as_svg(charts: Sequence[Lines]) -> str:
     """The charts as one picture, one below the other, each with its legend below it."""
     parts: list[str] = []
     top = 0
-    for frame in filter(None, map(laid_out, charts)):
+    for frame in filter(None, map(lay_out_chart, charts)):
         parts.append(f'<g transform="translate(0 {top})">{_svg(frame)}</g>')
         top += _HEIGHT + _ROW * len(frame.curves) + 20
     return (

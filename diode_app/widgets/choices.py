@@ -95,9 +95,9 @@ class Choices(Widget, can_focus=True):
     def render(self) -> Content:
         rows = self._rows(self.content_size.width)
         gap = Content(" " * _GAP)
-        return Content("\n").join(gap.join(map(self._drawn, row)) for row in rows)
+        return Content("\n").join(gap.join(map(self._draw_name, row)) for row in rows)
 
-    def _drawn(self, place: int) -> Content:
+    def _draw_name(self, place: int) -> Content:
         name = self._names[place]
         on = name in self._chosen
         style = "bold" if on else "$text-muted"

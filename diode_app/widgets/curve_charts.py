@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diode_app.data.curves import Curves, kinds, series_of, thinned
+from diode_app.data.curves import Curves, kinds, series_of, thin_points
 from diode_app.widgets.charts import Line, Lines
 
 _AXES = ("epoch", "round", "trial")
@@ -43,7 +43,7 @@ def training_charts(
             strong = run.strong and alone and not series.of_fit
             name = f"{run.before}{series.member}{run.behind}"
             lines.setdefault(series.axis, []).append(
-                Line(name, *thinned(points), strong=strong, colour=run.colour)
+                Line(name, *thin_points(points), strong=strong, colour=run.colour)
             )
     return tuple(
         Lines(
@@ -79,7 +79,7 @@ def collection_charts(
                 Line(series_of(name).member, [x / length for x in xs], ys)
                 for name, points in curves.items()
                 if series_of(name).kind == kind
-                for xs, ys in [thinned(points)]
+                for xs, ys in [thin_points(points)]
             ),
             title=kind,
             x_label=unit,

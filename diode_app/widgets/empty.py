@@ -54,7 +54,7 @@ class EmptyState(VerticalGroup):
                 if step.why:
                     yield Static(step.why, classes="empty--why", markup=False)
 
-    async def tell(self, title: str, sentence: str, steps: Sequence[Step] = ()) -> None:
+    async def show_advice(self, title: str, sentence: str, steps: Sequence[Step] = ()) -> None:
         """Shows this instead."""
         if (title, sentence, tuple(steps)) == (self._title, self._sentence, self._steps):
             return

@@ -1,4 +1,4 @@
-"""Names and values, in two columns."""
+"""What is known of something: names and values, meters, and the states of runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
+from textual.app import App
+from textual.content import Content
 from textual.widgets import Static
+
+from diode_app import text
+
+_BAR = 20
 
 
 class Facts(Static):
-    """A long value is broken into lines within its column."""
+    """Names and values in two columns; a long value is broken into lines within its column."""
 
     DEFAULT_CSS = "Facts { height: auto; padding: 0 1; }"
 
@@ -29,3 +35,38 @@ class Facts(Static):
         for name, value in pairs:
             grid.add_row(name, Text(value))
         self.update(grid)
+
+
+class Meter(Static):
+    """One line: a label, a bar, what it stands for."""
+
+    DEFAULT_CSS = "Meter { height: 1; }"
+
+    def __init__(self, label: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.label = label
+
+    def show(
+        self, fraction: float | None, value: str, says: str = "", *, colour: str = "$primary"
+    ) -> None:
+        """`fraction` of the bar, from 0 to 1, None where it is not known; the value is a text."""
+        self.update(
+            Content.assemble(
+                f"{self.label:<10} ",
+                (text.bar(fraction, _BAR), colour),
+                f" {value:>6}",
+                f"  {says}",
+            )
+        )
+
+
+def badge(state: str) -> Content:
+    """For a widget, such as `✗ failed`."""
+    return Content.styled(text.state(state), f"${text.STATE_COLOURS.get(state, 'text')}")
+
+
+def state_style(app: App[object], shown: str) -> str:
+    """The colour of a state that is shown as `✗ failed`, in the app's theme; for a table's cell,
+    which knows no CSS variables."""
+    colour = text.STATE_COLOURS.get(shown.rpartition(" ")[2], "").removeprefix("text-")
+    return "" if colour in ("", "muted") else app.theme_variables[colour]

@@ -75,7 +75,7 @@ class HeatMap(ScrollableContainer, can_focus=True):
         row = min(max(row, 0), len(chart.rows) - 1)
         column = min(max(column, 0), len(chart.columns) - 1)
         self.cursor = row, column
-        self.query_one(Static).update(self._drawn(chart))
+        self.query_one(Static).update(self._draw_map(chart))
         margin, width, height = self._sizes(chart)
         here = Region(margin + column * width, row * height, width, height)
         self.call_after_refresh(self.scroll_to_region, here, animate=False)  # it has its size then
@@ -101,7 +101,7 @@ class HeatMap(ScrollableContainer, can_focus=True):
 
     def on_resize(self) -> None:
         if self._chart.rows:
-            self.query_one(Static).update(self._drawn(self._chart))
+            self.query_one(Static).update(self._draw_map(self._chart))
 
     def _sizes(self, chart: Map) -> tuple[int, int, int]:
         """The width of the rows' labels with a blank, and a cell's width and height: larger
@@ -114,7 +114,7 @@ class HeatMap(ScrollableContainer, can_focus=True):
         high = (room.height - 2) // max(len(chart.rows), 1)
         return margin, max(least, min(wide, 2 * least)), max(1, min(high, 3))
 
-    def _drawn(self, chart: Map) -> Text:
+    def _draw_map(self, chart: Map) -> Text:
         most = max((max(row, default=0) for row in chart.counts), default=0)
         margin, width, height = self._sizes(chart)
         variables = self.app.theme_variables

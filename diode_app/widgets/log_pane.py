@@ -54,7 +54,7 @@ class LogPane(Actions, Vertical):
     def on_mount(self) -> None:
         self._tell()
 
-    def focus_lines(self) -> None:
+    def focus_rows(self) -> None:
         """Takes the focus, so that the log's keys work."""
         self.query_one(Log).focus()
 
@@ -132,4 +132,4 @@ class LogPane(Actions, Vertical):
         self._wanted = wanted
         self._fill()
         self._tell()
-        self.focus_lines()
+        self.focus_rows()

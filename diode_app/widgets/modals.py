@@ -1,10 +1,11 @@
-"""Questions and errors, in front of a screen."""
+"""Dialogs: questions, notices and errors, in front of a screen."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -17,29 +18,72 @@ from textual.widgets.option_list import Option
 
 from diode_app import text
 from diode_app.actions import Action, Actions
-from diode_app.widgets.dialog_keys import DialogKeys
 from diode_app.widgets.filter_box import Completions, Suggest
 
+T = TypeVar("T")
 _LEAVING = ("n", "escape")
-_LEAVES_ALL = ("Escape leaves everything as it is", "leave")
-_BOX = """
-    align: center middle;
-    .box {
-        width: 76; max-width: 96%; height: auto; max-height: 90%;
-        border: round $primary; background: $surface; padding: 0 1; grid-size: 1;
-        grid-rows: auto; grid-gutter: 1 0;
+_TAKES, _LEAVES = ("Enter takes it", "take"), ("Escape leaves everything as it is", "leave")
+
+
+class DialogKeys(Static):
+    """The last line of a dialog: what can be done. Each of `ways` is (words that name the key, the
+    dialog's action): a click on the words does the action. Without an action they are only
+    words."""
+
+    def __init__(self, *ways: tuple[str, str | None], id: str | None = None) -> None:
+        parts = [
+            Content(words) if action is None else Content(words).stylize(f"@click=screen.{action}")
+            for words, action in ways
+        ]
+        super().__init__(Content(", ").join(parts) + ".", id=id)
+
+
+class Dialog(Actions, ModalScreen[T]):
+    """A box with a title and the widgets of `content`. The result is None where the person leaves
+    it with Escape."""
+
+    DEFAULT_CSS = """
+    Dialog {
+        align: center middle;
+        .box {
+            width: 76; max-width: 96%; height: auto; max-height: 90%;
+            border: round $primary; background: $surface; padding: 0 1; grid-size: 1;
+            grid-rows: auto; grid-gutter: 1 0;
+        }
+        .buttons { layout: grid; grid-size: 2; grid-columns: auto; grid-gutter: 0 2; height: auto; }
+        .title { text-style: bold; }
+        .error { color: $text-error; }
+        OptionList, SelectionList { height: auto; max-height: 14; }
+        VerticalScroll { height: auto; max-height: 18; }
     }
-    .buttons { layout: grid; grid-size: 2; grid-columns: auto; grid-gutter: 0 2; height: auto; }
-    .title { text-style: bold; }
-"""
+    """
+    ACTIONS: tuple[Action, ...] = (
+        Action("dialog.leave", "escape", "Leave", "Back to the screen."),
+    )
+
+    def __init__(self, title: str = "") -> None:
+        super().__init__()
+        self._title = title
+
+    def compose(self) -> ComposeResult:
+        with Grid(classes="box"):
+            if self._title:
+                yield Label(self._title, classes="title", markup=False)
+            yield from self.content()
+
+    def content(self) -> ComposeResult:
+        """The widgets below the title."""
+        yield from ()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
 
 
-class Confirm(Actions, ModalScreen[bool]):
+class Confirm(Dialog[bool]):
     """A question before something starts, or before something that cannot be undone. The result is
     whether to do it. Of keys that were pressed before the question was visible, only those that
     leave it count."""
 
-    DEFAULT_CSS = f"Confirm {{ {_BOX} }}"
     ACTIONS = (
         Action("confirm.yes", "y", "Yes", "Do it."),
         Action("confirm.no", "n,escape", "No", "Leave it."),
@@ -51,25 +95,24 @@ class Confirm(Actions, ModalScreen[bool]):
         self._question = question
         self._yes = yes
         self._no = no
-        self._seen = math.inf
+        self._visible_since = math.inf
+
+    def content(self) -> ComposeResult:
+        yield Static(self._question, markup=False)
+        with Grid(classes="buttons"):
+            yield Button(Content(f"{self._yes} (y)"), variant="error", id="yes", compact=True)
+            yield Button(Content(f"{self._no} (n)"), id="no", compact=True)
 
     def on_mount(self) -> None:
-        self.call_after_refresh(self._is_seen)
+        self.call_after_refresh(self._accept_keys)
 
-    def _is_seen(self) -> None:
-        self._seen = time.monotonic()  # as events are timed
+    def _accept_keys(self) -> None:
+        self._visible_since = time.monotonic()  # as events are timed
 
     def on_key(self, event: events.Key) -> None:
-        if event.time < self._seen and event.key not in _LEAVING:
+        if event.time < self._visible_since and event.key not in _LEAVING:
             event.stop()
             event.prevent_default()
-
-    def compose(self) -> ComposeResult:
-        with Grid(classes="box"):
-            yield Static(self._question, markup=False)
-            with Grid(classes="buttons"):
-                yield Button(Content(f"{self._yes} (y)"), variant="error", id="yes", compact=True)
-                yield Button(Content(f"{self._no} (n)"), id="no", compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "yes")
@@ -81,64 +124,27 @@ class Confirm(Actions, ModalScreen[bool]):
         self.dismiss(False)
 
 
-class Notice(Actions, ModalScreen[None]):
-    """Something to read, until it is closed."""
+class Notice(Dialog[None]):
+    """A text to read, until it is closed."""
 
-    DEFAULT_CSS = f"Notice {{ {_BOX} VerticalScroll {{ height: auto; max-height: 18; }} }}"
-    ACTIONS = (Action("notice.close", "escape,enter,q", "Close", "Back to the screen."),)
+    ACTIONS = (Action("notice.leave", "escape,enter,q", "Close", "Back to the screen."),)
 
     def __init__(self, title: str, words: str | Content) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(title)
         self._words = words
 
-    def compose(self) -> ComposeResult:
-        with Grid(classes="box"):
-            yield Label(self._title, classes="title", markup=False)
-            with VerticalScroll():
-                yield Static(self._words, markup=False)
-            with Grid(classes="buttons"):
-                yield Button("Close", compact=True)
+    def content(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(self._words, markup=False)
+        with Grid(classes="buttons"):
+            yield Button("Close", compact=True)
 
     def on_button_pressed(self) -> None:
-        self.dismiss()
-
-    def action_close(self) -> None:
-        self.dismiss()
-
-
-class Working(Actions, ModalScreen[None]):
-    """In front of the screen while the person waits for some work; it shows for how long. When it
-    is closed, the work continues."""
-
-    DEFAULT_CSS = f"Working {{ {_BOX} }}"
-    ACTIONS = (Action("working.leave", "escape", "Leave", "Back to the screen; it goes on."),)
-
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self._what = what
-        self._began = time.monotonic()
-
-    def compose(self) -> ComposeResult:
-        with Grid(classes="box"):
-            yield Label(self._what, classes="title", markup=False)
-            yield Static(id="working-for", markup=False)
-            yield DialogKeys(("Escape: it continues, and you are told when it is done", "leave"))
-
-    def on_mount(self) -> None:
-        self._tell()
-        self.set_interval(1.0, self._tell)
-
-    def _tell(self) -> None:
-        seconds = time.monotonic() - self._began
-        self.query_one("#working-for", Static).update(f"▶ working for {text.seconds(seconds)}")
-
-    def action_leave(self) -> None:
-        self.dismiss()
+        self.action_leave()
 
 
 class ErrorDialog(Notice):
-    """What went wrong and what to do about it, in a sentence."""
+    """The sentence of an error: what went wrong and what to do."""
 
     DEFAULT_CSS = "ErrorDialog { .box { border: round $error; } }"
 
@@ -146,12 +152,29 @@ class ErrorDialog(Notice):
         super().__init__("✗ That did not work", sentence)
 
 
-class Prompt(Actions, ModalScreen[str | None]):
-    """Asks for one line. `check` returns a sentence for an invalid one; the result is None where
-    the person leaves."""
+class Working(Dialog[None]):
+    """In front of the screen while the person waits for some work; it shows for how long. When it
+    is closed, the work continues."""
 
-    DEFAULT_CSS = f"Prompt {{ {_BOX} .error {{ color: $text-error; }} }}"
-    ACTIONS = (Action("prompt.leave", "escape", "Leave", "Change nothing."),)
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self._began = time.monotonic()
+
+    def content(self) -> ComposeResult:
+        yield Static(id="working-for", markup=False)
+        yield DialogKeys(("Escape: it continues, and you are told when it is done", "leave"))
+
+    def on_mount(self) -> None:
+        self._show_time()
+        self.set_interval(1.0, self._show_time)
+
+    def _show_time(self) -> None:
+        seconds = time.monotonic() - self._began
+        self.query_one("#working-for", Static).update(f"▶ working for {text.seconds(seconds)}")
+
+
+class Prompt(Dialog[str | None]):
+    """Asks for one line. `check` returns a sentence for an invalid one."""
 
     def __init__(
         self,
@@ -161,25 +184,20 @@ class Prompt(Actions, ModalScreen[str | None]):
         check: Callable[[str], str | None] = lambda _: None,
         suggest: Suggest | None = None,
     ) -> None:
-        super().__init__()
-        self._question = question
+        super().__init__(question)
         self._value = value
         self._check = check
         self._suggester = None if suggest is None else Completions(suggest)
 
-    def compose(self) -> ComposeResult:
-        with Grid(classes="box"):
-            yield Label(self._question, classes="title", markup=False)
-            yield Input(
-                self._value,
-                validators=[Function(lambda text: self._check(text) is None)],
-                validate_on=["changed"],
-                suggester=self._suggester,
-            )
-            yield Static(classes="error", markup=False)
-            yield DialogKeys(
-                ("Enter takes it", "take"), ("Escape leaves everything as it is", "leave")
-            )
+    def content(self) -> ComposeResult:
+        yield Input(
+            self._value,
+            validators=[Function(lambda given: self._check(given) is None)],
+            validate_on=["changed"],
+            suggester=self._suggester,
+        )
+        yield Static(classes="error", markup=False)
+        yield DialogKeys(_TAKES, _LEAVES)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.query_one(".error", Static).update(self._check(event.value) or "")
@@ -192,70 +210,23 @@ class Prompt(Actions, ModalScreen[str | None]):
         if self._check(given) is None:
             self.dismiss(given)
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
+class Choose(Dialog[tuple[str, ...] | None]):
+    """Several of some names, in the order in which they are offered."""
 
-class HeadlessCommands(Actions, ModalScreen[str | None]):
-    """The headless commands of a screen's actions; the chosen one is copied. `commands` are (what
-    it does, command)."""
-
-    DEFAULT_CSS = f"HeadlessCommands {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
-    ACTIONS = (
-        Action("commands.copy", "y", "Copy", "Copy this command."),
-        Action("commands.leave", "escape", "Leave", "Back to the screen."),
-    )
-
-    def __init__(self, commands: Sequence[tuple[str, str]]) -> None:
-        super().__init__()
-        self._commands = tuple(commands)
-
-    def compose(self) -> ComposeResult:
-        with Grid(classes="box"):
-            yield Label("The same without the dashboard", classes="title")
-            yield OptionList(
-                *(
-                    Option(Content.assemble(f"{label}\n", (command, "$primary")))
-                    for label, command in self._commands
-                )
-            )
-            yield DialogKeys(("Enter or y copies the command", "copy"), ("Escape leaves", "leave"))
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._commands[event.option_index][1])
-
-    def action_copy(self) -> None:
-        chosen = self.query_one(OptionList).highlighted
-        self.dismiss(self._commands[chosen or 0][1])
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
-
-
-class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
-    """Several of some names, in the order in which they are offered; None where the person
-    leaves."""
-
-    DEFAULT_CSS = f"Choose {{ {_BOX} SelectionList {{ height: auto; max-height: 12; }} }}"
-    ACTIONS = (
-        Action("choose.take", "enter", "Take", "Use these."),
-        Action("choose.leave", "escape", "Leave", "Change nothing."),
-    )
+    ACTIONS = (Action("choose.take", "enter", "Take", "Use these."),)
 
     def __init__(self, title: str, names: Sequence[str], chosen: Sequence[str]) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(title)
         self._names = tuple(names)
         self._chosen = frozenset(chosen)
 
-    def compose(self) -> ComposeResult:
-        with Grid(classes="box"):
-            yield Label(self._title, classes="title", markup=False)
-            yield SelectionList[str](*((name, name, name in self._chosen) for name in self._names))
-            yield DialogKeys(
-                ("Space chooses", None), ("Tab and Enter takes", "take"), ("Escape leaves", "leave")
-            )
-            yield Button("Use these", compact=True)
+    def content(self) -> ComposeResult:
+        yield SelectionList[str](*((name, name, name in self._chosen) for name in self._names))
+        yield DialogKeys(
+            ("Space chooses", None), ("Tab and Enter takes", "take"), ("Escape leaves", "leave")
+        )
+        yield Button("Use these", compact=True)
 
     def on_button_pressed(self) -> None:
         self.action_take()
@@ -264,36 +235,26 @@ class Choose(Actions, ModalScreen[tuple[str, ...] | None]):
         chosen = self.query_one(SelectionList).selected
         self.dismiss(tuple(name for name in self._names if name in chosen))
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
-
-class PickOne(Actions, ModalScreen[str | None]):
-    """One of several; None where the person leaves. `choices` are (the result, what is shown)."""
-
-    DEFAULT_CSS = f"PickOne {{ {_BOX} OptionList {{ height: auto; max-height: 14; }} }}"
-    ACTIONS = (Action("pick.leave", "escape", "Leave", "Change nothing."),)
+class PickOne(Dialog[str | None]):
+    """One of several. `choices` are (the result, what is shown); `now` is the result that the
+    cursor is on at first."""
 
     def __init__(
-        self, title: str, choices: Sequence[tuple[str, str]], now: str | None = None
+        self, title: str, choices: Sequence[tuple[str, str | Content]], now: str | None = None
     ) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(title)
         self._choices = tuple(choices)
         self._now = now
 
-    def compose(self) -> ComposeResult:
-        with Grid(classes="box"):
-            yield Label(self._title, classes="title", markup=False)
-            yield OptionList(*(Option(Content(shown)) for _, shown in self._choices))
-            yield DialogKeys(
-                ("Enter takes it", "take"), ("Escape leaves everything as it is", "leave")
-            )
+    def content(self) -> ComposeResult:
+        yield OptionList(*(Option(Content("") + shown) for _, shown in self._choices))
+        yield DialogKeys(_TAKES, _LEAVES)
 
     def on_mount(self) -> None:
-        given = [choice for choice, _ in self._choices]
-        if self._now in given:
-            self.query_one(OptionList).highlighted = given.index(self._now)
+        results = [result for result, _ in self._choices]
+        at = results.index(self._now) if self._now in results else 0
+        self.query_one(OptionList).highlighted = at
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._choices[event.option_index][0])
@@ -301,5 +262,15 @@ class PickOne(Actions, ModalScreen[str | None]):
     def action_take(self) -> None:
         self.query_one(OptionList).action_select()
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
+
+class HeadlessCommands(PickOne):
+    """The headless commands of a screen's actions, of which one is copied. `commands` are (what it
+    does, command)."""
+
+    ACTIONS = (Action("commands.take", "y", "Copy", "Copy this command."),)
+
+    def __init__(self, commands: Sequence[tuple[str, str]]) -> None:
+        super().__init__(
+            "The same without the dashboard: Enter or y copies a command",
+            [(c, Content.assemble(f"{label}\n", (c, "$primary"))) for label, c in commands],
+        )

@@ -1,204 +1,318 @@
-"""Draws one page of a table: the columns that there is room for, their widths, and the cursor."""
+"""One page of a table as it is drawn: the columns that there is room for, their widths, and the
+cursor."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import ClassVar
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
-from textual.widget import Widget
-from textual.widgets.data_table import CellDoesNotExist, ColumnKey
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size, Spacing
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
 
+from diode_app.data.columns import Column, fit_columns, share_width
 from diode_app.data.pages import Page
-from diode_app.widgets.badge import table_badge
-from diode_app.widgets.grid import Grid
-from diode_app.widgets.table_columns import TableColumn, fitting, shared
-
-if TYPE_CHECKING:
-    from rich.console import JustifyMethod
+from diode_app.widgets.facts import state_style
 
 _MIN_WRAPPED_WIDTH = 12  # of a column whose cells are wrapped; then columns are left out
+_PAD = 1  # blanks to the left and to the right of a cell
 
 
-class PageGrid(Grid):
-    """Where there is no room for all columns, some are left out (see `fitting`); where it `wraps`,
+@dataclass(frozen=True)
+class _Cell:
+    """A cell's lines, each as wide as its column, and their style."""
+
+    lines: tuple[str, ...]
+    style: str = ""
+
+
+class PageGrid(ScrollView, can_focus=True):
+    """Rows under headings, with a cursor on one row. It draws its own lines: Textual's DataTable
+    lays out every cell again whenever one changes, which takes three times as long.
+
+    Where there is no room for all columns, some are left out (see `fit_columns`); where it `wraps`,
     cells take several lines before that. The cursor stays on its row when the page or the columns
     change. `sorted_by` is the key of the column whose heading has the arrow, and whether the order
-    is descending. The room is that of the parent widget."""
+    is descending.
+
+    Posts `PageGrid.Pointed` where the cursor comes to another row, `PageGrid.Chosen` on Enter or a
+    click on the cursor's row, and `PageGrid.HeadingChosen` on a click on a heading.
+    """
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--heading", "grid--even", "grid--cursor"}
+    DEFAULT_CSS = """
+    PageGrid {
+        background: $surface; color: $foreground;
+        .grid--heading { text-style: bold; background: $panel; color: $foreground; }
+        .grid--even { background: $surface-lighten-1 50%; }
+        &:dark .grid--even { background: $surface-darken-1 40%; }
+        .grid--cursor {
+            background: $block-cursor-blurred-background;
+            color: $block-cursor-blurred-foreground;
+            text-style: $block-cursor-blurred-text-style;
+        }
+        &:focus { background-tint: $foreground 5%; }
+        &:focus .grid--heading { background-tint: $foreground 5%; }
+        &:focus .grid--cursor {
+            background: $block-cursor-background;
+            color: $block-cursor-foreground;
+            text-style: $block-cursor-text-style;
+        }
+        /* Without colours what is chosen is turned round. */
+        &:nocolor .grid--heading { text-style: bold underline; }
+        &:nocolor .grid--cursor { text-style: reverse; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose_row", "Choose", show=False),
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("pageup", "move_page(-1)", "Page up", show=False),
+        Binding("pagedown", "move_page(1)", "Page down", show=False),
+        Binding("ctrl+home", "move_to_end(-1)", "First", show=False),
+        Binding("ctrl+end", "move_to_end(1)", "Last", show=False),
+    ]
+
+    class Pointed(Message):
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    class Chosen(Pointed):
+        pass
+
+    class HeadingChosen(Pointed):
+        pass
 
     def __init__(
-        self, columns: Sequence[TableColumn], sorted_by: tuple[str | None, bool], *, wraps: bool
+        self, columns: Sequence[Column], sorted_by: tuple[str | None, bool], *, wraps: bool
     ) -> None:
-        super().__init__(cursor_type="row", zebra_stripes=True)
+        super().__init__()
         self.all_columns = tuple(columns)
         self.sorted_by = sorted_by
+        self.cursor_row = 0
+        self.columns = self.all_columns  # those that there is room for
         self._wraps = wraps
         self._page = Page()
-        self._shown = self.all_columns  # those that there is room for
         self._widest: dict[str, int] = {}  # the widest cell or heading so far, by column
-        self._widths: list[int] = []  # of the shown columns
-        self._wrapped: list[int] = []  # the widths of the shown columns, where cells are wrapped
+        self._widths: list[int] = []  # of `columns`, without the blanks beside the cells
+        self._headings: list[str] = []
+        self._rows: list[list[_Cell]] = []
+        self._tops: list[int] = []  # of the rows' first lines, below the headings
+        self._told: str | None = None  # the row that Pointed was posted of last
 
-    def on_mount(self) -> None:
-        self._make_columns()
+    # What is on it
+
+    @property
+    def row_count(self) -> int:
+        return len(self._page.rows)
 
     @property
     def left_out(self) -> int:
         """How many columns there is no room for."""
-        return len(self.all_columns) - len(self._shown)
-
-    def set_columns(self, columns: Sequence[TableColumn]) -> None:
-        if tuple(columns) != self.all_columns:
-            self.all_columns = self._shown = tuple(columns)
-            self._wrapped = []
-            self._widest.clear()
-            self.lay_out()
-
-    def heading(self, column: TableColumn) -> Text:
-        key, descending = self.sorted_by
-        mark = (" ▼" if descending else " ▲") if column.key == key else ""
-        return Text(column.label + mark, justify="right" if column.right else "left")
-
-    # Columns
-
-    def resized(self) -> None:
-        """The room has changed."""
-        self._widest.clear()
-        if self._narrow(self._page):
-            self.lay_out()
-        self.call_after_refresh(self._fit)
-
-    def lay_out(self) -> None:
-        """Makes all columns and rows anew."""
-        at, scroll = self.pointed, self.scroll_y
-        self._make_columns()
-        self.show_page(self._page)
-        self._point_at(at, scroll)
-
-    def _narrow(self, page: Page) -> bool:
-        """Finds the columns that fit with this page; whether they are others than before."""
-        for column in self.all_columns:
-            cells = max((cell_len(row.cells.get(column.key, "")) for row in page.rows), default=0)
-            width = max(self.heading(column).cell_len, cells)
-            self._widest[column.key] = max(self._widest.get(column.key, 0), width)
-        assert isinstance(self.parent, Widget)
-        across = self.parent.size.width
-        if not across:
-            return False  # in a tab that is not shown
-        before = self._shown, self._wrapped
-        padding = 2 * self.cell_padding
-        widths = [self._widest[column.key] + padding for column in self.all_columns]
-        room = across - self.styles.scrollbar_size_vertical
-        if self._wraps:
-            least = [min(width, _MIN_WRAPPED_WIDTH + padding) for width in widths]
-            self._shown = fitting(self.all_columns, least, room)
-            shown = [self._widest[column.key] for column in self._shown]
-            self._wrapped = shared(shown, room - padding * len(shown))
-        else:
-            self._shown = fitting(self.all_columns, widths, room)
-        return (self._shown, self._wrapped) != before
-
-    def _make_columns(self) -> None:
-        self._widths = [0] * len(self._shown)
-        self.clear(columns=True)
-        given: Sequence[int | None] = self._wrapped or [None] * len(self._shown)
-        for column, width in zip(self._shown, given, strict=True):
-            self.add_column(self.heading(column), key=column.key, width=width)
-
-    def _fit(self) -> None:
-        """Sets the widths of the columns. A number must not be cut off: the column at the edge is
-        hidden if it has numbers and does not fit."""
-        if self._wraps:
-            return  # they have their widths already
-        room = self.scrollable_content_region.width
-        widths = list(self._widths)
-        left = 0
-        for place, column in enumerate(self._shown):
-            right = left + widths[place] + 2 * self.cell_padding
-            if left < room < right:
-                if column.right and place and not self.scroll_x:
-                    widths[place - 1] += room - left
-                break
-            left = right
-        for measured, width in zip(self.ordered_columns, widths, strict=True):
-            if measured.content_width != width:
-                measured.content_width = width
-                self._clear_caches()
-                self._require_update_dimensions = True
-                self.refresh()
-
-    # Rows
-
-    def show_headings(self) -> None:
-        """Shows the headings, after `sorted_by` has changed."""
-        for column in self._shown:
-            self.columns[ColumnKey(column.key)].label = self.heading(column)
-
-    def show_page(self, page: Page) -> None:
-        """Shows the rows of this page; where they are the same as before, only changed cells are
-        painted."""
-        if self._narrow(page):
-            at, scroll = self.pointed, self.scroll_y
-            self._make_columns()
-            self.show_page(page)
-            self._point_at(at, scroll)
-            return
-        keys = [row.key for row in page.rows]
-        cells = [[self._cell(column, row.cells) for column in self._shown] for row in page.rows]
-        heights = [self._height(shown) for shown in cells]
-        same = keys == [key.value for key in self.rows]
-        if same and heights == [row.height for row in self.ordered_rows]:
-            for was, row, shown in zip(self._page.rows, page.rows, cells, strict=True):
-                for column, cell in zip(self._shown, shown, strict=True):
-                    if was.cells.get(column.key) != row.cells.get(column.key):
-                        self.update_cell(row.key, column.key, cell, update_width=True)
-        else:
-            at, scroll = self.pointed, self.scroll_y
-            self.clear()
-            for key, shown, height in zip(keys, cells, heights, strict=True):
-                self.add_row(*shown, key=key, height=height)
-            self._point_at(at, scroll)
-        # Textual measures columns only when it is idle, and shows the old lines until then; and it
-        # does not measure a heading that has changed.
-        for place, column in enumerate(self._shown):
-            widths = [self.heading(column).cell_len, *(shown[place].cell_len for shown in cells)]
-            self._widths[place] = max(self._widths[place], *widths)
-        self._page = page
-        self._fit()
-
-    def _cell(self, column: TableColumn, cells: Mapping[str, str]) -> Text:
-        value = cells.get(column.key, "")
-        if column.state:
-            return table_badge(self.app, value)
-        if column.sign is not None:
-            return column.sign(value)
-        justify: JustifyMethod = "right" if column.right else "left"
-        return Text(value, justify=justify, no_wrap=not self._wraps)
-
-    def _height(self, cells: Sequence[Text]) -> int:
-        """The lines of the row with these cells."""
-        if not self._wrapped:
-            return 1
-        console = self.app.console
-        pairs = zip(cells, self._wrapped, strict=True)
-        return max(len(cell.wrap(console, room)) if cell.cell_len > room else 1
-                   for cell, room in pairs)  # fmt: skip
-
-    # The cursor
+        return len(self.all_columns) - len(self.columns)
 
     @property
     def pointed(self) -> str | None:
         """The key of the row under the cursor."""
-        if not self.row_count:
-            return None
-        try:
-            return self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value
-        except CellDoesNotExist:
-            return None
+        return self._page.rows[self.cursor_row].key if self.row_count else None
 
-    def _point_at(self, key: str | None, scroll: float) -> None:
-        keys = [row.value for row in self.rows]
-        if key in keys:
-            self.move_cursor(row=keys.index(key), scroll=False)
-            self.scroll_to(y=scroll, animate=False)
+    def cells_of(self, row: int) -> dict[str, tuple[str, str]]:
+        """The text and the style of each cell that is drawn, by column."""
+        return {
+            column.key: (" ".join(" ".join(cell.lines).split()), cell.style)
+            for column, cell in zip(self.columns, self._rows[row], strict=True)
+        }
+
+    def heading(self, column: Column) -> str:
+        key, descending = self.sorted_by
+        return column.label + ((" ▼" if descending else " ▲") if column.key == key else "")
+
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        if tuple(columns) != self.all_columns:
+            self.all_columns = tuple(columns)
+            self._widest.clear()
+            self.show_page(self._page)
+
+    def show_page(self, page: Page) -> None:
+        """Shows the rows of this page. Lines that stay the same are not painted again."""
+        key, before, drawn = self.pointed, (self._headings, self._widths, self._tops), self._rows
+        self._page = page
+        self._measure()
+        self._headings = [
+            _aligned(self.heading(column), width, right=column.right)
+            for column, width in zip(self.columns, self._widths, strict=True)
+        ]
+        self._rows = [self._make_cells(row.cells) for row in page.rows]
+        heights = [max((len(cell.lines) for cell in row), default=1) for row in self._rows]
+        *self._tops, height = accumulate(heights, initial=0)
+        keys = [row.key for row in page.rows]
+        row = keys.index(key) if key in keys else min(self.cursor_row, max(0, len(keys) - 1))
+        has_moved, self.cursor_row = row != self.cursor_row, row
+        if before != (self._headings, self._widths, self._tops) or has_moved:
+            self.virtual_size = Size(sum(self._widths) + 2 * _PAD * len(self._widths), 1 + height)
+            self.refresh()
+        else:
+            for place, (old, new) in enumerate(zip(drawn, self._rows, strict=True)):
+                if old != new:
+                    self.refresh_lines(1 + self._tops[place], heights[place])
+        self._tell()
+
+    def on_resize(self) -> None:
+        self._widest.clear()
+        self.show_page(self._page)
+        self._scroll_to_cursor()
+
+    def _measure(self) -> None:
+        """Finds the columns that fit, and their widths."""
+        for column in self.all_columns:
+            cells = max((cell_len(row.cells.get(column.key, "")) for row in self._page.rows),
+                        default=0)  # fmt: skip
+            width = max(cell_len(self.heading(column)), cells)
+            self._widest[column.key] = max(self._widest.get(column.key, 0), width)
+        room = self.outer_size.width - self.styles.scrollbar_size_vertical
+        if room <= 0:  # in a tab that is not shown
+            room = sum(self._widest.values()) + 2 * _PAD * len(self.all_columns)
+        widths = [self._widest[column.key] + 2 * _PAD for column in self.all_columns]
+        if self._wraps:
+            least = [min(width, _MIN_WRAPPED_WIDTH + 2 * _PAD) for width in widths]
+            self.columns = fit_columns(self.all_columns, least, room)
+            wanted = [self._widest[column.key] for column in self.columns]
+            self._widths = share_width(wanted, room - 2 * _PAD * len(wanted))
+            return
+        self.columns = fit_columns(self.all_columns, widths, room)
+        self._widths = [self._widest[column.key] for column in self.columns]
+        # A number must not be cut off: the column at the edge is hidden if it has numbers.
+        left = 0
+        for place, column in enumerate(self.columns):
+            right = left + self._widths[place] + 2 * _PAD
+            if left < room + self.styles.scrollbar_size_vertical < right:
+                if column.right and place:
+                    self._widths[place - 1] += room + self.styles.scrollbar_size_vertical - left
+                break
+            left = right
+
+    def _make_cells(self, cells: Mapping[str, str]) -> list[_Cell]:
+        """The cells of a row that are drawn."""
+        made = []
+        for column, width in zip(self.columns, self._widths, strict=False):
+            value, style = cells.get(column.key, ""), ""
+            if column.state:
+                style = state_style(self.app, value)
+            elif column.sign is not None:
+                value, style = column.sign(value)
+            lines = [" ".join(value.split("\n"))]
+            if self._wraps and cell_len(value) > width:
+                wrapped = Text(value).wrap(self.app.console, max(1, width))
+                lines = [line.plain.rstrip() for line in wrapped]
+            right = column.right
+            made.append(_Cell(tuple(_aligned(line, width, right=right) for line in lines), style))
+        return made
+
+    # Drawing
+
+    def render_line(self, y: int) -> Strip:
+        width, left = self.size.width, self.scroll_offset.x
+        if y == 0:
+            style = self.get_component_rich_style("grid--heading")
+            segments = [Segment(f"{'':{_PAD}}{text}{'':{_PAD}}", style) for text in self._headings]
+            return Strip(segments).crop_extend(left, left + width, style)
+        line = y - 1 + self.scroll_offset.y
+        row = bisect_right(self._tops, line) - 1
+        ground = self.rich_style
+        if row < 0 or row >= self.row_count or line >= self.virtual_size.height - 1:
+            return Strip.blank(width, ground)
+        if row % 2 == 0:
+            ground += self.get_component_rich_style("grid--even")
+        cursor = Style()
+        if row == self.cursor_row:
+            cursor = self.get_component_rich_style("grid--cursor")
+        empty, segments = ground + cursor, []
+        for cell, room in zip(self._rows[row], self._widths, strict=True):
+            place = line - self._tops[row]
+            text = cell.lines[place] if place < len(cell.lines) else " " * room
+            style = empty
+            if cell.style:
+                style = ground + self.app.console.get_style(cell.style) + cursor
+            segments += [
+                Segment(" " * _PAD, empty),
+                Segment(text, style),
+                Segment(" " * _PAD, empty),
+            ]
+        return Strip(segments).crop_extend(left, left + width, empty)
+
+    # The cursor
+
+    def point(self, row: int) -> None:
+        """Puts the cursor on the row of this place on the page, or the nearest that exists."""
+        row = min(max(row, 0), self.row_count - 1)
+        if row >= 0 and row != self.cursor_row:
+            before, self.cursor_row = self.cursor_row, row
+            for place in (before, row):
+                top, bottom = self._lines_of(place)
+                self.refresh_lines(1 + top, bottom - top)
+            self._scroll_to_cursor()
+            self._tell()
+
+    def _lines_of(self, row: int) -> tuple[int, int]:
+        following = self._tops[row + 1] if row + 1 < len(self._tops) else None
+        return self._tops[row], self.virtual_size.height - 1 if following is None else following
+
+    def _scroll_to_cursor(self) -> None:
+        if self.row_count:
+            top, bottom = self._lines_of(self.cursor_row)
+            region = Region(self.scroll_offset.x, 1 + top, self.size.width, bottom - top)
+            self.scroll_to_region(region, spacing=Spacing(top=1), animate=False, force=True)
+
+    def _tell(self) -> None:
+        if self.pointed != self._told:
+            self._told = self.pointed
+            if self._told is not None:
+                self.post_message(self.Pointed(self._told))
+
+    def action_move(self, rows: int) -> None:
+        self.point(self.cursor_row + rows)
+
+    def action_move_page(self, pages: int) -> None:
+        self.point(self.cursor_row + pages * max(1, self.size.height - 1))
+
+    def action_move_to_end(self, direction: int) -> None:
+        self.point(direction * self.row_count)
+
+    def action_choose_row(self) -> None:
+        if self.pointed is not None:
+            self.post_message(self.Chosen(self.pointed))
+
+    def on_click(self, event: events.Click) -> None:
+        at = event.get_content_offset(self)
+        if at is None:
+            return
+        if at.y == 0:
+            x = 0
+            for column, width in zip(self.columns, self._widths, strict=False):
+                x += width + 2 * _PAD
+                if at.x + self.scroll_offset.x < x:
+                    self.post_message(self.HeadingChosen(column.key))
+                    return
+            return
+        row = bisect_right(self._tops, at.y - 1 + self.scroll_offset.y) - 1
+        if 0 <= row < self.row_count and at.y < self.virtual_size.height:
+            if row == self.cursor_row:
+                self.action_choose_row()
+            self.point(row)
+
+
+def _aligned(text: str, width: int, *, right: bool) -> str:
+    """The text in this width, in cells of the terminal."""
+    blanks = " " * (width - cell_len(text))
+    return set_cell_size(blanks + text if right else text, width)

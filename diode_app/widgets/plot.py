@@ -18,7 +18,7 @@ from textual_plotext import PlotextPlot
 from diode_app.actions import Action, Actions
 from diode_app.keys import ASKING
 from diode_app.themes import SERIES
-from diode_app.widgets.charts import DrawnLine, Frame, Line, Lines, as_csv, as_svg, laid_out
+from diode_app.widgets.charts import DrawnLine, Frame, Line, Lines, as_csv, as_svg, lay_out_chart
 from diode_app.widgets.saving import save_as
 
 __all__ = ["Line", "Lines", "Plot"]
@@ -197,7 +197,7 @@ class Plot(Actions, Vertical):
         self.query_one(".plot--nothing", Static).update(sentence)
 
     async def _lay_out(self) -> None:
-        frames = [frame for frame in map(laid_out, self._charts) if frame is not None]
+        frames = [frame for frame in map(lay_out_chart, self._charts) if frame is not None]
         self.set_class(not frames, "-nothing")
         grid = self.query_one(".plot--panels", Grid)
         panels = list(grid.query(PlotPanel))

@@ -17,7 +17,7 @@ from diode_engine.atomic import FileKind, write_whole
 from diode_engine.errors import DiodeError
 
 
-async def target_of(
+async def ask_target(
     app: App[Any], question: str, name: str, suffixes: Sequence[str] = ()
 ) -> Path | None:
     """Asks for a file to write, and proposes this name in the current directory. The given name
@@ -48,7 +48,7 @@ async def save_as(
     suffixes: Sequence[str],
     made: Callable[[Path], Awaitable[str]],
 ) -> Path | None:
-    """Asks for a file (see `target_of`), and writes the text that `made` returns for it. Returns
+    """Asks for a file (see `ask_target`), and writes the text that `made` returns for it. Returns
     the file; None where nothing was written, as with --read-only."""
     app = widget.app
     session = getattr(app, "session", None)
@@ -58,7 +58,7 @@ async def save_as(
     except DiodeError as error:
         await app.push_screen_wait(ErrorDialog(str(error)))
         return None
-    target = await target_of(app, question, name, suffixes)
+    target = await ask_target(app, question, name, suffixes)
     if target is None:
         return None
     try:

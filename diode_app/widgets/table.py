@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Any
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
-from textual.widgets import DataTable, Static
+from textual.widgets import Static
 
 from diode_app import text
 from diode_app.actions import Action, Actions
-from diode_app.data.pages import MAX_ROWS, Page, PageQuery, as_csv, as_json, as_text
+from diode_app.data.columns import Column
+from diode_app.data.pages import (
+    MAX_ROWS,
+    Page,
+    PageQuery,
+    Row,
+    as_csv,
+    as_json,
+    as_text,
+    page_in_memory,
+)
 from diode_app.keys import ASKING
 from diode_app.session import Session
 from diode_app.widgets.filter_box import FilterBox, Suggest
@@ -23,7 +33,6 @@ from diode_app.widgets.modals import PickOne
 from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.saving import save_as
-from diode_app.widgets.table_columns import TableColumn
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -42,7 +51,7 @@ class PagedTable(Actions, Vertical):
     DEFAULT_CSS = """
     PagedTable {
         height: 1fr;
-        DataTable { height: 1fr; background: $surface; }
+        PageGrid { height: 1fr; }
         .table--foot { height: 1; color: $text-muted; padding: 0 1; }
     }
     """
@@ -74,7 +83,7 @@ class PagedTable(Actions, Vertical):
     def __init__(
         self,
         session: Session,
-        columns: Sequence[TableColumn],
+        columns: Sequence[Column],
         read: Read | None,
         *,
         what: str,
@@ -111,7 +120,7 @@ class PagedTable(Actions, Vertical):
 
     def on_mount(self) -> None:
         # The colours of the theme are in the cells.
-        self.app.theme_changed_signal.subscribe(self, lambda _: self._grid.lay_out())
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._grid.show_page(self.page))
 
     @property
     def what(self) -> str:
@@ -119,7 +128,7 @@ class PagedTable(Actions, Vertical):
         return self._what
 
     @property
-    def columns(self) -> tuple[TableColumn, ...]:
+    def columns(self) -> tuple[Column, ...]:
         """All columns, also those for which there is no room."""
         return self._grid.all_columns
 
@@ -135,13 +144,12 @@ class PagedTable(Actions, Vertical):
     def focus_rows(self) -> None:
         self._grid.focus()
 
-    def set_columns(self, columns: Sequence[TableColumn]) -> None:
+    def set_columns(self, columns: Sequence[Column]) -> None:
         self._grid.set_columns(columns)
         self._write_foot()
 
     def on_resize(self) -> None:
-        self._grid.resized()
-        self._write_foot()
+        self.call_after_refresh(self._write_foot)
 
     # Reading
 
@@ -182,7 +190,6 @@ class PagedTable(Actions, Vertical):
         if not page.rows and query.page and page.total:  # rows have gone since
             self.ask(replace(query, page=0))
             return
-        self._grid.show_headings()
         changed = page != self.page or query.page != self._shown_page
         self.page = page
         self._grid.show_page(page)
@@ -198,9 +205,9 @@ class PagedTable(Actions, Vertical):
         shown = f"page {query.page + 1} of {self.pages} · " if self.pages > 1 else ""
         matching = f" · filter: {query.filter}" if query.filter else ""
         hidden = self._grid.left_out
-        more = f" · {text.counted(hidden, 'more columns')} where it is wider" if hidden else ""
+        more = f" · {text.quantity(hidden, 'more columns')} where it is wider" if hidden else ""
         self.query_one(".table--foot", Static).update(
-            f"{shown}{text.counted(self.page.total, self._what)}{matching}{more}"
+            f"{shown}{text.quantity(self.page.total, self._what)}{matching}{more}"
         )
 
     def _fail(self, sentence: str) -> None:
@@ -212,16 +219,14 @@ class PagedTable(Actions, Vertical):
 
     # The cursor
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_page_grid_chosen(self, event: PageGrid.Chosen) -> None:
         event.stop()
-        if event.row_key.value is not None:
-            self.post_message(self.Chosen(self, event.row_key.value))
+        self.post_message(self.Chosen(self, event.key))
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+    def on_page_grid_pointed(self, event: PageGrid.Pointed) -> None:
         event.stop()
         self.refresh_bindings()  # what can be done depends on the row
-        if event.row_key.value is not None:
-            self.post_message(self.Pointed(self, event.row_key.value))
+        self.post_message(self.Pointed(self, event.key))
 
     # Filter, order, pages
 
@@ -236,9 +241,9 @@ class PagedTable(Actions, Vertical):
         self.ask(replace(self.query_now, filter=event.text, page=0))
         self.focus_rows()
 
-    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+    def on_page_grid_heading_chosen(self, event: PageGrid.HeadingChosen) -> None:
         event.stop()
-        self.sort_by(str(event.column_key.value))
+        self.sort_by(event.key)
 
     def sort_by(self, key: str) -> None:
         """Sorts by this column; if the table is sorted by it already, in the other direction."""
@@ -255,7 +260,7 @@ class PagedTable(Actions, Vertical):
             chosen = await self.app.push_screen_wait(
                 PickOne(
                     "Sort by which column? The same column again reverses the order.",
-                    [(column.key, self._grid.heading(column).plain) for column in columns],
+                    [(column.key, self._grid.heading(column)) for column in columns],
                     self.query_now.sort,
                 )
             )
@@ -293,7 +298,7 @@ class PagedTable(Actions, Vertical):
         rows = [[row.cells.get(column.key, "") for column in columns] for row in self.page.rows]
         self.app.copy_to_clipboard(as_text([column.label for column in columns], rows))
         are = "is" if len(rows) == 1 else "are"
-        copied = f"{text.counted(len(rows), self._what)} {are} copied as text."
+        copied = f"{text.quantity(len(rows), self._what)} {are} copied as text."
         self.notify(copied, markup=False)
 
     def action_export(self) -> None:
@@ -308,12 +313,12 @@ class PagedTable(Actions, Vertical):
             count = len(records)
             return as_json(records) if target.suffix == ".json" else as_csv(records)
 
-        question = f"Write {text.counted(self.page.total, self._what)} to (.csv or .json)"
+        question = f"Write {text.quantity(self.page.total, self._what)} to (.csv or .json)"
         name = f"{self._what.replace(' ', '-')}.csv"
         target = await save_as(self, question, name, (".csv", ".json"), made)
         if target is not None:
             are = "is" if count == 1 else "are"
-            self.notify(f"{text.counted(count, self._what)} {are} in {target}.", markup=False)
+            self.notify(f"{text.quantity(count, self._what)} {are} in {target}.", markup=False)
 
     async def _records(self) -> list[Mapping[str, Any]]:
         """The records of all rows that the filter matches."""
@@ -323,3 +328,34 @@ class PagedTable(Actions, Vertical):
             records.extend(row.record for row in rows)
             query = replace(query, page=query.page + 1)
         return records
+
+
+class MemoryTable(PagedTable):
+    """Pages, sorts (by the values in the rows' records) and filters (by words) the rows of
+    `show_rows`. Without a sort they keep the order in which they were given."""
+
+    def __init__(
+        self,
+        session: Session,
+        columns: Sequence[Column],
+        *,
+        what: str,
+        sort: str | None = None,
+        descending: bool = False,
+        filter_hint: str = "words that a row has; -word for those without it",
+        wraps: bool = False,
+        id: str | None = None,
+    ) -> None:
+        super().__init__(
+            session, columns, None, what=what, sort=sort, descending=descending,
+            filter_hint=filter_hint, wraps=wraps, id=id,
+        )  # fmt: skip
+        self._rows_in_memory: tuple[Row, ...] = ()
+
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        """Shows these rows from now on."""
+        self._rows_in_memory = tuple(rows)
+        self.reload()
+
+    async def fetch(self, query: PageQuery) -> Page:
+        return page_in_memory(self._rows_in_memory, query)

@@ -60,7 +60,7 @@ class TopBar(VerticalGroup):
             (f"{sign} {look.condition}", colour),
         ]
         if look.ready:
-            runs = f" · {text.counted(look.runs, 'runs')}"
+            runs = f" · {text.quantity(look.runs, 'runs')}"
             live = f", {len(look.live)} live" if look.live else ""
             words.append(runs + live)
         if self._session.read_only:

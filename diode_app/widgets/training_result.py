@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from diode_app import text
-from diode_app.data.training_result import TrainingResult
+from diode_app.data.training_result import BASE, TrainingResult
 
 _BAR = 30
 _MIN_SHOWN = 0.5  # where a bar of an efficiency begins
@@ -18,57 +18,27 @@ class TrainingResultPage(Static):
     DEFAULT_CSS = "TrainingResultPage { height: auto; padding: 0 1; }"
 
     def show(self, result: TrainingResult) -> None:
-        r = result
-        bars = [
-            (r.model, r.efficiency, "$primary"),
-            *((n, v, "$panel-lighten-2") for n, v in r.others),
-        ]
-        if r.base is not None:
-            bars.insert(1, ("the model it was tuned from", r.base, "$secondary"))
-        bars.sort(key=lambda bar: -bar[1])
-        width = max(len(name) for name, _, _ in bars)
         lines = [
             Content.assemble(
-                (r.model, "bold"),
-                f" reaches {r.efficiency:.3f} of the best kernels' speed on {r.held_out:,} "
-                "problems that it has not seen (geometric mean)",
+                (result.model, "bold"),
+                f" reaches {result.efficiency:.3f} of the best kernels' speed on "
+                f"{result.held_out:,} problems that it has not seen (geometric mean)",
             ),
             Content(""),
         ]
-        for name, value, colour in bars:
+        width = max(len(name) for name, _ in result.bars)
+        colours = {result.model: "$primary", BASE: "$secondary"}
+        for name, value in result.bars:
             filled = text.bar((value - _MIN_SHOWN) / (1 - _MIN_SHOWN), _BAR).rstrip("░")
-            own = "bold" if name == r.model else ""
+            style = "bold" if name == result.model else ""
+            colour = colours.get(name, "$panel-lighten-2")
             lines.append(
-                Content.assemble(
-                    (f"{name:<{width}} ", own), (f"{value:.3f} ", own), (filled, colour)
-                )
+                Content.assemble((f"{name:<{width}} {value:.3f} ", style), (filled, colour))
             )
-        lines += [Content(""), *_facts(r)]
+        lines.append(Content(""))
+        width = max(len(name) for name, _ in result.facts)
+        lines += [
+            Content.assemble((f"{name:<{width}}  ", "$text-muted"), value)
+            for name, value in result.facts
+        ]
         self.update(Content("\n").join(lines))
-
-
-def _facts(r: TrainingResult) -> list[Content]:
-    facts = [
-        ("worst tenth", f"below {r.p10:.3f}; the worst problem {r.worst:.3f}"),
-        ("best of k", ", ".join(f"{value:.3f} of {k}" for k, value in r.top)),
-        ("error", "" if r.log_rmse is None else f"{r.log_rmse:.3f} of the logarithm of times"),
-        ("confidence", "" if r.calibration_error is None else _calibration(r)),
-        ("made for", r.hardware),
-        ("made from", f"{r.timings:,} timings of {r.problems:,} problems"),
-        *(("left out", f"{count:,} timings of {what}") for what, count in r.left_out),
-        ("took", text.seconds(r.seconds)),
-        ("note", r.notes),
-    ]
-    width = max(len(name) for name, _ in facts)
-    return [
-        Content.assemble((f"{name:<{width}}  ", "$text-muted"), value)
-        for name, value in facts
-        if value
-    ]
-
-
-def _calibration(r: TrainingResult) -> str:
-    says = f"off by {r.calibration_error:.3f}"
-    if r.calibration_by_chance is not None:
-        says += f"; chance alone gives {r.calibration_by_chance:.3f}"
-    return says

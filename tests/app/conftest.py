@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from diode_app.app import DiodeApp, create_app
 from diode_app.data import hardware
-from diode_app.data.hardware import Here
+from diode_app.data.hardware import LocalHardware
 from diode_engine.core.hardware import H200
 from diode_engine.store import Store
 
@@ -24,15 +24,15 @@ time.tzset()
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+def here(monkeypatch: pytest.MonkeyPatch) -> LocalHardware:
     """Pretends that two H200 are here. To look for the real hardware takes torch, and seconds."""
-    found = Here(H200, 2, {"torch": "2.13.0", "triton": "3.7.1"})
+    found = LocalHardware(H200, 2, {"torch": "2.13.0", "triton": "3.7.1"})
 
-    async def look_around() -> Here:
+    async def find_hardware() -> LocalHardware:
         return found
 
-    monkeypatch.setattr(hardware, "look_around", look_around)
-    monkeypatch.setattr("diode_app.screens.home.look_around", look_around)
+    monkeypatch.setattr(hardware, "find_hardware", find_hardware)
+    monkeypatch.setattr("diode_app.screens.home.find_hardware", find_hardware)
     return found
 
 
@@ -40,7 +40,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """No screen is made ahead, nothing blinks or is animated, and the garbage collector stays as it
     is."""
-    monkeypatch.setattr("diode_app.warming.gc", SimpleNamespace(freeze=lambda: None))
+    monkeypatch.setattr("diode_app.preloading.gc", SimpleNamespace(freeze=lambda: None))
     monkeypatch.setattr("diode_app.app.MADE_AHEAD", ())  # each test would make all screens
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
     monkeypatch.setattr(constants, "TEXTUAL_ANIMATIONS", "none")

@@ -10,7 +10,7 @@ import sys
 from contextlib import closing
 
 import pytest
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import Input, Static
 from textual.widgets._toast import Toast
 
 from diode_app.app import DiodeApp
@@ -24,40 +24,44 @@ from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import (
     Choose,
     Confirm,
-    ErrorDialog,
     HeadlessCommands,
-    Notice,
     PickOne,
     Prompt,
 )
+from diode_app.widgets.page_grid import PageGrid
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store, export_dataset
-from tests.app.waiting import imported, looked, settled, started, text_of, toasts
+from tests.app.waiting import (
+    enter,
+    imported,
+    looked,
+    press,
+    press_each,
+    put,
+    running,
+    settled,
+    started,
+    text_of,
+    toasts,
+)
 from tests.training.conftest import make_timings
-
-pytestmark = pytest.mark.asyncio
-
 
 # The store's states
 
 
 async def test_a_missing_store_is_told_and_can_be_made(make_app, path):
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
+    async with running(make_app()) as (app, pilot):
         assert "There is no store yet" in text_of(app)
         assert not path.exists()  # looking makes none
         await app.run_action("app.create_store")
         await settled(pilot)
         assert path.exists()
         assert app.session.store.last.ready
-        assert "What to do next" in text_of(app)
+        assert "Operators" in text_of(app)
 
 
 async def test_it_recovers_when_the_store_comes_and_goes(make_app, path):
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
+    async with running(make_app()) as (app, pilot):
         Store.open(path).close()
         await looked(pilot)
         assert app.session.store.last.ready
@@ -69,24 +73,9 @@ async def test_it_recovers_when_the_store_comes_and_goes(make_app, path):
         assert "● ready" in text_of(app)
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-async def test_a_read_only_dashboard_changes_nothing(make_app, path, read_only):
-    app = make_app(read_only=read_only)
-    async with app.run_test() as pilot:
-        await started(pilot)
-        assert ("Make an empty store" in text_of(app)) is not read_only
-        await app.run_action("app.create_store")
-        await settled(pilot)
-        assert path.exists() is not read_only
-        assert isinstance(app.screen, ErrorDialog) is read_only
-        assert ("read-only" in text_of(app)) is read_only
-
-
 async def test_a_file_that_is_no_store(make_app, path):
     path.write_bytes(b"This is not a database. " * 100)
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
+    async with running(make_app()) as (app, _pilot):
         assert app.session.store.last.condition is Condition.BROKEN
         assert "not a Diode store" in text_of(app)
     assert path.read_bytes() == b"This is not a database. " * 100
@@ -96,9 +85,7 @@ async def test_a_newer_and_an_older_store(make_app, path):
     Store.open(path).close()
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE alembic_version SET version_num = '9999'")
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
+    async with running(make_app()) as (app, pilot):
         assert app.session.store.last.condition is Condition.NEW
         assert "update Diode" in text_of(app)
         with closing(sqlite3.connect(path)) as raw, raw:
@@ -110,13 +97,11 @@ async def test_a_newer_and_an_older_store(make_app, path):
 
 async def test_a_locked_store_keeps_what_was_shown(make_app, store, path):
     store.start_run("train", {}, process=current_process())
-    app = make_app()
-    async with app.run_test(size=(80, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 40)) as (app, pilot):
         store.close()
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             # Nobody gets an exclusive lock while we are connected, but after that.
-            app.session.store._forget()
+            app.session.store._close_store()
             app.session.store._watch.close()
             other.execute("PRAGMA locking_mode = EXCLUSIVE")
             other.execute("BEGIN EXCLUSIVE")
@@ -132,21 +117,16 @@ async def test_a_locked_store_keeps_what_was_shown(make_app, store, path):
 
 
 async def test_every_place_has_its_key(make_app, store):
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
+    async with running(make_app()) as (app, pilot):
         for place in (*PLACES[1:], PLACES[0]):
-            await pilot.press(place.key)
-            await settled(pilot)
+            await press(pilot, place.key)
             assert app.current_mode == place.mode
             assert "Diode" in text_of(app)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_a_click_on_a_name_above_goes_there(make_app, store, size):
-    app = make_app()
-    async with app.run_test(size=size) as pilot:
-        await started(pilot)
+    async with running(make_app(), size) as (app, pilot):
         for place in (*PLACES[1:], PLACES[0]):
             if place.label is not None:
                 names = app.screen.query_one("#bar-places", Static)
@@ -171,9 +151,7 @@ async def test_the_frame_comes_first_and_keys_wait_for_the_body(make_app, store,
         yield Slow()
 
     monkeypatch.setattr(RunsScreen, "body", slow)
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
+    async with running(make_app()) as (app, pilot):
         app.simulate_key("R")  # a pilot's press waits for all that is being made
         while app.current_mode != "runs":
             await asyncio.sleep(0)
@@ -192,12 +170,9 @@ async def test_the_frame_comes_first_and_keys_wait_for_the_body(make_app, store,
 async def test_the_keys_are_whole_on_a_small_terminal(make_app, store):
     """At 80 columns: the screen's first, and the ways to all the others and out."""
     store.start_run("train", {}, process=current_process())
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         for place in PLACES:
-            await pilot.press(place.key)
-            await settled(pilot)
+            await press(pilot, place.key)
             line = str(app.screen.query_one(KeyBar).content)
             offered = [a for a in place.load().ACTIONS if a.footer]
             offered = [a for a in offered if app.screen.check_action(a.name, ())]
@@ -225,11 +200,7 @@ async def test_every_action_has_a_method_and_a_key_of_its_own(make_app, store):
 
 async def test_the_palette_knows_the_screens_actions_and_their_commands(make_app, store, path):
     run = store.start_run("train", {}, process=current_process())
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "R") as (app, _pilot):
         found = {command.title: command.help for command in app.get_system_commands(app.screen)}
         assert f"$ diode-engine runs cancel {run} --store={path}" in found["Cancel"]
         assert "Filter" in found  # of the table that has the focus
@@ -237,34 +208,13 @@ async def test_the_palette_knows_the_screens_actions_and_their_commands(make_app
 
 
 async def test_a_command_is_shown_and_copied(make_app, store, path):
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
-        await pilot.press("y")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "y") as (app, pilot):
         assert isinstance(app.screen, HeadlessCommands)
-        await pilot.press("y")
-        await settled(pilot)
+        await press(pilot, "y")
         assert app.clipboard == f"diode-tui --store={path} --open=home"
-        await pilot.press("y")
-        await settled(pilot)
-        await pilot.press("down", "y")
-        await settled(pilot)
+        await press_each(pilot, "y", "down", "y")
         assert app.clipboard.startswith("diode-engine data import")
         assert app.clipboard.endswith(f"--store={path}")
-
-
-async def test_the_counts_of_the_store(make_app, store):
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
-        await pilot.press("d")
-        await settled(pilot)
-        assert isinstance(app.screen, Notice)
-        assert "problems" in text_of(app)
-        await pilot.press("escape")
-        await settled(pilot)
-        assert not app.screen.is_modal
 
 
 async def test_the_shipped_timings_are_imported_by_a_key(make_app, path, tmp_path, monkeypatch):
@@ -273,11 +223,7 @@ async def test_the_shipped_timings_are_imported_by_a_key(make_app, path, tmp_pat
         other.import_table(make_timings(5), key="x", spec={})
         export_dataset(other, file)
     monkeypatch.setattr("diode_app.app.shipped_timings", lambda: (file,))
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
-        await pilot.press("i")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "i") as (app, pilot):
         assert not path.exists()  # it asks first
         await pilot.press("y")
         assert (await imported(pilot)).kind == "import"
@@ -286,42 +232,21 @@ async def test_the_shipped_timings_are_imported_by_a_key(make_app, path, tmp_pat
         assert store.stats().problems == 5
 
 
-async def test_the_tour_has_five_steps_and_an_end(make_app, store):
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
-        await pilot.press("O")
-        for step in range(1, 6):
-            await settled(pilot)
-            assert f"{step} of 5" in text_of(app)
-            await pilot.press("enter")
-        await settled(pilot)
-        assert not app.screen.is_modal
-
-
 # Settings
 
 
 async def test_a_setting_is_applied_and_kept(make_app, store, tmp_path):
     store.start_run("train", {}, process=current_process())
-    app = make_app()
-    async with app.run_test(size=(80, 50)) as pilot:
-        await started(pilot)
-        await pilot.press("S")
-        await settled(pilot)
+    async with running(make_app(), (80, 50), "S") as (app, pilot):
         keys = app.screen.query_one("#field-keys Input", Input)
-        keys.value = "runs.cancel=R"
-        await settled(pilot)
+        await put(pilot, keys, "runs.cancel=R")
         assert "would do both" in text_of(app)
         assert not (tmp_path / "dashboard.toml").exists()
-        keys.value = "runs.cancel=x"
-        await settled(pilot)
+        await put(pilot, keys, "runs.cancel=x")
         rows = app.screen.query_one("#field-rows Input", Input)
-        rows.value = "9"
-        await settled(pilot)
+        await put(pilot, rows, "9")
         assert "from 10 to 500" in text_of(app)
-        rows.value = "20"
-        await settled(pilot)
+        await put(pilot, rows, "20")
     again = make_app()
     assert dict(again.session.settings.keys) == {"runs.cancel": "x"}
     assert again.session.settings.rows == 20
@@ -329,31 +254,18 @@ async def test_a_setting_is_applied_and_kept(make_app, store, tmp_path):
     assert "# Rows on a page of a table, from 10 to 500." in text
     async with again.run_test(size=(160, 40)) as pilot:
         await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
+        await press(pilot, "R")
         assert "x Cancel" in text_of(again)
 
 
 async def test_settings_that_cannot_be_read_are_told_and_left_alone(make_app, store, tmp_path):
     file = tmp_path / "dashboard.toml"
     file.write_text("rows = 3\n")
-    app = make_app()
-    async with app.run_test() as pilot:
-        await started(pilot)
+    async with running(make_app()) as (app, pilot):
         (toast,) = toasts(app)
         assert "must be a whole number from 10 to 500" in toast
-        await pilot.press("comma")
-        await settled(pilot)
+        await press(pilot, "comma")
     assert file.read_text() == "rows = 3\n"
-
-
-async def test_themes_go_round(make_app, store):
-    app = make_app(theme="okabe-ito-light")
-    async with app.run_test() as pilot:
-        await started(pilot)
-        assert app.theme == "okabe-ito-light"
-        await pilot.press("comma")
-        assert app.theme == "diode-dark"
 
 
 async def test_a_theme_colours_the_states_in_a_table(make_app, store):
@@ -361,16 +273,14 @@ async def test_a_theme_colours_the_states_in_a_table(make_app, store):
     app = make_app(theme="okabe-ito-light")
 
     def colours():
-        return {str(cell.style) for cell in app.screen.query_one(DataTable).get_row_at(0)}
+        return {style for _, style in app.screen.query_one(PageGrid).cells_of(0).values()}
 
     async with app.run_test(size=(120, 30)) as pilot:
         await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
+        await press(pilot, "R")
         assert app.theme_variables["error"] in colours()
         before = app.theme_variables["error"]
-        await pilot.press("comma")
-        await settled(pilot)
+        await press(pilot, "comma")
         assert app.theme_variables["error"] != before
         assert app.theme_variables["error"] in colours()
 
@@ -382,11 +292,7 @@ async def test_runs_are_shown_as_what_they_are(make_app, store):
     store.start_run("collect", {}, process=current_process())
     failed = store.start_run("train", {})
     store.finish_run(failed, RunState.FAILED, "There is too little data.")
-    app = make_app()
-    async with app.run_test(size=(120, 30)) as pilot:
-        await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
+    async with running(make_app(), (120, 30), "R") as (app, pilot):
         shown = text_of(app)
         assert "▶ running" in shown
         assert "✗ failed" in shown
@@ -401,45 +307,14 @@ async def test_runs_are_shown_as_what_they_are(make_app, store):
         assert "▶ running" not in text_of(app)
 
 
-async def test_a_filter_and_its_mistake(make_app, store):
-    for kind in ("train", "collect", "collect"):
-        store.start_run(kind, {}, process=current_process())
-    app = make_app()
-    async with app.run_test(size=(120, 30)) as pilot:
-        await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
-        await pilot.press("slash", *"kind:collect", "enter")
-        await settled(pilot)
-        assert app.screen.query_one(DataTable).row_count == 2
-        await pilot.press("slash", *" wings:2", "enter")
-        await settled(pilot)
-        assert "There is no field wings" in text_of(app)
-        assert app.screen.query_one(DataTable).row_count == 2  # what was there stays
-        await pilot.press("slash", "escape")
-        await settled(pilot)
-        assert app.screen.query_one(DataTable).row_count == 3
-
-
 async def test_tags_and_notes(make_app, store):
     run = store.start_run("train", {}, process=current_process())
     store.tag(run, "old")
-    app = make_app()
-    async with app.run_test(size=(160, 30)) as pilot:
-        await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
-        await pilot.press("a")
-        await settled(pilot)
+    async with running(make_app(), (160, 30), "R", "a") as (app, pilot):
         assert isinstance(app.screen, Prompt)
-        app.screen.query_one(Input).value = "best night"
-        await pilot.press("enter")
-        await settled(pilot)
+        await enter(pilot, "best night")
         assert store.run(run).tags == ("best", "night")
-        await pilot.press("n")
-        await settled(pilot)
-        await pilot.press(*"slow", "enter")
-        await settled(pilot)
+        await press_each(pilot, "n", *"slow", "enter")
         assert store.run(run).note == "slow"
         await looked(pilot)
         assert "slow" in text_of(app)
@@ -449,25 +324,17 @@ async def test_a_table_is_exported_whole(make_app, store, tmp_path):
     for _ in range(12):
         store.start_run("train", {"seed": 1}, process=current_process())
     (tmp_path / "dashboard.toml").write_text("rows = 10\n")
-    app = make_app()
-    async with app.run_test(size=(120, 30)) as pilot:
-        await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
+    async with running(make_app(), (120, 30), "R") as (app, pilot):
         assert "page 1 of 2 · 12 runs" in text_of(app)
-        await pilot.press("right_square_bracket")
-        await settled(pilot)
-        assert app.screen.query_one(DataTable).row_count == 2
-        await pilot.press("e")
-        await settled(pilot)
+        await press(pilot, "right_square_bracket")
+        assert app.screen.query_one(PageGrid).row_count == 2
+        await press(pilot, "e")
         box = app.screen.query_one(Input)
         box.value = str(tmp_path / "runs.txt")
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert "must end in .csv or .json" in text_of(app)
         box.value = str(tmp_path / "runs.json")
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
     records = json.loads((tmp_path / "runs.json").read_text())
     assert [record["id"] for record in records] == list(range(12, 0, -1))
 
@@ -487,7 +354,7 @@ assert not {{"torch", "sqlalchemy", "xgboost"}} & set(sys.modules), "at import"
 made = app.create_app(Path({str(path)!r}), settings_path=Path({str(path) + ".toml"!r}))
 async def main():
     async with made.run_test() as pilot:
-        await pilot.press("R", "S", "A", "H", "question_mark")
+        await pilot.press("R", "W", "S", "A", "H", "question_mark")
         made.run_worker(in_thread(threading.Event().wait))
         await pilot.pause()
 asyncio.run(main())
@@ -527,5 +394,4 @@ async def test_a_notification_covers_no_part_of_a_dialog(make_app, store, size):
             foot = app.screen.query("DialogKeys, Button").last()
             assert foot.region.bottom <= box.region.bottom
             app.clear_notifications()
-            await pilot.press("escape")
-            await settled(pilot)
+            await press(pilot, "escape")

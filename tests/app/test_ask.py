@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from textual.widgets import DataTable, Input, Select
+from textual.widgets import Select
 
 from diode_app.data.choice import SURE, Question, answer, why
 from diode_app.data.predictors import all_models
-from diode_app.screens.ask import AskScreen
 from diode_app.widgets.modals import ErrorDialog
+from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.pick_row import PickRow
 from diode_engine import paths
 from diode_engine.choosing.choice import Why as Reason
@@ -25,7 +25,7 @@ from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.problems.spaces import exhaustive_space
 from tests.app.registered import register_model
-from tests.app.waiting import settled, started, text_of
+from tests.app.waiting import enter, press, press_each, put, running, text_of
 from tests.training.conftest import make_timings
 
 SHIPPED = paths.shipped_dir
@@ -149,45 +149,29 @@ def test_its_words_are_those_of_the_problem(model, problem, words):
 # The screen
 
 
-async def _asked(pilot):
-    await started(pilot)
-    await pilot.press("W")
-    await settled(pilot)
-    screen = pilot.app.screen
-    assert isinstance(screen, AskScreen)
-    return screen
-
-
 async def _type(pilot, field, value):
     box = pilot.app.screen.query_one(f"#problem-{field}")
-    box.value = value
-    await settled(pilot)
+    await put(pilot, box, value)
 
 
-@pytest.mark.asyncio
 async def test_it_answers_without_a_store_and_follows_the_fields(make_app, model):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        screen = await _asked(pilot)
+    async with running(make_app(), (80, 24), "W") as (app, pilot):
+        screen = app.screen
         assert "plain@1 cannot say" in text_of(app)  # addmm
         await _type(pilot, "op", "mm")
         assert "plain@1 takes" in text_of(app)
         assert "sure 0.50; 0.90 by timing 3" in text_of(app)
         before = screen._answer.answers[0].choice.predicted_us[0]
-        await pilot.press("m", *"65536")
-        await settled(pilot)
+        await press(pilot, "m", *"65536")
         assert screen._answer.question.problem.M == 65536
         assert screen._answer.answers[0].choice.predicted_us[0] > 10 * before
-        await pilot.press("enter", "down")
-        await settled(pilot)
-        assert isinstance(app.focused, DataTable)
+        await press(pilot, "enter", "down")
+        assert isinstance(app.focused, PageGrid)
 
 
-@pytest.mark.asyncio
 async def test_a_size_that_is_none_is_told(make_app, model):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        screen = await _asked(pilot)
+    async with running(make_app(), (80, 24), "W") as (app, pilot):
+        screen = app.screen
         await _type(pilot, "op", "mm")
         await _type(pilot, "K", "")
         assert "K must be a whole number" in text_of(app)
@@ -198,11 +182,9 @@ async def test_a_size_that_is_none_is_told(make_app, model):
         assert "plain@1 takes" in text_of(app)
 
 
-@pytest.mark.asyncio
 async def test_only_what_the_op_and_the_type_have_can_be_changed(make_app, model):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        screen = await _asked(pilot)
+    async with running(make_app(), (80, 24), "W") as (app, pilot):
+        screen = app.screen
 
         def closed():
             return {
@@ -224,96 +206,65 @@ async def test_only_what_the_op_and_the_type_have_can_be_changed(make_app, model
         assert (screen._problem.B, str(screen._problem.bias)) == (1, "vector")
 
 
-@pytest.mark.asyncio
 async def test_without_a_model_it_says_what_to_do(make_app):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await _asked(pilot)
+    async with running(make_app(), (80, 24), "W") as (app, _pilot):
         assert "There is no model to ask" in text_of(app)
         assert "Asking" not in text_of(app)
 
 
-@pytest.mark.asyncio
-async def test_a_model_beside_another(make_app, tmp_path, model):
-    register_model(tmp_path, "stages", stage=0.5)
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        screen = await _asked(pilot)
-        await _type(pilot, "op", "mm")
-        other = screen.query_one("#ask-other", Select)
-        other.value = next(m for m in screen._models if m.reference == "stages@1").folder.as_posix()
-        await settled(pilot)
-        assert "2 stages@1 takes" in text_of(app)
-        assert "By plain@1 the choice of stages@1 takes" in text_of(app)
-        assert "2: µs" in text_of(app)
-
-
-@pytest.mark.asyncio
 async def test_the_cursor_stays_where_it_is_when_the_columns_change(make_app, tmp_path, model):
     register_model(tmp_path, "stages", stage=0.5)
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        screen = await _asked(pilot)
+    async with running(make_app(), (160, 50), "W") as (app, pilot):
+        screen = app.screen
         await _type(pilot, "op", "mm")
-        await pilot.press("down", "down")
-        await settled(pilot)
+        await press(pilot, "down", "down")
         third, explained = screen.table.pointed, screen.query_one("#ask-why-words").content
         assert third == screen._answer.rows[2].key
         other = screen.query_one("#ask-other", Select)
-        other.value = next(m for m in screen._models if m.reference == "stages@1").folder.as_posix()
-        await settled(pilot)
+        await put(
+            pilot,
+            other,
+            next(m for m in screen._models if m.reference == "stages@1").folder.as_posix(),
+        )
         assert "2: µs" in text_of(app)
         assert screen.table.pointed == third
         assert screen.query_one("#ask-why-words").content == explained
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 async def test_why_is_beside_the_table_or_in_its_place(make_app, model, size):
-    app = make_app()
-    async with app.run_test(size=size) as pilot:
-        await _asked(pilot)
+    async with running(make_app(), size, "W") as (app, pilot):
         await _type(pilot, "op", "mm")
         wide = size[0] == 160
         assert ("makes it faster" in text_of(app)) is wide
-        await pilot.press("w")
-        await settled(pilot)
+        await press(pilot, "w")
         assert "makes it faster" in text_of(app)
         assert ("behind" in text_of(app)) is wide
-        await pilot.press("escape")
-        await settled(pilot)
+        await press(pilot, "escape")
         assert "behind" in text_of(app)
         assert "esc" not in text_of(app)  # which would do nothing
-        await pilot.press("m")
-        await settled(pilot)
+        await press(pilot, "m")
         assert "esc List" in text_of(app)
 
 
-@pytest.mark.asyncio
 async def test_a_problem_of_the_store_is_picked_and_its_timings_are_a_key_away(
     make_app, store, model
 ):
     store.import_table(make_timings(12), key="x", spec={})
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        screen = await _asked(pilot)
-        await pilot.press("p")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "W") as (app, pilot):
+        screen = app.screen
+        await press(pilot, "p")
         assert isinstance(app.screen, PickRow)
-        await pilot.press("down", "down", "enter")
-        await settled(pilot)
+        await press(pilot, "down", "down", "enter")
         wanted = make_timings(12).problems[2]
         assert screen._problem == wanted
         assert screen._answer.question.problem == wanted
-        await pilot.press("d")
-        await settled(pilot)
+        await press(pilot, "d")
         assert "best measured" in text_of(app)
-        await pilot.press("w")
-        await settled(pilot)
+        await press(pilot, "w")
         assert app.screen is screen
 
 
-@pytest.mark.asyncio
 async def test_a_problem_of_a_captured_program_keeps_what_the_form_does_not_show(
     make_app, tmp_path, model
 ):
@@ -321,21 +272,14 @@ async def test_a_problem_of_a_captured_program_keeps_what_the_form_does_not_show
     fields = problem.to_dict()
     file = tmp_path / "captured.json"
     file.write_text(json.dumps({"columns": list(fields), "shapes": [list(fields.values())]}))
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        screen = await _asked(pilot)
+    async with running(make_app(), (80, 24), "W") as (app, pilot):
+        screen = app.screen
         for given in (str(tmp_path / "none"), str(file)):
-            await pilot.press("f")
-            await settled(pilot)
-            app.screen.query_one(Input).value = given
-            await pilot.press("enter")
-            await settled(pilot)
+            await press(pilot, "f")
+            await enter(pilot, given)
             if given != str(file):
                 assert "There is no file" in text_of(app)
-                await pilot.press("escape")
-                await settled(pilot)
-        await pilot.press("enter")
-        await settled(pilot)
+                await press_each(pilot, "escape", "enter")
         assert screen._problem == problem
         await _type(pilot, "M", "34")
         assert screen._problem == Problem.make("mm", 34, 65, 129, "bfloat16")
@@ -343,41 +287,11 @@ async def test_a_problem_of_a_captured_program_keeps_what_the_form_does_not_show
         assert screen._problem == problem
 
 
-@pytest.mark.asyncio
 async def test_a_file_that_is_no_shapeset_is_told(make_app, tmp_path, model):
     file = tmp_path / "notes.json"
     file.write_text("{}")
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await _asked(pilot)
-        await pilot.press("f")
-        await settled(pilot)
-        app.screen.query_one(Input).value = str(file)
-        await pilot.press("enter")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "W") as (app, pilot):
+        await press(pilot, "f")
+        await enter(pilot, str(file))
         assert isinstance(app.screen, ErrorDialog)
         assert "is no shapeset" in text_of(app)
-
-
-def test_no_torch_is_imported(tmp_path, model):
-    program = f"""
-import asyncio, sys
-from pathlib import Path
-from diode_app.app import create_app
-from tests.app.waiting import settled, started
-app = create_app(Path({str(tmp_path / "x.db")!r}), settings_path=Path({str(tmp_path / "s.toml")!r}))
-async def main():
-    async with app.run_test() as pilot:
-        await started(pilot)
-        await pilot.press("W")
-        await settled(pilot)
-        app.screen.query_one("#problem-op").value = "mm"
-        await settled(pilot)
-        assert app.screen._answer.answers[0].choice is not None
-asyncio.run(main())
-print(sorted({{"torch", "triton"}} & set(sys.modules)))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.stdout == "[]\n", done.stderr

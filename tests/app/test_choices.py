@@ -7,7 +7,6 @@ from textual.app import App, ComposeResult
 
 from diode_app.widgets.choices import Choices
 
-pytestmark = pytest.mark.asyncio
 NAMES = ("mm", "addmm", "bmm", "baddbmm")
 
 

@@ -11,7 +11,7 @@ import pytest
 from textual.widgets import Input
 
 from diode_app.data.collection import planned
-from diode_app.data.hardware import Here
+from diode_app.data.hardware import LocalHardware
 from diode_app.screens.run import RunScreen
 from diode_app.screens.source_picker import SourcePicker
 from diode_app.widgets.command_form import (
@@ -21,7 +21,7 @@ from diode_app.widgets.command_form import (
     form_options,
     read_value,
 )
-from diode_app.widgets.modals import Confirm, ErrorDialog
+from diode_app.widgets.modals import Confirm
 from diode_engine.cli import main
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import OPERATORS
@@ -30,15 +30,8 @@ from diode_engine.problems import sources
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.runs import command_line
 from diode_engine.store import RunState
-from tests.app.waiting import looked, say_yes, settled, started, text_of
+from tests.app.waiting import looked, press, press_each, put, running, say_yes, settled, text_of
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
-
-
-async def open_form(pilot) -> None:
-    await started(pilot)
-    await pilot.press("C")
-    await settled(pilot)
-
 
 # The form and the command
 
@@ -122,34 +115,24 @@ def test_the_rate_is_that_of_an_earlier_collection(store):
 # The screen
 
 
-@pytest.mark.asyncio
 async def test_the_plan_follows_the_fields(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(80, 30)) as pilot:
-        await open_form(pilot)
+    async with running(make_app(), (80, 30), "C") as (app, pilot):
         assert "300 problems" in text_of(app)
         assert "on 2 GPUs" in text_of(app)
-        app.screen.query_one("#field-problems Input", Input).value = "25"
-        await settled(pilot)
+        await put(pilot, app.screen.query_one("#field-problems Input", Input), "25")
         assert "25 problems" in text_of(app)
-        app.screen.query_one("#field-gpu Input", Input).value = "1"
-        await settled(pilot)
+        await put(pilot, app.screen.query_one("#field-gpu Input", Input), "1")
         assert "on 1 GPU" in text_of(app)
-        app.screen.query_one("#field-gpu Input", Input).value = "7"
-        await settled(pilot)
+        await put(pilot, app.screen.query_one("#field-gpu Input", Input), "7")
         assert "There is no GPU 7 here" in text_of(app)
         assert "No plan yet" in text_of(app)
         assert "--problems=25 --gpu=7" in app.screen.headless_command("collect.start")
-        await pilot.press("d")
-        await settled(pilot)
+        await press(pilot, "d")
         assert "300 problems" in text_of(app)
 
 
-@pytest.mark.asyncio
 async def test_by_keys_alone(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(80, 30)) as pilot:
-        await open_form(pilot)
+    async with running(make_app(), (80, 30), "C") as (app, pilot):
         await pilot.press("down", *["backspace"] * 3, *"30000", "enter", *"zoo", "down")
         await pilot.press("right", "space")  # the operators without addmm
         await pilot.press("up", "down", "down", "down", "down", "down", "right")  # DEFAULT
@@ -160,119 +143,84 @@ async def test_by_keys_alone(make_app, store):
         assert values["ops"].split(",") == [op for op in OPERATORS if op != "addmm"]
         assert values["search_space"] == "DEFAULT"
         assert "At most 20,000 here" in text_of(app)
-        await pilot.press("escape", "d")
-        await settled(pilot)
+        await press(pilot, "escape", "d")
         assert app.screen.form.spec == {}
 
 
-@pytest.mark.asyncio
 async def test_a_limit_on_compiles_is_asked_for_where_it_can_be(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(80, 30)) as pilot:
-        await open_form(pilot)
+    async with running(make_app(), (80, 30), "C") as (app, pilot):
         assert "compiles" not in app.screen.form.values
         app.screen.form.field("direct").value = "yes"
-        app.screen.form.field("budget").value = "100"
-        await settled(pilot)
-        app.screen.form.field("compiles").value = "4"
-        await settled(pilot)
+        await put(pilot, app.screen.form.field("budget"), "100")
+        await put(pilot, app.screen.form.field("compiles"), "4")
         assert app.screen.form.values["compiles"] == "4"
-        app.screen.form.field("budget").value = ""
-        await settled(pilot)
+        await put(pilot, app.screen.form.field("budget"), "")
         assert "compiles" not in app.screen.form.values
         assert "--compiles" not in app.screen.headless_command("collect.start")
 
 
-@pytest.mark.asyncio
 async def test_sources_are_picked_with_parameters(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(100, 30)) as pilot:
-        await open_form(pilot)
-        app.screen.form.field("source").value = "zoo skinny:largest=64"
-        await settled(pilot)
-        await pilot.press("p")
-        await settled(pilot)
+    async with running(make_app(), (100, 30), "C") as (app, pilot):
+        await put(pilot, app.screen.form.field("source"), "zoo skinny:largest=64")
+        await press(pilot, "p")
         assert isinstance(app.screen, SourcePicker)
         assert "Linear layers of the named transformers" in text_of(app)
         await pilot.press("tab", *"models=gpt2")  # who writes a parameter means the source
         await pilot.press("tab", "space")  # without zoo
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert app.screen.form.field("source").value == (
             "transformers:models=gpt2 skinny:largest=64"
         )
-        await pilot.press("p")
-        await settled(pilot)
-        await pilot.press("space", "escape")
-        await settled(pilot)
+        await press_each(pilot, "p", "space", "escape")
         assert app.screen.form.field("source").value == (
             "transformers:models=gpt2 skinny:largest=64"
         )
 
 
-@pytest.mark.asyncio
 async def test_it_starts_a_run_and_shows_it(make_app, store, job: Job):  # noqa: F811
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_form(pilot)
+    async with running(make_app(), (120, 40), "C") as (app, pilot):
         app.screen.form.field("problems").value = "7"
-        app.screen.form.field("source").value = "zoo skinny"
-        await settled(pilot)
+        await put(pilot, app.screen.form.field("source"), "zoo skinny")
         await pilot.press("ctrl+g")
         await say_yes(pilot)
         run = int(job.hear().split()[1])
         await looked(pilot)
         assert isinstance(app.screen, RunScreen)
         assert "$ diode-engine collect --problems=7 --source=zoo --source=skinny" in text_of(app)
-        await pilot.press("escape")
-        await settled(pilot)
+        await press(pilot, "escape")
         assert app.screen.form.field("problems").value == "7"
     job.tell("end")
     wait_for_end(store.run(run).process)
     assert store.run(run).state is RunState.DONE
 
 
-@pytest.mark.asyncio
 async def test_a_mistake_starts_nothing(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await open_form(pilot)
-        app.screen.form.field("seed").value = "none"
-        await settled(pilot)
-        await pilot.press("ctrl+g")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "C") as (app, pilot):
+        await put(pilot, app.screen.form.field("seed"), "none")
+        await press(pilot, "ctrl+g")
         assert app.screen.form.field("seed").has_focus_within
         assert store.runs() == []
 
 
-@pytest.mark.asyncio
 async def test_without_a_gpu_it_says_so_and_offers_an_import(make_app, store, monkeypatch):
-    none = Here(H200, 0, {})
+    none = LocalHardware(H200, 0, {})
 
-    async def look_around() -> Here:
+    async def find_hardware() -> LocalHardware:
         return none
 
-    monkeypatch.setattr("diode_app.screens.home.look_around", look_around)
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await open_form(pilot)
+    monkeypatch.setattr("diode_app.screens.home.find_hardware", find_hardware)
+    async with running(make_app(), (80, 24), "C") as (app, pilot):
         assert "No GPU here" in text_of(app)
         assert "1 GPU like an H200" in text_of(app)
-        await pilot.press("ctrl+g")
-        await settled(pilot)
+        await press(pilot, "ctrl+g")
         assert isinstance(app.screen, Confirm)
-        await pilot.press("n")
-        await settled(pilot)
+        await press(pilot, "n")
         assert store.runs() == []
 
 
-@pytest.mark.asyncio
 async def test_a_real_collection_without_a_gpu_fails_in_a_sentence(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_form(pilot)
-        app.screen.form.field("problems").value = "2"
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "C") as (app, pilot):
+        await put(pilot, app.screen.form.field("problems"), "2")
         await pilot.press("ctrl+g")
         await say_yes(pilot)
         await settled(pilot)
@@ -281,15 +229,3 @@ async def test_a_real_collection_without_a_gpu_fails_in_a_sentence(make_app, sto
         await looked(pilot)
         assert "✗ failed" in text_of(app)
         assert "There is no GPU here" in text_of(app)
-
-
-@pytest.mark.asyncio
-async def test_a_read_only_dashboard_starts_nothing(make_app, store):
-    app = make_app(read_only=True)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await open_form(pilot)
-        await pilot.press("ctrl+g")
-        await settled(pilot)
-        assert isinstance(app.screen, ErrorDialog)
-        assert "--read-only" in text_of(app)
-        assert store.runs() == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from textual.widgets import DataTable, Input
+from textual.widgets import Input
 
 from diode_app.data.problem import ATEN, BEST, DEFAULT, ROOFLINE, NoSuchProblemError, problem_view
 from diode_app.data.space_map import SizeMap, size_map
@@ -17,6 +17,7 @@ from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.text import microseconds
 from diode_app.widgets.heat_map import HeatMap
+from diode_app.widgets.page_grid import PageGrid
 from diode_engine import paths
 from diode_engine.choosing.policy import Policy
 from diode_engine.core.hardware import H200
@@ -24,7 +25,17 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
 from diode_engine.store import Store
 from tests.app.registered import register_model
-from tests.app.waiting import imported, looked, settled, started, text_of, toasts
+from tests.app.waiting import (
+    enter,
+    imported,
+    looked,
+    press,
+    running,
+    settled,
+    started,
+    text_of,
+    toasts,
+)
 from tests.training.conftest import ENVIRONMENT, make_timings
 
 TIMINGS = make_timings(40)
@@ -159,28 +170,21 @@ def test_the_thinnest_bin_lies_between_measured_ones():
 
 async def _data(pilot) -> DataScreen:
     await started(pilot)
-    await pilot.press("D")
-    await settled(pilot)
+    await press(pilot, "D")
     screen = pilot.app.screen
     assert isinstance(screen, DataScreen)
     return screen
 
 
 async def _filter(pilot, words) -> None:
-    await pilot.press("slash", *words, "enter")
-    await settled(pilot)
+    await press(pilot, "slash", *words, "enter")
 
 
-pilots = pytest.mark.asyncio
-
-
-@pilots
 async def test_an_empty_store_says_what_to_do_and_fills(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        screen = await _data(pilot)
+    async with running(make_app(), (80, 24), "D") as (app, pilot):
+        screen = app.screen
         assert "There are no timings yet" in text_of(app)
-        assert "Import the shipped timings (i)" in text_of(app)
+        assert "Import timings (i)" in text_of(app)
         store.import_table(TIMINGS, key="x", spec={})
         await looked(pilot)
         assert "40 problems" in text_of(app)
@@ -193,21 +197,19 @@ def _offered(app) -> set[str]:
     return {each.binding.action for each in active if each.enabled}
 
 
-@pilots
 @pytest.mark.parametrize("made", [False, True], ids=["no store", "an empty store"])
 async def test_what_needs_timings_is_offered_where_there_are_some(make_app, path, made):
     if made:
         Store.open(path).close()
     app = make_app()
-    needs = {"map", "choose", "export_file", "list"}
+    needs = {"map", "choose", "export_dataset"}
     async with app.run_test(size=(120, 40)) as pilot:
         await _data(pilot)
         assert _offered(app) & needs == set()
-        assert "import_file" in _offered(app)
+        assert "import" in _offered(app)
         commands = {label for label, _ in app.screen.headless_commands()}
-        assert commands == {"Import", "Import shipped"}
-        await pilot.press("m", "x")
-        await settled(pilot)
+        assert commands == {"List", "Import"}
+        await press(pilot, "m", "x")
         assert isinstance(app.screen, DataScreen)
         with Store.open(path) as store:
             store.import_table(TIMINGS, key="x", spec={})
@@ -218,13 +220,10 @@ async def test_what_needs_timings_is_offered_where_there_are_some(make_app, path
         assert _offered(app) & needs == set()
 
 
-@pilots
 async def test_a_filter_its_completion_and_its_mistake(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(120, 30)) as pilot:
-        screen = await _data(pilot)
-        await pilot.press("slash", *"gpu:")
-        await settled(pilot)
+    async with running(make_app(), (120, 30), "D") as (app, pilot):
+        screen = app.screen
+        await press(pilot, "slash", *"gpu:")
         assert 'gpu:"NVIDIA H200"' in text_of(app)  # what the store has
         await pilot.press("escape")
         await _filter(pilot, "m<=64")
@@ -232,48 +231,35 @@ async def test_a_filter_its_completion_and_its_mistake(make_app, filled):
         assert "filter: m<=64" in text_of(app)
         await _filter(pilot, " wings:2")
         assert "There is no field wings" in text_of(app)
-        await pilot.press("l")
-        await settled(pilot)
+        await press(pilot, "escape")
         assert screen.table.page.total == 40
         assert "wings" not in screen.query_one(Input).value
 
 
-@pilots
 async def test_sorted_by_the_store(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        screen = await _data(pilot)
+    async with running(make_app(), (160, 50), "D") as (app, pilot):
+        screen = app.screen
         await pilot.press("s", "down", "down", "enter")  # after the problem and its op
         await settled(pilot)
-        await pilot.press("o")
-        await settled(pilot)
+        await press(pilot, "o")
         shown = [int(row.cells["m"]) for row in screen.table.page.rows]
         assert shown == sorted((p.M for p in TIMINGS.problems), reverse=True)
         assert "M ▼" in text_of(app)
 
 
-@pilots
 async def test_the_preview_shows_the_fastest_of_the_row_under_the_cursor(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        await _data(pilot)
-        await pilot.press("down")
-        await settled(pilot)
+    async with running(make_app(), (160, 50), "D", "down") as (app, _pilot):
         best = min(us for us in _times(1).values() if not np.isnan(us))
         assert f"1.000 {microseconds(best)} µs" in text_of(app)
         assert str(TIMINGS.problems[1]) in text_of(app)
 
 
-@pilots
 async def test_a_problem_s_page_and_back(make_app, filled, tmp_path):
     register_model(tmp_path, "plain")
     register_model(tmp_path, "stages", stage=0.1)
     asked = _some_failed()
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        await _data(pilot)
-        await pilot.press(*["down"] * asked, "enter")
-        await settled(pilot)
+    async with running(make_app(), (160, 50), "D") as (app, pilot):
+        await press(pilot, *["down"] * asked, "enter")
         page = app.screen
         assert isinstance(page, ProblemScreen)
         shown = text_of(app)
@@ -282,73 +268,50 @@ async def test_a_problem_s_page_and_back(make_app, filled, tmp_path):
             assert name in shown
         failed = int(np.isnan(list(_times(asked).values())).sum())
         assert f"8 candidates, {failed} failed" in shown
-        await pilot.press("f")
-        await settled(pilot)
+        await press(pilot, "2")
         assert "timeout" in text_of(app)
-        await pilot.press("t", "m", "space", "tab", "enter")  # without the first model
+        await pilot.press("1", "m", "space", "tab", "enter")  # without the first model
         await settled(pilot)
         assert len(page._view.models) == 1
-        await pilot.press("escape")
-        await settled(pilot)
+        await press(pilot, "escape")
         assert isinstance(app.screen, DataScreen)
-        assert isinstance(app.focused, DataTable)
+        assert isinstance(app.focused, PageGrid)
 
 
-@pilots
 async def test_a_plot_takes_the_table_s_place_where_there_is_little_room(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await _data(pilot)
-        await pilot.press("enter")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "D", "enter") as (app, pilot):
         assert "rank by measured time" not in text_of(app)
-        await pilot.press("p")
-        await settled(pilot)
+        await press(pilot, "p")
         assert "rank by measured time" in text_of(app)
-        await pilot.press("p", "down")
-        await settled(pilot)
+        await press(pilot, "p", "down")
         assert "rank by measured time" not in text_of(app)
-        assert isinstance(app.focused, DataTable)
+        assert isinstance(app.focused, PageGrid)
 
 
-@pilots
 async def test_the_same_problem_on_another_gpu(make_app, filled):
     h100 = replace(ENVIRONMENT, hardware=replace(H200, name="NVIDIA H100", memory_gb_s=3350))
     filled.import_table(make_timings(2, environment=h100), key="y", spec={})
-    app = make_app()
-    async with app.run_test(size=(120, 30)) as pilot:
-        await _data(pilot)
+    async with running(make_app(), (120, 30), "D") as (app, pilot):
         await _filter(pilot, "id:1")
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert "(1 of 2: v)" in text_of(app)
-        await pilot.press("v")
-        await settled(pilot)
+        await press(pilot, "v")
         assert "NVIDIA H100" in text_of(app)
         assert "(2 of 2: v)" in text_of(app)
 
 
-@pilots
 async def test_a_problem_that_is_not_there_is_told(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         app.push_screen(ProblemScreen(app.session, "0" * 32))
         await settled(pilot)
         assert any("has no timings of a problem" in toast for toast in toasts(app))
-        await pilot.press("p", "t", "f", "m", "v", "w", "escape")
-        await settled(pilot)
+        await press(pilot, "p", "t", "f", "m", "v", "w", "escape")
         assert not isinstance(app.screen, ProblemScreen)
 
 
-@pilots
 async def test_from_the_list_to_what_a_model_would_choose(make_app, filled, tmp_path):
     register_model(tmp_path, "plain")
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await _data(pilot)
-        await pilot.press("down", "w")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "D", "down", "w") as (app, pilot):
         assert isinstance(app.screen, AskScreen)
         assert app.screen._answer.question.problem == TIMINGS.problems[1]
         await pilot.press("D", "down", "w")  # it is there already, with another problem
@@ -356,20 +319,16 @@ async def test_from_the_list_to_what_a_model_would_choose(make_app, filled, tmp_
         assert app.screen._answer.question.problem == TIMINGS.problems[2]
 
 
-@pilots
 async def test_the_map_narrows_the_list(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        screen = await _data(pilot)
+    async with running(make_app(), (160, 50), "D") as (app, pilot):
+        screen = app.screen
         await _filter(pilot, "n>64")
-        await pilot.press("m")
-        await settled(pilot)
+        await press(pilot, "m")
         page = app.screen
         assert isinstance(page, SpaceMapScreen)
         inside = sum(p.N > 64 for p in TIMINGS.problems)
         assert f"{inside} problems by M and N · filter: n>64" in text_of(app)
-        await pilot.press("x")
-        await settled(pilot)
+        await press(pilot, "x")
         assert f"{inside} problems by M and K" in text_of(app)
         found = page._map
         i, j = max(
@@ -379,59 +338,40 @@ async def test_the_map_narrows_the_list(make_app, filled):
         page.query_one(HeatMap).point(i, j)
         await settled(pilot)
         assert f": {found.counts[i][j]:,} problems" in text_of(app)
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert app.screen is screen
         assert screen.table.page.total == found.counts[i][j]
         assert screen.table.query_now.filter == f"n>64 {found.query(i, j)}"
 
 
-@pilots
 async def test_a_map_of_nothing_and_a_mistake(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await _data(pilot)
-        await pilot.press("m")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "D", "m") as (app, pilot):
         await _filter(pilot, "m>99999")
         assert "No problem matches" in text_of(app)
-        await pilot.press("t", "right", "x", "d")
-        await settled(pilot)
+        await press(pilot, "t", "right", "x", "d")
         await _filter(pilot, " wings:2")
         assert "There is no field wings" in text_of(app)
 
 
-@pilots
 async def test_columns_are_chosen_and_kept(make_app, filled, tmp_path):
     (tmp_path / "dashboard.toml").write_text('problem_columns = ["m", "best"]\n')
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        screen = await _data(pilot)
-        assert [str(c.label) for c in screen.table.grid.ordered_columns] == ["M", "best µs"]
+    async with running(make_app(), (80, 24), "D") as (app, pilot):
+        screen = app.screen
+        assert [c.label for c in screen.table.grid.columns] == ["M", "best µs"]
         await pilot.press("h", "space", "tab", "enter")  # the first of all as well
         await settled(pilot)
         assert app.session.settings.problem_columns == ("problem", "m", "best")
     assert make_app().session.settings.problem_columns == ("problem", "m", "best")
 
 
-@pilots
 async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path, path):
     file, other = tmp_path / "out.packed.zst", tmp_path / "other.db"
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await _data(pilot)
-        await pilot.press("x")
-        await settled(pilot)
-        app.screen.query_one(Input).value = str(file.with_suffix(".txt"))
-        await pilot.press("enter")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "D", "x") as (app, pilot):
+        await enter(pilot, str(file.with_suffix(".txt")))
         assert "must end in .json, " in text_of(app)
-        app.screen.query_one(Input).value = str(file)
-        await pilot.press("enter")
-        await settled(pilot)
+        await enter(pilot, str(file))
         assert any(f"timings are in {file}" in toast for toast in toasts(app))
-        await pilot.press("f")
-        await settled(pilot)
+        await press(pilot, "i")
         app.screen.query_one(Input).value = str(file)
         await pilot.press("enter")
         assert "timings were there before, by run 1" in (await imported(pilot)).message
@@ -441,8 +381,7 @@ async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path
     app = create_app(other, settings_path=tmp_path / "s.toml", poll_seconds=3600)
     async with app.run_test(size=(80, 24)) as pilot:
         await _data(pilot)
-        await pilot.press("f")
-        await settled(pilot)
+        await press(pilot, "i")
         app.screen.query_one(Input).value = str(file)
         await pilot.press("enter")
         run = await imported(pilot)
@@ -450,30 +389,14 @@ async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path
         assert "40 problems" in text_of(app)
 
 
-@pilots
 async def test_the_table_and_a_problem_s_candidates_are_exported(make_app, filled, tmp_path):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await _data(pilot)
+    async with running(make_app(), (80, 24), "D") as (_app, pilot):
         for name, keys in (("problems", "e"), ("candidates", "enter,e")):
-            await pilot.press(*keys.split(","))
-            await settled(pilot)
-            app.screen.query_one(Input).value = str(tmp_path / f"{name}.json")
-            await pilot.press("enter")
-            await settled(pilot)
+            await press(pilot, *keys.split(","))
+            await enter(pilot, str(tmp_path / f"{name}.json"))
     problems = json.loads((tmp_path / "problems.json").read_text())
     assert [p["key"] for p in problems] == [p.key for p in TIMINGS.problems]
     candidates = json.loads((tmp_path / "candidates.json").read_text())
     timed = [us for us in _times(0).values() if not np.isnan(us)]
     assert [c["time_us"] for c in candidates] == sorted(timed)
     assert candidates[0]["kwargs"] or candidates[0]["template"].startswith(("aten", "cutlass"))
-
-
-@pilots
-async def test_nothing_is_imported_into_a_read_only_store(make_app, filled):
-    app = make_app(read_only=True)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await _data(pilot)
-        await pilot.press("f")
-        await settled(pilot)
-        assert "read-only" in text_of(app)

@@ -5,22 +5,17 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Input
 
-from diode_app.column_help import meaning
 from diode_app.screens.help import Help
 from diode_app.screens.models import ModelsScreen
 from diode_app.screens.places import PLACES
-from diode_app.settings import PROBLEM_COLUMNS, RUN_COLUMNS
 from diode_app.widgets.table import PagedTable
 from tests.app.trained import make_training
-from tests.app.waiting import settled, started, text_of
-
-pytestmark = pytest.mark.asyncio
+from tests.app.waiting import press, put, running, started, text_of
 
 
 async def open_help(pilot, *keys: str) -> None:
     await started(pilot)
-    await pilot.press(*keys, "question_mark")
-    await settled(pilot)
+    await press(pilot, *keys, "question_mark")
     assert isinstance(pilot.app.screen, Help)
 
 
@@ -33,8 +28,7 @@ async def test_it_is_for_the_screen_and_closes(make_app, store, key):
         says = text_of(app)
         assert "Here: Runs" in says
         assert "Stop this run; what it has written stays." in says
-        await pilot.press(key)
-        await settled(pilot)
+        await press(pilot, key)
         assert app.current_mode == "runs"
         assert not app.screen.is_modal
 
@@ -43,14 +37,12 @@ async def test_a_search_finds_what_a_column_means_with_its_unit(make_app, store)
     app = make_app()
     async with app.run_test(size=(120, 50)) as pilot:
         await open_help(pilot, "R")
-        await pilot.press(*"± pinned")
-        await settled(pilot)
+        await press(pilot, *"± pinned")
         says = text_of(app)
         assert "Columns of the runs" in says
         assert "its efficiency minus that of the pinned training" in says
         assert "Stop this run" not in says
-        app.screen.query_one(Input).value = "no such words"
-        await settled(pilot)
+        await put(pilot, app.screen.query_one(Input), "no such words")
         assert "Nothing here has these words" in text_of(app)
 
 
@@ -59,21 +51,15 @@ async def test_keys_that_the_user_has_changed_are_shown(make_app, store, tmp_pat
     app = make_app()
     async with app.run_test(size=(120, 50)) as pilot:
         await open_help(pilot, "R")
-        await pilot.press(*"stop this run")
-        await settled(pilot)
+        await press(pilot, *"stop this run")
         assert "x Cancel" in text_of(app)
 
 
 async def test_every_column_of_the_lists_has_a_meaning(make_app, store):
-    assert [key for key in RUN_COLUMNS if not meaning("runs", key)] == []
-    assert [key for key in PROBLEM_COLUMNS if not meaning("problems", key)] == []
-    app = make_app()
-    async with app.run_test(size=(120, 50)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 50)) as (app, pilot):
         for place in PLACES:
-            await pilot.press(place.key)
-            await settled(pilot)
+            await press(pilot, place.key)
             for table in app.screen.query(PagedTable):
-                unknown = [c.key for c in table.columns if not meaning(table.what, c.key)]
+                unknown = [c.key for c in table.columns if not c.meaning]
                 assert unknown == [], (place.mode, table.what)
         assert ModelsScreen.MODE == "models"

@@ -21,10 +21,8 @@ from diode_app.widgets.log_pane import LogPane
 from diode_app.widgets.modals import Confirm, Notice, Prompt
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
-from tests.app.waiting import burst, settled, started, text_of
+from tests.app.waiting import burst, running, settled, text_of
 from tests.runs.conftest import Job, job  # noqa: F401  # a fixture
-
-pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture
@@ -39,9 +37,7 @@ def ended(store, tmp_path):
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_a_filter_and_its_text_in_one_burst(make_app, ended, size):
-    app = make_app()
-    async with app.run_test(size=size) as pilot:
-        await started(pilot)
+    async with running(make_app(), size) as (app, pilot):
         await burst(pilot, "R", "/", "kind:trst", "backspace", "backspace", "ain", "enter")
         table = app.screen.table
         assert table.query_now.filter == "kind:train"
@@ -52,25 +48,20 @@ async def test_a_filter_and_its_text_in_one_burst(make_app, ended, size):
 
 
 async def test_no_letter_of_a_filter_starts_a_run(make_app, ended, job: Job):  # noqa: F811
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await burst(pilot, "R", "/", "tt t rt tag:x", "enter")
-        assert app.screen.query_one(FilterBox).query_one(Input).value == "tt t rt tag:x"
+    async with running(make_app(), (120, 40)) as (app, pilot):
+        await burst(pilot, "R", "/", "rr r cr tag:x", "enter")
+        assert app.screen.query_one(FilterBox).query_one(Input).value == "rr r cr tag:x"
         assert len(ended.runs()) == 3
 
 
-@pytest.mark.parametrize("key", ["t", "r"])
-async def test_what_starts_a_run_asks_first(make_app, ended, job: Job, key):  # noqa: F811
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await burst(pilot, "R", key)
+async def test_what_starts_a_run_asks_first(make_app, ended, job: Job):  # noqa: F811
+    async with running(make_app(), (120, 40)) as (app, pilot):
+        await burst(pilot, "R", "r")
         assert isinstance(app.screen, Confirm)
         assert "run 3" in text_of(app)
         await burst(pilot, "n")
         assert len(ended.runs()) == 3
-        await burst(pilot, key)
+        await burst(pilot, "r")
         await burst(pilot, "y")
         assert len(ended.runs()) == 4
         assert job.hear() == "begun 4"
@@ -79,18 +70,14 @@ async def test_what_starts_a_run_asks_first(make_app, ended, job: Job, key):  # 
 
 async def test_a_yes_counts_once_the_question_is_seen(make_app, ended):
     """Letters typed at a page, one of which asks something, do not answer it."""
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await burst(pilot, "R", "tyyy")
+    async with running(make_app(), (120, 40)) as (app, pilot):
+        await burst(pilot, "R", "ryyy")
         assert isinstance(app.screen, Confirm)
         assert len(ended.runs()) == 3
 
 
 async def test_a_place_and_a_letter_for_it_in_one_burst(make_app, ended):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 40)) as (app, pilot):
         for _ in range(2):  # made, and come back to
             await burst(pilot, "R", "H", "d")
             assert isinstance(app.screen, Notice)
@@ -100,10 +87,8 @@ async def test_a_place_and_a_letter_for_it_in_one_burst(make_app, ended):
 
 async def test_one_dialog_of_a_burst(make_app, ended):
     """What is typed on a page that takes letters opens one dialog, which has the rest."""
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await burst(pilot, "R", "enter", "d", "notes")
+    async with running(make_app(), (120, 40)) as (app, pilot):
+        await burst(pilot, "R", "enter", "3", "notes")
         assert isinstance(app.screen, Prompt)
         assert app.screen.query_one(Input).value == "otes"
         assert [type(screen) for screen in app.screen_stack[1:]] == [RunScreen, Prompt]
@@ -115,17 +100,13 @@ async def test_a_log_is_searched_in_one_burst(make_app, store, tmp_path):
     log = tmp_path / "run.log"
     log.write_text("one\ntwo\n")
     store.start_run("train", {}, process=current_process())
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await burst(pilot, "R", "enter", "f", "/", "two", "enter")
+    async with running(make_app(), (120, 40)) as (app, pilot):
+        await burst(pilot, "R", "enter", "2", "/", "two", "enter")
         assert app.screen.query_one(LogPane).query_one(Input).value == "two"
 
 
 async def test_a_paste_goes_where_the_keys_before_it_lead(make_app, ended):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 40)) as (app, pilot):
         app.simulate_key("R")
         app.simulate_key("slash")
         app.post_message(Paste("kind:train"))
@@ -135,9 +116,7 @@ async def test_a_paste_goes_where_the_keys_before_it_lead(make_app, ended):
 
 
 async def test_a_command_of_the_palette_in_one_burst(make_app, ended):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 40)) as (app, pilot):
         await burst(pilot, "R", ":", "reverse", "enter")
         assert not app.screen.is_modal
         assert not app.screen.table.query_now.descending
@@ -147,9 +126,7 @@ async def test_a_key_waits_for_the_rows_that_the_key_before_it_asked_for(
     make_app, ended, monkeypatch
 ):
     """The first of them is handled, and nothing else waits, when the second one comes."""
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 40)) as (app, pilot):
         await burst(pilot, "R", "/", "tag:nothing", "enter")
         table = app.screen.table
         assert not table.page.rows
@@ -161,7 +138,7 @@ async def test_a_key_waits_for_the_rows_that_the_key_before_it_asked_for(
             return await fetch(query)
 
         monkeypatch.setattr(table, "fetch", slowly)
-        app.simulate_key("l")
+        app.simulate_key("escape")
         await asked.wait()
         while app.keys.busy:
             await asyncio.sleep(0)
@@ -180,9 +157,7 @@ def _footer(app) -> str:
 
 
 async def test_escape_leaves_a_field_of_the_settings_and_then_the_settings(make_app, ended):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         await burst(pilot, "R", "S")
         for selector in ("#field-rows Input", "#field-theme Choices"):
             app.screen.query_one(selector).focus()
@@ -198,9 +173,7 @@ async def test_escape_leaves_a_field_of_the_settings_and_then_the_settings(make_
 
 @pytest.mark.parametrize("leave", ["escape", "?"])
 async def test_the_help_is_left_to_where_one_was(make_app, ended, leave):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         await burst(pilot, "R", "enter", "?")
         assert isinstance(app.screen, Help)
         assert "Escape closes it" in text_of(app)
@@ -210,14 +183,12 @@ async def test_the_help_is_left_to_where_one_was(make_app, ended, leave):
 
 
 async def test_escape_leaves_what_is_searched_or_filtered(make_app, ended):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         await burst(pilot, "R", "/", "tag:x")
         assert "esc All rows" in _footer(app)
         await burst(pilot, "escape")
         assert app.screen.table.grid.has_focus
-        await burst(pilot, "enter", "f", "/", "x")
+        await burst(pilot, "enter", "2", "/", "x")
         assert "esc All lines" in _footer(app)
         await burst(pilot, "escape", "escape")
         assert app.screen.MODE == "runs"
@@ -225,9 +196,7 @@ async def test_escape_leaves_what_is_searched_or_filtered(make_app, ended):
 
 
 async def test_a_field_of_a_form_is_left(make_app, ended):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         await burst(pilot, "T", "down", "name")
         assert "esc Leave the field" in _footer(app)
         await burst(pilot, "escape")
@@ -235,9 +204,7 @@ async def test_a_field_of_a_form_is_left(make_app, ended):
 
 
 async def test_escape_takes_a_filter_without_matches_away(make_app, ended):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         await burst(pilot, "R", "/", "tag:nothing", "enter")
         assert not app.screen.table.page.rows
         assert "esc All rows" in _footer(app)
@@ -252,9 +219,7 @@ async def test_escape_takes_a_filter_without_matches_away(make_app, ended):
 
 
 async def test_an_empty_filter_closes_its_line(make_app, ended):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         await burst(pilot, "R", "/", "enter")
         assert not app.screen.query_one(FilterBox).region
         assert app.screen.table.grid.has_focus
@@ -274,9 +239,7 @@ async def test_enter_in_the_palette_waits_for_the_commands(make_app, ended, monk
             yield hit
 
     monkeypatch.setattr(Everything, "search", slowly)
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 40)) as (app, pilot):
         await burst(pilot, ":", "run")
         for key in ("slash", "2"):
             app.post_message(Key(key, "/2"[key == "2"]).set_sender(app))

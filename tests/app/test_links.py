@@ -22,7 +22,7 @@ from diode_engine.errors import QueryError
 from diode_engine.store import Store
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import settled, started, text_of, toasts
+from tests.app.waiting import press, press_each, running, settled, started, text_of, toasts
 from tests.training.conftest import make_timings
 
 TIMINGS = make_timings(12)
@@ -83,7 +83,6 @@ def test_a_command_opens_it_again(tmp_path):
     )
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("wanted", "screen", "words"),
     [
@@ -96,9 +95,7 @@ def test_a_command_opens_it_again(tmp_path):
     ids=str,
 )
 async def test_the_dashboard_begins_with_what_a_link_names(make_app, filled, wanted, screen, words):
-    app = make_app(wanted=wanted)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(wanted=wanted), (120, 40)) as (app, pilot):
         assert isinstance(app.screen, screen)
         assert words in text_of(app)
         here = link_to(app.screen)
@@ -106,49 +103,37 @@ async def test_the_dashboard_begins_with_what_a_link_names(make_app, filled, wan
         await pilot.press("y")  # the link is the first of what can be copied
         await settled(pilot)
         assert isinstance(app.screen, HeadlessCommands)
-        await pilot.press("y")
-        await settled(pilot)
+        await press(pilot, "y")
         assert app.clipboard == here.command(app.session.location)
         assert f"--open={here}" in app.clipboard
 
 
-@pytest.mark.asyncio
 async def test_a_model_of_one_gpu_is_opened_where_another_has_its_name(
     make_app, filled, tmp_path, monkeypatch
 ):
     register_model(tmp_path / "other", "plain", hardware=replace(H200, name="NVIDIA A100"))
-    app = make_app(wanted=link("model/nvidia-a100/plain@1"))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    dashboard = make_app(wanted=link("model/nvidia-a100/plain@1"))
+    async with running(dashboard, (120, 40)) as (app, _pilot):
         assert isinstance(app.screen, ModelScreen)
         assert "NVIDIA A100" in text_of(app)
         assert str(link_to(app.screen)) == "model/nvidia-a100/plain@1"
-    app = make_app(wanted=link("model/plain@1"))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(wanted=link("model/plain@1")), (120, 40)) as (app, _pilot):
         assert isinstance(app.screen, ErrorDialog)
         assert "model/nvidia-h200/plain@1" in text_of(app)
 
 
-@pytest.mark.asyncio
 async def test_what_is_not_there_is_told(make_app, filled):
-    app = make_app(wanted=Link("runs", "77"))
-    async with app.run_test() as pilot:
-        await started(pilot)
+    async with running(make_app(wanted=Link("runs", "77"))) as (app, _pilot):
         assert isinstance(app.screen, ErrorDialog)
         assert "77" in text_of(app)
 
 
 async def _ask(pilot, words: str) -> list[str]:
-    await pilot.press("colon")
-    await settled(pilot)
-    await pilot.press(*words)
-    await settled(pilot)
+    await press_each(pilot, "colon", *words)
     found = pilot.app.screen.query_one(OptionList)
     return [str(found.get_option_at_index(i).prompt) for i in range(found.option_count)]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("words", "found", "screen"),
     [
@@ -171,51 +156,32 @@ async def test_everything_is_found_and_opened(make_app, filled, words, found, sc
         await started(pilot)
         first = (await _ask(pilot, words))[0]
         assert found in first
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert isinstance(app.screen, screen)
 
 
-@pytest.mark.asyncio
-async def test_settings_and_help_are_found(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+async def test_settings_are_found(make_app, filled):
+    async with running(make_app(), (120, 40)) as (app, pilot):
         assert any("setting theme" in line for line in await _ask(pilot, "setting theme"))
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert app.current_mode == "settings"
-        assert any("help Pin" in line for line in await _ask(pilot, "help pin"))
-        await pilot.press("enter")
-        await settled(pilot)
-        assert "Make this training the one" in text_of(app)
 
 
-@pytest.mark.asyncio
 async def test_without_a_store_the_palette_finds_the_rest(make_app):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 40)) as (app, pilot):
         assert any("setting rows" in line for line in await _ask(pilot, "setting rows"))
         assert isinstance(app.screen, CommandPalette)
 
 
-@pytest.mark.asyncio
 async def test_a_link_to_what_is_not_there_is_not_found(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 40)) as (_app, pilot):
         for words in ("run/77", "problem/501", "model/none@1"):
             assert not any(words in line for line in await _ask(pilot, words))
             await pilot.press("escape")
 
 
-@pytest.mark.asyncio
 async def test_undo_is_found_under_its_name(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 40)) as (app, pilot):
         assert (await _ask(pilot, "undo"))[0].startswith("Undo")
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert "There is nothing to undo." in toasts(app)

@@ -17,13 +17,8 @@ from diode_engine.store import Store
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import settled, started, text_of, toasts
+from tests.app.waiting import press, press_each, put, running, settled, text_of, toasts
 from tests.training.conftest import make_timings
-
-
-async def go(pilot, *keys: str) -> None:
-    await pilot.press(*keys)
-    await settled(pilot)
 
 
 @pytest.fixture
@@ -31,55 +26,43 @@ def five(store: Store) -> list[int]:
     return [make_training(store, "trees", 0.9) for _ in range(5)]
 
 
-@pytest.mark.asyncio
 async def test_keys_as_in_vim_move_in_a_table(make_app, five):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
-        await go(pilot, "R", "j", "j")
+    async with running(make_app(), (80, 24), "R", "j", "j") as (app, pilot):
         assert app.screen.run == five[2]
-        await go(pilot, "k")
+        await press(pilot, "k")
         assert app.screen.run == five[3]
-        await go(pilot, "G")
+        await press(pilot, "G")
         assert app.screen.run == five[0]
-        await go(pilot, "g")
+        await press(pilot, "g")
         assert app.screen.run == five[4]
-        await go(pilot, "slash", "j", "g")  # in a field they are letters
+        await press(pilot, "slash", "j", "g")  # in a field they are letters
         assert app.screen.query_one(FilterBox).query_one(Input).value == "jg"
 
 
-@pytest.mark.asyncio
 async def test_filters_of_before_come_back(make_app, five):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         for query in ("kind:train", "id:1", "kind:train"):
-            await go(pilot, "R", "slash")
+            await press(pilot, "R", "slash")
             app.screen.query_one(FilterBox).query_one(Input).value = query
-            await go(pilot, "enter")
-        await go(pilot, "slash", "up", "up", "up")
+            await press_each(pilot, "enter", "slash", "up", "up", "up")
         assert app.screen.query_one(FilterBox).query_one(Input).value == "id:1"
-        await go(pilot, "down", "enter")
+        await press(pilot, "down", "enter")
         assert app.screen.table.query_now.filter == "kind:train"
 
 
-@pytest.mark.asyncio
 async def test_a_filter_with_a_name_is_kept_and_forgotten(make_app, five, tmp_path):
-    app = make_app()
-    async with app.run_test(size=(100, 30)) as pilot:
-        await started(pilot)
-        await go(pilot, "R", "b")
+    async with running(make_app(), (100, 30), "R", "b") as (app, pilot):
         assert "The list has no filter" in toasts(app)[-1]
-        await go(pilot, "slash")
+        await press(pilot, "slash")
         app.screen.query_one(FilterBox).query_one(Input).value = "id<3"
-        await go(pilot, "enter", "b")
+        await press(pilot, "enter", "b")
         assert isinstance(app.screen, Prompt)
-        await go(pilot, *"old", "enter")
+        await press(pilot, *"old", "enter")
         written = tomllib.loads((tmp_path / "dashboard.toml").read_text())
         assert written["filters"] == {"old": "runs id<3"}
-        await go(pilot, "l", "colon", *"filter old", "enter")
+        await press(pilot, "escape", "colon", *"filter old", "enter")
         assert app.screen.table.query_now.filter == "id<3"
-        await go(pilot, "l", "b", *"old", "enter")
+        await press(pilot, "escape", "b", *"old", "enter")
         written = tomllib.loads((tmp_path / "dashboard.toml").read_text())
         assert "filters" not in written
 
@@ -90,14 +73,10 @@ def test_a_filter_is_of_a_place(query):
         Settings(filters={"x": query})
 
 
-@pytest.mark.asyncio
 async def test_the_rows_are_copied_as_text(make_app, store: Store):
     run = make_training(store, "trees", 0.9)
     store.start_run("validate", {}, process=current_process())
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
-        await go(pilot, "R", "Y")
+    async with running(make_app(), (80, 24), "R", "Y") as (app, _pilot):
         head, *rows = app.clipboard.splitlines()
         assert head.startswith("run  kind")
         assert "changed settings" in head  # also the columns that there is no room for
@@ -123,32 +102,24 @@ def test_paths_complete(tmp_path, monkeypatch):
     assert whole("nowhere/x") == whole("") == whole("~nobody/x") == []
 
 
-@pytest.mark.asyncio
 async def test_a_question_for_a_file_completes_it(make_app, store: Store, tmp_path):
     (tmp_path / "timings.json").touch()
-    app = make_app()
-    async with app.run_test(size=(100, 30)) as pilot:
-        await started(pilot)
-        await go(pilot, "D", "f")
+    async with running(make_app(), (100, 30), "D", "i") as (app, pilot):
         assert isinstance(app.screen, Prompt)
-        app.screen.query_one(Input).value = f"{tmp_path}/tim"
-        await settled(pilot)
-        await go(pilot, "end", "right")
+        await put(pilot, app.screen.query_one(Input), f"{tmp_path}/tim")
+        await press(pilot, "end", "right")
         assert app.screen.query_one(Input).value == f"{tmp_path}/timings.json"
 
 
 # The start page where there is room
 
 
-@pytest.mark.asyncio
 async def test_home_has_trend_and_live_curve_where_there_is_room(make_app, store: Store):
     for value in (0.91, 0.95):
         make_training(store, "trees", value)
     run = store.start_run("train", {"family": "trees"}, process=current_process())
     store.add_points(run, "trees-0/efficiency", [(step, 1 - 0.3 / step) for step in range(1, 9)])
-    app = make_app()
-    async with app.run_test(size=(200, 50)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (200, 50)) as (app, pilot):
         assert "efficiency on held-out problems" in text_of(app)
         assert f"At work: run {run}" in text_of(app)
         assert "No model was judged yet." in text_of(app)
@@ -157,7 +128,6 @@ async def test_home_has_trend_and_live_curve_where_there_is_room(make_app, store
         assert "At work" not in text_of(app)
 
 
-@pytest.mark.asyncio
 async def test_home_has_the_worst_problems_of_the_last_report(
     make_app, store: Store, tmp_path, monkeypatch
 ):
@@ -165,14 +135,11 @@ async def test_home_has_the_worst_problems_of_the_last_report(
     store.import_table(make_timings(20), key="x", spec={})
     _, report = judge(store, register_model(tmp_path / "made", "plain"))
     worst = min(case.efficiency[1] for case in report.cases if case.efficiency is not None)
-    app = make_app()
-    async with app.run_test(size=(200, 50)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (200, 50)) as (app, _pilot):
         assert "of plain@1, by its choice's efficiency" in text_of(app)
         assert f"{worst:.3f}" in text_of(app)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_every_screen_is_copied_as_text(make_app, store: Store, tmp_path, size):
     """The table, wherever the focus is; where there is none, what the screen shows."""
@@ -182,18 +149,16 @@ async def test_every_screen_is_copied_as_text(make_app, store: Store, tmp_path, 
         "H": "Model in use", "R": "run  kind", "C": "operators", "D": "id  op", "W": "candidate",
         "T": "Family", "V": "who chooses", "M": "model", "S": "Kept in", "A": "python is",
     }  # fmt: skip
-    app = make_app()
-    async with app.run_test(size=size) as pilot:
-        await started(pilot)
+    async with running(make_app(), size) as (app, pilot):
         for key, words in holds.items():
             app.copy_to_clipboard("")
             app.set_focus(None)
-            await go(pilot, key, "Y")
+            await press(pilot, key, "Y")
             assert words.lower() in app.clipboard.lower(), key
             assert not any(line != line.rstrip() for line in app.clipboard.splitlines())
-        for keys in (["enter"], ["f"], ["escape", "m"], ["escape", "R", "tab", "enter"]):
+        for keys in (["enter"], ["2"], ["escape", "m"], ["escape", "R", "tab", "enter"]):
             if keys == ["enter"]:
-                await go(pilot, "D", "tab")
+                await press(pilot, "D", "tab")
             app.copy_to_clipboard("")
-            await go(pilot, *keys, "Y")
+            await press(pilot, *keys, "Y")
             assert len(app.clipboard.split()) > 3, keys

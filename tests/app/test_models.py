@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 
 import pytest
-from textual.widgets import DataTable, Input, OptionList
+from textual.widgets import OptionList
 
 from diode_app.data.models import find_slug_to_change, models
 from diode_app.data.overview import model_in_use
@@ -16,8 +16,10 @@ from diode_app.data.predictors import loaded, models_for
 from diode_app.screens.compare import CompareScreen
 from diode_app.screens.data import DataScreen
 from diode_app.screens.model import ModelScreen
+from diode_app.screens.models import ModelsScreen
 from diode_app.screens.run import RunScreen
 from diode_app.widgets.modals import Confirm, ErrorDialog, Notice, Prompt, Working
+from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.table import PagedTable
 from diode_engine import paths, registry
 from diode_engine.core.hardware import H200, KNOWN
@@ -25,10 +27,8 @@ from diode_engine.errors import DiodeError
 from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.manifest import Data, GpuRecord
 from tests.app.registered import register_model
-from tests.app.waiting import looked, settled, started, text_of, toasts
+from tests.app.waiting import enter, looked, press, press_each, running, settled, text_of, toasts
 from tests.training.conftest import make_timings
-
-pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture(autouse=True)
@@ -41,51 +41,38 @@ def plain(tmp_path):
     return register_model(tmp_path, "plain", sure=True)
 
 
-async def open_models(pilot) -> None:
-    await started(pilot)
-    await pilot.press("M")
-    await settled(pilot)
-
-
 async def type_over(pilot, words: str) -> None:
     """Types into the line of the open dialog."""
     assert isinstance(pilot.app.screen, Prompt)
-    pilot.app.screen.query_one(Input).value = words
-    await pilot.press("enter")
-    await settled(pilot)
+    await enter(pilot, words)
 
 
 # The list
 
 
 async def test_without_models_it_says_what_to_do(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(100, 30)) as pilot:
-        await open_models(pilot)
+    async with running(make_app(), (100, 30), "M") as (app, pilot):
         assert "There are no models" in text_of(app)
         assert "No model serves the NVIDIA H200 here" in text_of(app)
-        for key in "pbcwvxdagnl":
-            await pilot.press(key)
-            await settled(pilot)
-        assert set(toasts(app)) == {"There is no model chosen."}
+        await press_each(pilot, *"pbcwvxdant")  # which are not offered
+        assert toasts(app) == []
+        assert isinstance(app.screen, ModelsScreen)
 
 
 async def test_which_one_is_taken_here_and_why(make_app, plain, tmp_path):
-    app = make_app()  # no store is needed
-    async with app.run_test(size=(160, 40)) as pilot:
-        await open_models(pilot)
+    async with running(make_app(), (160, 40), "M") as (app, pilot):  # no store is needed
         assert "On the NVIDIA H200 here plain@1 is taken: no default is set" in text_of(app)
         # As by another process: it is seen with the next look at the store.
         chosen = register_model(tmp_path, "chosen")
         await looked(pilot)
-        assert app.screen.query_one(DataTable).row_count == 2
+        assert app.screen.query_one(PageGrid).row_count == 2
         registry.set_default(chosen)
         await looked(pilot)
         assert "here chosen@1 is taken: you made it the default" in text_of(app)
         registry.tag(chosen, ["night"], [])
         await looked(pilot)
         assert "night" in text_of(app)
-        assert app.screen.query_one(DataTable).row_count == 2
+        assert app.screen.query_one(PageGrid).row_count == 2
         app.session.here = None
         app.screen.reload()
         await settled(pilot)
@@ -93,9 +80,7 @@ async def test_which_one_is_taken_here_and_why(make_app, plain, tmp_path):
 
 
 async def test_home_follows_the_registry(make_app, store, plain, tmp_path):
-    app = make_app()
-    async with app.run_test(size=(160, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (160, 40)) as (app, pilot):
         await looked(pilot)
         assert "plain@1 (yours)" in text_of(app)
         registry.set_default(register_model(tmp_path, "chosen"))
@@ -105,9 +90,7 @@ async def test_home_follows_the_registry(make_app, store, plain, tmp_path):
 
 async def test_a_broken_registry_is_told(make_app, store, plain):
     (plain.folder.parents[1] / "registry.json").write_text("{")
-    app = make_app()
-    async with app.run_test(size=(160, 40)) as pilot:
-        await open_models(pilot)
+    async with running(make_app(), (160, 40), "M") as (app, _pilot):
         assert "registry.json" in text_of(app)
         assert "is broken" in text_of(app)
         assert "plain@1" in text_of(app)
@@ -118,17 +101,12 @@ async def test_a_broken_registry_is_told(make_app, store, plain):
 
 async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store, plain):
     store.import_table(make_timings(20), key="x", spec={})  # too few to judge by
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_models(pilot)
-        await pilot.press("p")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "M", "p") as (app, pilot):
         await until(pilot, Confirm)
         assert "✗ plain@1 is not promoted" in text_of(app)
         assert "✓ loads" in text_of(app)
         assert "✗ problems" in text_of(app)
-        await pilot.press("n")
-        await settled(pilot)
+        await press(pilot, "n")
         assert registry.history(H200.slug) == ()
         await pilot.press("p")
         await until(pilot, Confirm)
@@ -147,8 +125,7 @@ async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store,
         await pilot.press("b")
         await until(pilot, Confirm)
         assert "in place of plain@1?" in text_of(app)
-        await pilot.press("y")
-        await settled(pilot)
+        await press(pilot, "y")
         assert registry.history(H200.slug)[-1].event == "rollback"
         await settled(pilot)
         assert "retired" in text_of(app)
@@ -172,9 +149,7 @@ async def test_it_is_seen_that_the_gate_is_at_work(make_app, store, plain, monke
         raise DiodeError("The gate fell.")
 
     monkeypatch.setattr("diode_app.data.store_access.run_command", run_command)
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_models(pilot)
+    async with running(make_app(), (120, 40), "M") as (app, pilot):
         await pilot.press("p")
         await until(pilot, Working)
         assert "plain@1 is judged on the held-out problems" in text_of(app)
@@ -197,11 +172,7 @@ async def test_a_model_that_passes_is_taken(make_app, store, plain, monkeypatch)
         return json.dumps(said)
 
     monkeypatch.setattr("diode_app.data.store_access.run_command", run_command)
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_models(pilot)
-        await pilot.press("p")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "M", "p") as (app, _pilot):
         assert isinstance(app.screen, Notice)
         assert "✓ plain@1 is taken now" in text_of(app)
         assert "It is whole." in text_of(app)
@@ -213,45 +184,31 @@ async def test_a_model_that_passes_is_taken(make_app, store, plain, monkeypatch)
 
 
 async def test_verify(make_app, store, plain):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_models(pilot)
-        await pilot.press("v")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "M", "v") as (app, pilot):
         assert toasts(app) == ["plain@1 is whole: its files are what its manifest says."]
         next(plain.folder.glob("network-*.safetensors")).write_bytes(b"x")
-        await pilot.press("v")
-        await settled(pilot)
+        await press(pilot, "v")
         assert isinstance(app.screen, ErrorDialog)
 
 
 async def test_out_to_a_file_and_in_again(make_app, store, plain, tmp_path):
     file = tmp_path / "plain.diode.zip"
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_models(pilot)
-        await pilot.press("x")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "M", "x") as (app, pilot):
         await type_over(pilot, str(tmp_path / "nowhere" / "a.zip"))
         assert "There is no folder" in text_of(app)
         await type_over(pilot, str(file))
         assert "its SHA-256 is" in toasts(app)[0]
-        await pilot.press("i")
-        await settled(pilot)
+        await press(pilot, "i")
         await type_over(pilot, str(file))
         assert "plain@1 is the same model" in toasts(app)[1]
-        await pilot.press("d")
-        await settled(pilot)
+        await press(pilot, "d")
         assert "Delete plain@1" in text_of(app)
-        await pilot.press("y")
-        await settled(pilot)
+        await press(pilot, "y")
         assert registry.list_models() == []
-        await pilot.press("i")
-        await settled(pilot)
+        await press(pilot, "i")
         await type_over(pilot, str(file))
         assert [m.reference for m in registry.list_models()] == ["plain@2"]
-        await pilot.press("i")
-        await settled(pilot)
+        await press(pilot, "i")
         file.write_bytes(b"no archive")
         await type_over(pilot, str(file))
         assert isinstance(app.screen, ErrorDialog)
@@ -260,32 +217,22 @@ async def test_out_to_a_file_and_in_again(make_app, store, plain, tmp_path):
 
 async def test_deleting_asks_and_names_the_aliases_that_go(make_app, store, plain):
     registry.set_default(plain)
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_models(pilot)
-        await pilot.press("d")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "M", "d") as (app, pilot):
         assert isinstance(app.screen, Confirm)
         assert "It is default, which goes too." in text_of(app)
-        await pilot.press("n")
-        await settled(pilot)
+        await press(pilot, "n")
         assert plain.folder.is_dir()
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert isinstance(app.screen, ModelScreen)
-        await pilot.press("d", "y")
-        await settled(pilot)
+        await press(pilot, "d", "y")
         assert not plain.folder.exists()
         assert not isinstance(app.screen, ModelScreen)
 
 
 async def test_aliases_tags_and_notes(make_app, store, plain):
-    app = make_app()
-    async with app.run_test(size=(160, 40)) as pilot:
-        await open_models(pilot)
+    async with running(make_app(), (160, 40), "M") as (app, pilot):
         for key, words in (("a", "candidate small"), ("t", "h200 night"), ("n", "the first")):
-            await pilot.press(key)
-            await settled(pilot)
+            await press(pilot, key)
             await type_over(pilot, words)
         assert registry.aliases_for(H200.slug) == {"candidate": "plain@1", "small": "plain@1"}
         known = registry.facts_of(plain)
@@ -293,26 +240,11 @@ async def test_aliases_tags_and_notes(make_app, store, plain):
         for words in ("candidate small", "h200 night", "the first"):
             assert words in text_of(app)
         for key, words in (("a", "small"), ("t", "night"), ("a", "default")):
-            await pilot.press(key)
-            await settled(pilot)
+            await press(pilot, key)
             await type_over(pilot, words)
         assert "by promoting" in text_of(app)
         assert registry.aliases_for(H200.slug) == {"small": "plain@1"}
         assert registry.facts_of(plain).tags == ("night",)
-
-
-async def test_read_only_changes_no_model(make_app, store, plain):
-    app = make_app(read_only=True)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_models(pilot)
-        for key in "pbwdatni":
-            await pilot.press(key)
-            await settled(pilot)
-            assert isinstance(app.screen, ErrorDialog), key
-            assert "--read-only" in text_of(app)
-            await pilot.press("escape")
-            await settled(pilot)
-    assert registry.list_models() == [plain]
 
 
 # Its page, and two of them
@@ -320,11 +252,7 @@ async def test_read_only_changes_no_model(make_app, store, plain):
 
 async def test_a_models_lineage_is_shown_whole(make_app, store, plain):
     """Steps that lead to the same place, or nowhere, are all there."""
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_models(pilot)
-        await pilot.press("enter", "l")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "M", "enter", "2") as (app, _pilot):
         table = app.screen.query_one(PagedTable)
         assert len(table.page.rows) == table.grid.row_count
         assert f"{table.grid.row_count} steps" in text_of(app)
@@ -353,14 +281,9 @@ async def test_a_models_lineage_is_followed(make_app, store, plain, tmp_path):
     later = store.start_run("train", {})
     store.set_result(later, {"model": "tuned@10", "identity": tuned.manifest.identity})
     store.finish_run(later, "done", "registered as tuned@10")
-    app = make_app()
-    async with app.run_test(size=(140, 40)) as pilot:
-        await open_models(pilot)
-        await pilot.press("down", "enter")
-        await settled(pilot)
+    async with running(make_app(), (140, 40), "M", "down", "enter") as (app, pilot):
         assert "tuned@1 for NVIDIA H200" in text_of(app)
-        await pilot.press("l")
-        await settled(pilot)
+        await press(pilot, "2")
         rows = app.screen.query_one(PagedTable).page.rows
         keys = [row.key.partition(":")[2] for row in rows]
         assert keys[1:5] == [
@@ -371,22 +294,19 @@ async def test_a_models_lineage_is_followed(make_app, store, plain, tmp_path):
             assert f"{other}, of another store" in text_of(app)
 
         async def follow(place: int) -> None:
-            table = app.screen.query_one(DataTable)
+            table = app.screen.query_one(PageGrid)
             table.focus()
-            table.move_cursor(row=place)
-            await pilot.press("enter")
-            await settled(pilot)
+            table.point(place)
+            await press(pilot, "enter")
 
         for place, number in ((1, run), (4, 1)):
             await follow(place)
             assert isinstance(app.screen, RunScreen)
             assert f"Run {number}," in text_of(app)
-            await pilot.press("escape")
-            await settled(pilot)
+            await press(pilot, "escape")
         await follow(2)
         assert "plain@1 for NVIDIA H200" in text_of(app)
-        await pilot.press("escape")
-        await settled(pilot)
+        await press(pilot, "escape")
         await follow(3)
         assert isinstance(app.screen, DataScreen)
         assert "5 problems" in text_of(app)
@@ -395,16 +315,9 @@ async def test_a_models_lineage_is_followed(make_app, store, plain, tmp_path):
 
 async def test_card_gate_and_history(make_app, store, plain):
     registry.set_default(plain, reason="it is the only one")
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_models(pilot)
-        await pilot.press("enter")
-        await settled(pilot)
-        await pilot.press("f")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "M", "enter", "3") as (app, pilot):
         assert "What it was made of" in text_of(app)
-        await pilot.press("z")
-        await settled(pilot)
+        await press(pilot, "4")
         assert "The gate has not judged it" in text_of(app)
         gate = {"model": "plain@1", "against": "ATen", "passed": False,
                 "checks": [{"name": "problems", "passed": False, "found": "Too few."}]}  # fmt: skip
@@ -412,8 +325,7 @@ async def test_card_gate_and_history(make_app, store, plain):
         app.screen.reload()
         await settled(pilot)
         assert "✗ problems" in text_of(app)
-        await pilot.press("h")
-        await settled(pilot)
+        await press(pilot, "5")
         assert "alias default to plain@1 (it is the only one)" in text_of(app)
         commands = dict(app.screen.headless_commands())
         assert commands["Card"].endswith("show plain@1 --hardware=nvidia-h200 --card")
@@ -421,22 +333,16 @@ async def test_card_gate_and_history(make_app, store, plain):
 
 async def test_two_models_side_by_side(make_app, store, plain, tmp_path):
     register_model(tmp_path, "stages", stage=-0.5)
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_models(pilot)
-        await pilot.press("c")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "M", "c") as (app, pilot):
         assert app.screen.query_one(OptionList).option_count == 1
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert isinstance(app.screen, CompareScreen)
         assert "plain@1 and stages@1" in text_of(app)
         assert "trained problems" in text_of(app)
         assert app.screen.headless_commands() == [
             ("Back", "diode-engine models compare plain@1 stages@1")
         ]  # fmt: skip
-        await pilot.press("escape")
-        await settled(pilot)
+        await press(pilot, "escape")
         assert app.current_mode == "models"
 
 
@@ -473,20 +379,15 @@ async def test_a_model_of_several_gpus_is_shown_for_each(make_app, tmp_path):
                "checks": [{"name": "float32", "passed": False, "found": "0.9 on 30."}]}  # fmt: skip
     registry.set_verdict(both, registry.ModelStatus.REJECTED, verdict, h100.slug)
     registry.set_verdict(both, registry.ModelStatus.VALIDATED, verdict)
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        await open_models(pilot)
+    async with running(make_app(), (160, 50), "M") as (app, pilot):
         assert "NVIDIA H200, NVIDIA H100" in text_of(app)
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert "0.970 on 30 problems; learned 55 timings of 5 problems" in text_of(app)
         assert f"taken on the {h100.name}: you made it the default" in text_of(app)
-        await pilot.press("z")
-        await settled(pilot)
+        await press(pilot, "4")
         assert f"For {h100.slug}" in text_of(app)
         assert "✗ float32" in text_of(app)
-        await pilot.press("h")
-        await settled(pilot)
+        await press(pilot, "5")
         assert f"alias default to nvidia-h200/both@1 on {h100.slug}" in text_of(app)
     (entry,) = models(None, 0).entries.values()
     assert find_slug_to_change(entry, None) == H200.slug

@@ -1,9 +1,12 @@
-"""Pictures of every screen, in three sizes, with and without data: in colours (SVG), the largest as
-text. What a person should see is judged by a person: after a change, look at the new ones
-(`--snapshot-update`, then the diff)."""
+"""Pictures of every page at its usual size, and of those that look otherwise in a small or a large
+terminal there too (the largest as text). What a person should see is judged by a person: after a
+change, look at the new ones (`--snapshot-update`, then the diff)."""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import math
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -15,25 +18,42 @@ from pytest_textual_snapshot import SVGImageExtension
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.content import Content
+from textual.widgets import Select
 
 from diode_app import text
 from diode_app.app import DiodeApp, create_app
 from diode_app.data.overview import ModelInUse, overview
 from diode_app.screens import about, home
 from diode_app.screens import help as help_screen
-from diode_app.screens.places import PLACES
+from diode_app.screens.validate_new import NewValidationScreen
 from diode_app.widgets.top_bar import TopBar
-from diode_engine import paths
+from diode_engine import paths, registry
 from diode_engine.collect.planning.plan import Rate
+from diode_engine.models import artifact
+from diode_engine.registry import facts
 from diode_engine.runs import Status
 from diode_engine.runs.process import current_process
 from diode_engine.store import Store
-from tests.app.waiting import settled, started
+from diode_engine.validation import choosers
+from tests.app.judged import judge
+from tests.app.registered import register_model
+from tests.app.waiting import lines_of, press, put, started
 from tests.training.conftest import make_timings
 
-pytestmark = pytest.mark.asyncio
-SIZES = ((80, 24), (120, 40), (200, 50))
-AS_TEXT = (200, 50)  # a tenth as large
+SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 50)
+AS_TEXT = LARGE  # a tenth as large as in colours
+Step = tuple[str, tuple[tuple[int, int], ...], str]  # a picture, its sizes, and the keys before it
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+REFUSED = {
+    "model": "stages@1", "against": "plain@1", "promoted": False,
+    "checks": [
+        {"name": "loads", "passed": True, "found": "Its files are whole."},
+        {"name": "efficiency", "passed": False, "found": "Its efficiency is 0.7, that of plain@1 "
+         "0.8 (10th percentile 0.6)."},
+    ],
+}  # fmt: skip
+
+
 MODEL = ModelInUse(
     reference="gemm@1", shipped=True, trained_on="NVIDIA H200", likeness=1.0, efficiency=0.972,
     problems=217, data_problems=1084, data_timings=90235, created="2026-11-21",
@@ -46,6 +66,9 @@ class _TextExtension(SingleFileSnapshotExtension):
     _file_extension = "txt"
 
 
+sizes = pytest.mark.parametrize("size", [SMALL, USUAL, LARGE], ids=lambda s: f"{s[0]}x{s[1]}")
+
+
 @pytest.fixture
 def pictures(snapshot: SnapshotAssertion, size: tuple[int, int]) -> SnapshotAssertion:
     return snapshot.use_extension(_TextExtension if size == AS_TEXT else SVGImageExtension)
@@ -55,9 +78,28 @@ def picture_of(app: DiodeApp, size: tuple[int, int]) -> str:
     """What is on the screen, for `pictures`."""
     if size != AS_TEXT:
         return app.export_screenshot(simplify=True)
-    strips = app.screen._compositor.render_strips()
-    lines = ("".join(segment.text for segment in strip).rstrip() for strip in strips)
-    return "\n".join([*lines, ""])
+    return "\n".join([*(line.rstrip() for line in lines_of(app)), ""])
+
+
+async def compare(pictures: SnapshotAssertion, size: tuple[int, int], steps: list[Step]) -> None:
+    """Goes through the steps in a dashboard, up to the last one with a picture of this size."""
+    while steps and size not in steps[-1][1]:
+        steps = steps[:-1]
+    app = create_app(
+        Path("diode.db"), settings_path=Path("dashboard.toml"), poll_seconds=3600
+    )  # fmt: skip
+    changed = []
+    async with app.run_test(size=size) as pilot:
+        await started(pilot)
+        for name, kept, keys in steps:
+            for key in keys.split():
+                await press(pilot, key)
+            if name == "ask-two":
+                folder = registry.resolve("stages@1").folder
+                await put(pilot, app.screen.query_one("#ask-other", Select), str(folder))
+            if size in kept and picture_of(app, size) != pictures(name=name):
+                changed.append(name)
+    assert changed == []
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +126,22 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     platform = SimpleNamespace(python_version=lambda: "3.12.0", platform=lambda: "Linux")
     monkeypatch.setattr(about, "platform", platform)
     monkeypatch.setattr(about, "sys", SimpleNamespace(executable="python"))
+    clock = SimpleNamespace(datetime=SimpleNamespace(now=lambda _: NOW), UTC=dt.UTC)
+    monkeypatch.setattr(artifact, "dt", clock)
+    monkeypatch.setattr(facts, "dt", clock)
+    monkeypatch.setattr(artifact, "__version__", "0.1.0")
+    monkeypatch.setattr(choosers, "nv_matmul_heuristics", lambda _: (None, ()))
+
+    words = ("diode-engine", "validate", "--store=diode.db")
+    monkeypatch.setattr(NewValidationScreen, "values", lambda _: {"command": words})
+
+    async def run_command(_: object) -> str:
+        return json.dumps(REFUSED)
+
+    monkeypatch.setattr("diode_app.data.store_access.run_command", run_command)
 
 
-def fill(path: Path) -> None:
+def fill_runs(path: Path) -> None:
     """Timings, and a run in each state."""
     gpu = {"name": "NVIDIA H200", "timings": 9, "clock_mhz": 1980, "temperature_c": 61,
            "power_w": 402.5, "held_back": ["power cap"]}  # fmt: skip
@@ -118,52 +173,136 @@ def fill(path: Path) -> None:
         raw.execute("UPDATE runs SET started = 1.79e9 + 600 * id")
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("state", ["empty", "filled"])
-async def test_screens(pictures: SnapshotAssertion, size, state):
-    path = Path("diode.db")
-    if state == "filled":
-        fill(path)
-    else:
-        Store.open(path).close()
-    app = create_app(path, settings_path=Path("dashboard.toml"), poll_seconds=3600)
-    changed = []
-
-    def look(name: str) -> None:
-        if picture_of(app, size) != pictures(name=name):
-            changed.append(name)
-
-    async with app.run_test(size=size) as pilot:
-        await started(pilot)
-        for place in PLACES:
-            if state == "filled" or place.load().NEEDS_STORE:
-                await pilot.press(place.key)
-                await settled(pilot)
-                look(place.mode)
-        if state == "filled":
-            await pilot.press("R")
-            await settled(pilot)
-            await pilot.press("enter")
-            await settled(pilot)
-            look("run")
-            await pilot.press("y")
-            await settled(pilot)
-            look("commands")
-            await pilot.press("escape", "escape", "question_mark")
-            await settled(pilot)
-            look("help")
-    assert changed == []
+def fill_models(path: Path) -> None:
+    """Two models, each judged; one is the default."""
+    stages = register_model(Path("made"), "stages", stage=0.1)
+    plain = register_model(Path("made"), "plain", sure=True)
+    registry.set_default(plain, reason="the first")
+    registry.set_verdict(plain, registry.ModelStatus.VALIDATED, {**REFUSED, "passed": True})
+    registry.tag(stages, ["night"])
+    with Store.open(path) as store:
+        store.import_table(make_timings(80), key="x", spec={"file": "gemm.msgpack.zst"})
+        for model in (stages, plain):
+            judge(store, model)
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE runs SET started = 1.79e9 + 600 * id")
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_no_store(pictures: SnapshotAssertion, size):
-    app = create_app(
-        Path("diode.db"), settings_path=Path("dashboard.toml"), poll_seconds=3600,
-        theme="okabe-ito-light",
+def fill_trainings(path: Path) -> None:
+    """Two trainings that are over, one of them pinned, one at work, and a collection."""
+    with Store.open(path) as store:
+        store.import_table(make_timings(60), key="x", spec={"file": "gemm.msgpack.zst"})
+        for family, efficiency, slope in (("trees", 0.941, 2.0), ("ensemble", 0.972, 1.0)):
+            run = train(store, family)
+            draw(store, run, "trees-0", 60, slope)
+            if family == "ensemble":
+                draw(store, run, "network-1", 40, slope / 2)
+            metrics = {
+                "problems": 217, "efficiency": efficiency, "efficiency_p10": 0.913,
+                "efficiency_worst": 0.711, "efficiency_top": {"3": 0.989, "5": 0.994},
+                "efficiency_of_others": {"max-autotune DEFAULT": 0.979, "ATen": 0.882,
+                                         "median candidate": 0.52},
+                "log_rmse": 0.131, "calibration_error": 0.021,
+                "calibration_error_by_chance": 0.019,
+            }  # fmt: skip
+            store.set_result(run, {
+                "model": f"{family}@1", "folder": "data/models", "family": family,
+                "hardware": "NVIDIA H200", "metrics": metrics, "held_out_problems": 217,
+                "problems": 867, "timings": 78_000, "seconds": 312.0,
+                "left_out": {"NVIDIA H200, torch 2.10.0, Triton 3.5.0": 120},
+                "notes": "The metrics are on 217 problems that this model has not seen.",
+            })  # fmt: skip
+            store.finish_run(run, "done", f"registered as {family}@1")
+        store.tag(2, "diode/baseline")
+        run = train(store, "network")
+        draw(store, run, "network-0", 12, 0.7)
+        store.update_run(run, progress={"member": "network-0", "step": 12, "steps": 40,
+                                        "log_rmse": 0.2, "efficiency": 0.9434})  # fmt: skip
+        command = ["diode-engine", "collect", "--problems=300", "--gpu=0"]
+        run = store.start_run(
+            "collect", {"gpu": [0]}, process=current_process(), command=command, directory="diode"
+        )
+        samples = [[30 * i, 1980 - 5 * i, 35 + 20 * (1 - math.exp(-i / 9)), 120 + 9 * i]
+                   for i in range(40)]  # fmt: skip
+        store.update_run(run, progress={
+            "problems": 300, "problems_done": 81, "problems_refused": 2, "candidates": 27000,
+            "timings": 7300, "failures": {"out of resources": 412, "timeout": 3}, "rate": 61.0,
+            "seconds_left": 323.0, "workers_lost": 1,
+            "gpus": {"0": {"name": "NVIDIA H200", "timings": 7300, "clock_mhz": 1785,
+                           "temperature_c": 54, "power_w": 471.0, "held_back": [],
+                           "samples": samples}},
+        })  # fmt: skip
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE runs SET started = 1.79e9 + 600 * id")
+
+
+def train(store: Store, family: str) -> int:
+    return store.start_run(
+        "train", {"family": family}, process=current_process(), directory="diode",
+        command=["diode-engine", "train", f"--family={family}"],
     )  # fmt: skip
-    async with app.run_test(size=size) as pilot:
-        await started(pilot)
-        assert picture_of(app, size) == pictures(name="home")
-        await pilot.press("O")
-        await settled(pilot)
-        assert picture_of(app, size) == pictures(name="tour")
+
+
+def draw(store: Store, run: int, member: str, steps: int, slope: float) -> None:
+    for name, end, height in (("efficiency", 0.97, -0.2), ("objective", 0.1, 0.4),
+                              ("train_objective", 0.05, 0.4)):  # fmt: skip
+        points = [(i + 1, end + height / (1 + i / slope)) for i in range(steps)]
+        store.add_points(run, f"{member}/{name}", points)
+
+
+U, S, L = (USUAL,), (USUAL, SMALL), (USUAL, LARGE)
+
+
+@sizes
+async def test_no_store(pictures: SnapshotAssertion, size):
+    await compare(pictures, size, [("no-store", U, "")])
+
+
+@sizes
+async def test_empty(pictures: SnapshotAssertion, size):
+    Store.open(Path("diode.db")).close()
+    await compare(pictures, size, [("home", S, ""), ("data", U, "D"), ("validate", U, "V")])
+
+
+@sizes
+async def test_runs(pictures: SnapshotAssertion, size):
+    fill_runs(Path("diode.db"))
+    await compare(pictures, size, [
+        ("collect", U, "C"), ("train", S, "T"), ("settings", U, "S"), ("about", U, "A"),
+        ("data", U, "D"), ("runs", S, "R"), ("run", U, "enter"), ("commands", U, "y"),
+        ("help", U, "escape escape question_mark"),
+    ])  # fmt: skip
+
+
+@sizes
+async def test_problems(pictures: SnapshotAssertion, size):
+    fill_runs(Path("diode.db"))
+    register_model(Path("made"), "stages", stage=0.3)
+    register_model(Path("made"), "plain", sure=True, default=True)
+    await compare(pictures, size, [
+        ("problem", S, "D down enter"), ("failed", U, "2"), ("map", U, "escape m"),
+        ("ask", S, "escape down down w"), ("ask-two", U, "down"), ("pick", U, "p"),
+    ])  # fmt: skip
+
+
+@sizes
+async def test_models(pictures: SnapshotAssertion, size):
+    fill_models(Path("diode.db"))
+    await compare(pictures, size, [
+        ("home", (LARGE,), ""), ("figures", L, "V"), ("curves", U, "v"), ("groups", U, "3"),
+        ("worst", U, "w"), ("sure", U, "5"), ("reports", U, "6"), ("new", U, "n"),
+        ("models", U, "escape M"), ("refused", U, "down p"), ("model", U, "n up enter"),
+        ("lineage", U, "2"), ("gate", U, "4"), ("comparison", U, "escape c enter"),
+    ])  # fmt: skip
+
+
+@sizes
+async def test_trainings(pictures: SnapshotAssertion, size):
+    fill_trainings(Path("diode.db"))
+    mistakes = "escape down d r e a m s down down n o"
+    await compare(pictures, size, [
+        ("sources", U, "C p tab tab"), ("mistakes", U, mistakes),
+        ("trainings", L, "escape T v down space"), ("compared", U, "up v"),
+        ("training", U, "escape down enter"), ("training-curves", U, "v"),
+        ("at-work", U, "escape up enter"), ("collection", U, "escape escape g enter"),
+    ])  # fmt: skip

@@ -9,14 +9,13 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from textual.app import App, ComposeResult
-from textual.widgets import Input
 
 from diode_app.data.curves import kinds, samples
-from diode_app.widgets.charts import Line, Lines, as_csv, as_svg, laid_out
+from diode_app.widgets.charts import Line, Lines, as_csv, as_svg, lay_out_chart
 from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.ticks import linear, logarithmic
-from tests.app.waiting import settled, text_of
+from tests.app.waiting import enter, lines_of, press, settled, text_of
 
 FALLING = Lines([Line("loss", (1, 2, 3, 4), (0.5, 0.05, 0.02, 0.001))], log_y=True)
 TOP = Lines(
@@ -33,11 +32,6 @@ class _Shown(App[None]):
         yield Plot()
 
 
-def plain(app: App[None]) -> list[str]:
-    strips = app.screen._compositor.render_strips()
-    return ["".join(segment.text for segment in strip) for strip in strips]
-
-
 async def drawn(pilot, *charts: Lines) -> Plot:
     plot = pilot.app.query_one(Plot)
     plot.show(*charts)
@@ -45,7 +39,6 @@ async def drawn(pilot, *charts: Lines) -> Plot:
     return plot
 
 
-@pytest.mark.asyncio
 async def test_a_logarithmic_curve_is_the_same_after_another_size():
     async with _Shown().run_test(size=(60, 20)) as pilot:
         await drawn(pilot, FALLING)
@@ -57,19 +50,17 @@ async def test_a_logarithmic_curve_is_the_same_after_another_size():
         assert text_of(pilot.app) == before
 
 
-@pytest.mark.asyncio
 async def test_what_a_logarithm_cannot_show_is_left_out():
     async with _Shown().run_test(size=(60, 20)) as pilot:
         await drawn(pilot, Lines([Line("loss", (1, 2), (0.0, float("nan")))], log_y=True))
         assert "Nothing to draw yet." in text_of(pilot.app)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("size", [(60, 20), (140, 30)], ids=["narrow", "wide"])
 async def test_the_legend_is_outside_of_the_axes(size):
     async with _Shown().run_test(size=size) as pilot:
         await drawn(pilot, TOP)
-        lines = plain(pilot.app)
+        lines = lines_of(pilot.app)
         top = next(i for i, line in enumerate(lines) if "┌" in line)
         bottom = next(i for i, line in enumerate(lines) if "└" in line)
         left, right = lines[top].index("┌"), lines[top].index("┐")
@@ -79,18 +70,16 @@ async def test_the_legend_is_outside_of_the_axes(size):
         assert "max-autotune DEFAULT" in text_of(pilot.app)
 
 
-@pytest.mark.asyncio
 async def test_the_crosshair_has_the_values_of_all_curves():
     async with _Shown().run_test(size=(100, 24)) as pilot:
         plot = await drawn(pilot, TOP)
         plot.focus()
-        await pilot.press("right", "right", "right", "left")
-        await settled(pilot)
+        await press(pilot, "right", "right", "right", "left")
         assert "epoch 1 " in text_of(pilot.app)
         assert "gemm@6 97.1" in text_of(pilot.app)
         assert "max-autotune DEFAULT 90.1" in text_of(pilot.app)
         # The mouse: at the right end of the axes, then outside of them.
-        lines = plain(pilot.app)
+        lines = lines_of(pilot.app)
         top = next(i for i, line in enumerate(lines) if "┌" in line)
         await pilot.hover("PlotCanvas", offset=(lines[top].index("┐") - 1, 5))
         await settled(pilot)
@@ -100,7 +89,6 @@ async def test_the_crosshair_has_the_values_of_all_curves():
         assert "gemm@6 100" not in text_of(pilot.app)
 
 
-@pytest.mark.asyncio
 async def test_charts_have_axes_of_their_own_and_as_many_as_there_is_room_for():
     charts = [Lines([Line("one", (0, 1), (0, i))], title=f"chart {i}") for i in range(1, 7)]
     async with _Shown().run_test(size=(100, 40)) as pilot:
@@ -116,29 +104,14 @@ async def test_charts_have_axes_of_their_own_and_as_many_as_there_is_room_for():
         assert "chart 1" not in text_of(pilot.app)
 
 
-@pytest.mark.asyncio
-async def test_the_same_chart_again_paints_nothing(monkeypatch):
-    async with _Shown().run_test(size=(60, 20)) as pilot:
-        plot = await drawn(pilot, FALLING)
-        painted = []
-        monkeypatch.setattr(Plot, "_lay_out", lambda self: painted.append(self))
-        plot.show(Lines([Line("loss", (1, 2, 3, 4), (0.5, 0.05, 0.02, 0.001))], log_y=True))
-        await settled(pilot)
-        assert painted == []
-
-
-@pytest.mark.asyncio
 async def test_a_plot_is_saved_as_a_picture_and_as_numbers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with _Shown().run_test(size=(100, 30)) as pilot:
         plot = await drawn(pilot, TOP)
         for name in ("curves.svg", "curves.csv"):
             plot.focus()
-            await pilot.press("e")
-            await settled(pilot)
-            pilot.app.screen.query_one(Input).value = str(tmp_path / name)
-            await pilot.press("enter")
-            await settled(pilot)
+            await press(pilot, "e")
+            await enter(pilot, str(tmp_path / name))
     root = ET.fromstring((tmp_path / "curves.svg").read_text())
     words = [element.text for element in root.iter() if element.tag.endswith("text")]
     assert {"gemm@6", "max-autotune DEFAULT", "within x %", "epoch", "30", "100"} <= set(words)
@@ -200,7 +173,7 @@ def test_epochs_and_rounds_are_apart_and_a_run_has_one_colour():
         ["3 network-1", "7 network-1"],
         ["3 trees-0", "3 trees-0 (fitted to)", "7 trees-0", "7 trees-0 (fitted to)"],
     ]
-    frame = laid_out(charts[1])
+    frame = lay_out_chart(charts[1])
     assert [(c.colour, c.mark) for c in frame.curves] == [(4, 0), (4, 1), (1, 0), (1, 1)]
     assert training_charts([RunCurves(CURVES)], "loss", member="trees-0")[0].x_label == "round"
 

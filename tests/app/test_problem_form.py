@@ -40,7 +40,6 @@ class Form(App[None]):
         self.said.append(event.problem or event.why)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 async def test_what_is_put_is_what_it_says(problem: Problem) -> None:
     app = Form()
@@ -57,7 +56,6 @@ async def test_what_is_put_is_what_it_says(problem: Problem) -> None:
         assert app.said[-1] == MM
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("op", OPERATORS)
 async def test_every_op_can_be_chosen(op: str) -> None:
     """A type or layout that the op does not have becomes one that it has."""
@@ -72,7 +70,6 @@ async def test_every_op_can_be_chosen(op: str) -> None:
         assert app.said[-1] == made
 
 
-@pytest.mark.asyncio
 async def test_what_only_the_op_has_can_be_chosen() -> None:
     app = Form()
     async with app.run_test(size=(120, 10)) as pilot:

@@ -33,10 +33,9 @@ from diode_engine.runs.process import current_process
 from diode_engine.store import Store, write_dataset
 from tests.app.judged import judge
 from tests.app.registered import register_model
-from tests.app.waiting import settled, started, text_of
+from tests.app.waiting import running, settled, started, text_of
 from tests.training.conftest import make_timings
 
-pytestmark = pytest.mark.asyncio
 TIMINGS = make_timings(20)
 EARLIER = Path(__file__).parents[1] / "store" / "earlier" / "schema-0002.db.zst"
 REFUSED = "was started with --read-only"
@@ -44,12 +43,10 @@ REFUSED = "was started with --read-only"
 # What changes something, and says that it does not. An action that writes has to be here, and
 # what it does has to go through StoreAccess.write, change or command, or ask must_be_writable.
 WRITING = {
-    "home.import", "data.import-file", "data.export-file", "data.import-shipped", "table.export",
-    "plot.export", "app.undo",
+    "home.import", "data.import", "data.export-dataset", "table.export", "plot.export", "app.undo",
     "collect.import", "collect.start", "train.import", "train.start", "validate.new",
-    "validation.start", "runs.pin", "run.pin",
-    "runs.cancel", "runs.resume", "runs.retry", "runs.tag", "runs.note",
-    "models.promote", "models.rollback", "models.validate", "models.archive", "models.delete",
+    "validation.start", "runs.pin", "runs.cancel", "runs.resume", "runs.tag", "runs.note",
+    "models.promote", "models.rollback", "models.validate", "models.export-model", "models.delete",
     "models.alias", "models.tag", "models.note", "models.import-model",
 }  # fmt: skip
 
@@ -135,7 +132,7 @@ def _pages(app: DiodeApp, run: int) -> list[Callable[[], Any]]:
         lambda: SpaceMapScreen(session, "", lambda _: None),
         lambda: NewValidationScreen(session, ["plain@1"]),
         lambda: ModelScreen(session, next(iter(entries))),
-        lambda: CompareScreen(session, compare(one, other)),
+        lambda: CompareScreen(session, *compare(one, other)),
     ]
 
 
@@ -232,7 +229,8 @@ async def test_every_action_of_every_screen(make_app, filled, folder, tmp_path, 
             await settled(pilot)
             met |= await _do_all(pilot, folder, but=met)
             if place.mode == "runs":  # on the live one, which alone can be cancelled
-                app.screen.table.grid._point_at(str(filled - 1), 0)
+                keys = [row.key for row in app.screen.table.page.rows]
+                app.screen.table.grid.point(keys.index(str(filled - 1)))
                 await settled(pilot)
                 met |= await _do_all(pilot, folder, only="runs.cancel")
         pages = _pages(app, filled)
@@ -260,15 +258,13 @@ def _every_action_was_done(met: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "name"),
-    [("data", "data.export-file"), ("data", "table.export"), ("home", "app.theme"),
-     ("models", "models.archive"), ("models", "models.tag"), ("runs", "runs.note"),
+    [("data", "data.export-dataset"), ("data", "table.export"), ("home", "app.theme"),
+     ("models", "models.export-model"), ("models", "models.tag"), ("runs", "runs.note"),
      ("runs", "runs.columns")],
 )  # fmt: skip
 async def test_what_is_written_is_seen(make_app, filled, folder, written, mode, name):
     """Without --read-only the same way of doing an action does write, and is told of it."""
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         await app.run_action(f"app.go('{mode}')")
         await settled(pilot)
         assert written == []
@@ -281,9 +277,7 @@ async def test_a_store_of_an_older_schema_stays_one(make_app, path, tmp_path, wr
     path.write_bytes(zstandard.decompress(EARLIER.read_bytes()))
     before = _contents(tmp_path)
     written.clear()
-    app = make_app(read_only=True)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(read_only=True), (80, 24)) as (app, pilot):
         assert "The store is of an older schema" in text_of(app)
         await pilot.press("d")
         (problem,) = await _answered(pilot, tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from types import SimpleNamespace
 
-import pytest
 from textual.widgets import Log
 
 from diode_app.data import commands
@@ -13,21 +12,19 @@ from diode_app.widgets.modals import Confirm
 from diode_engine.runs import start
 from diode_engine.runs.process import current_process, is_alive
 from diode_engine.store import RunState
-from tests.app.waiting import looked, say_yes, settled, started, text_of, toasts
+from tests.app.waiting import (
+    looked,
+    press,
+    running,
+    say_yes,
+    settled,
+    text_of,
+    toasts,
+)
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 from tests.training.conftest import make_timings
 
-pytestmark = pytest.mark.asyncio
 PYTHON = sys.executable  # which the fixture job replaces
-
-
-async def open_run(pilot, run: int) -> None:
-    await started(pilot)
-    await pilot.press("R")
-    await settled(pilot)
-    await pilot.press("enter")
-    await settled(pilot)
-    assert f"Run {run}," in text_of(pilot.app)
 
 
 async def test_a_run_is_watched_cancelled_and_done_again(
@@ -36,25 +33,20 @@ async def test_a_run_is_watched_cancelled_and_done_again(
     monkeypatch.setattr(commands, "sys", SimpleNamespace(executable=PYTHON))
     run = start(store, "collect", {"gpu": [0]})
     assert job.hear() == f"begun {run.id}"
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_run(pilot, run.id)
+    async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):
         assert "▶ running" in text_of(app)
         assert "$ diode-engine collect --gpu=0" in text_of(app)
         job.tell("say")
         assert job.hear() == "did say"
-        await pilot.press("f")
+        await pilot.press("2")
         await looked(pilot)
         assert "from the job" in text_of(app)
 
-        await pilot.press("c")
-        await settled(pilot)
+        await press(pilot, "c")
         assert isinstance(app.screen, Confirm)
-        await pilot.press("n")
-        await settled(pilot)
+        await press(pilot, "n")
         assert store.run(run.id).cancel_asked is None
-        await pilot.press("c")
-        await settled(pilot)
+        await press(pilot, "c")
         await pilot.press("y")
         while store.run(run.id).cancel_asked is None:
             await pilot.pause()
@@ -89,7 +81,7 @@ async def test_a_run_is_watched_cancelled_and_done_again(
 async def looked_while_acting(pilot) -> None:
     """`settled` would wait for the cancelling."""
     before = pilot.app.session.store.last
-    pilot.app.action_look()
+    pilot.app.look_at_store()
     while pilot.app.session.store.last is before:
         await pilot.pause()
     await pilot.pause()
@@ -102,13 +94,10 @@ async def test_a_training_as_it_was(make_app, store, tmp_path):
     run = start(store, "train", {"family": "trees", "name": "small"})
     wait_for_end(store.run(run.id).process)
     assert store.run(run.id).state is RunState.DONE, store.run(run.id).message
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        await open_run(pilot, run.id)
+    async with running(make_app(), (160, 50), "R", "enter") as (app, pilot):
         assert "✓ done" in text_of(app)
         assert "registered as small@1" in text_of(app)
-        await pilot.press("d")
-        await settled(pilot)
+        await press(pilot, "3")
         assert "family trees" in text_of(app)
 
 
@@ -120,9 +109,7 @@ async def test_a_cluster_s_gpus_are_shown_by_machine(make_app, store):
     }  # fmt: skip
     run = store.start_run("collect", {}, process=current_process())
     store.update_run(run, progress={"timings": 2100, "gpus": gpus})
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        await open_run(pilot, run)
+    async with running(make_app(), (160, 50), "R", "enter") as (app, _pilot):
         shown = text_of(app)
     assert "anna, 2 GPUs" in shown
     assert "1,400 timings" in shown
@@ -135,11 +122,8 @@ async def test_a_cluster_s_fits_are_shown_by_machine(make_app, store):
     run = store.start_run("validate", {}, process=current_process())
     nodes = {"anna": "2 fits; trees-0, fold 1 of 5: 7 of 90", "bert": "1 fit; network-1: 3 of 80"}
     store.update_run(run, progress={"fraction": 0.4, "nodes": nodes})
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        await open_run(pilot, run)
-        await pilot.press("d")
-        await settled(pilot)
+    async with running(make_app(), (160, 50), "R", "enter") as (app, pilot):
+        await press(pilot, "3")
         shown = text_of(app)
     for name, said in nodes.items():
         assert f"on {name}" in shown
@@ -150,14 +134,11 @@ async def test_curves_of_one_kind_share_an_axis(make_app, store):
     run = store.start_run("train", {}, process=current_process())
     for name in ("trees/efficiency", "network/efficiency", "network/loss"):
         store.add_points(run, name, [(step, 0.5 + step / 20) for step in range(10)])
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_run(pilot, run)
+    async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):
         assert "trees" in text_of(app)
         assert "network" in text_of(app)
         assert "loss" not in text_of(app)
-        await pilot.press("v")
-        await settled(pilot)
+        await press(pilot, "v")
         assert "loss" in text_of(app)
         assert "trees" not in text_of(app)
         store.add_points(run, "network/loss", [(10, float("nan")), (11, -1.0)])
@@ -172,11 +153,8 @@ async def test_a_log_is_stopped_and_searched(make_app, store, tmp_path):
     store.begin_run(run.id, {}, process=current_process())
     log = tmp_path / f"run-{run.id}.log"
     log.write_text("one step\nan error\n")
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_run(pilot, run.id)
-        await pilot.press("f")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):
+        await press(pilot, "2")
         app.screen.query_one(Log).focus()
         assert "an error" in text_of(app)
         await pilot.press("space")
@@ -187,8 +165,7 @@ async def test_a_log_is_stopped_and_searched(make_app, store, tmp_path):
         await pilot.press("space")
         await looked(pilot)
         assert "two steps" in text_of(app)
-        await pilot.press("slash", *"ERR", "enter")
-        await settled(pilot)
+        await press(pilot, "slash", *"ERR", "enter")
         assert "an error" in text_of(app)
         assert "two steps" not in text_of(app)
 
@@ -196,14 +173,10 @@ async def test_a_log_is_stopped_and_searched(make_app, store, tmp_path):
 async def test_the_footer_offers_what_can_be_done_with_the_run(make_app, store):
     command = ("diode-engine", "train", f"--store={store.location}")
     run = store.start_run("train", {}, process=current_process(), command=command, directory=".")
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await pilot.press("R", "enter")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):
         assert "c Cancel" in text_of(app)
-        assert "Retry" not in text_of(app)
+        assert "r Run again" not in text_of(app)
         store.finish_run(run, "failed", "No data.")
         await looked(pilot)
-        assert "r Resume t Retry" in text_of(app)
+        assert "r Run again" in text_of(app)
         assert "c Cancel" not in text_of(app)

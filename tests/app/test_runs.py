@@ -6,39 +6,26 @@ import json
 from dataclasses import replace
 
 import pytest
-from textual.widgets import Input
 
+from diode_app.data.columns import Column, fit_columns
 from diode_app.data.pages import PageQuery
 from diode_app.data.runs import RunLister
 from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.settings import Settings
 from diode_app.themes import SERIES
-from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import PagedTable
-from diode_app.widgets.table_columns import TableColumn, fitting
+from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
 from tests.app.trained import drawn, make_training
-from tests.app.waiting import looked, settled, started, text_of, toasts
-
-pytestmark = pytest.mark.asyncio
-
-
-async def go(pilot, *keys: str) -> None:
-    await pilot.press(*keys)
-    await settled(pilot)
-
-
-async def open_runs(pilot) -> None:
-    await started(pilot)
-    await go(pilot, "R")
+from tests.app.waiting import enter, looked, press, running, settled, started, text_of, toasts
 
 
 def cell(app, run: int, column: str):
-    """As it is painted."""
-    return app.screen.query_one(PagedTable).grid.get_cell(str(run), column)
+    """The text and the style of a cell that is drawn."""
+    table = app.screen.query_one(PagedTable)
+    return table.grid.cells_of([row.key for row in table.page.rows].index(str(run)))[column]
 
 
 async def test_a_training_is_a_run_with_what_came_of_it(store):
@@ -63,13 +50,11 @@ async def test_a_training_is_a_run_with_what_came_of_it(store):
 async def test_the_preview_is_beside_the_list_where_it_is_wide(make_app, store):
     make_training(store, "trees", 0.9, trees=0.3)
     run = make_training(store, "network", 0.95, one=0.2, two=0.1)
-    app = make_app()
-    async with app.run_test(size=(160, 40)) as pilot:
-        await open_runs(pilot)
+    async with running(make_app(), (160, 40), "R") as (app, pilot):
         assert f"Run {run}, train" in text_of(app)
         assert "model network@1" in text_of(app)
         assert drawn(app) == [f"{run} one", f"{run} two"]
-        await go(pilot, "down")
+        await press(pilot, "down")
         assert f"Run {run - 1}, train" in text_of(app)
         assert drawn(app) == [f"{run - 1} trees"]
         await pilot.resize_terminal(80, 24)
@@ -82,21 +67,19 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         make_training(store, "trees", value, {"trees.depth": depth, "seed": 1}, trees=0.3)
         for value, depth in ((0.91, 6), (0.97, 8), (0.93, 6))
     ]
-    app = make_app()
-    async with app.run_test(size=(160, 40)) as pilot:
-        await open_runs(pilot)
-        await go(pilot, "ctrl+end", "p")  # the first training is pinned
+    async with running(make_app(), (160, 40), "R") as (app, pilot):
+        await press(pilot, "ctrl+end", "p")  # the first training is pinned
         assert store.run(runs[0]).tags == ("diode/baseline",)
-        assert cell(app, runs[0], "mark").plain == "★"
-        await go(pilot, "up", "space")
+        assert cell(app, runs[0], "mark")[0] == "★"
+        await press(pilot, "up", "space")
         red, green, blue = SERIES[1]
-        assert cell(app, runs[1], "mark").plain == "●"
-        assert f"rgb({red},{green},{blue})" in str(cell(app, runs[1], "mark").style)
-        await go(pilot, "up")
+        assert cell(app, runs[1], "mark")[0] == "●"
+        assert f"rgb({red},{green},{blue})" in cell(app, runs[1], "mark")[1]
+        await press(pilot, "up")
         colours = [line.colour for line in app.screen.query_one(Plot).charts[0].lines]
         assert drawn(app) == [f"{runs[0]} trees (pinned)", f"{runs[1]} trees", f"{runs[2]} trees"]
         assert colours == [0, 1, len(SERIES) - 1]
-        await go(pilot, "v")
+        await press(pilot, "v")
         assert isinstance(app.screen, CompareRunsScreen)
         rows = {row.key: row.cells for row in app.screen.query_one(MemoryTable).page.rows}
         assert rows["setting: trees.depth"][str(runs[1])] == "8 (+2)"
@@ -105,16 +88,16 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         assert "setting: seed" not in rows  # it is the same of all
         assert "metric: efficiency_p10" not in rows
         assert len(drawn(app)) == 3
-        await go(pilot, "d")
+        await press(pilot, "d")
         rows = {row.key for row in app.screen.query_one(MemoryTable).page.rows}
         assert {"setting: seed", "metric: efficiency_p10"} <= rows
-        await go(pilot, "v", "l")
+        await press(pilot, "v", "l")
         chart = app.screen.query_one(Plot).charts[0]
         assert chart.title == "loss"
         assert chart.log_y
-        await go(pilot, "escape")
+        await press(pilot, "escape")
         assert isinstance(app.screen, RunsScreen)
-        await go(pilot, "ctrl+end", "p")
+        await press(pilot, "ctrl+end", "p")
         assert store.run(runs[0]).tags == ()
         assert f"Run {runs[0]} is no longer pinned." in toasts(app)
 
@@ -122,21 +105,15 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
 async def test_members_are_looked_at_one_by_one(make_app, store):
     for value in (0.9, 0.95):
         run = make_training(store, "network", value, one=0.3, two=0.2)
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_runs(pilot)
-        await go(pilot, "space", "down", "v", "m")
+    async with running(make_app(), (120, 40), "R", "space", "down", "v", "m") as (app, pilot):
         assert drawn(app) == [f"{run} one", f"{run - 1} one"]
-        await go(pilot, "m", "m")
+        await press(pilot, "m", "m")
         assert len(drawn(app)) == 4
 
 
 async def test_one_run_alone_is_not_compared(make_app, store):
     store.start_run("validate", {}, process=current_process())
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await open_runs(pilot)
-        await go(pilot, "v")
+    async with running(make_app(), (80, 24), "R", "v") as (app, _pilot):
         assert isinstance(app.screen, RunsScreen)
         assert "Mark the runs to compare first" in toasts(app)[-1]
 
@@ -144,30 +121,24 @@ async def test_one_run_alone_is_not_compared(make_app, store):
 async def test_train_leads_to_the_trainings_among_the_runs(make_app, store):
     store.start_run("validate", {}, process=current_process())
     run = make_training(store, "trees", 0.9, trees=0.3)
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await go(pilot, "T", "v")
+    async with running(make_app(), (120, 40), "T", "v") as (app, pilot):
         assert isinstance(app.screen, RunsScreen)
         assert [row.key for row in app.screen.table.page.rows] == [str(run)]
-        await go(pilot, "l")
+        await press(pilot, "escape")
         assert len(app.screen.table.page.rows) == 2
 
 
 async def test_efficiencies_are_sorted_and_exported(make_app, store, tmp_path):
     for value in (0.91, 0.97, 0.93):
         make_training(store, "trees", value, trees=0.3)
-    app = make_app()
-    async with app.run_test(size=(140, 40)) as pilot:
-        await open_runs(pilot)
+    async with running(make_app(), (140, 40), "R") as (app, pilot):
         table = app.screen.table
         table.sort_by("efficiency")
         await settled(pilot)
         best = [row.cells["efficiency"] for row in table.page.rows]
         assert best in (["0.910", "0.930", "0.970"], ["0.970", "0.930", "0.910"])
-        await go(pilot, "e")
-        app.screen.query_one(Input).value = str(tmp_path / "runs.json")
-        await go(pilot, "enter")
+        await press(pilot, "e")
+        await enter(pilot, str(tmp_path / "runs.json"))
     records = json.loads((tmp_path / "runs.json").read_text())
     assert {record["efficiency"] for record in records} == {0.91, 0.97, 0.93}
 
@@ -177,26 +148,24 @@ async def test_efficiencies_are_sorted_and_exported(make_app, store, tmp_path):
 
 async def test_columns_that_have_no_room_are_left_out_and_come_back(make_app, store):
     make_training(store, "trees", 0.9, trees=0.3)
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await open_runs(pilot)
+    async with running(make_app(), (80, 24), "R") as (app, pilot):
         grid = app.screen.table.grid
         assert grid.virtual_size.width <= grid.size.width
-        narrow = {str(key.value) for key in grid.columns}
+        narrow = {column.key for column in grid.columns}
         assert {"run", "state", "efficiency", "kind"} <= narrow
         assert "more columns where it is wider" in text_of(app)
         await pilot.resize_terminal(119, 40)
         await settled(pilot)
-        assert narrow < {str(key.value) for key in grid.columns}
+        assert narrow < {column.key for column in grid.columns}
         await pilot.resize_terminal(80, 24)
         await settled(pilot)
-        assert {str(key.value) for key in grid.columns} == narrow
+        assert {column.key for column in grid.columns} == narrow
 
 
 async def test_the_columns_of_the_highest_rank_go_first():
-    columns = [TableColumn("a", "a"), TableColumn("b", "b", rank=1), TableColumn("c", "c", rank=2),
-               TableColumn("d", "d", rank=2)]  # fmt: skip
-    keys = lambda room: [c.key for c in fitting(columns, [10] * 4, room)]  # noqa: E731
+    columns = [Column("a", "a"), Column("b", "b", rank=1), Column("c", "c", rank=2),
+               Column("d", "d", rank=2)]  # fmt: skip
+    keys = lambda room: [c.key for c in fit_columns(columns, [10] * 4, room)]  # noqa: E731
     assert [keys(room) for room in (40, 39, 29, 19, 5)] == [
         ["a", "b", "c", "d"], ["a", "b", "c"], ["a", "b"], ["a"], ["a"],
     ]  # fmt: skip
@@ -213,11 +182,9 @@ async def test_runs_of_several_machines_say_where_they_work_and_who_started_them
     app.session.settings = Settings(run_columns=("run", "kind", "host", "user"))
     async with app.run_test(size=(80, 24)) as pilot:
         await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
+        await press(pilot, "R")
         assert "2 train gpu-b.example bob 1 train gpu-a.example ann" in text_of(app)
-        await pilot.press("slash", *"host:gpu-a", "enter")
-        await settled(pilot)
+        await press(pilot, "slash", *"host:gpu-a", "enter")
         assert "gpu-b.example" not in text_of(app)
 
 
@@ -228,53 +195,48 @@ async def test_the_list_offers_what_can_be_done_with_the_run_at_hand(make_app, s
     def offered() -> set[str]:
         bindings = app.screen.active_bindings.values()
         names = {active.binding.action for active in bindings if active.enabled}
-        here = {"cancel", "resume", "retry", "pin", "tag", "note"}
-        labels = {label.lower() for label, _ in app.screen.headless_commands()}
-        for name in here - {"tag"}:
-            assert (name in names) is (name in labels) or name == "pin", name
-        return names & here
+        here = {"cancel": "Cancel", "resume": "Run again", "pin": "Pin", "tag": "Tags",
+                "note": "Note"}  # fmt: skip
+        labels = {label for label, _ in app.screen.headless_commands()}
+        for name, label in here.items():
+            assert (name in names) is (label in labels), name
+        return names & set(here)
 
     command = ("diode-engine", "train", f"--store={store.location}")
-    asked = {"process": current_process(), "command": command, "directory": "."}
-    app = make_app()
-    async with app.run_test(size=size) as pilot:
-        await open_runs(pilot)
+    async with running(make_app(), size, "R") as (app, pilot):
         assert offered() == set()  # there is no run
-        done = store.start_run("train", {}, **asked)
+        done = store.start_run("train", {}, process=current_process(), command=command, directory=".")
         store.finish_run(done, RunState.DONE)
         by_hand = store.start_run("collect", {}, process=current_process())
         store.finish_run(by_hand, RunState.FAILED, "It failed.")
-        failed = store.start_run("validate", {}, **asked)
+        failed = store.start_run("validate", {}, process=current_process(), command=command, directory=".")
         store.finish_run(failed, RunState.FAILED, "It failed.")
-        live = store.start_run("train", {}, **asked)
+        live = store.start_run("train", {}, process=current_process(), command=command, directory=".")
         await looked(pilot)
         always = {"tag", "note"}
-        await go(pilot, "g")
+        await press(pilot, "g")
         assert app.screen.run == live
         assert offered() == {"cancel", "pin"} | always
-        await go(pilot, "down")
+        await press(pilot, "down")
         assert app.screen.run == failed
-        assert offered() == {"resume", "retry"} | always
-        await go(pilot, "down")
+        assert offered() == {"resume"} | always
+        await press(pilot, "down")
         assert app.screen.run == by_hand
         assert offered() == always  # it was not started as a command
-        await go(pilot, "c", "r", "t", "p")
+        await press(pilot, "c", "r", "p")
         assert isinstance(app.screen, RunsScreen)
-        await go(pilot, "down")
+        await press(pilot, "down")
         assert app.screen.run == done
-        assert offered() == {"retry", "pin"} | always
-        await go(pilot, "g")
+        assert offered() == {"resume", "pin"} | always
+        await press(pilot, "g")
         store.finish_run(live, RunState.DONE)
         await looked(pilot)
-        assert offered() == {"retry", "pin"} | always  # without a key in between
+        assert offered() == {"resume", "pin"} | always  # without a key in between
 
 
 async def test_the_page_of_a_run_without_a_command_does_not_offer_it_again(make_app, store):
     run = store.start_run("train", {}, process=current_process())
     store.finish_run(run, RunState.FAILED, "It failed.")
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_runs(pilot)
-        await go(pilot, "enter")
+    async with running(make_app(), (120, 40), "R", "enter") as (app, _pilot):
         names = {active.binding.action for active in app.screen.active_bindings.values()}
         assert not names & {"cancel", "resume", "retry"}

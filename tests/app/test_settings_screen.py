@@ -4,82 +4,52 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-import pytest
 from textual.widgets import Input
 
 from diode_app.settings import Settings, load
 from diode_app.widgets.form import Field
-from tests.app.waiting import settled, started, text_of
+from tests.app.waiting import press_each, put, running, settled, text_of
 from tests.training.conftest import make_timings
-
-pytestmark = pytest.mark.asyncio
 
 
 async def test_every_setting_has_a_field(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
-        await pilot.press("S")
-        await settled(pilot)
+    async with running(make_app(), (80, 24), "S") as (app, _pilot):
         shown = {field.name for field in app.screen.query(Field)}
         assert shown == {field.name for field in fields(Settings)}
 
 
 async def test_how_the_end_of_a_run_is_told_is_set(make_app, store, tmp_path):
-    app = make_app()
-    async with app.run_test(size=(80, 50)) as pilot:
-        await started(pilot)
-        await pilot.press("S")
-        await settled(pilot)
-        app.screen.query_one("#field-tell", Field).value = "notification"
-        await settled(pilot)
+    async with running(make_app(), (80, 50), "S") as (app, pilot):
+        await put(pilot, app.screen.query_one("#field-tell", Field), "notification")
     assert load(tmp_path / "dashboard.toml").tell == "notification"
 
 
 async def test_saved_filters_are_changed_and_their_mistakes_told(make_app, store, tmp_path):
-    app = make_app()
-    async with app.run_test(size=(120, 60)) as pilot:
-        await started(pilot)
-        await pilot.press("S")
-        await settled(pilot)
+    async with running(make_app(), (120, 60), "S") as (app, pilot):
         entry = app.screen.query_one("#field-filters Input", Input)
         for wrong, says in (
             ("tall", "tall is not a name, ="),
             ("'tall=models x'", "it must be a place"),
             ("'tall=data m>>4'", "m>>4"),
         ):
-            entry.value = wrong
-            await settled(pilot)
+            await put(pilot, entry, wrong)
             assert says in text_of(app)
             assert not (tmp_path / "dashboard.toml").exists()
-        entry.value = "'tall=data op:bmm m>4096' night=\"runs tag:night\""
-        await settled(pilot)
+        await put(pilot, entry, "'tall=data op:bmm m>4096' night=\"runs tag:night\"")
     kept = {"tall": "data op:bmm m>4096", "night": "runs tag:night"}
     assert dict(load(tmp_path / "dashboard.toml").filters) == kept
 
 
 async def test_what_is_set_elsewhere_is_shown_and_not_lost(make_app, store, tmp_path):
     store.import_table(make_timings(40), key="x", spec={})
-    app = make_app()
-    async with app.run_test(size=(80, 60)) as pilot:
-        await started(pilot)
-        await pilot.press("S")
-        await settled(pilot)
+    async with running(make_app(), (80, 60), "S") as (app, pilot):
         await pilot.press("comma", "D")  # another theme
         await settled(pilot)
-        await pilot.press("slash", *"op:bmm", "enter")
-        await settled(pilot)
-        await pilot.press("b", *"mine", "enter")
-        await settled(pilot)
-        await pilot.press("S")
-        await settled(pilot)
+        await press_each(pilot, "slash", *"op:bmm", "enter", "b", *"mine", "enter", "S")
         assert app.screen.query_one("#field-theme", Field).value == app.theme
         entry = app.screen.query_one("#field-filters Input", Input)
         assert entry.value == "'mine=data op:bmm'"
         entry.value += " 'night=runs tag:night'"
         await settled(pilot)
-        await pilot.press("r")
-        await settled(pilot)
-        await pilot.press("y")
-        await settled(pilot)
+        await press_each(pilot, "r", "y")
     assert set(load(tmp_path / "dashboard.toml").filters) == {"mine", "night"}

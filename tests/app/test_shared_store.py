@@ -16,14 +16,12 @@ from diode_engine.store import RunState, Store, write_dataset
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import imported, looked, say_yes, settled, started, text_of
+from tests.app.waiting import imported, looked, press, press_each, say_yes, started, text_of
 from tests.training.conftest import make_timings
-
-pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture
-def shared(database: str, tmp_path):
+def share_width(database: str, tmp_path):
     """One with timings, a training of each of two machines, and a report."""
     model = register_model(tmp_path, "plain", sure=True, default=True)
     with Store.open(database) as store:
@@ -55,12 +53,10 @@ async def test_every_screen_shows_what_is_there(shared, tmp_path, read_only):
             "V": "plain@1 takes kernels", "M": "plain@1", "W": "plain@1",
         }  # fmt: skip
         for key, words in shows.items():
-            await pilot.press(key)
-            await settled(pilot)
+            await press(pilot, key)
             assert words in text_of(app), key
             assert "could not be" not in text_of(app)
-        await pilot.press("D", "enter")
-        await settled(pilot)
+        await press(pilot, "D", "enter")
         assert "candidates" in text_of(app)
         password = os.environ["PGPASSWORD"]
         assert password not in text_of(app)
@@ -70,15 +66,13 @@ async def test_what_others_write_is_seen_and_what_is_written_here_is_kept(shared
     app = over(shared, tmp_path)
     async with app.run_test(size=(160, 50)) as pilot:
         await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
+        await press(pilot, "R")
         with Store.open(shared) as store:
             store.start_run("collect", {}, process=current_process())
             await looked(pilot)
             assert "collect" in text_of(app)
             run = app.screen.run
-            await pilot.press("n", *"mine", "enter")
-            await settled(pilot)
+            await press(pilot, "n", *"mine", "enter")
             assert store.run(run).note == "mine"
 
 
@@ -86,10 +80,7 @@ async def test_read_only_writes_nothing(shared, tmp_path):
     app = over(shared, tmp_path, read_only=True)
     async with app.run_test(size=(160, 50)) as pilot:
         await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
-        await pilot.press("n")
-        await settled(pilot)
+        await press_each(pilot, "R", "n")
         assert "read-only" in text_of(app)
         await pilot.press("escape")
     with Store.open(shared, read_only=True) as store:

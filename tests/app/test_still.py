@@ -8,9 +8,7 @@ import pytest
 
 from diode_app.widgets.modals import Notice
 from diode_engine.store import RunState
-from tests.app.waiting import looked, settled, started
-
-pytestmark = pytest.mark.asyncio
+from tests.app.waiting import looked, press, press_each, running, settled
 
 
 @pytest.mark.parametrize(
@@ -22,12 +20,8 @@ pytestmark = pytest.mark.asyncio
 )  # fmt: skip
 async def test_a_look_at_an_unchanged_store_paints_nothing(make_app, store, monkeypatch, keys):
     store.finish_run(store.start_run("train", {}), RunState.DONE)
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        for key in keys:
-            await pilot.press(key)
-            await settled(pilot)
+    async with running(make_app(), (120, 40)) as (app, pilot):
+        await press_each(pilot, *keys)
         await looked(pilot)
         painted = []
         display = app._display
@@ -44,16 +38,11 @@ async def test_a_look_at_an_unchanged_store_paints_nothing(make_app, store, monk
 
 async def test_what_is_below_a_dialog_is_new_when_the_dialog_is_gone(make_app, store):
     run = store.start_run("train", {})
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "R") as (app, pilot):
         app.push_screen(Notice("One", "moment"))
         await settled(pilot)
         store.finish_run(run, RunState.FAILED, "No data.")
         await looked(pilot)
-        await pilot.press("escape")
-        await settled(pilot)
+        await press(pilot, "escape")
         await asyncio.sleep(0)
         assert "failed" in app.screen.table.page.rows[0].cells["state"]

@@ -6,23 +6,22 @@ import pytest
 from textual.app import App
 from textual.widgets import OptionList
 
+from diode_app.data.columns import Column
 from diode_app.data.pages import Row
 from diode_app.data.store_access import StoreAccess
 from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.memory_table import MemoryTable
 from diode_app.widgets.modals import PickOne
-from diode_app.widgets.table import PagedTable
-from diode_app.widgets.table_columns import TableColumn
+from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine import registry
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import settled, started, text_of
+from tests.app.waiting import lines_of, press, press_each, running, settled, text_of
 from tests.training.conftest import make_timings
 
-COLUMNS = [TableColumn(key, key.upper(), right=True) for key in ("n", "eff", "wide")]
+COLUMNS = [Column(key, key.upper(), right=True) for key in ("n", "eff", "wide")]
 
 
 class TableApp(App[None]):
@@ -44,12 +43,6 @@ class TableApp(App[None]):
         self.table.focus_rows()
 
 
-def _lines(app):
-    strips = app.screen._compositor.render_strips()
-    return ["".join(segment.text for segment in strip) for strip in strips]
-
-
-@pytest.mark.asyncio
 async def test_a_sorted_column_shows_its_arrow_whatever_its_width(tmp_path):
     app = TableApp(tmp_path, cell="1")
     async with app.run_test(size=(80, 12)) as pilot:
@@ -57,47 +50,40 @@ async def test_a_sorted_column_shows_its_arrow_whatever_its_width(tmp_path):
         for column in COLUMNS:
             app.table.sort_by(column.key)
             await settled(pilot)
-            assert f"{column.label} ▲" in _lines(app)[0]
+            assert f"{column.label} ▲" in lines_of(app)[0]
         app.table.action_reverse()
         await settled(pilot)
-        assert f"{column.label} ▼" in _lines(app)[0]
+        assert f"{column.label} ▼" in lines_of(app)[0]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("width", range(40, 60, 3))
 async def test_a_cell_is_whole_or_not_there(tmp_path, width):
-    columns = [TableColumn(f"k{i}", f"k{i}", right=True) for i in range(12)]
+    columns = [Column(f"k{i}", f"k{i}", right=True) for i in range(12)]
     app = TableApp(tmp_path, columns=columns)
     async with app.run_test(size=(width, 12)) as pilot:
         await settled(pilot)
-        line = _lines(app)[1]
+        line = lines_of(app)[1]
         assert set(line.split()) == {"0.459"}
         await pilot.resize_terminal(width + 1, 12)
         await settled(pilot)
-        assert set(_lines(app)[1].split()) == {"0.459"}
+        assert set(lines_of(app)[1].split()) == {"0.459"}
 
 
-@pytest.mark.asyncio
 async def test_the_column_to_sort_by_is_picked(tmp_path):
     app = TableApp(tmp_path)
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
-        await pilot.press("s")
-        await settled(pilot)
+        await press(pilot, "s")
         assert isinstance(app.screen, PickOne)
-        await pilot.press("down", "enter")
-        await settled(pilot)
+        await press(pilot, "down", "enter")
         assert app.table.query_now.sort == "eff"
-        await pilot.press("s")
-        await settled(pilot)
+        await press(pilot, "s")
         assert app.screen.query_one(OptionList).highlighted == 1  # the one it is sorted by
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert app.table.query_now.sort == "eff"
         assert app.table.query_now.descending  # once more turns it round
 
 
-@pytest.mark.asyncio
 async def test_the_footer_says_how_to_go_through_the_pages(tmp_path):
     app = TableApp(tmp_path, rows=25, settings=Settings(rows=10))
     async with app.run_test(size=(120, 24)) as pilot:
@@ -108,28 +94,21 @@ async def test_the_footer_says_how_to_go_through_the_pages(tmp_path):
 
         assert "] Next page" in keys()
         assert "[ Page before" not in keys()
-        await pilot.press("right_square_bracket")
-        await settled(pilot)
+        await press(pilot, "right_square_bracket")
         assert "] Next page" in keys()
         assert "[ Page before" in keys()
-        await pilot.press("right_square_bracket")
-        await settled(pilot)
+        await press(pilot, "right_square_bracket")
         assert "] Next page" not in keys()
 
 
-@pytest.mark.asyncio
 async def test_columns_narrow_away_in_every_table_of_a_small_terminal(make_app, store, tmp_path):
     model = register_model(tmp_path, "plain", sure=True, default=True)
     register_model(tmp_path, "stages", stage=0.1)
     store.import_table(make_timings(80), key="x", spec={"file": "gemm"})
     judge(store, model)
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
-        for keys in ("M", "V", "b", "w", "r", "D", "RH", "W"):
-            for key in keys:
-                await pilot.press(key)
-                await settled(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
+        for keys in ("M", "V", "3", "4", "6", "D", "RH", "W"):
+            await press_each(pilot, *keys)
             for table in app.screen.query(PagedTable):
                 if table.region:
                     assert table.grid.max_scroll_x == 0, (keys, table.what)
@@ -137,23 +116,19 @@ async def test_columns_narrow_away_in_every_table_of_a_small_terminal(make_app, 
                     if left_out:
                         words = f"{left_out} more column{'s' if left_out > 1 else ''} where"
                         assert words in text_of(app), (keys, table.what)
-        await pilot.press("D", "enter")
-        await settled(pilot)
+        await press(pilot, "D", "enter")
         assert app.screen.query_one("#problem-candidates", PagedTable).grid.max_scroll_x == 0
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_what_is_compared_is_wrapped_and_not_clipped(make_app, store, size):
     queries = [f"op:mm dtype:bf16 m<={2**i} n<={2**i} k%8=0 -layout:row/col" for i in (4, 9, 14)]
     for query in queries:
         make_training(store, "trees", 0.9, {"query": query})
-    app = make_app()
-    async with app.run_test(size=size) as pilot:
-        await started(pilot)
-        for key in ("R", "space", "down", "space", "down", "v"):
-            await pilot.press(key)
-            await settled(pilot)
+    async with running(make_app(), size, "R", "space", "down", "space", "down", "v") as (
+        app,
+        pilot,
+    ):
         table = app.screen.query_one(MemoryTable)
         assert table.grid.virtual_size.width <= table.grid.size.width
         shown = _cells(table)
@@ -162,29 +137,15 @@ async def test_what_is_compared_is_wrapped_and_not_clipped(make_app, store, size
             assert query in column
         await pilot.resize_terminal(220, 40)
         await settled(pilot)
-        assert any(queries[0] in line for line in _lines(app))  # on one line where there is room
+        assert any(queries[0] in line for line in lines_of(app))  # on one line where there is room
 
 
 def _cells(table) -> list[dict[str, str]]:
-    """As they are painted, column by column, the lines of a row together."""
-    grid, found = table.grid, []
-    lines = [
-        "".join(segment.text for segment in grid.render_line(y)) for y in range(grid.size.height)
-    ]
-    y = grid.header_height
-    for row in grid.ordered_rows:
-        x, cells = 0, {}
-        for column in grid.ordered_columns:
-            width = column.get_render_width(grid)
-            parts = [line[x : x + width].strip() for line in lines[y : y + row.height]]
-            cells[column.key.value] = " ".join(filter(None, parts))
-            x += width
-        found.append(cells)
-        y += row.height
-    return found
+    """The texts of the cells that are drawn, the lines of a cell together."""
+    rows = (table.grid.cells_of(row) for row in range(table.grid.row_count))
+    return [{column: text for column, (text, _) in row.items()} for row in rows]
 
 
-@pytest.mark.asyncio
 async def test_two_models_are_compared_whole_at_80_columns(make_app, store, tmp_path, monkeypatch):
     for name in ("plain", "stages"):
         register_model(tmp_path, name)
@@ -196,14 +157,8 @@ async def test_two_models_are_compared_whole_at_80_columns(make_app, store, tmp_
         "side_by_side",
         lambda _: {**next(sides), "problems": 4, "hardware": "NVIDIA H200"},
     )
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
-        for key in ("M", "c", "enter"):
-            await pilot.press(key)
-            await settled(pilot)
+    async with running(make_app(), (80, 24), "M", "c", "enter") as (app, _pilot):
         table = app.screen.query_one(MemoryTable)
         assert table.grid.virtual_size.width <= table.grid.size.width
-        shown = {cells["metric"]: cells for cells in _cells(table)}
-        assert shown["data"]["a"] == left["data"]
-        assert shown["data"]["b"] == right["data"]
+        shown = {cells["fact"]: cells for cells in _cells(table)}
+        assert list(shown["data"].values()) == ["data", left["data"], right["data"]]

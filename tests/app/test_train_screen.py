@@ -7,18 +7,27 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Input, TabbedContent
 
-from diode_app.data.curves import CurveReader, kinds, samples, series_of, thinned
+from diode_app.data.curves import CurveReader, kinds, samples, series_of, thin_points
 from diode_app.data.training import planned
 from diode_app.data.training_result import training_result
 from diode_app.screens.run import RunScreen
 from diode_app.widgets.command_form import first_value, form_options, read_value
-from diode_app.widgets.modals import Confirm, ErrorDialog
+from diode_app.widgets.modals import Confirm
 from diode_engine.core.hardware import H200
 from diode_engine.core.table import TimingTable
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store, write_dataset
 from tests.app.trained import drawn, make_training
-from tests.app.waiting import imported, looked, say_yes, settled, started, text_of
+from tests.app.waiting import (
+    looked,
+    press,
+    press_each,
+    put,
+    running,
+    say_yes,
+    settled,
+    text_of,
+)
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 from tests.training.conftest import make_timings
 
@@ -35,12 +44,6 @@ def registry(tmp_path, monkeypatch):
 def filled(store: Store) -> Store:
     store.import_table(make_timings(40), key="x", spec={})
     return store
-
-
-async def open_form(pilot) -> None:
-    await started(pilot)
-    await pilot.press("T")
-    await settled(pilot)
 
 
 # The form, the data and the command
@@ -127,11 +130,11 @@ def test_series_are_sorted_by_what_is_on_their_axes():
 
 def test_a_curve_is_thinned_to_its_end():
     xs = tuple(map(float, range(1001)))
-    thin, ys = thinned((xs, xs))
+    thin, ys = thin_points((xs, xs))
     assert len(thin) <= 240
     assert thin == ys
     assert thin[-1] == 1000
-    assert thinned(((1.0,), (2.0,))) == ((1.0,), (2.0,))
+    assert thin_points(((1.0,), (2.0,))) == ((1.0,), (2.0,))
 
 
 def test_curves_are_read_as_they_grow(store):
@@ -159,72 +162,52 @@ def test_the_course_of_a_collections_gpus():
 # The screen
 
 
-@pytest.mark.asyncio
 async def test_the_data_follow_the_query(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(80, 30)) as pilot:
-        await open_form(pilot)
+    async with running(make_app(), (80, 30), "T") as (app, pilot):
         assert "40 problems" in text_of(app)
         assert "About 32 to learn from, 8 held out." in text_of(app)
         box = app.screen.query_one("#field-query Input", Input)
         assert box.suggester is not None
-        box.value = "m>100000"
-        await settled(pilot)
+        await put(pilot, box, "m>100000")
         assert "There are no timings of such problems." in text_of(app)
-        box.value = "m>100000 mm:"
-        await settled(pilot)
+        await put(pilot, box, "m>100000 mm:")
         assert "no field mm" in text_of(app)
-        box.value = ""
-        await settled(pilot)
+        await put(pilot, box, "")
         assert "40 problems" in text_of(app)
 
 
-@pytest.mark.asyncio
 async def test_fields_come_and_go_with_the_family(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(80, 40)) as pilot:
-        await open_form(pilot)
+    async with running(make_app(), (80, 40), "T") as (app, pilot):
         form = app.screen.form
         assert form.field("epochs").query_one(Input).placeholder == "40"
-        form.field("family").value = "trees"
-        await settled(pilot)
+        await put(pilot, form.field("family"), "trees")
         assert "epochs" not in form.values
         assert "rounds" in form.values
-        form.field("fine_tune").value = "gemm@1"
-        await settled(pilot)
+        await put(pilot, form.field("fine_tune"), "gemm@1")
         assert "family" not in form.values
         rate = form.field("learning_rate").query_one(Input)
         assert rate.placeholder == "0.003"  # a distilled network's
         form.go_to("learning_rate")
-        await pilot.press(*"-1")
-        await settled(pilot)
+        await press(pilot, *"-1")
         assert "a number above 0" in text_of(app)
         assert "hardware" not in form.values  # there is one
 
 
-@pytest.mark.asyncio
 async def test_a_gpu_is_chosen_where_there_are_several(make_app, filled):
     filled.import_table(_on("NVIDIA A100", "2.10.0"), key="y", spec={})
-    app = make_app()
-    async with app.run_test(size=(80, 40)) as pilot:
-        await open_form(pilot)
+    async with running(make_app(), (80, 40), "T") as (app, pilot):
         assert app.screen.form.field("hardware").display
         command = app.screen.headless_command("train.start")
         assert "--hardware='NVIDIA" in command or "'--hardware=NVIDIA" in command
-        app.screen.form.field("hardware").value = "NVIDIA A100"
-        await settled(pilot)
+        await put(pilot, app.screen.form.field("hardware"), "NVIDIA A100")
         assert "timings of NVIDIA A100" in text_of(app)
         assert "Left out" in text_of(app)
 
 
-@pytest.mark.asyncio
 async def test_a_real_training_from_the_form_to_its_model(make_app, filled):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_form(pilot)
+    async with running(make_app(), (120, 40), "T") as (app, pilot):
         for name, value in SMALL.items():
-            app.screen.form.field(name).value = value
-            await settled(pilot)
+            await put(pilot, app.screen.form.field(name), value)
         await pilot.press("ctrl+g")
         await say_yes(pilot)
         await settled(pilot)
@@ -236,40 +219,29 @@ async def test_a_real_training_from_the_form_to_its_model(make_app, filled):
         assert "small@1 reaches 0." in text_of(app)
         assert "ATen" in text_of(app)
         assert "--model=small@1" in app.screen.headless_command("run.validate")
-        await pilot.press("v")
-        await settled(pilot)
+        await press(pilot, "v")
         assert app.screen.query_one(TabbedContent).active == "tab-curves"
         assert "efficiency on problems not fitted to" in text_of(app)
         assert "trees-0" in text_of(app)
-        await pilot.press("v")
-        await settled(pilot)
+        await press(pilot, "v")
         assert "trees-0 (fitted to)" in text_of(app)
-        await pilot.press("w")
-        await settled(pilot)
+        await press(pilot, "w")
         assert "--model=small@1" in text_of(app)
-        await pilot.press("escape", "escape")
-        await settled(pilot)
-        await pilot.press("m")
-        await settled(pilot)
+        await press_each(pilot, "escape", "escape", "m")
         assert "small@1" in text_of(app)
 
 
-@pytest.mark.asyncio
 async def test_a_training_is_cancelled_and_gone_on_with(make_app, filled, job: Job):  # noqa: F811
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_form(pilot)
+    async with running(make_app(), (120, 40), "T") as (app, pilot):
         await pilot.press("ctrl+g")
         await say_yes(pilot)
         run = int(job.hear().split()[1])
         await looked(pilot)
         assert "▶ running" in text_of(app)
         assert "m Model" not in text_of(app)
-        await pilot.press("c")
-        await settled(pilot)
+        await press(pilot, "c")
         assert isinstance(app.screen, Confirm)
-        await pilot.press("n")
-        await settled(pilot)
+        await press(pilot, "n")
         filled.ask_to_cancel(run)
         job.tell("check")
         wait_for_end(filled.run(run).process)
@@ -284,44 +256,11 @@ async def test_a_training_is_cancelled_and_gone_on_with(make_app, filled, job: J
         wait_for_end(filled.run(again).process)
 
 
-@pytest.mark.asyncio
-async def test_without_data_it_says_what_is_missing(make_app, store, tmp_path, monkeypatch):
-    file = tmp_path / "shipped.msgpack"
-    write_dataset(make_timings(30), file)
-    monkeypatch.setattr("diode_app.app.shipped_timings", lambda: (file,))
-    app = make_app()
-    async with app.run_test(size=(80, 30)) as pilot:
-        await open_form(pilot)
-        assert "There are no timings in the store yet" in text_of(app)
-        await pilot.press("i")
-        await say_yes(pilot)
-        await imported(pilot)
-        assert "30 problems" in text_of(app)
-
-
-@pytest.mark.asyncio
-async def test_a_read_only_dashboard_trains_nothing(make_app, filled):
-    app = make_app(read_only=True)
-    async with app.run_test(size=(80, 30)) as pilot:
-        await open_form(pilot)
-        await pilot.press("ctrl+g")
-        await settled(pilot)
-        assert isinstance(app.screen, ErrorDialog)
-        assert [run.kind for run in filled.runs()] == ["import"]
-
-
-@pytest.mark.asyncio
 async def test_the_pinned_training_is_drawn_on_anothers_page(make_app, store):
     first = make_training(store, "trees", 0.9, trees=0.3)
     second = make_training(store, "network", 0.95, one=0.2)
     store.tag(first, "diode/baseline")
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
-        await pilot.press("enter")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "R", "enter") as (app, _pilot):
         assert f"Run {second}," in text_of(app)
         assert drawn(app) == ["one", f"trees, pinned {first}"]
 

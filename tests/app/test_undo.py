@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from textual.widgets import Input
 
-from diode_app.widgets.modals import ErrorDialog
 from diode_engine import registry
 from diode_engine.core.hardware import H200
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import settled, started, toasts
-
-pytestmark = pytest.mark.asyncio
+from tests.app.waiting import enter, press, running, toasts
 
 
 @pytest.fixture(autouse=True)
@@ -21,42 +17,30 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr("diode_engine.paths.shipped_dir", lambda: tmp_path / "shipped")
 
 
-async def go(pilot, *keys: str) -> None:
-    await pilot.press(*keys)
-    await settled(pilot)
-
-
-async def write(pilot, words: str) -> None:
-    pilot.app.screen.query_one(Input).value = words
-    await go(pilot, "enter")
-
-
 async def test_tags_of_a_run(make_app, store):
     run = make_training(store, "trees", 0.9)
     store.tag(run, "old", "both")
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await go(pilot, "R", "a")
-        await write(pilot, "both new")
+    async with running(make_app(), (120, 40), "R", "a") as (app, pilot):
+        await enter(pilot, "both new")
         assert store.run(run).tags == ("both", "new")
-        await go(pilot, "U")
+        await press(pilot, "U")
         assert store.run(run).tags == ("both", "old")
-        await go(pilot, "U")
+        await press(pilot, "U")
         assert toasts(app)[-1] == "There is nothing to undo."
 
 
 async def test_tags_of_a_model_and_its_deletion(make_app, store, tmp_path):
     model = register_model(tmp_path / "made", "plain", default=True)
     registry.set_note(model, "the first")
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await go(pilot, "M", "t")
-        await write(pilot, "night")
-        await go(pilot, "d", "y")
+    async with running(make_app(), (120, 40), "M", "t") as (app, pilot):
+        await enter(pilot, "night")
+        await press(pilot, "U")
+        assert registry.facts_of(model).tags == ()
+        await press(pilot, "t")
+        await enter(pilot, "night")
+        await press(pilot, "d", "y")
         assert registry.list_models() == []
-        await go(pilot, "U")
+        await press(pilot, "U")
         assert "plain@1 is there again, as plain@2." in toasts(app)
         (again,) = registry.list_models()
         assert registry.facts_of(again).note == "the first"
@@ -64,37 +48,14 @@ async def test_tags_of_a_model_and_its_deletion(make_app, store, tmp_path):
         assert registry.aliases_for(H200.slug) == {"default": "plain@2"}
 
 
-async def test_tags_of_a_model(make_app, store, tmp_path):
-    model = register_model(tmp_path / "made", "plain")
-    registry.tag(model, ["old"])
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await go(pilot, "M", "t")
-        await write(pilot, "new")
-        assert registry.facts_of(model).tags == ("new",)
-        await go(pilot, "U")
-        assert registry.facts_of(model).tags == ("old",)
-
-
 async def test_a_roll_back(make_app, store, tmp_path):
     first = register_model(tmp_path / "made", "first", default=True)
     second = register_model(tmp_path / "made", "second")
     registry.set_default(second)
     registry.set_verdict(second, registry.ModelStatus.VALIDATED, {"passed": True})
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await go(pilot, "M", "b", "y")
+    async with running(make_app(), (120, 40)) as (_app, pilot):
+        await press(pilot, "M", "b", "y")
         assert registry.aliases_for(H200.slug) == {"default": first.reference}
-        await go(pilot, "U")
+        await press(pilot, "U")
         assert registry.aliases_for(H200.slug) == {"default": second.reference}
         assert registry.facts_of(second).status is registry.ModelStatus.VALIDATED
-
-
-async def test_nothing_is_taken_back_with_read_only(make_app, store):
-    app = make_app(read_only=True)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        await go(pilot, "U")
-        assert isinstance(app.screen, ErrorDialog)

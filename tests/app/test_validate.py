@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from textual.widgets import DataTable, Input, OptionList, TabbedContent
+from textual.widgets import Input, OptionList, TabbedContent
 
 from diode_app.data.reports import report_of
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.validate_new import NewValidationScreen
 from diode_app.widgets.modals import PickOne
+from diode_app.widgets.page_grid import PageGrid
 from diode_engine import paths
 from diode_engine.registry import ModelVersion
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 from tests.app.judged import judge
 from tests.app.registered import register_model
-from tests.app.waiting import looked, say_yes, settled, started, text_of, toasts
+from tests.app.waiting import looked, press, running, say_yes, settled, text_of, toasts
 from tests.runs.conftest import wait_for_end
 from tests.training.conftest import make_timings
-
-pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture(autouse=True)
@@ -40,96 +39,70 @@ def model(tmp_path) -> ModelVersion:
     return register_model(tmp_path, "plain", sure=True, default=True)
 
 
-async def open_validate(pilot) -> None:
-    await started(pilot)
-    await pilot.press("V")
-    await settled(pilot)
-
-
 async def test_without_timings_or_reports_it_says_what_to_do(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(100, 30)) as pilot:
-        await open_validate(pilot)
+    async with running(make_app(), (100, 30), "V") as (app, pilot):
         assert "There is nothing to judge a model on yet" in text_of(app)
         assert "Import the shipped timings" in text_of(app)
         store.import_table(make_timings(5), key="x", spec={})
         await looked(pilot)
         assert "No model has been judged yet" in text_of(app)
         for key in "awgchfril":
-            await pilot.press(key)
-            await settled(pilot)
+            await press(pilot, key)
 
 
 async def test_the_report_and_the_worst_problems_page(make_app, timed, model):
     _, report = judge(timed, model)
     worst = min(report.cases, key=lambda case: case.efficiency[1])
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        await open_validate(pilot)
+    async with running(make_app(), (160, 50), "V") as (app, pilot):
         assert f"plain@1 takes kernels that reach {report.efficiency:.3f} of the best" in text_of(
             app
         )
         assert "not seen in training" in text_of(app)
-        await pilot.press("w")
-        await settled(pilot)
-        table = app.screen.query_one("#report-cases DataTable", DataTable)
+        await press(pilot, "w")
+        table = app.screen.query_one("#report-cases PageGrid", PageGrid)
         assert table.has_focus
-        assert f"{worst.problem.M}×{worst.problem.N}" in str(table.get_row_at(0)[0])
-        await pilot.press("enter")
-        await settled(pilot)
+        assert f"{worst.problem.M}×{worst.problem.N}" in table.cells_of(0)["problem"][0]
+        await press(pilot, "enter")
         assert isinstance(app.screen, ProblemScreen)
         assert str(worst.problem) in text_of(app)
-        await pilot.press("escape")
-        await settled(pilot)
-        await pilot.press("b", "down", "down", "enter")  # past "all problems" and the op
+        await press(pilot, "escape")
+        await pilot.press("3", "down", "down", "enter")  # past "all problems" and the op
         await settled(pilot)
         assert "only dtype bfloat16" in text_of(app)
-        await pilot.press("h")
-        await settled(pilot)
+        await press(pilot, "5")
         assert f"expected calibration error {report.calibration.error:.3f}" in text_of(app)
-        await pilot.press("u")
-        await settled(pilot)
+        await press(pilot, "u")
         assert isinstance(app.screen, RunScreen)
 
 
 async def test_a_model_is_compared_with_anothers_report(make_app, timed, model, tmp_path):
     first, of_plain = judge(timed, model)
     _, of_other = judge(timed, register_model(tmp_path, "stages", stage=-0.5))
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        await open_validate(pilot)
+    async with running(make_app(), (160, 50), "V") as (app, pilot):
         assert "stages@1 takes" in text_of(app)  # the last one
-        await pilot.press("a")
-        await settled(pilot)
+        await press(pilot, "a")
         assert isinstance(app.screen, PickOne)
         options = app.screen.query_one(OptionList)
         options.highlighted = options.option_count - 1
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert app.screen.query_one(TabbedContent).active == "tab-figures"
         assert f"plain@1 (run {first})" in text_of(app)
-        await pilot.press("ctrl+g")
-        await settled(pilot)
-        row = app.screen.query_one("#report-groups DataTable", DataTable).get_row_at(0)
-        assert [str(cell) for cell in row[2:4]] == [
-            f"{of_other.efficiency:.3f}", f"{of_plain.efficiency:.3f}",
-        ]  # fmt: skip
-        await pilot.press("r", "down", "enter")  # the other report
+        await press(pilot, "3")
+        row = app.screen.query_one("#report-groups PageGrid", PageGrid).cells_of(0)
+        assert row["ours"][0] == f"{of_other.efficiency:.3f}"
+        assert row["theirs"][0] == f"{of_plain.efficiency:.3f}"
+        await pilot.press("6", "down", "enter")  # the other report
         await settled(pilot)
         assert "plain@1 takes" in text_of(app)
-        await pilot.press("l")
-        await settled(pilot)
+        await press(pilot, "l")
         assert "stages@1 takes" in text_of(app)
 
 
 async def test_curves_go_round(make_app, timed, model):
     judge(timed, model)
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_validate(pilot)
+    async with running(make_app(), (120, 40), "V") as (app, pilot):
         for expected in ("max-autotune DEFAULT", "by op", "by dtype", "M ≤ 16", "by layout"):
-            await pilot.press("v")
-            await settled(pilot)
+            await press(pilot, "v")
             assert expected in text_of(app)
 
 
@@ -139,20 +112,14 @@ async def test_a_problem_that_is_gone_from_the_store_is_told(make_app, timed, mo
     for case in document["cases"]:
         case["problem"]["N"] += 1
     timed.set_result(run, document)
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_validate(pilot)
-        await pilot.press("w", "enter")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "V", "w", "enter") as (app, _pilot):
         assert "has no timings of" in text_of(app)
 
 
 async def test_what_became_of_the_last_validation_is_told(make_app, timed, model):
     judge(timed, model)
     run = timed.start_run("validate", {"model": "better@7"}, process=current_process())
-    app = make_app()
-    async with app.run_test(size=(120, 30)) as pilot:
-        await open_validate(pilot)
+    async with running(make_app(), (120, 30), "V") as (app, pilot):
         assert f"▶ running · run {run} on better@7" in text_of(app)
         assert "plain@1 takes" in text_of(app)
         timed.finish_run(run, RunState.FAILED, "There is no model better@7.")
@@ -161,23 +128,17 @@ async def test_what_became_of_the_last_validation_is_told(make_app, timed, model
 
 
 async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, model):
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_validate(pilot)
-        await pilot.press("n")
-        await settled(pilot)
+    async with running(make_app(), (120, 40), "V", "n") as (app, pilot):
         assert isinstance(app.screen, NewValidationScreen)
         assert "60 problems with timings." in text_of(app)
         only = app.screen.query_one("#field-query Input", Input)
         only.value = "wings:2"
-        await pilot.press("ctrl+g")
-        await settled(pilot)
+        await press(pilot, "ctrl+g")
         assert isinstance(app.screen, NewValidationScreen)
         assert only.has_focus
         assert "There is no field wings" in text_of(app)
         only.value = "op:mm"
-        await pilot.press("escape")
-        await settled(pilot)
+        await press(pilot, "escape")
         command = dict(app.screen.headless_commands())["Start"]
         assert command.startswith("diode-engine validate --query=op:mm --store=")
         await pilot.press("ctrl+g")
@@ -195,34 +156,22 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
 
 async def test_a_read_only_dashboard_starts_none(make_app, timed, model):
     judge(timed, model)
-    app = make_app(read_only=True)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await open_validate(pilot)
-        await pilot.press("n")
-        await settled(pilot)
+    async with running(make_app(read_only=True), (120, 40), "V", "n") as (app, _pilot):
         assert "--read-only" in text_of(app)
         assert not isinstance(app.screen, NewValidationScreen)
 
 
 async def test_without_a_report_no_key_leads_into_a_table_that_is_not_shown(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(160, 50)) as pilot:
-        await started(pilot)
-        await pilot.press("V")
-        await settled(pilot)
+    async with running(make_app(), (160, 50), "V") as (app, pilot):
         for key in "awbvhfrli":
-            await pilot.press(key)
-            await settled(pilot)
+            await press(pilot, key)
         assert "n New : Commands" in text_of(app)
-        await pilot.press("slash", "x")
-        await settled(pilot)
+        await press(pilot, "slash", "x")
         assert not any(box.display and box.region for box in app.screen.query("FilterBox"))
         assert getattr(app.focused, "id", None) != "report-cases"
         assert "There is nothing to judge a model on yet" in text_of(app)
 
 
 async def test_without_a_report_the_footer_offers_no_escape_that_does_nothing(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await open_validate(pilot)
+    async with running(make_app(), (80, 24), "V") as (app, _pilot):
         assert "esc" not in text_of(app)

@@ -15,10 +15,9 @@ from diode_engine import paths
 from diode_engine.registry import default_for
 from diode_engine.store import RunState, Store, read_dataset, write_dataset
 from tests.app.registered import register_model
-from tests.app.waiting import click_on, looked, settled, started, text_of
+from tests.app.waiting import click_on, looked, press_each, running, settled, started, text_of
 from tests.runs.conftest import wait_for_end
 
-pytestmark = pytest.mark.asyncio
 PROBLEMS = 150
 
 
@@ -55,57 +54,50 @@ async def finished(pilot, path, kind: str) -> int:
     return run.id
 
 
-async def press(pilot, *keys: str) -> None:
-    """Presses keys, each when all that the one before it caused is done."""
-    for key in keys:
-        await pilot.press(key)
-        await settled(pilot)
-
-
 async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (80, 24)) as (app, pilot):
         assert "There is no store yet" in text_of(app)
-        await press(pilot, "i", "y")
+        await press_each(pilot, "i", "y")
         await finished(pilot, path, "import")
-        await press(pilot, "escape")
+        await press_each(pilot, "escape")
         assert f"problems {PROBLEMS}" in text_of(app)
 
-        await press(pilot, "T", "down", "down", "down", "right")  # trees
-        await press(pilot, "down", "down", *"mine", "down", "down", "down", "down", "down", *"60")
+        await press_each(pilot, "T", "down", "down", "down", "right")  # trees
+        await press_each(
+            pilot, "down", "down", *"mine", "down", "down", "down", "down", "down", *"60"
+        )
         assert "(•) trees" in text_of(app)
-        await press(pilot, "ctrl+g", "y")
+        await press_each(pilot, "ctrl+g", "y")
         assert isinstance(app.screen, RunScreen)
         run = await finished(pilot, path, "train")
         assert "mine@1 reaches 0." in text_of(app)
-        await press(pilot, "v")
+        await press_each(pilot, "v")
         assert "efficiency" in text_of(app)  # of its curves
-        await press(pilot, "escape", "R")
+        await press_each(pilot, "escape", "R")
         assert app.screen.run == run
 
-        await press(pilot, "enter", "w", "ctrl+g", "y")
+        await press_each(pilot, "enter", "w", "ctrl+g", "y")
         judged = await finished(pilot, path, "validate")
-        await press(pilot, "escape", "V")
+        await press_each(pilot, "escape", "V")
         assert "mine@1 takes kernels that reach 0." in text_of(app)
         assert f"run {judged}" in text_of(app)
 
-        await press(pilot, "M", "slash", *"mine", "enter", "c", "enter")
+        await press_each(pilot, "M", "slash", *"mine", "enter", "c", "enter")
         assert isinstance(app.screen, CompareScreen)
         assert "poor@1" in text_of(app)
-        await press(pilot, "escape")
+        await press_each(pilot, "escape")
 
         assert taken() == "poor@1"
-        await press(pilot, "p")
+        await press_each(pilot, "p")
         assert "made with other software than is installed" in text_of(app)
-        await press(pilot, "y", *" but faster", "enter")
+        await press_each(pilot, "y", *" but faster", "enter")
         assert taken() == "mine@1"
-        await press(pilot, "b", "y")
+        await press_each(pilot, "b", "y")
         assert taken() == "poor@1"
-        await press(pilot, "U")
+        await press_each(pilot, "U")
         assert taken() == "mine@1"
 
-        await press(pilot, "W", "m", *"512")
+        await press_each(pilot, "W", "m", *"512")
         assert "mine@1 takes" in text_of(app)
 
 

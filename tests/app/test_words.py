@@ -12,12 +12,12 @@ from diode_app.screens.run import RunScreen
 from diode_app.widgets.form import existing_file
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
-from tests.app.waiting import settled, started, text_of
+from tests.app.waiting import press, running, settled, text_of
 
 
 @pytest.mark.parametrize(("number", "shown"), [(0, "0 runs"), (1, "1 run"), (1200, "1,200 runs")])
 def test_one_is_not_several(number, shown):
-    assert text.counted(number, "runs") == shown
+    assert text.quantity(number, "runs") == shown
 
 
 @pytest.mark.parametrize(
@@ -49,46 +49,34 @@ def test_a_folder_is_not_told_to_be_missing(tmp_path):
     assert existing_file(str(tmp_path / "one")) is None
 
 
-@pytest.mark.asyncio
 async def test_a_note_stands_beside_what_the_run_says(make_app, store):
     run = store.start_run("train", {})
     store.finish_run(run, RunState.DONE, "registered as trees@1")
     store.set_note(run, "the good one")
-    app = make_app()
-    async with app.run_test(size=(160, 30)) as pilot:
-        await started(pilot)
-        await pilot.press("R")
-        await settled(pilot)
+    async with running(make_app(), (160, 30), "R") as (app, _pilot):
         assert "the good one · registered as trees@1" in text_of(app)
         assert " 1 run " in text_of(app)
 
 
-@pytest.mark.asyncio
 async def test_a_pin_leaves_a_persons_own_tags_alone(make_app, store):
     for _ in range(2):
         store.finish_run(store.start_run("train", {}), RunState.DONE)
     store.tag(1, "baseline")
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 40)) as (app, pilot):
         app.push_screen(RunScreen(app.session, 2))
         await settled(pilot)
-        await pilot.press("p")
-        await settled(pilot)
+        await press(pilot, "p")
         assert store.run(1).tags == ("baseline",)
         assert store.run(2).tags == ("diode/baseline",)
 
 
-@pytest.mark.asyncio
 async def test_a_run_that_waits_has_no_curves_yet(make_app, store):
     run = store.start_run("train", {}, process=current_process())
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(make_app(), (120, 40)) as (app, pilot):
         app.push_screen(RunScreen(app.session, run))
         await settled(pilot)
         assert "No curves yet" in text_of(app)
         store.finish_run(run, RunState.FAILED, "No data.")
-        app.action_look()
+        app.look_at_store()
         await settled(pilot)
         assert "This run has drawn no curves." in text_of(app)

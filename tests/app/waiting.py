@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from rich.cells import cell_len
@@ -11,7 +13,7 @@ from textual.app import App
 from textual.events import Key
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
-from textual.widgets import DataTable
+from textual.widgets import Input
 
 from diode_app.app import DiodeApp
 from diode_app.data.store_access import Condition
@@ -32,8 +34,6 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
         working: list[Any] = [worker for worker in app.workers if not worker.is_finished]
         if app.screen.is_modal and not isinstance(app.screen, Working):
             working = [worker for worker in working if worker.group not in ("acting", "working")]
-        # A table measures its columns when it has nothing else to do, and paints them after that.
-        working += filter(_to_be_measured, app.screen.query(DataTable))
         if isinstance(app, DiodeApp) and app.keys.busy:
             continue
         if not working:
@@ -48,10 +48,6 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
         assert time.monotonic() < end, working
 
 
-def _to_be_measured(table: DataTable[Any]) -> bool:
-    return table.is_mounted and (table._require_update_dimensions or bool(table._updated_cells))
-
-
 async def started(pilot: Pilot[None]) -> None:
     """Waits until the result of the first look at the store is shown."""
     await settled(pilot)
@@ -60,11 +56,47 @@ async def started(pilot: Pilot[None]) -> None:
     assert app.session.store.last.condition is not Condition.OPENING
 
 
+@asynccontextmanager
+async def running(
+    app: DiodeApp, size: tuple[int, int] = (80, 24), *keys: str
+) -> AsyncIterator[tuple[DiodeApp, Pilot[None]]]:
+    """The dashboard in a terminal of this size, when the result of its first look is shown and
+    these keys were pressed, one after the other."""
+    async with app.run_test(size=size) as pilot:
+        await started(pilot)
+        await press_each(pilot, *keys)
+        yield app, pilot
+
+
+async def press(pilot: Pilot[None], *keys: str) -> None:
+    """Presses the keys, and waits until all that they caused is done."""
+    await pilot.press(*keys)
+    await settled(pilot)
+
+
+async def press_each(pilot: Pilot[None], *keys: str) -> None:
+    """Presses the keys, each when all that the one before it caused is done."""
+    for key in keys:
+        await press(pilot, key)
+
+
+async def enter(pilot: Pilot[None], words: str) -> None:
+    """Gives the line of the screen that is open this text, and presses Enter."""
+    pilot.app.screen.query_one(Input).value = words
+    await press(pilot, "enter")
+
+
+async def put(pilot: Pilot[None], field: Any, value: str) -> None:
+    """Gives a field this value, and waits until all that this caused is done."""
+    field.value = value
+    await settled(pilot)
+
+
 async def looked(pilot: Pilot[None]) -> None:
     """Looks at the store once more, and waits until the result is shown."""
     app = pilot.app
     assert isinstance(app, DiodeApp)
-    app.action_look()
+    app.look_at_store()
     await settled(pilot)
 
 
@@ -73,9 +105,14 @@ def text_of(app: App[Any]) -> str:
     return " ".join(_painted(app).split())
 
 
-def _painted(app: App[Any]) -> str:
+def lines_of(app: App[Any]) -> list[str]:
+    """The lines of the screen, with their blanks at the end. Textual has no public way to them."""
     strips = app.screen._compositor.render_strips()
-    return " ".join("".join(segment.text for segment in strip) for strip in strips)
+    return ["".join(segment.text for segment in strip) for strip in strips]
+
+
+def _painted(app: App[Any]) -> str:
+    return " ".join(lines_of(app))
 
 
 def toasts(app: DiodeApp) -> list[str]:
@@ -101,8 +138,8 @@ async def click_on(pilot: Pilot[None], words: str) -> None:
     """Clicks in the middle of these words, where they are first on the screen, and waits until all
     that this caused is done."""
     await settled(pilot)
-    for y, strip in enumerate(pilot.app.screen._compositor.render_strips()):
-        line = "".join(segment.text for segment in strip).replace("\xa0", " ")
+    for y, line in enumerate(lines_of(pilot.app)):
+        line = line.replace("\xa0", " ")
         if (at := line.find(words)) >= 0:
             x = cell_len(line[:at]) + cell_len(words) // 2
             assert await pilot.click(offset=(x, y))

@@ -1,0 +1,74 @@
+"""The columns of a table: what they show and mean, and which of them there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from diode_app.data.pages import Row
+
+
+def _write(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class Column:
+    """`key` is the name of the cell in a row and, where `sortable`, what the reader sorts by.
+    `meaning` says what the column means, with its unit. `show` makes a cell of the value in a row's
+    record (see `make_row`). `state` cells hold a run's state as `text.state` writes it; a `sign`
+    makes the text and the style of a cell. Where there is no room for all columns, those with the
+    highest `rank` are left out first; one of rank 0 never is."""
+
+    key: str
+    label: str
+    meaning: str = ""
+    show: Callable[[Any], str] = _write
+    sortable: bool = True
+    right: bool = False
+    state: bool = False
+    sign: Callable[[str], tuple[str, str]] | None = None
+    rank: int = 0
+
+
+C = TypeVar("C", bound=Column)
+
+
+def make_row(
+    key: str, record: Mapping[str, Any], columns: Sequence[Column], shown: Mapping[str, str]
+) -> Row:
+    """The row of a record, with a cell for each column; `shown` has cells that are not made of one
+    value of the record."""
+    cells = {column.key: column.show(record.get(column.key)) for column in columns}
+    return Row(key, {**cells, **shown}, record)
+
+
+def pick(columns: Sequence[C], keys: Sequence[str]) -> list[C]:
+    """The columns with these keys, in the order of the keys."""
+    by_key = {column.key: column for column in columns}
+    return [by_key[key] for key in keys]
+
+
+def fit_columns(columns: Sequence[C], widths: Sequence[int], room: int) -> tuple[C, ...]:
+    """The columns that fit, in their order. The one with the highest rank is left out first; of
+    several with this rank, the last one."""
+    left = list(zip(columns, widths, strict=True))
+    while sum(width for _, width in left) > room:
+        rank = max(column.rank for column, _ in left)
+        if rank == 0:
+            break
+        del left[max(place for place, (column, _) in enumerate(left) if column.rank == rank)]
+    return tuple(column for column, _ in left)
+
+
+def share_width(wanted: Sequence[int], room: int) -> list[int]:
+    """The widths of columns that want these widths: all of it, where there is room; else the
+    widest ones share what the others leave."""
+    given = list(wanted)
+    open_places = sorted(range(len(given)), key=lambda place: given[place])
+    for done, place in enumerate(open_places):
+        fair = max(1, room) // (len(open_places) - done)
+        given[place] = max(1, min(given[place], fair))
+        room -= given[place]
+    return given

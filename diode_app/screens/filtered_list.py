@@ -1,0 +1,110 @@
+"""What the places with one filtered list share: saved filters, which `:` finds, and the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from diode_app.actions import Action
+from diode_app.data.columns import Column
+from diode_app.screens.base import DiodeScreen, SettingsChanged
+from diode_app.settings import COLUMNS
+from diode_app.widgets.modals import Choose, Prompt
+from diode_app.widgets.table import PagedTable
+
+
+def list_actions(place: str) -> tuple[Action, ...]:
+    """The actions of FilteredList, for the place of this mode."""
+    return (
+        Action(f"{place}.save-filter", "b", "Save filter", "Give the list's filter a name, by "
+               "which : finds it; without a filter, forget a name.", footer=False),
+        Action(f"{place}.columns", "h", "Columns", "Choose the columns of the list.",
+               footer=False),
+    )  # fmt: skip
+
+
+class FilteredList(DiodeScreen):
+    """A mixin for the screen of a place with one list. `COLUMNS` is the setting with the names of
+    its columns."""
+
+    COLUMNS: ClassVar[str]
+
+    @property
+    def table(self) -> PagedTable:
+        return self.query_one(PagedTable)
+
+    def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
+        """The columns of these names."""
+        raise NotImplementedError
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns that the settings name."""
+        return self.make_columns(getattr(self.session.settings, self.COLUMNS))
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """The record of the row under the cursor; empty where there is none."""
+        if not self.has_body:
+            return {}
+        pointed = self.table.pointed
+        return next((row.record for row in self.table.page.rows if row.key == pointed), {})
+
+    def open(self, key: str) -> None:
+        """Opens the page of the row with this key."""
+        raise NotImplementedError
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        self.open(event.key)
+
+    def action_open(self) -> None:
+        if self.table.pointed is not None:
+            self.open(self.table.pointed)
+
+    def body_mounted(self) -> None:
+        self.table.focus_rows()
+
+    def store_looked(self) -> None:
+        if (query := self.session.pending_filters.pop(self.MODE, None)) is not None:
+            self.narrow(query)
+
+    def narrow(self, query: str) -> None:
+        """Lists what this query matches."""
+        self.table.ask(replace(self.table.query_now, filter=query, page=0))
+
+    def action_columns(self) -> None:
+        async def choose() -> None:
+            now = getattr(self.session.settings, self.COLUMNS)
+            dialog = Choose("Columns of the list", COLUMNS[self.COLUMNS], now)
+            if chosen := await self.app.push_screen_wait(dialog):
+                changes: dict[str, Any] = {self.COLUMNS: chosen}
+                changed = replace(self.session.settings, **changes)
+                self.post_message(SettingsChanged(changed))
+                self.table.set_columns(self.make_columns(chosen))
+
+        self.act(choose, "chooses columns")
+
+    def action_save_filter(self) -> None:
+        query = self.table.query_now.filter
+
+        async def save() -> str | None:
+            known = dict(self.session.settings.filters)
+            if query:
+                question = f"A name for the filter {query}"
+            elif known:
+                question = f"The name of the filter to forget: {', '.join(known)}"
+            else:
+                return "The list has no filter; / makes one."
+            given = await self.app.push_screen_wait(Prompt(question))
+            name = (given or "").strip()
+            if not name:
+                return None
+            if query:
+                known[name] = f"{self.MODE} {query}"
+            elif known.pop(name, None) is None:
+                return f"There is no filter {name}."
+            self.post_message(SettingsChanged(replace(self.session.settings, filters=known)))
+            return f"The filter {name} is {'kept: : finds it' if query else 'forgotten'}."
+
+        self.act(save, "keeps a filter")
