@@ -203,15 +203,16 @@ async def test_the_list_offers_what_can_be_done_with_the_run_at_hand(make_app, s
         return names & set(here)
 
     command = ("diode-engine", "train", f"--store={store.location}")
+    started_by = {"process": current_process(), "command": command, "directory": "."}
     async with running(make_app(), size, "R") as (app, pilot):
         assert offered() == set()  # there is no run
-        done = store.start_run("train", {}, process=current_process(), command=command, directory=".")
+        done = store.start_run("train", {}, **started_by)
         store.finish_run(done, RunState.DONE)
         by_hand = store.start_run("collect", {}, process=current_process())
         store.finish_run(by_hand, RunState.FAILED, "It failed.")
-        failed = store.start_run("validate", {}, process=current_process(), command=command, directory=".")
+        failed = store.start_run("validate", {}, **started_by)
         store.finish_run(failed, RunState.FAILED, "It failed.")
-        live = store.start_run("train", {}, process=current_process(), command=command, directory=".")
+        live = store.start_run("train", {}, **started_by)
         await looked(pilot)
         always = {"tag", "note"}
         await press(pilot, "g")

@@ -62,7 +62,7 @@ async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
         await press_each(pilot, "escape")
         assert f"problems {PROBLEMS}" in text_of(app)
 
-        await press_each(pilot, "T", "down", "down", "down", "right")  # trees
+        await press_each(pilot, "T", "down", "down", "down", "left", "left")  # trees
         await press_each(
             pilot, "down", "down", *"mine", "down", "down", "down", "down", "down", *"60"
         )
