@@ -165,32 +165,31 @@ GUARDED_OUTSIDE = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def stock_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inductor's own answer on padding needs no device."""
-    if hasattr(pad_mm, "_should_pad"):
-        monkeypatch.setattr(pad_mm, "_should_pad", lambda *_: True)
-
-
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     found = [r.getMessage() for r in caplog.records if r.name.startswith("diode_engine")]
     return [line for line in found if "INFO" not in line]
 
 
-CASES_HERE = [
+@pytest.fixture(params=[
     pytest.param(name, marks=ASKS_BEFORE_PADDING) if name == "_should_pad" else name
     for name in CASES
-]
+])  # fmt: skip
+def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
+    if hasattr(pad_mm, "_should_pad"):  # Inductor's own answer on padding needs no device
+        monkeypatch.setattr(pad_mm, "_should_pad", lambda *_: True)
+    return CASES[request.param]
 
 
-@pytest.mark.usefixtures("stock_padding")
-@pytest.mark.parametrize("name", CASES_HERE)
+def install(**options: Any) -> None:
+    diode_engine.install_diode_choices(predictor=FixedPredictor(), top_k_configs=1, **options)
+
+
 def test_where_diode_fails_torch_answers(
-    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    case, fault = CASES[name], Faults(MemoryError("full"))
+    fault = Faults(MemoryError("full"))
     expected = (case.expected or case.run)()
-    diode_engine.install_diode_choices(predictor=FixedPredictor(), top_k_configs=1)
+    install()
     monkeypatch.setattr(case.owner, case.name, fault)
     assert case.run() == expected
     assert case.run() == expected
@@ -199,26 +198,18 @@ def test_where_diode_fails_torch_answers(
     assert "MemoryError: full" in line
 
 
-@pytest.mark.usefixtures("stock_padding")
-@pytest.mark.parametrize("name", CASES_HERE)
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
 def test_what_ends_the_program_passes(
-    name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    case: Case, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = CASES[name]
-    diode_engine.install_diode_choices(predictor=FixedPredictor(), top_k_configs=1)
+    install()
     monkeypatch.setattr(case.owner, case.name, Faults(error))
     with pytest.raises(type(error)):
         case.run()
 
 
-@pytest.mark.usefixtures("stock_padding")
-@pytest.mark.parametrize("name", CASES_HERE)
-def test_without_fallback_a_failure_is_raised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = CASES[name]
-    diode_engine.install_diode_choices(
-        predictor=FixedPredictor(), top_k_configs=1, enable_fallback=False
-    )
+def test_without_fallback_a_failure_is_raised(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(enable_fallback=False)
     monkeypatch.setattr(case.owner, case.name, Faults(ArithmeticError("made up")))
     with pytest.raises(Exception, match=r"made up|has raised"):
         case.run()

@@ -106,20 +106,9 @@ def test_what_comes_before_a_product_is_not_fused_into_its_loads(name: str, pred
     dtype, function = PROLOGUES[name]
     predictor.best = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_stages": 2}
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        return function, (
-            empty(512, 1024),
-            torch.empty(1024, 768, dtype=dtype, device="cuda"),
-        )
-
-    def kernels(options: dict[str, Any]) -> tuple[int, int]:
-        (source,) = lower(build, options=options).sources
-        return (
-            source.count("@triton_heuristics.template"),
-            source.count("@triton_heuristics.pointwise"),
-        )
-
-    assert kernels({}) == (1, 1)
+    (source,) = lower(lambda: (function, (empty(512, 1024), empty(1024, 768, dtype=dtype)))).sources
+    assert source.count("@triton_heuristics.template") == 1
+    assert source.count("@triton_heuristics.pointwise") == 1
 
 
 def test_inductor_times_it_where_several_kernels_are_left(make_predictor: Any) -> None:
@@ -133,10 +122,10 @@ def test_inductor_times_it_where_several_kernels_are_left(make_predictor: Any) -
         allowed.extend(len(c.allowed_prologue_inps) for c in templates)
         return choices
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        return function, (empty(512, 1024), torch.empty(1024, 768, dtype=dtype, device="cuda"))
-
     with preprocessing_by(look):
-        lower(build, benchmark=lambda _: 1.0)
+        lower(
+            lambda: (function, (empty(512, 1024), empty(1024, 768, dtype=dtype))),
+            benchmark=lambda _: 1.0,
+        )
     assert allowed
     assert all(allowed)

@@ -8,9 +8,7 @@ as many as are wanted (`make soak` does).
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
-import itertools
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,9 +18,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-from functorch.compile import make_boxed_func
-from torch._guards import detect_fake_mode
-from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.scheduler import Scheduler
 
 import diode_engine
@@ -31,7 +26,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
-from diode_engine.inductor.without_gpu import lower, lowering
+from diode_engine.inductor.without_gpu import lower
 
 SIZES = (1, 2, 3, 7, 13, 16, 31, 64, 77, 127, 128, 251, 256, 509, 512, 1000, 1024, 4096, 8191)
 HUGE = (1 << 16, (1 << 16) + 1, 70_001, 1 << 20, 1 << 24, (1 << 31) + 8)
@@ -369,75 +364,3 @@ def failures(number: int) -> list[str]:
 
 def test_random_products(tries: range) -> None:
     assert [line for number in tries for line in failures(number)] == []
-
-
-class Net(torch.nn.Module):
-    """A few products of random sizes, with what is between them in networks."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        draw = random.Random(number)
-        sizes = [draw.choice((1, 8, 31, 64, 128, 256)) for _ in range(draw.choice((2, 3, 4)))]
-        self.dtype = draw.choice((torch.bfloat16, torch.float32))
-        self.rows = draw.choice((1, 2, 17, 64, 256))
-        self.first = sizes[0]
-        self.layers = torch.nn.ModuleList(
-            torch.nn.Linear(a, b, bias=draw.random() < 0.7, dtype=self.dtype)
-            for a, b in itertools.pairwise(sizes)
-        )
-        between = torch.relu, torch.nn.functional.gelu, torch.tanh, lambda x: x
-        self.between = draw.choice(between)
-        self.batched = draw.random() < 0.3
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = self.between(layer(x))
-        if self.batched:
-            x = torch.softmax(torch.bmm(x[None].expand(2, -1, -1), x.T[None].expand(2, -1, -1)), -1)
-        return x
-
-
-def gradient(number: int, options: dict[str, Any]) -> tuple[str, int]:
-    """What lowering a network's joint graph raises ("" where nothing), and how many graphs were
-    generated. Autograd runs on the CPU, where a backward can be traced without a device."""
-
-    def on_gpu(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
-        with detect_fake_mode(inputs):
-            moved = [
-                torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda")
-                if isinstance(x, torch.Tensor)
-                else x
-                for x in inputs
-            ]
-        compile_fx_inner(copy.deepcopy(graph), moved, **kwargs)
-        return make_boxed_func(graph)
-
-    net = Net(number)
-    x = torch.zeros(net.rows, net.first, dtype=net.dtype, requires_grad=True)
-    torch._dynamo.reset()
-    with fusions_timed(), lowering(options, milliseconds) as lowered:
-        try:
-            torch.compile(
-                net, backend=lambda graph, inputs: compile_fx(graph, inputs, inner_compile=on_gpu)
-            )(x).sum().backward()
-        except Exception as error:  # noqa: BLE001
-            return f"{type(error).__name__}: {plain(str(error))}", len(lowered.sources)
-    return "", len(lowered.sources)
-
-
-def gradient_failures(number: int) -> list[str]:
-    found = []
-    for name, way in ways(number).items():
-        tuned = {**EPILOGUES, "max_autotune": way.mode == AUTOTUNE}
-        diode_engine.uninstall_diode_choices()
-        expected = gradient(number, tuned)
-        way.install()
-        if (got := gradient(number, {**tuned, **way.options})) != expected:
-            found.append(f"gradient {number}, {name}: {got}, stock {expected}")
-        if errors := diode_engine.get_stats()["fallback_error"]:
-            found.append(f"gradient {number}, {name}: {errors} choices failed")
-    return found
-
-
-def test_random_gradients(tries: range) -> None:
-    assert [line for number in tries[::10] for line in gradient_failures(number)] == []

@@ -153,7 +153,7 @@ class Operator(str):
     layouts: tuple[tuple[Layout, Layout], ...] = _LAYOUTS
     # The size that is divided among B groups. How it is divided is not known when compiling.
     divided: str = ""
-    # Inductor chooses for this op itself, without asking (see inductor/hook/grouped.py).
+    # Inductor chooses for this op itself, without asking (see inductor/hook/grouped_products.py).
     beside_hook: bool = False
     fuses_epilogue: bool = True  # into a Triton template: pointwise ops that follow
     # How often sources of problems draw it (a weight; 0: never), and the biases that they draw,
