@@ -45,17 +45,12 @@ class _Finder:
             return None
         # Called by an import, or by code that only wants to know where the module is.
         behind = sys.meta_path.index(self) + 1 if self in sys.meta_path else 0
-        for finder in sys.meta_path[behind:]:
-            find = getattr(finder, "find_spec", None)
-            if find is None:
-                continue
-            spec: ModuleSpec | None = find(fullname, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    loader = _Loader(spec.loader, self._imported)
-                    spec.loader = loader  # type: ignore[assignment]
-                return spec
-        return None
+        finders = [each for each in sys.meta_path[behind:] if hasattr(each, "find_spec")]
+        specs = (finder.find_spec(fullname, path, target) for finder in finders)
+        spec = next((each for each in specs if each is not None), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._imported)  # type: ignore[assignment]
+        return spec
 
     def _imported(self) -> None:
         if self in sys.meta_path:

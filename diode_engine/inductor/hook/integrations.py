@@ -126,7 +126,11 @@ class PatchIntegration(BaseIntegration):
         """Load nothing: the functions ask for the present choices' model when they are called."""
 
     def enable(self) -> None:
-        self._place.apply(self._patches)
+        try:
+            self._place.apply(self._patches)
+        except Exception:
+            self._patches.restore()
+            raise
 
     def disable(self) -> None:
         self._patches.restore()
