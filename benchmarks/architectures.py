@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harvest_models.programs import few_layers
 from torch import nn
 from torch._guards import active_fake_mode
 from torch._subclasses.fake_tensor import (
@@ -352,27 +353,11 @@ def _of_timm(name: str, turn: int) -> Built:
     import timm
 
     try:
-        model = _shortened(timm.create_model(name))
+        model = few_layers(timm.create_model(name))
     except DynamicOutputShapeException as error:  # has the caller make it with data
         raise DataDependentOutputException(error.func) from error
     images = torch.randn((2, 8, 3)[turn % 3], *model.default_cfg["input_size"])
     return _called(model, [{_name(model): images}])
-
-
-def _shortened(model: nn.Module) -> nn.Module:
-    """The model with one of each run of like blocks."""
-    for part in list(model.modules()):
-        for name, several in list(part.named_children()):
-            if isinstance(several, nn.Sequential):
-                kept = [next(run) for _, run in groupby(several, _form)]
-                if len(kept) < len(several):
-                    setattr(part, name, nn.Sequential(*kept))
-    return model
-
-
-def _form(block: nn.Module) -> Any:
-    """What blocks have in common that can follow each other any number of times."""
-    return type(block), [p.shape for p in block.parameters()] or id(block)
 
 
 def _torchvision(zoo: str) -> Iterator[Architecture]:
@@ -391,7 +376,7 @@ def _torchvision(zoo: str) -> Iterator[Architecture]:
 def _of_torchvision(name: str, turn: int) -> Built:
     import torchvision
 
-    model = _shortened(torchvision.models.get_model(name))
+    model = few_layers(torchvision.models.get_model(name))
     video = re.search("3d|mvit|mc3|r2plus1d", name)
     shape = (3, 16, 112, 112) if video else (3, 224, 224)
     return _called(model, [{_name(model): torch.randn(2, *shape)}])

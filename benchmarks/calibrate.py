@@ -8,19 +8,14 @@ Times the same (problem, candidate) pairs in one run, over sizes, dtypes, layout
 static    as `diode-engine collect` does it: each compiled and launched by Inductor, the cache
           flushed before each launch. The reference.
 again     the same once more: the noise between two runs (A/A)
-direct    the widest shared binaries, fresh operands, in turn
+direct    as `diode-engine collect --direct` does it: binaries that problems share, fresh operands,
+          in turn
 repeat    the same once more (A/A)
-flushed   as direct, with the cache flushed before each launch
-fixed-k   as direct, with binaries for one K
-own       as direct, with binaries for one problem: only launch and timing differ from static
-collect   the one of these three that `collect --direct` chooses for each pair
 
 For each pass it prints the median of its ratios to the reference, the median and 90th percentile of
 |ratio − 1|, and the geomean efficiency, by static timings, of the candidate that is best by this
-pass. Then it prints |ratio − 1| of `direct` by kinds of pairs. The ratio of rates is timings a
-second, direct over static: with compiles in both, and then without. With --rows, which needs no
-GPU, the rows of an earlier run (.json or .json.zst) are compared again, by what `collect --direct`
-would choose now.
+pass; then |ratio − 1| by kinds of pairs. With --rows, which needs no GPU, the rows of an earlier
+run (.json or .json.zst) are compared again; those of November 2026 have further passes.
 """
 
 from __future__ import annotations
@@ -35,8 +30,7 @@ import random
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +45,7 @@ from diode_engine.core.resources import MAX_ODD_ALIGN
 from diode_engine.core.timing import Timing
 from diode_engine.inductor.lowering.kernel_class import (
     ALL_FIXED,
-    KernelClass,
     addresses_erratic,
-    class_of,
     shared_class,
 )
 
@@ -115,47 +107,36 @@ def chosen(problem: Problem, each: int, seed: int) -> tuple[Candidate, ...]:
     return (*[c for c in offered if c.is_extern][:1], *sample)
 
 
-def static(plan: Plan, folder: Path) -> tuple[Times, float]:
-    """Timings through Inductor, and the seconds that they took."""
+def static(plan: Plan, folder: Path) -> Times:
+    """Timings through Inductor."""
     from diode_engine.collect.local import LocalExecutor
     from diode_engine.collect.run import collect
     from diode_engine.store import Store
 
     with Store.open(folder / "static.db") as store:
-        began = time.perf_counter()
         collect(store, plan, LocalExecutor([0]), adviser=lambda _: None)
-        seconds = time.perf_counter() - began
         table = store.read()
-    times = {
+    return {
         (table.problems[table.problem[i]], table.candidates[table.candidate[i]]): table.timing(i)
         for i in range(len(table))
     }
-    return times, seconds
 
 
-def direct(
-    pairs: Sequence[tuple[Problem, tuple[Candidate, ...]]],
-    bench: Any,
-    lock: Path,
-) -> tuple[Times, float]:
-    """Timings by direct launches, and the seconds that they took, without those for preparing the
-    problems."""
+def direct(pairs: Sequence[tuple[Problem, tuple[Candidate, ...]]], bench: Any, lock: Path) -> Times:
+    """Timings by direct launches."""
     import torch
 
     from diode_engine.collect.processes import protocol
     from diode_engine.collect.workers.worker import ProblemOnGpu
 
     times: Times = {}
-    seconds = 0.0
     for problem, candidates in pairs:
         with contextlib.closing(ProblemOnGpu(problem, torch.device("cuda", 0), lock)) as work:
-            began = time.perf_counter()
             for message in bench.answers(work, list(candidates)):
                 if "timing" in message:
                     pair = problem, candidates[message["timing"]]
                     times[pair] = protocol.timing(message)
-            seconds += time.perf_counter() - began
-    return times, seconds
+    return times
 
 
 def ratios(times: Times, reference: Times, pairs: Iterable[Pair]) -> list[float]:
@@ -222,30 +203,8 @@ def kinds(pair: Pair, reference: Times) -> list[str]:
     return names
 
 
-def fixed_k(problem: Problem, candidate: Candidate) -> KernelClass | None:
-    return class_of(problem, candidate, fixed="K")
-
-
-def own(problem: Problem, candidate: Candidate) -> KernelClass | None:
-    return class_of(problem, candidate, fixed=ALL_FIXED)
-
-
-def shared(problem: Problem, candidate: Candidate) -> KernelClass | None:
-    return class_of(problem, candidate)
-
-
-def policy_of(problem: Problem, candidate: Candidate) -> str:
-    """The pass whose binary `collect --direct` would take for the pair."""
-    cls = shared_class(problem, candidate)
-    if cls is None or cls == shared(problem, candidate):
-        return "direct"
-    return "fixed-k" if cls == fixed_k(problem, candidate) else "own"
-
-
 def compared(passes: dict[str, Times], flat: Sequence[Pair]) -> dict[str, Any]:
     """The report on what the passes measured of the pairs; it is printed too."""
-    chosen = {pair: t for pair in flat if (t := passes[policy_of(*pair)].get(pair))}
-    passes = {**passes, "collect": chosen}
     reference, named = passes["static"], list(dict.fromkeys(problem for problem, _ in flat))
     report: dict[str, Any] = {"passes": {}, "kinds": {}}
     print(f"\n{'':<10}{'pairs':>6}{'ratio':>9}{'median':>9}{'p90':>9}{'best is':>9}{'failed':>8}")
@@ -266,9 +225,9 @@ def compared(passes: dict[str, Times], flat: Sequence[Pair]) -> dict[str, Any]:
     for pair in flat:
         for kind in kinds(pair, reference):
             groups.setdefault(kind, []).append(pair)
+    others = [name for name in passes if name != "static"]
     for kind, members in sorted(groups.items()):
-        by = {w: spread(ratios(passes[w], reference, members))
-              for w in ("again", "direct", "fixed-k", "own", "collect")}  # fmt: skip
+        by = {w: spread(ratios(passes[w], reference, members)) for w in others}
         report["kinds"][kind] = by
         shown = "  ".join(
             f"{which} {row.get('ratio', math.nan):.3f} ±{row.get('median_percent', math.nan):.1f}%"
@@ -313,6 +272,11 @@ def main() -> None:
     if options.rows:
         compared(*recalled(options.rows))
         return
+    measure(options)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Times the pairs in all passes, and compares them."""
     import torch
 
     from diode_engine.collect.binaries import Binaries
@@ -320,11 +284,10 @@ def main() -> None:
     from diode_engine.collect.processes.compiler_pool import CompilerPool
     from diode_engine.collect.workers.direct_worker import Bench
     from diode_engine.collect.workers.driver import Driver
-    from diode_engine.collect.workers.worker import environment
+    from diode_engine.core.hardware import environment
 
     if not torch.cuda.is_available():
         sys.exit("There is no GPU here; this compares timings.")
-    device = torch.device("cuda", 0)
     pairs = [
         (p, chosen(p, options.each, options.seed)) for p in problems(options.problems, options.seed)
     ]
@@ -333,53 +296,26 @@ def main() -> None:
         tuple(PlannedProblem(p, CandidateSelection(fixed=candidates)) for p, candidates in pairs)
     )
     print(f"{len(flat)} pairs of {len(pairs)} problems", flush=True)
-
+    passes: dict[str, Times] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")  # problems at work empty it
         lock = folder / "gpu.lock"
         binaries = Binaries(folder / "binaries", environment())
-        policies: dict[str, Callable[[Problem, Candidate], KernelClass | None]] = {
-            "direct": shared, "fixed-k": fixed_k, "own": own,
-        }  # fmt: skip
-        compile_seconds: dict[str, float] = {}
         with CompilerPool(binaries, options.compilers or max(1, cores() - 1)) as compilers:
-            for policy, class_for in policies.items():
-                classes = [cls for p, c in flat if (cls := class_for(p, c)) is not None]
-                began = time.perf_counter()
-                compilers.order(classes).result()
-                compile_seconds[policy] = time.perf_counter() - began
-                print(f"compiled {policy} in {compile_seconds[policy]:.0f} s", flush=True)
-
-        passes: dict[str, tuple[Times, float]] = {}
-        for which in ("static", "again"):
+            compilers.order([c for p in flat if (c := shared_class(*p)) is not None]).result()
+        for which in ("static", "again", "direct", "repeat"):
             (folder / which).mkdir()
-            passes[which] = static(plan, folder / which)
-            print(f"{which}: {passes[which][1]:.0f} s", flush=True)
-        for which, class_for, flush in (
-            ("direct", shared, False), ("repeat", shared, False), ("flushed", shared, True),
-            ("fixed-k", fixed_k, False), ("own", own, False),
-        ):  # fmt: skip
-            bench = Bench(
-                device, lock, binaries, Driver(device=0), class_for=class_for, flush=flush
-            )
-            passes[which] = direct(pairs, bench, lock)
-            print(f"{which}: {passes[which][1]:.1f} s", flush=True)
-            del bench
-            torch.cuda.empty_cache()
-
-    report = compared({which: times for which, (times, _) in passes.items()}, flat)
+            if which in ("static", "again"):
+                passes[which] = static(plan, folder / which)
+            else:
+                bench = Bench(torch.device("cuda", 0), lock, binaries, Driver(device=0))
+                passes[which] = direct(pairs, bench, lock)
+                del bench
+                torch.cuda.empty_cache()
+            print(f"{which}: {len(passes[which])} timings", flush=True)
+    report = compared(passes, flat)
     report["environment"] = binaries.environment.to_dict()
-    for which, (times, seconds) in passes.items():
-        report["passes"][which]["timings_a_second"] = round(len(times) / seconds, 1)
-    reference, static_seconds = passes["static"]
-    rate = report["passes"]["direct"]["timings_a_second"]
-    together = len(passes["direct"][0]) / (passes["direct"][1] + compile_seconds["direct"])
-    usual = len(reference) / static_seconds
-    print(
-        f"\ndirect: {rate:.0f} timings a second; static, compiles included: {usual:.1f}; "
-        f"ratio {rate / usual:.1f}, with direct's compiles {together / usual:.1f}"
-    )
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))
 

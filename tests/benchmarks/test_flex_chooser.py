@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from diode_engine.core.hardware import H200
 from diode_engine.models.flex_attention import FlexTable, path_for, table_for
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def _scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield
-    sys.modules.pop("flex_chooser", None)
 
 
 def shipped() -> FlexTable:

@@ -20,11 +20,6 @@ from diode_engine.store.datasets.reading import read_dataset
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-
-
 def products() -> list[Any]:
     import fresh_products
 

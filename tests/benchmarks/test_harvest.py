@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 from diode_engine.core.operand import DType
 from diode_engine.core.problem import Problem
 from diode_engine.problems.harvested import HarvestFamily, parse_harvest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def _scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield
-    for name in set(sys.modules) - before:
-        if name.startswith(("harvest", "zoo_models")):
-            del sys.modules[name]
 
 
 def asked(op: str, shapes: list[list[int]], strides: list[list[int]], dtype: str) -> dict[str, Any]:
@@ -141,26 +126,3 @@ def test_of_layers_that_repeat_one_of_each_kind_is_left() -> None:
     assert [type(part).__name__ for part in left] == ["Sequential"] * 2 + ["ReLU", "Sequential"]
     assert [len(part) for part in left if isinstance(part, nn.Sequential)] == [3, 3, 3]
     assert left(torch.zeros(2, 8)).shape == (2, 8)
-
-
-def test_a_model_that_needs_all_of_its_equal_layers_keeps_them() -> None:
-    from harvest_models.programs import _images
-
-    class Halves(nn.Module):
-        """Two equal layers, one for each half of the pixels."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.parts = nn.ModuleList(nn.Linear(24, 8) for _ in range(2))
-            self.last = nn.Linear(16, 4)
-
-        def forward(self, image: torch.Tensor) -> torch.Tensor:
-            halves = image.flatten(1).chunk(2, 1)
-            several = [part(half) for part, half in zip(self.parts, halves, strict=False)]
-            return self.last(torch.cat(several, 1))
-
-    program = next(iter(_images("vit", "halves", "timm", lambda _: (Halves(), 4))))
-    module, (image,) = program.make(3)
-    assert isinstance(module, Halves)
-    assert len(module.parts) == 2
-    assert module(image).shape == (3, 4)

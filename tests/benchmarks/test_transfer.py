@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,7 @@ import pytest
 from diode_engine.core.hardware import H200
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.delitem(sys.modules, "transfer", raising=False)
+DATASET = ROOT / "datasets/nvidia-h200/gemm-2026-11-21.msgpack.zst"
 
 
 def test_shares_are_drawn_and_each_way_is_judged_on_the_same_problems(
@@ -26,7 +20,7 @@ def test_shares_are_drawn_and_each_way_is_judged_on_the_same_problems(
 
     out = tmp_path / "t.json"
     transfer.main(
-        ["--part", "24", "--rounds", "25", "--shares", "0.001", "0.15", "1", "--output", str(out)]
+        ["--source", str(DATASET), "--part", "12", "--rounds", "25", "--shares", "0.001", "0.15", "1", "--output", str(out)]
     )  # fmt: skip
     document = json.loads(out.read_text())
     assert (document["source"], document["target"]) == (H200.name, "NVIDIA H100 80GB HBM3")

@@ -11,13 +11,6 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
 
 def row(model: str, way: str, **more: Any) -> dict[str, Any]:
     return {
@@ -70,10 +63,6 @@ def test_a_model_that_crashes_ends_no_other() -> None:
 def test_a_model_that_hangs_is_ended() -> None:
     found = in_processes(["hang"], limit_s=3)
     assert [row.get("error", "") for _, row in found if "error" in row] == ["It took over 3 s."]
-
-
-def test_nothing_is_begun_too_late() -> None:
-    assert in_processes(["a"], until=-1) == []
 
 
 def test_the_shares_of_a_lock_are_many_and_one_is_alone(tmp_path: Path, monkeypatch: Any) -> None:
@@ -291,75 +280,6 @@ def test_blocks_of_8_bits_and_of_experts_compute_what_their_reference_does(name:
     for ours, exact in zip(*found, strict=True):
         assert (ours.double() - exact).norm() < 0.1 * exact.norm()
     assert len(found[0]) == (2 if name == "training" else 1)
-
-
-def test_the_splines_of_an_input_sum_to_one() -> None:
-    import torch
-    from zoo_models.science import SplineLayer
-
-    layer = SplineLayer(3, 2)
-    bases = layer.bases(torch.rand(50, 3) * 1.98 - 0.99)
-    assert bases.shape == (50, 3, 8)
-    torch.testing.assert_close(bases.sum(-1), torch.ones(50, 3))
-
-
-def test_messages_rotate_with_their_directions() -> None:
-    import torch
-    from zoo_models.science import TensorProduct
-
-    torch.manual_seed(0)
-    net = TensorProduct(3).double()
-    turn = torch.linalg.qr(torch.randn(3, 3).double()).Q
-    turn = turn * torch.linalg.det(turn)  # no mirror
-    scalars, length = torch.randn(5, 3).double(), torch.randn(5, 8).double()
-    vectors, direction = torch.randn(5, 3, 3).double(), torch.randn(5, 3).double()
-    same, turned = net(scalars, vectors, direction, length)
-    both = net(scalars, vectors @ turn.t(), direction @ turn.t(), length)
-    torch.testing.assert_close(both[0], same)
-    torch.testing.assert_close(both[1], turned @ turn.t())
-
-
-def test_the_residual_of_burgers_has_second_derivatives() -> None:
-    import torch
-    from zoo_models.science import Burgers
-
-    torch.manual_seed(0)
-    net = Burgers(4, 2).double()
-    points = torch.rand(6, 2).double()
-
-    def at(x: float, t: float) -> torch.Tensor:
-        return net.net(points + torch.tensor([x, t]).double())[:, 0]
-
-    u, residual = net(points)
-    d = 1e-4
-    x, t = (at(d, 0) - at(-d, 0)) / (2 * d), (at(0, d) - at(0, -d)) / (2 * d)
-    xx = (at(d, 0) - 2 * u + at(-d, 0)) / d**2
-    torch.testing.assert_close(residual, t + u * x - 0.01 / torch.pi * xx, atol=1e-6, rtol=1e-5)
-
-
-def test_modes_are_mixed_by_a_complex_product() -> None:
-    import torch
-    from zoo_models.science import Fourier1d
-
-    torch.manual_seed(0)
-    net = Fourier1d(3, modes=4)
-    x = torch.randn(2, 3, 32)
-    p, q = net.weights[1]
-    expected = torch.einsum("bim,iom->bom", torch.fft.rfft(x)[..., :4], torch.complex(p, q))
-    torch.testing.assert_close(torch.view_as_complex(net.mixed(x, 1)), expected)
-    assert net(torch.randn(2, 32, 2)).shape == (2, 32, 1)
-
-
-def test_conjugate_gradients_solve_a_gaussian_process() -> None:
-    import torch
-    from zoo_models.science import GaussianProcess
-
-    torch.manual_seed(0)
-    net = GaussianProcess(steps=30).double()
-    x, right = torch.randn(2, 12, 3).double(), torch.randn(2, 12, 4).double()
-    matrix = net.kernel(x, x) + 0.1 * torch.eye(12)
-    mean, _ = net(x, right, x)
-    torch.testing.assert_close(mean, net.kernel(x, x) @ torch.linalg.solve(matrix, right))
 
 
 @pytest.mark.parametrize(

@@ -77,15 +77,7 @@ class TimedKernel:
 class DirectTimer:
     """Times several kernels of one problem on one device and stream."""
 
-    def __init__(
-        self,
-        device: torch.device,
-        clock_mhz: int,
-        flush_bytes: int,
-        *,
-        always_flush: bool = False,
-    ) -> None:
-        self._always_flush = always_flush
+    def __init__(self, device: torch.device, clock_mhz: int, flush_bytes: int) -> None:
         self._device = device
         self._flush_bytes = flush_bytes
         self._flush: torch.Tensor | None = None
@@ -161,7 +153,7 @@ class DirectTimer:
     def _flush_for(self, operands: Operands) -> torch.Tensor | None:
         """The memory that is written before each launch to flush the cache; None where the operands
         are not in the cache anyway."""
-        if operands.rotates and not self._always_flush:
+        if operands.rotates:
             return None
         if self._flush is None:
             self._flush = torch.empty(self._flush_bytes, dtype=torch.int8, device=self._device)

@@ -45,7 +45,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary
-from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_class
+from diode_engine.inductor.lowering.kernel_class import shared_class
 
 MAX_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
 
@@ -80,12 +80,7 @@ class Bench:
         lock: Path,
         binaries: Binaries,
         driver: Driver,
-        *,
-        class_for: Callable[[Problem, Candidate], KernelClass | None] = shared_class,
-        flush: bool = False,
     ) -> None:
-        """`class_for` gives the kernel class of a candidate. With `flush` the cache is flushed
-        before every launch, as Inductor's benchmarker does it."""
         hardware = binaries.environment.hardware
         self._device = device
         self._lock = lock
@@ -93,8 +88,7 @@ class Bench:
         self._multiprocessors = hardware.multiprocessors
         self._driver = driver
         self._pools = Pools(device, hardware.l2_bytes)
-        self._timer = DirectTimer(device, hardware.clock_mhz, FLUSH_BYTES, always_flush=flush)
-        self._class_for = class_for
+        self._timer = DirectTimer(device, hardware.clock_mhz, FLUSH_BYTES)
         self._one_by_one: Timer | None = None
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
         # All scratch memory that was ever allocated: a kernel's arguments may point into any of it.
@@ -227,7 +221,7 @@ class Bench:
         choice = work.choices.get(candidate)
         if choice is None:
             return Unbuilt(Failure.COMPILE_ERROR, "Inductor does not offer it here")
-        cls = self._class_for(work.problem, candidate)
+        cls = shared_class(work.problem, candidate)
         if cls is None:
             return kernels.library_call(choice)
         loaded = self._loaded.get(cls.key)
