@@ -9,9 +9,6 @@ import pytest
 
 from diode_engine.core.hardware import H200
 
-ROOT = Path(__file__).parents[2]
-DATASET = ROOT / "datasets/nvidia-h200/gemm-2026-11-21.msgpack.zst"
-
 
 def test_shares_are_drawn_and_each_way_is_judged_on_the_same_problems(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -20,7 +17,7 @@ def test_shares_are_drawn_and_each_way_is_judged_on_the_same_problems(
 
     out = tmp_path / "t.json"
     transfer.main(
-        ["--source", str(DATASET), "--part", "12", "--rounds", "25", "--shares", "0.001", "0.15", "1", "--output", str(out)]
+        ["--part", "24", "--rounds", "25", "--shares", "0.001", "0.15", "1", "--output", str(out)]
     )  # fmt: skip
     document = json.loads(out.read_text())
     assert (document["source"], document["target"]) == (H200.name, "NVIDIA H100 80GB HBM3")
