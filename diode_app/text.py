@@ -30,22 +30,22 @@ NONE = "–"
 
 
 def state(name: str) -> str:
-    """Such as `▶ running`."""
+    """Return the state with its sign, such as `▶ running`."""
     return f"{STATE_SIGNS.get(name, '?')} {name}"
 
 
 def count(number: int | None) -> str:
-    """With separators: 97,499."""
+    """Return the number with separators, such as 97,499."""
     return NONE if number is None else f"{number:,}"
 
 
 def quantity(number: int, plural: str) -> str:
-    """Such as `1 run` and `12 runs`."""
+    """Return the number of things, such as `1 run` and `12 runs`."""
     return f"{number:,} {plural.removesuffix('s') if number == 1 else plural}"
 
 
 def size(number: int) -> str:
-    """Bytes in the largest unit of 1024 that leaves at least 1, such as 12.3 MiB."""
+    """Return a number of bytes in the largest unit that leaves at least 1, such as 12.3 MiB."""
     value = float(number)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -55,7 +55,7 @@ def size(number: int) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """In the two largest units, such as `3 min 20 s`; a dash where it is not known."""
+    """Return a time in its two largest units, such as `3 min 20 s`; a dash for None."""
     if value is None or not math.isfinite(value):
         return NONE
     rest = round(value)
@@ -68,29 +68,30 @@ def seconds(value: float | None) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """With so many significant digits; a dash where there is none."""
+    """Return a number with `digits` significant digits; a dash for None."""
     return NONE if value is None or not math.isfinite(value) else f"{value:.{digits}g}"
 
 
 def percent(value: float | None) -> str:
+    """Return a fraction in percent with one decimal; a dash for None."""
     return NONE if value is None else f"{100 * value:.1f} %"
 
 
 def microseconds(value: float | None) -> str:
-    """With two decimals, below 1 with three; empty where there is none."""
+    """Return a time in µs with two decimals, below 1 with three; empty for None."""
     if value is None or not math.isfinite(value):
         return ""
     return f"{value:,.2f}" if value >= 1 else f"{value:.3f}"
 
 
 def ratio(value: float | None) -> str:
-    """Such as 0.972; empty where there is none."""
+    """Return a ratio with three decimals, such as 0.972; empty for None."""
     return "" if value is None or not math.isfinite(value) else f"{value:.3f}"
 
 
 def change(value: float | None) -> str:
-    """A relative change as a signed percentage, such as +3 % or −12 %; from ten times on as a
-    ratio, such as ×37; empty where there is none."""
+    """Return a relative change as a signed percentage, such as +3 % or −12 %; from ten times on as
+    a ratio, such as ×37; empty for None."""
     if value is None or not math.isfinite(value):
         return ""
     if value >= 9:
@@ -100,8 +101,8 @@ def change(value: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """To the second, in the local time; where that differs from UTC, also in UTC, which the store
-    has and queries use."""
+    """Return a time to the second, in the local time; where that differs from UTC, also in UTC,
+    which the store has and queries use."""
     if value is None:
         return NONE
     here = f"{local(value):%Y-%m-%d %H:%M:%S %Z}"
@@ -110,22 +111,22 @@ def moment(value: datetime | None) -> str:
 
 
 def local(value: datetime) -> datetime:
-    """In the local time."""
+    """Return the time in the local time zone."""
     return value.astimezone()
 
 
 def minute(written: str) -> str:
-    """A time as ISO 8601 writes it, to the minute and in the local time."""
+    """Return a time in ISO 8601 to the minute, in the local time."""
     return f"{local(datetime.fromisoformat(written)):%Y-%m-%d %H:%M}"
 
 
 def zone() -> str:
-    """The name of the local time, such as CET."""
+    """Return the name of the local time zone, such as CET."""
     return datetime.now(UTC).astimezone().tzname() or "UTC"
 
 
 def bar(fraction: float | None, width: int) -> str:
-    """A meter of so many columns."""
+    """Return a bar of `width` columns that is filled to this fraction; dots for None."""
     if fraction is None:
         return "·" * width
     filled = round(max(0.0, min(1.0, fraction)) * width)
@@ -133,7 +134,7 @@ def bar(fraction: float | None, width: int) -> str:
 
 
 def pairs(mapping: Mapping[str, object]) -> str:
-    """`name value` of all that have a value, with commas between."""
+    """Return `name value` of all that have a value, with commas between."""
     words = []
     for name, value in mapping.items():
         if value is None or value is False or value == "" or isinstance(value, Mapping):

@@ -47,7 +47,7 @@ class HomeChartReader:
         from diode_engine.runs import find
 
         done = find(store, "kind:train state:done", limit=_TRAININGS)
-        trainings = [self._trainings.of(store, status) for status in reversed(done)]
+        trainings = [self._trainings.read(store, status) for status in reversed(done)]
         trend = {t.run: t.efficiency for t in trainings if t.efficiency is not None and t.judged}
         live: int | None = None
         curves: Curves = {}

@@ -62,7 +62,7 @@ def model_view(store: Store | None, folder: str) -> ModelView:
 
 def _verdict(given: Any) -> Verdict | None:
     try:
-        return Verdict.of(given)
+        return Verdict.from_dict(given)
     except (KeyError, TypeError):
         return None
 

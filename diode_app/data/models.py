@@ -105,7 +105,7 @@ MODEL_COLUMNS = (
     _ratio("efficiency_p10", "p10", "a tenth of the problems has an efficiency below this", 5),
     Column("family", "family", "the kind of model: trees, network, ensemble, distilled", rank=6),
     Column("created", "created", "the day", rank=7),
-    Column("aliases", "aliases", "other names; default is what is taken", " ".join, rank=10),
+    Column("aliases", "aliases", "other names; default is the one that is used", " ".join, rank=10),
     Column("tags", "tags", "your tags", " ".join, rank=9),
     _count("problems", 12),
     _count("timings", 11),
@@ -230,7 +230,7 @@ class Verdict:
     promoted: bool
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Verdict:
+    def from_dict(cls, given: Mapping[str, Any]) -> Verdict:
         """From what the gate has written (validation.gate.GateVerdict.to_dict)."""
         return cls(
             str(given["model"]),
@@ -261,7 +261,7 @@ async def promote(access: StoreAccess, entry: ModelEntry, slug: str, *, force: s
         if not said.strip():
             raise
     try:
-        return Verdict.of(json.loads(said))
+        return Verdict.from_dict(json.loads(said))
     except (ValueError, KeyError, TypeError):
         raise DiodeError(f"The gate answered what cannot be read: {said[:200]}") from None
 

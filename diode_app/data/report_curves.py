@@ -48,11 +48,13 @@ def curves(report: ShownReport, against: Other | None, kind: str) -> tuple[Repor
     """The curves by chooser, with the model and the chooser that it is compared with first; or the
     model's by group, for the largest groups."""
     if kind == "chooser":
-        named = {report.model: report.of(report.model)}
+        named = {report.model: report.efficiency_of(report.model)}
         if against is not None:
             judged = {case.identity for case in report.cases}
             named[against.name] = {k: v for k, v in against.efficiency.items() if k in judged}
-        named |= {c.name: report.of(c.name) for c in report.choosers if c.name not in named}
+        named |= {
+            c.name: report.efficiency_of(c.name) for c in report.choosers if c.name not in named
+        }
         values = {name: list(found.values()) for name, found in named.items()}
     else:
         values = {

@@ -83,13 +83,13 @@ def _other(
     names = [chooser.name for chooser in report.choosers if chooser.name != report.model]
     if isinstance(against, int):
         theirs = report_of(store, against)
-        other = Other(theirs.name, theirs.of(theirs.model))
+        other = Other(theirs.name, theirs.efficiency_of(theirs.model))
     else:
         preferred = [name for name in (against, DEFAULT, ATEN) if name in names]
         name = next(iter([*preferred, *names]), None)
         if name is None:
             return None
-        other = Other(name, report.of(name))
+        other = Other(name, report.efficiency_of(name))
     if before is not None and before.report is report and before.against == other:
         return before.against
     return other

@@ -97,7 +97,7 @@ class ShownReport:
             for case in part.cases
         )
 
-    def of(self, chooser: str) -> dict[tuple[str, str], float]:
+    def efficiency_of(self, chooser: str) -> dict[tuple[str, str], float]:
         """The efficiency of a chooser's first choice, by case. The model that the report judges is
         one of the choosers, by its name."""
         ours = chooser == self.model

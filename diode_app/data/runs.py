@@ -194,10 +194,10 @@ class RunLister:
         pinned = baseline_of(store)
         against = None
         if pinned is not None:
-            against = self._trainings.of(store, look(store, pinned)).efficiency
+            against = self._trainings.read(store, look(store, pinned)).efficiency
 
         def listed(status: Status) -> Listed:
-            training = self._trainings.of(store, status) if status.run.kind == "train" else None
+            training = self._trainings.read(store, status) if status.run.kind == "train" else None
             return Listed(status, training, against, marks.get(status.run.id, ""))
 
         found = find(store, query.filter, limit=MAX_RUNS)

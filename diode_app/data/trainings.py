@@ -67,7 +67,7 @@ class Trainings:
     def __init__(self) -> None:
         self._known: dict[int, Training] = {}
 
-    def of(self, store: Store, status: Status) -> Training:
+    def read(self, store: Store, status: Status) -> Training:
         known = self._known.get(status.run.id)
         if known is None:
             known = training(store, status)

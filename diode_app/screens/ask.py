@@ -275,10 +275,10 @@ class AskScreen(DiodeScreen):
         self._take(chosen)
 
     def _take(self, pick: picking.Picking) -> None:
-        async def taken() -> None:
+        async def pick_problem() -> None:
             problem = await pick()
             if problem is not None:
                 self.query_one(ProblemForm).put(problem)
                 self.table.focus_rows()
 
-        self.act(taken, "picks a problem")
+        self.act(pick_problem, "picks a problem")

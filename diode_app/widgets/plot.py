@@ -252,12 +252,12 @@ class Plot(Actions, Vertical):
         title = charts[0].title if charts else ""
         name = "-".join("".join(c if c.isalnum() else " " for c in title).split()) or "plot"
 
-        async def made(target: Path) -> str:
+        async def make_text(target: Path) -> str:
             return as_csv(charts) if target.suffix == ".csv" else as_svg(charts)
 
         async def export() -> None:
             question = "Write this plot to (.svg or .csv)"
-            target = await save_as(self, question, f"{name}.svg", (".svg", ".csv"), made)
+            target = await save_as(self, question, f"{name}.svg", (".svg", ".csv"), make_text)
             if target is not None:
                 self.notify(f"It is in {target}.", markup=False)
 

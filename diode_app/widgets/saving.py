@@ -46,10 +46,10 @@ async def save_as(
     question: str,
     name: str,
     suffixes: Sequence[str],
-    made: Callable[[Path], Awaitable[str]],
+    make_text: Callable[[Path], Awaitable[str]],
 ) -> Path | None:
-    """Asks for a file (see `ask_target`), and writes the text that `made` returns for it. Returns
-    the file; None where nothing was written, as with --read-only."""
+    """Ask for a file (see `ask_target`), and write the text that `make_text` returns for it. Return
+    the file, or None where nothing was written, as with --read-only."""
     app = widget.app
     session = getattr(app, "session", None)
     try:
@@ -62,7 +62,7 @@ async def save_as(
     if target is None:
         return None
     try:
-        content = await made(target)
+        content = await make_text(target)
         kind = FileKind.FIGURE if target.suffix == ".svg" else FileKind.TEXT
         await in_thread(lambda: write_whole(target, content, kind=kind), "export")
     except (DiodeError, OSError) as error:

@@ -307,7 +307,7 @@ class PagedTable(Actions, Vertical):
     async def _export(self) -> None:
         count = 0
 
-        async def made(target: Path) -> str:
+        async def make_text(target: Path) -> str:
             nonlocal count
             records = await self._records()
             count = len(records)
@@ -315,7 +315,7 @@ class PagedTable(Actions, Vertical):
 
         question = f"Write {text.quantity(self.page.total, self._what)} to (.csv or .json)"
         name = f"{self._what.replace(' ', '-')}.csv"
-        target = await save_as(self, question, name, (".csv", ".json"), made)
+        target = await save_as(self, question, name, (".csv", ".json"), make_text)
         if target is not None:
             are = "is" if count == 1 else "are"
             self.notify(f"{text.quantity(count, self._what)} {are} in {target}.", markup=False)

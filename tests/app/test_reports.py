@@ -79,7 +79,7 @@ def test_who_is_better_and_who_is_near_the_best(timed, model):
     )  # fmt: skip
     whole = dataclasses.replace(report.parts[""], cases=cases)
     report = dataclasses.replace(report, parts={"": whole})
-    row = group_rows(report, Other(DEFAULT, report.of(DEFAULT)))[0].record
+    row = group_rows(report, Other(DEFAULT, report.efficiency_of(DEFAULT)))[0].record
     assert (row["problems"], row["better"], row["worse"]) == (4, 2, 1)
     assert row["within"] == 0.25
     assert row["theirs"] == pytest.approx((0.9**3 * 0.5) ** 0.25)
