@@ -48,17 +48,18 @@ class Action:
         )
 
     def command(self, store: Location, values: Mapping[str, object]) -> str | None:
-        """The headless command with its values, if there is one."""
+        """Return the headless command with its values, if there is one."""
         return None if self.headless is None else fill_in(self.headless, store, values)
 
 
 def fill_in(command: str, store: Location, values: Mapping[str, object]) -> str:
-    """The headless command with its values; a value that is not chosen is the name in capitals."""
+    """Return the headless command with its values; a value that is not chosen is the name in
+    capitals."""
     return command.format_map(_Words({"store": store, **values}))
 
 
 def import_shipped(place: str, *, footer: bool = False) -> Action:
-    """The same action on the screens that need timings."""
+    """Return the same action on the screens that need timings."""
     return Action(
         f"{place}.import", "i", "Import", "Import the timings that come with Diode.",
         "diode-engine data import datasets/*/*.msgpack.zst --store={store}",
@@ -93,8 +94,8 @@ class Actions:
 
 
 def clashes(actions: Iterable[Action], keys: Mapping[str, str]) -> list[str]:
-    """A sentence for each unknown id in `keys`, and for each key that two actions would share: two
-    of the same place, or one of a place and one that works everywhere."""
+    """Return a sentence for each unknown id in `keys`, and for each key that two actions would
+    share: two of the same place, or one of a place and one that works everywhere."""
     known = {action.id: action for action in actions}
     found = [f"There is no action {name}." for name in keys if name not in known]
     taken: dict[tuple[str, str], str] = {}

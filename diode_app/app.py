@@ -110,13 +110,13 @@ class DiodeApp(Actions, App[None]):
         event.arrived.set()
 
     def _screen_of(self, place: Place) -> Screen[Any]:
-        """The screen of the place, which may have been made ahead."""
+        """Return the screen of the place, which may have been made ahead."""
         if place.mode not in self._made:
             self._made[place.mode] = place.load()(self.session)
         return self._made[place.mode]
 
     def refresh_css(self, animate: bool = True) -> None:
-        """Styles everything for another theme. Textual calls this also for each new screen, and
+        """Style everything for another theme. Textual calls this also for each new screen, and
         parses every style sheet twice, which takes 100 ms; a new screen is styled when it is
         mounted."""
         screen = self.screen if self.screen_stack else None
@@ -143,7 +143,7 @@ class DiodeApp(Actions, App[None]):
         self.write_to_terminal(RESTORE_TITLE)
 
     def write_to_terminal(self, sequence: str) -> None:
-        """Writes the text to the terminal as it is, which is the stream that Textual writes to."""
+        """Write the text to the terminal as it is, which is the stream that Textual writes to."""
         if not self.is_headless and not self.is_web and sys.__stderr__ is not None:
             print(sequence, end="", file=sys.__stderr__, flush=True)
 
@@ -192,7 +192,7 @@ class DiodeApp(Actions, App[None]):
                 await self._make_ahead(places[mode])
 
     async def _make_ahead(self, place: Place) -> None:
-        """Mounts the screen of the place where nobody sees it; it reads once it is shown."""
+        """Mount the screen of the place where nobody sees it; it reads once it is shown."""
         before = self.current_mode
         try:
             self.get_screen_stack(_AHEAD)
@@ -219,7 +219,7 @@ class DiodeApp(Actions, App[None]):
         self._notifier.notify(sentence, self.session.settings.tell)
 
     def _is_busy(self) -> bool:
-        """Whether a key is being handled, or a screen is being made or read for."""
+        """Return whether a key is being handled, or a screen is being made or read for."""
         working = ("default", "reading")
         return self.keys.busy or any(w.group in working and not w.is_finished for w in self.workers)
 
@@ -234,7 +234,7 @@ class DiodeApp(Actions, App[None]):
         self._act(take_back)
 
     def action_create_store(self) -> None:
-        """Makes the store, or updates one of an older schema. A new store is empty: goes to
+        """Make the store, or updates one of an older schema. A new store is empty: goes to
         Collect."""
 
         async def create() -> str:
@@ -273,12 +273,11 @@ class DiodeApp(Actions, App[None]):
     # Where one is
 
     def delay_update(self, delay: float = 0.0) -> None:
-        """Does nothing. Textual would delay each change of screens by 50 ms, so that nobody sees a
+        """Do nothing. Textual would delay each change of screens by 50 ms, so that nobody sees a
         screen that is half made; here the frame is shown first and the body as a whole."""
 
     def action_go(self, mode: str) -> None:
-        """Goes to a place; a second time, from a place that was only visited (such as Help),
-        back."""
+        """Go to a place; a second time, from a place that was only visited (such as Help), back."""
         if self.screen.is_modal:
             return
         if mode == self.current_mode and mode in ASIDE:
@@ -288,12 +287,12 @@ class DiodeApp(Actions, App[None]):
         self.switch_mode(mode)
 
     def action_leave_aside(self) -> None:
-        """Leaves a place that was only visited: goes back to where the person was before."""
+        """Leave a place that was only visited: goes back to where the person was before."""
         if self.current_mode in ASIDE:
             self.switch_mode(self._came_from)
 
     async def action_press(self, key: str) -> None:
-        """Does at once what another key does at the focus. Where `key` has ctrl+ and no meaning
+        """Do at once what another key does at the focus. Where `key` has ctrl+ and no meaning
         there, does what the key without ctrl+ does."""
         for name in (key, key.removeprefix("ctrl+")):
             if (active := self.screen.active_bindings.get(name)) is not None:
@@ -307,7 +306,7 @@ class DiodeApp(Actions, App[None]):
             self.push_screen(Help(self.session, self.screen))
 
     def open_link(self, link: Link) -> None:
-        """Goes to the link's place, and opens the page of what the link names in front of it."""
+        """Go to the link's place, and open the page of what the link names in front of it."""
 
         async def opened() -> None:
             try:
@@ -331,8 +330,8 @@ class DiodeApp(Actions, App[None]):
         self.run_worker(opened(), group=ASKING, exit_on_error=False)
 
     async def _place_made(self) -> None:
-        """Waits until the present place has its body. A screen that is covered before is not made
-        as long as it is covered."""
+        """Wait until the present place has its body. A screen that is covered before is not made as
+        long as it is covered."""
         place = self.screen_stack[0]
         while isinstance(place, DiodeScreen) and not place.has_body:
             await asyncio.sleep(0.01)
@@ -345,14 +344,14 @@ class DiodeApp(Actions, App[None]):
     # Settings
 
     def apply_settings(self, settings: Settings) -> None:
-        """Uses these settings from now on."""
+        """Use these settings from now on."""
         self.session.settings = settings
         self.theme = settings.theme
         self._clashes.clear()
         self.set_keymap(dict(settings.keys))
 
     def change_settings(self, settings: Settings) -> None:
-        """Applies and writes settings; they stay in force also where they cannot or must not be
+        """Apply and write settings; they stay in force also where they cannot or must not be
         written."""
         self.apply_settings(settings)
         if self.session.settings_path is None or self.session.read_only:
@@ -402,7 +401,7 @@ class DiodeApp(Actions, App[None]):
         self.push_screen(HeadlessCommands(commands), self.copy)
 
     def action_copy_as_text(self) -> None:
-        """Copies the table that has the focus, else the one that is visible, else the screen."""
+        """Copy the table that has the focus, else the one that is visible, else the screen."""
         from diode_app.widgets.table import PagedTable
 
         screen = self.screen
@@ -418,7 +417,7 @@ class DiodeApp(Actions, App[None]):
         self.notify("What the screen shows is copied as text.")
 
     def copy(self, words: str | None) -> None:
-        """Copies a text (by OSC 52) and shows it too, since not every terminal supports that."""
+        """Copy a text (by OSC 52) and show it too, since not every terminal supports that."""
         if words:
             self.copy_to_clipboard(words)
             self.notify(words, title="Copied", timeout=10, markup=False)
@@ -433,9 +432,9 @@ def create_app(
     poll_seconds: float = POLL_SECONDS,
     wanted: Link | None = None,
 ) -> DiodeApp:
-    """The dashboard over this store, which need not exist. It begins with `wanted` (None: Home).
-    Where the settings cannot be read, the screen says so, the defaults are used, and no settings
-    are written."""
+    """Return the dashboard over this store, which need not exist. It begins with `wanted` (None:
+    Home). Where the settings cannot be read, the screen says so, the defaults are used, and no
+    settings are written."""
     path: Path | None = settings_path or paths.settings_path()
     problem = None
     try:

@@ -76,7 +76,7 @@ class Keys:
         return time.monotonic() - self._last
 
     async def put(self, event: Typed) -> None:
-        """Handles the key, at once or after those before it."""
+        """Handle the key, at once or after those before it."""
         self._last = time.monotonic()
         self._waiting.extend(_split(event))
         if self._task is None:
@@ -120,7 +120,7 @@ class Keys:
             await self._wait_for_dialog(_NEXT_SECONDS)
 
     async def _wait_for_dialog(self, seconds: float) -> None:
-        """Waits until the workers that ask have opened a dialog, or are done."""
+        """Wait until the workers that ask have opened a dialog, or are done."""
         screen = self._app.screen
         if isinstance(screen, ModalScreen):
             return
@@ -130,8 +130,8 @@ class Keys:
         await self._wait_for_messages()
 
     def _rows_are_old(self) -> bool:
-        """Whether the focus is in a table or on a page whose content has not been read yet since it
-        was last asked for."""
+        """Return whether the focus is in a table or on a page whose content has not been read yet
+        since it was last asked for."""
         focus = self._focus()
         nodes = () if focus is None else focus.ancestors_with_self
         return any(getattr(node, "is_behind", False) for node in nodes)
@@ -144,7 +144,7 @@ class Keys:
     # Messages
 
     async def _wait_for_messages(self) -> None:
-        """Waits until no message is left between the focus and the app."""
+        """Wait until no message is left between the focus and the app."""
         end = time.monotonic() + _PASS_SECONDS
         while time.monotonic() < end:
             target = self._focus()
@@ -207,5 +207,5 @@ def _split(event: Typed) -> tuple[Typed, ...]:
 
 
 def _chooses(event: Typed) -> bool:
-    """Whether the key chooses among the commands of the palette, if this is open."""
+    """Return whether the key chooses among the commands of the palette, if this is open."""
     return isinstance(event, events.Key) and event.key in _CHOOSING

@@ -45,7 +45,7 @@ class Link:
         return f"{page}/{self.name}" if self.name else self.place
 
     def command(self, store: Location, *, read_only: bool = False) -> str:
-        """The command that opens it."""
+        """Return the command that opens it."""
         words = ["diode-tui", f"--store={store}", *(["--read-only"] if read_only else [])]
         words.append(f"--open={self}")
         if self.filter:
@@ -54,8 +54,8 @@ class Link:
 
 
 def link(given: str | None, query: str | None = None) -> Link | None:
-    """The link with this text; None for an empty text. A query alone is a query on problems. Raises
-    LinkError where there is no such place, or its list takes no filter, and QueryError."""
+    """Return the link with this text; None for an empty text. A query alone is a query on problems.
+    Raises LinkError where there is no such place, or its list takes no filter, and QueryError."""
     if not given:
         return None if query is None else link("data", query)
     page, _, name = given.partition("/")
@@ -82,7 +82,7 @@ def link(given: str | None, query: str | None = None) -> Link | None:
 
 
 def link_to(screen: Screen[Any]) -> Link | None:
-    """The link to what is shown now; None where there is none, as for a form."""
+    """Return the link to what is shown now; None where there is none, as for a form."""
     if not isinstance(screen, DiodeScreen):
         return None
     if screen.LINK:
@@ -99,8 +99,8 @@ def link_to(screen: Screen[Any]) -> Link | None:
 
 
 async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:
-    """The page of the run, problem or model that a link names, to be shown in front of its place;
-    None for a link to a place alone. Raises DiodeError where there is no such thing."""
+    """Return the page of the run, problem or model that a link names, to be shown in front of its
+    place; None for a link to a place alone. Raises DiodeError where there is no such thing."""
     if not wanted.name:
         return None
     if wanted.place == "runs":
@@ -134,8 +134,8 @@ def _folder(reference: str) -> str:
 
 
 def _problem(store: Store, name: str) -> tuple[str, int]:
-    """The content key and the environment of a problem, by its number or the beginning of its
-    key."""
+    """Return the content key and the environment of a problem, by its number or the beginning of
+    its key."""
     from diode_engine.store.query import problems
 
     found = problems(store, f"id:{name}" if name.isdecimal() else f"key:{name}", limit=1)

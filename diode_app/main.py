@@ -99,7 +99,7 @@ def _command(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs diode-tui with these arguments (those of the process by default) and returns its exit
+    """Run diode-tui with these arguments (those of the process by default) and returns its exit
     code: 0, 1 where it failed, 2 where it was called wrongly."""
     args = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """The process diode-tui. It ends at once: no thread can delay it, and shutting down the
+    """Return the process diode-tui. It ends at once: no thread can delay it, and shutting down the
     interpreter takes longer than the rest."""
     code = main()
     sys.stdout.flush()

@@ -28,7 +28,7 @@ class RunNotifier:
         self._title = ""
 
     def find_ended(self, look: Look) -> list[int]:
-        """The runs that were live before and are not any more."""
+        """Return the runs that were live before and are not any more."""
         if not look.ready:
             return []
         live = frozenset(status.run.id for status in look.live)
@@ -36,7 +36,7 @@ class RunNotifier:
         return ended
 
     def set_title(self, look: Look, store: str) -> None:
-        """Sets the terminal's title to what is live in the store of this name."""
+        """Set the terminal's title to what is live in the store of this name."""
         parts = [part for part in map(fraction, look.live) if part is not None]
         words = ["Diode", f"{len(look.live)} live" if look.live else store]
         if parts:
@@ -47,7 +47,7 @@ class RunNotifier:
             self._write(f"\x1b]2;{_printable(title)}\x07")
 
     def notify(self, sentence: str, way: str) -> None:
-        """Notifies in the `way` that the settings name."""
+        """Notify in the `way` that the settings name."""
         if way == BELL:
             self._write("\a")
         elif way == NOTIFICATION:
@@ -55,7 +55,7 @@ class RunNotifier:
 
 
 def describe_end(status: Status) -> str:
-    """How a run has ended, in one line."""
+    """Return how a run has ended, in one line."""
     run = status.run
     why = (status.why or run.message or "").split("\n")[0]
     described = f"Run {run.id}, {run.kind}: {text.state(str(status.state))}"

@@ -17,7 +17,7 @@ _FIRST = "diode_app.screens.runs"  # what most others need comes with it
 
 
 async def import_screens(is_busy: Callable[[], bool]) -> None:
-    """Imports the modules of all screens, one after the other in a thread; each waits until the
+    """Import the modules of all screens, one after the other in a thread; each waits until the
     dashboard is not busy, since Python runs one thread at a time. Then the garbage collector leaves
     all of it alone: a full collection takes a tenth of a second."""
     for name in modules():

@@ -19,7 +19,8 @@ from diode_app.session import Session
 
 
 def palette_entries(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """An entry for each action that can be done now, with its key and its headless command."""
+    """Return an entry for each action that can be done now, with its key and its headless
+    command."""
     for active in list(screen.active_bindings.values()):
         binding = active.binding
         if binding.id is None or not active.enabled:
@@ -53,7 +54,7 @@ def headless_commands(session: Session, screen: DiodeScreen) -> list[tuple[str, 
 
 
 def read_text(screen: Screen[Any]) -> str:
-    """What the screen shows, as lines of text."""
+    """Return what the screen shows, as lines of text."""
     lines = [" " * screen.size.width] * screen.size.height
     for widget in screen.walk_children(Widget):
         if not widget.region:

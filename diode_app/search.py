@@ -66,7 +66,7 @@ class Everything(Provider):
             yield Hit(1.0, found.words, found.action, help=found.help)
 
     async def _linked(self, query: str) -> Link | None:
-        """The link that this is, as `y` copies it, if it leads to something."""
+        """Return the link that this is, as `y` copies it, if it leads to something."""
         try:
             wanted = link(query)
             if wanted is None or not wanted.name:

@@ -39,7 +39,7 @@ class Undo:
         self._steps.append(UndoStep(what, undo))
 
     def take(self) -> UndoStep | None:
-        """Removes the last change and returns it."""
+        """Remove the last change and return it."""
         return self._steps.pop() if self._steps else None
 
 

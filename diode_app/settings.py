@@ -90,13 +90,13 @@ class Settings:
 
 
 def sentence(name: str) -> str:
-    """The meaning of the field of this name."""
+    """Return the meaning of the field of this name."""
     return next(str(f.metadata["sentence"]) for f in fields(Settings) if f.name == name)
 
 
 def load(path: Path) -> Settings:
-    """The settings in the file; the defaults where there is none. Raises SettingsError, which names
-    the file, where it cannot be read or is not valid."""
+    """Return the settings in the file; the defaults where there is none. Raises SettingsError,
+    which names the file, where it cannot be read or is not valid."""
     try:
         given = read_toml(path)
     except FileNotFoundError:
@@ -124,7 +124,7 @@ def load(path: Path) -> Settings:
 
 
 def save(path: Path, settings: Settings) -> None:
-    """Writes the file, whole or not at all, with a sentence above each field; what the user wrote
+    """Write the file, whole or not at all, with a sentence above each field; what the user wrote
     besides stays. Raises SettingsError where it cannot be written."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError

@@ -181,7 +181,7 @@ class RankReasons:
 
 
 def why(question: Question, ranked: Sequence[Candidate], place: int) -> RankReasons:
-    """Explains the place of the candidate at this index of the ranking: it is compared with the
+    """Explain the place of the candidate at this index of the ranking: it is compared with the
     first one. The first itself is compared with ATen's best or, where it is that, with the second.
     Raises ModelError."""
     from diode_engine.models.explain import explain, rival

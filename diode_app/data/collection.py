@@ -25,7 +25,7 @@ class SourceKind:
 
 
 def source_kinds() -> tuple[SourceKind, ...]:
-    """All sources, described in the engine's own words."""
+    """Return all sources, described in the engine's own words."""
     from diode_engine.problems.sources import SOURCES
 
     return tuple(
@@ -53,8 +53,8 @@ class CollectionPlan:
 
 
 def planned(store: Store, spec: Mapping[str, Any], gpus: int) -> CollectionPlan:
-    """The plan of `diode-engine collect` with these options (as `runs.command_line` takes them), on
-    this many GPUs where the options name none. Needs no torch."""
+    """Return the plan of `diode-engine collect` with these options (as `runs.command_line` takes
+    them), on this many GPUs where the options name none. Needs no torch."""
     import click
 
     from diode_engine.cli.collect import expected_rate, make_plan

@@ -38,21 +38,21 @@ C = TypeVar("C", bound=Column)
 def make_row(
     key: str, record: Mapping[str, Any], columns: Sequence[Column], shown: Mapping[str, str]
 ) -> Row:
-    """The row of a record, with a cell for each column; `shown` has cells that are not made of one
-    value of the record."""
+    """Return the row of a record, with a cell for each column; `shown` has cells that are not made
+    of one value of the record."""
     cells = {column.key: column.show(record.get(column.key)) for column in columns}
     return Row(key, {**cells, **shown}, record)
 
 
 def pick(columns: Sequence[C], keys: Sequence[str]) -> list[C]:
-    """The columns with these keys, in the order of the keys."""
+    """Return the columns with these keys, in the order of the keys."""
     by_key = {column.key: column for column in columns}
     return [by_key[key] for key in keys]
 
 
 def fit_columns(columns: Sequence[C], widths: Sequence[int], room: int) -> tuple[C, ...]:
-    """The columns that fit, in their order. The one with the highest rank is left out first; of
-    several with this rank, the last one."""
+    """Return the columns that fit, in their order. The one with the highest rank is left out first;
+    of several with this rank, the last one."""
     left = list(zip(columns, widths, strict=True))
     while sum(width for _, width in left) > room:
         rank = max(column.rank for column, _ in left)
@@ -63,7 +63,7 @@ def fit_columns(columns: Sequence[C], widths: Sequence[int], room: int) -> tuple
 
 
 def share_width(wanted: Sequence[int], room: int) -> list[int]:
-    """The widths of columns that want these widths: all of it, where there is room; else the
+    """Return the widths of columns that want these widths: all of it, where there is room; else the
     widest ones share what the others leave."""
     given = list(wanted)
     open_places = sorted(range(len(given)), key=lambda place: given[place])

@@ -21,9 +21,9 @@ class CommandError(DiodeError):
 
 
 async def run_command(words: Sequence[str]) -> str:
-    """What `diode-engine WORDS...` has written to stdout when it is done. The command continues
-    where the caller is cancelled or this process ends. Raises CommandError, with the command's last
-    words, where it fails."""
+    """Return what `diode-engine WORDS...` has written to stdout when it is done. The command
+    continues where the caller is cancelled or this process ends. Raises CommandError, with the
+    command's last words, where it fails."""
     # Files, not pipes: the command must not wait for a reader.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
         process = await asyncio.create_subprocess_exec(

@@ -32,7 +32,7 @@ class ComparedRuns:
 
 
 def compare_runs(store: Store, wanted: Sequence[int], reader: CurveReader) -> ComparedRuns:
-    """These runs and the pinned one. Raises StoreError where one of them is no run."""
+    """Return these runs and the pinned one. Raises StoreError where one of them is no run."""
     pinned = baseline_of(store)
     runs = tuple(dict.fromkeys([*([] if pinned is None else [pinned]), *wanted]))
     return ComparedRuns(
@@ -44,7 +44,7 @@ def compare_runs(store: Store, wanted: Sequence[int], reader: CurveReader) -> Co
 
 
 def _facts(store: Store, run: int) -> dict[str, Any]:
-    """What is known of a run, by name; numbers stay numbers, the rest becomes texts."""
+    """Return what is known of a run, by name; numbers stay numbers, the rest becomes texts."""
     from diode_engine.runs import look
 
     status = look(store, run)
@@ -71,7 +71,7 @@ def _facts(store: Store, run: int) -> dict[str, Any]:
 
 
 def _flat(mapping: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """The values of nested mappings, by names such as `network.epochs`."""
+    """Return the values of nested mappings, by names such as `network.epochs`."""
     found: dict[str, Any] = {}
     for name, value in mapping.items():
         if isinstance(value, Mapping):

@@ -21,7 +21,7 @@ class Comparison:
     facts: Mapping[str, Mapping[str, Any]]
 
     def rows(self, *, all_facts: bool) -> tuple[Row, ...]:
-        """A row for each fact, a cell for each thing; only facts that differ, or all."""
+        """Return a row for each fact, a cell for each thing; only facts that differ, or all."""
         names = dict.fromkeys(name for known in self.facts.values() for name in known)
         found = ((name, [known.get(name) for known in self.facts.values()]) for name in names)
         return tuple(

@@ -49,7 +49,7 @@ class Series:
 
 
 def series_of(name: str) -> Series:
-    """The series of a name such as `network-1/train_objective`."""
+    """Return the series of a name such as `network-1/train_objective`."""
     member, _, last = name.rpartition("/")
     kind = _KINDS.get(last, last)
     if member == "search":
@@ -62,7 +62,7 @@ def series_of(name: str) -> Series:
 
 
 def kinds(names: Iterable[str]) -> list[str]:
-    """The kinds of these series, the most used first, those of folds last."""
+    """Return the kinds of these series, the most used first, those of folds last."""
     found = dict.fromkeys(series_of(name).kind for name in names)
     return sorted(found, key=lambda kind: (", on folds" in kind, _place(kind), kind))
 
@@ -90,7 +90,7 @@ class CurveReader:
         self._known: dict[int, dict[str, Points]] = {}
 
     def read(self, store: Store, run: int) -> Curves:
-        """The curves of the run. Raises NoSuchRunError where there is no such run."""
+        """Return the curves of the run. Raises NoSuchRunError where there is no such run."""
         known = self._known.setdefault(run, {})
         after = {name: xs[-1] for name, (xs, _) in known.items()}
         for name, (steps, values) in store.curves(run, after=after).items():
@@ -100,8 +100,8 @@ class CurveReader:
 
 
 def samples(progress: Mapping[str, Any]) -> Curves:
-    """The samples of a collection's GPUs over time (in seconds), from its progress. Values that
-    are not known are left out."""
+    """Return the samples of a collection's GPUs over time (in seconds), from its progress. Values
+    that are not known are left out."""
     found: dict[str, Points] = {}
     gpus = progress.get("gpus")
     for number, gpu in (gpus if isinstance(gpus, Mapping) else {}).items():

@@ -48,7 +48,7 @@ class LocalHardware:
 
 
 async def find_hardware() -> LocalHardware:
-    """Takes seconds. Raises HardwareUnknownError, with the reason."""
+    """Take seconds. Raises HardwareUnknownError, with the reason."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", _PROGRAM,
         stdin=asyncio.subprocess.DEVNULL,

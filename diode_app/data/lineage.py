@@ -33,9 +33,9 @@ class ModelView:
 
 
 def model_view(store: Store | None, folder: str) -> ModelView:
-    """The model in this folder; `store` is where its runs and timings may be, if there is one
-    to read. Raises NoSuchModelError where the model is gone, RegistryError where the registry is
-    broken."""
+    """Return the model in this folder; `store` is where its runs and timings may be, if there is
+    one to read. Raises NoSuchModelError where the model is gone, RegistryError where the registry
+    is broken."""
     from diode_engine import registry
 
     entry = entry_of(folder)
@@ -77,7 +77,7 @@ def _said(event: Event) -> str:
 
 
 def _lineage(store: Store | None, entry: ModelEntry, m: Manifest) -> tuple[Row, ...]:
-    """The rows of the lineage; several may lead to the same place."""
+    """Return the rows of the lineage; several may lead to the same place."""
     steps = _steps(store, entry, m)
     return tuple(replace(step, key=f"{i}:{step.key}") for i, step in enumerate(steps))
 
@@ -114,7 +114,7 @@ def _steps(store: Store | None, entry: ModelEntry, m: Manifest) -> Iterator[Row]
 
 
 def _row(leads: str, where: str, step: str, what: str) -> Row:
-    """A row; one that leads nowhere has no arrow."""
+    """Return a row; one that leads nowhere has no arrow."""
     mark = "" if leads == NOWHERE else "→"
     cells = {"step": step, "what": what, "leads": mark}
     return Row(f"{leads}:{where}", cells, {"step": step, "what": what})
@@ -129,12 +129,12 @@ def _query(m: Manifest) -> str:
 
 
 def _gpu_query(m: Manifest) -> str:
-    """The filter query of the timings of its GPUs."""
+    """Return the filter query of the timings of its GPUs."""
     return "gpu:" + ",".join(f'"{name}"' for name in m.gpu_names)
 
 
 def _trained(store: Store | None, entry: ModelEntry) -> tuple[int, str] | None:
-    """The run of this store that registered the model, and the text for it."""
+    """Return the run of this store that registered the model, and the text for it."""
     from diode_engine.runs import find
 
     if store is None:
@@ -157,8 +157,8 @@ def _base(identity: str) -> Row:
 
 
 def _source(store: Store | None, name: str) -> Row:
-    """A run that timings came from, such as "collect 7". It is of the store that the model was
-    trained from, which may be another store than this one."""
+    """Return a run that timings came from, such as "collect 7". It is of the store that the model
+    was trained from, which may be another store than this one."""
     from diode_engine.errors import NoSuchRunError
 
     kind, _, number = name.rpartition(" ")

@@ -36,8 +36,8 @@ class Models:
 
 
 def models(here: Hardware | None, gpus: int) -> Models:
-    """The models as they are now. `here` is this machine's hardware, None while it is not known;
-    `gpus` is how many it has."""
+    """Return the models as they are now. `here` is this machine's hardware, None while it is not
+    known; `gpus` is how many it has."""
     from diode_engine import registry
 
     found = registry.overview()
@@ -69,7 +69,7 @@ def _taken(here: Hardware | None, gpus: int) -> str:
 
 
 def why(match: Match) -> str:
-    """Why a model is taken, as a clause."""
+    """Return why a model is taken, as a clause."""
     if match.default_of is None:
         parts = ["no default is set, and it is the newest that fits"]
     else:
@@ -136,7 +136,7 @@ def _row(folder: str, entry: ModelEntry) -> Row:
 
 
 def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
-    """The facts that a person wants to know of a model first."""
+    """Return the facts that a person wants to know of a model first."""
     m, known = entry.manifest, entry.facts
     found: dict[str, str] = {}
     if m is None:
@@ -173,14 +173,14 @@ def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
 
 
 def _explain_taken(entry: ModelEntry) -> list[str]:
-    """Why it is taken, with the GPU's name where it has several."""
+    """Return why it is taken, with the GPU's name where it has several."""
     several = entry.manifest is not None and len(entry.manifest.gpu_names) > 1
     return [f"taken on the {gpu}: {why(match)}" if several else f"taken: {why(match)}"
             for gpu, match in entry.taken.items()]  # fmt: skip
 
 
 def _list_gpu_figures(m: Manifest) -> dict[str, str]:
-    """A fact for each GPU of a model of several."""
+    """Return a fact for each GPU of a model of several."""
     return {
         f"on {r.hardware.name}": f"{text.ratio(r.metrics.get('efficiency'))} on "
         f"{r.metrics.get('problems', 0):,} problems; learned {r.timings:,} timings of "
@@ -198,7 +198,7 @@ _NOT_COMPARABLE = (
 
 
 def compare(a: ModelEntry, b: ModelEntry) -> tuple[Comparison, str | None]:
-    """Two models by their own metrics, and a sentence where these cannot be compared. Raises
+    """Return two models by their own metrics, and a sentence where these cannot be compared. Raises
     ModelError where one cannot be read."""
     from diode_engine import registry
 
@@ -241,7 +241,7 @@ class Verdict:
 
 
 async def promote(access: StoreAccess, entry: ModelEntry, slug: str, *, force: str = "") -> Verdict:
-    """Lets the gate judge the model for this hardware on the store's timings, in a process of its
+    """Let the gate judge the model for this hardware on the store's timings, in a process of its
     own, and makes the model the default there if it passes. Where `force` gives a reason, the model
     is not judged again: it becomes the default against the gate's last verdict. Raises DiodeError
     where it could not be judged."""
@@ -267,7 +267,7 @@ async def promote(access: StoreAccess, entry: ModelEntry, slug: str, *, force: s
 
 
 def _last_judged(model: ModelVersion, slug: str, store: Store) -> int | None:
-    """The last run that judged the model for a promotion on this hardware."""
+    """Return the last run that judged the model for a promotion on this hardware."""
     from diode_engine.store.run_query import runs
 
     for run in runs(store, "kind:promote state:done"):
@@ -278,8 +278,8 @@ def _last_judged(model: ModelVersion, slug: str, store: Store) -> int | None:
 
 
 def find_slug_to_change(entry: ModelEntry, here: Hardware | None) -> str:
-    """The hardware whose default is changed with this model: the GPU here where the model has a
-    record of it, else that of the model's folder."""
+    """Return the hardware whose default is changed with this model: the GPU here where the model
+    has a record of it, else that of the model's folder."""
     there = here is not None and here.slug in entry.model.slugs
     return here.slug if here is not None and there else entry.model.slug
 

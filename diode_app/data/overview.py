@@ -71,8 +71,9 @@ class ModelInUse:
 
 
 def model_in_use(hardware: Hardware | None) -> ModelInUse | str:
-    """The model that the registry takes for this hardware. Where no hardware is given or no model
-    fits, the default of the only hardware that has one. A sentence where there is no such model."""
+    """Return the model that the registry takes for this hardware. Where no hardware is given or no
+    model fits, the default of the only hardware that has one. A sentence where there is no such
+    model."""
     from diode_engine import registry
 
     likeness = None
@@ -105,8 +106,8 @@ def model_in_use(hardware: Hardware | None) -> ModelInUse | str:
 
 
 def shipped_timings() -> tuple[Path, ...]:
-    """The dataset files that "Import the shipped timings" imports. Larger ones (.packed.zst) come
-    with Diode too, and are imported by their names. Raises DiodeError where there are none."""
+    """Return the dataset files that "Import the shipped timings" imports. Larger ones (.packed.zst)
+    come with Diode too, and are imported by their names. Raises DiodeError where there are none."""
     files = tuple(sorted((paths.shipped_dir() / "datasets").glob("*/*.msgpack.zst")))
     if not files:
         raise DiodeError("This Diode came without timings; install it again.")

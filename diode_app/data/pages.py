@@ -43,9 +43,9 @@ class Page:
 
 
 def page_in_memory(rows: Sequence[Row], query: PageQuery) -> Page:
-    """A page of rows that are in memory. Each word of the filter must occur in a row's cells, in
-    any case; a word with a minus must not. Rows are sorted by the values in their records; rows
-    without the value come last."""
+    """Return a page of rows that are in memory. Each word of the filter must occur in a row's
+    cells, in any case; a word with a minus must not. Rows are sorted by the values in their
+    records; rows without the value come last."""
     words = query.filter.lower().split()
     if words:
         rows = [row for row in rows if _holds(" ".join(row.cells.values()).lower(), words)]
@@ -64,7 +64,7 @@ def _holds(text: str, words: Sequence[str]) -> bool:
 
 
 def as_text(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The columns as text, with spaces between them, for a mail or a screen reader."""
+    """Return the columns as text, with spaces between them, for a mail or a screen reader."""
     table = [names, *rows]
     widths = [max(len(row[place]) for row in table) for place in range(len(names))]
     lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in table)

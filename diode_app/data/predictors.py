@@ -54,15 +54,15 @@ class ModelAnswer:
 
 
 def models_for(hardware: Hardware) -> tuple[Model, ...]:
-    """The models that can be taken for this hardware, the first choice first."""
+    """Return the models that can be taken for this hardware, the first choice first."""
     from diode_engine import registry
 
     return tuple(_model(match.model, hardware) for match in registry.matches(hardware))
 
 
 def all_models(here: Hardware | None) -> tuple[Model, ...]:
-    """Every registered model that can be read. Those for the hardware of this machine come first;
-    without one, the default comes first."""
+    """Return every registered model that can be read. Those for the hardware of this machine come
+    first; without one, the default comes first."""
     from diode_engine import registry
 
     first = () if here is None else models_for(here)
@@ -95,8 +95,8 @@ def predict(
 
 @lru_cache(maxsize=8)
 def loaded(model: Model) -> Predictor:
-    """The predictor. Raises ModelError where it cannot be loaded, or the folder has another model
-    now."""
+    """Return the predictor. Raises ModelError where it cannot be loaded, or the folder has another
+    model now."""
     from diode_engine.models.predictor import Predictor
 
     predictor = Predictor.load(model.folder, model.hardware)

@@ -89,8 +89,8 @@ def problem_view(
     references: Sequence[str] | None = None,
     before: ProblemView | None = None,
 ) -> ProblemView:
-    """The problem with this content key, in this environment (None: the first in which it was
-    measured), with the models of these references (None: the first that can be taken for its
+    """Return the problem with this content key, in this environment (None: the first in which it
+    was measured), with the models of these references (None: the first that can be taken for its
     hardware). `before` is returned where nothing of it has changed. Raises NoSuchProblemError."""
     rows = rows_of(store, key)
     if not rows:
@@ -259,7 +259,7 @@ def _known(value: float) -> float | None:
 
 
 def _error(predicted: float, measured: float | None) -> float | None:
-    """The error of a prediction, as a share of the measured time."""
+    """Return the error of a prediction, as a share of the measured time."""
     return None if measured is None or np.isnan(predicted) else predicted / measured - 1
 
 

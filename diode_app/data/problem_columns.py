@@ -21,7 +21,7 @@ def dtype(problem: Problem) -> str:
 
 
 def short(candidate: Candidate) -> str:
-    """A candidate in about 26 characters: its template's short name and its parameters."""
+    """Return a candidate in about 26 characters: its template's short name and its parameters."""
     from diode_engine.core.templates import template_of
 
     name = candidate.template
@@ -29,7 +29,7 @@ def short(candidate: Candidate) -> str:
 
 
 def layout(problem: Problem) -> str:
-    """The layouts of both operands, such as row/col."""
+    """Return the layouts of both operands, such as row/col."""
     return f"{problem.a.layout}/{problem.b.layout}"
 
 
@@ -44,7 +44,7 @@ class ProblemColumn(Column):
 def _column(
     key: str, meaning: str, cell: Callable[[ProblemRow], str], *, label: str = "", rank: int = 0
 ) -> ProblemColumn:
-    """A column of numbers."""
+    """Return a column of numbers."""
     return ProblemColumn(
         key=key, label=label or key, meaning=meaning, cell=cell, rank=rank, right=True
     )  # fmt: skip
@@ -59,7 +59,7 @@ def _text(
     sortable: bool = True,
     rank: int = 0,
 ) -> ProblemColumn:
-    """A column of texts."""
+    """Return a column of texts."""
     return ProblemColumn(
         key=key, label=label or key, meaning=meaning, cell=cell, rank=rank, sortable=sortable
     )  # fmt: skip

@@ -17,19 +17,19 @@ FASTEST = 8  # of a problem's candidates, in its preview
 
 
 def key_of(row: ProblemRow) -> str:
-    """The key of a row: the problem's content key, and the number of the environment."""
+    """Return the key of a row: the problem's content key, and the number of the environment."""
     return f"{row.problem.key}/{row.environment_number}"
 
 
 def parse_key(key: str) -> tuple[str, int]:
-    """The inverse of `key_of`."""
+    """Return the inverse of `key_of`."""
     problem, _, environment = key.partition("/")
     return problem, int(environment)
 
 
 def problems_page(store: Store, query: PageQuery) -> Page:
-    """The problems that the filter matches, sorted by a column of SORTS. Raises QueryError for a
-    mistake in the filter."""
+    """Return the problems that the filter matches, sorted by a column of SORTS. Raises QueryError
+    for a mistake in the filter."""
     from diode_engine.store.query import count_problems, problems
 
     found = problems(
@@ -56,7 +56,8 @@ class Preview:
 
 
 def preview(store: Store, key: str) -> Preview | None:
-    """The preview of the row with this key (see `key_of`); None where there is no such row."""
+    """Return the preview of the row with this key (see `key_of`); None where there is no such
+    row."""
     from diode_engine.store.query import candidates
 
     row = row_of(store, *parse_key(key))
@@ -68,7 +69,7 @@ def preview(store: Store, key: str) -> Preview | None:
 
 
 def rows_of(store: Store, key: str) -> list[ProblemRow]:
-    """The problem in each environment that it was measured in, by its content key."""
+    """Return the problem in each environment that it was measured in, by its content key."""
     from diode_engine.store.query import problems
 
     return problems(store, f"key:{key}")
@@ -80,8 +81,8 @@ def row_of(store: Store, key: str, environment: int) -> ProblemRow | None:
 
 
 def suggestions(known: Mapping[str, list[str]]) -> Callable[[str, int], list[str]]:
-    """How a query can be completed, for a FilterBox over problems. `known` are the values in the
-    store (see `known_values`)."""
+    """Return how a query can be completed, for a FilterBox over problems. `known` are the values in
+    the store (see `known_values`)."""
     from diode_engine.store.fields import PROBLEMS
 
     def suggest(query: str, cursor: int) -> list[str]:
@@ -92,8 +93,8 @@ def suggestions(known: Mapping[str, list[str]]) -> Callable[[str, int], list[str
 
 
 def known_values(store: Store) -> dict[str, list[str]]:
-    """The store's values of the fields without choices of their own: GPUs, versions of torch,
-    ..."""
+    """Return the store's values of the fields without choices of their own: GPUs, versions of
+    torch, ..."""
     from diode_engine.store import run_query
 
     return run_query.known_values(store)

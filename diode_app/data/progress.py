@@ -14,7 +14,7 @@ _MAX_SHARE = 0.99  # of a run that has not ended
 
 
 def fraction(status: Status) -> float | None:
-    """The share of its work that a run has done."""
+    """Return the share of its work that a run has done."""
     if status.state == "done":
         return 1.0
     progress = status.run.progress or {}
@@ -52,7 +52,7 @@ def seconds_left(status: Status) -> float | None:
 
 
 def describe_progress(status: Status) -> str:
-    """What a run's progress says besides how far it is."""
+    """Return what a run's progress says besides how far it is."""
     run, progress = status.run, status.run.progress or {}
     words: list[str] = []
     if run.kind == "train" and "member" in progress and not status.state.ended:
@@ -84,7 +84,7 @@ def describe_progress(status: Status) -> str:
 
 
 def headline(status: Status) -> str:
-    """A run in one line: how far it is and how long it will take, or how it ended."""
+    """Return a run in one line: how far it is and how long it will take, or how it ended."""
     progress = status.run.progress or {}
     if how_it_ended := status.why or status.run.message:
         return how_it_ended
@@ -101,11 +101,11 @@ def headline(status: Status) -> str:
 
 
 def remarks(status: Status) -> str:
-    """The person's note and the run's own message, in one line."""
+    """Return the person's note and the run's own message, in one line."""
     parts = filter(None, (status.run.note, status.why or status.run.message))
     return " · ".join(parts).replace("\n", " ")
 
 
 def as_number(value: object) -> float | None:
-    """The number in a run's progress; None where it is not a number."""
+    """Return the number in a run's progress; None where it is not a number."""
     return float(value) if isinstance(value, int | float) else None

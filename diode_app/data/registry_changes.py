@@ -29,8 +29,8 @@ def prepare_default(reference: str, slug: str) -> Callable[[], None]:
 
 
 def remove_model(model: ModelVersion) -> Callable[[], str] | None:
-    """Removes the model and its aliases. Returns a function that registers it again, with its
-    aliases, tags and note, as the next version, and returns its name; None where the model is
+    """Remove the model and its aliases. Return a function that registers it again, with its
+    aliases, tags and note, as the next version, and return its name; None where the model is
     broken, so that this is not possible. The last removed model is kept in a file in Diode's data
     directory."""
     from diode_engine import registry
@@ -62,22 +62,22 @@ def remove_model(model: ModelVersion) -> Callable[[], str] | None:
 
 
 def tags_of(model: ModelVersion) -> tuple[str, ...]:
-    """The model's tags now."""
+    """Return the model's tags now."""
     from diode_engine import registry
 
     return tuple(registry.facts_of(model).tags)
 
 
 def set_tags(model: ModelVersion, tags: Sequence[str]) -> None:
-    """Gives the model these tags, and no others."""
+    """Give the model these tags, and no others."""
     from diode_engine import registry
 
     registry.tag(model, tags, [tag for tag in tags_of(model) if tag not in tags])
 
 
 def aliases_of(model: ModelVersion) -> tuple[str, ...]:
-    """The model's aliases on its own hardware now, without the default, which is set by promoting
-    a model."""
+    """Return the model's aliases on its own hardware now, without the default, which is set by
+    promoting a model."""
     from diode_engine import registry
 
     reference, found = model.reference_on(model.slug), registry.aliases_for(model.slug)
@@ -85,7 +85,7 @@ def aliases_of(model: ModelVersion) -> tuple[str, ...]:
 
 
 def set_aliases(model: ModelVersion, aliases: Sequence[str]) -> None:
-    """Gives the model these aliases, and no others."""
+    """Give the model these aliases, and no others."""
     from diode_engine import registry
 
     now = aliases_of(model)

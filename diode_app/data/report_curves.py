@@ -17,7 +17,7 @@ WITHIN = np.arange(61) * 0.005  # of the best: 0 to 30 %
 
 
 def members(report: ShownReport, kind: str) -> dict[str, list[Case]]:
-    """The cases in each group of a kind, in the groups' natural order."""
+    """Return the cases in each group of a kind, in the groups' natural order."""
     from diode_engine.validation.metrics import M_ABOVE, M_BANDS
 
     found: dict[str, list[Case]] = {}
@@ -39,14 +39,14 @@ class ReportCurve:
 
 
 def kinds(report: ShownReport) -> tuple[str, ...]:
-    """The kinds of groups for which there can be curves."""
+    """Return the kinds of groups for which there can be curves."""
     found = [kind for kind in ("op", "dtype", "M", "layout", "part") if members(report, kind)]
     return ("chooser", *found)
 
 
 def curves(report: ShownReport, against: Other | None, kind: str) -> tuple[ReportCurve, ...]:
-    """The curves by chooser, with the model and the chooser that it is compared with first; or the
-    model's by group, for the largest groups."""
+    """Return the curves by chooser, with the model and the chooser that it is compared with first;
+    or the model's by group, for the largest groups."""
     if kind == "chooser":
         named = {report.model: report.efficiency_of(report.model)}
         if against is not None:

@@ -63,8 +63,8 @@ BAR = Column(
 
 
 def figure_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
-    """A row for each chooser, the best first. Another report's model is judged on the problems of
-    both."""
+    """Return a row for each chooser, the best first. Another report's model is judged on the
+    problems of both."""
     rows = [
         _figure(
             c.name, c.problems, (c.geomean, c.p10, c.worst, c.within), c.fifth, c.speed, c.timed,
@@ -128,8 +128,8 @@ GROUPS = (
 
 
 def group_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
-    """A row for all cases and for each group: the model, the other chooser, and how often each is
-    better."""
+    """Return a row for all cases and for each group: the model, the other chooser, and how often
+    each is better."""
     rows = [_group("all", "all problems", report.cases, against)]
     for kind in ("part", "op", "dtype", "M", "layout", "dimension", "held out by", "transformer"):
         rows += [
@@ -201,7 +201,7 @@ def case_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
 
 
 def sizes(problem: Problem) -> str:
-    """A problem's op and sizes, without its types and layouts."""
+    """Return a problem's op and sizes, without its types and layouts."""
     batch = f"{problem.B}×" if problem.op.batched else ""
     return f"{problem.op} {batch}{problem.M}×{problem.N}×{problem.K}"
 

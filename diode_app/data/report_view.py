@@ -41,8 +41,9 @@ class ReportView:
 def report_view(
     store: Store, wanted: int | None, against: str | int | None, before: ReportView | None
 ) -> ReportView:
-    """The report of this run (None: the last one), compared with this chooser or with the report of
-    this run (None: max-autotune DEFAULT). What `before` has read already is not read again."""
+    """Return the report of this run (None: the last one), compared with this chooser or with the
+    report of this run (None: max-autotune DEFAULT). What `before` has read already is not read
+    again."""
     from diode_engine.runs import find
     from diode_engine.store.query import problems
 
@@ -96,7 +97,7 @@ def _other(
 
 
 def environment_of(store: Store, case: Case) -> int:
-    """The number of the case's environment in the store. Raises NoSuchProblemError where the
+    """Return the number of the case's environment in the store. Raises NoSuchProblemError where the
     store does not have the problem in it."""
     for row in rows_of(store, case.problem.key):
         if row.environment == case.environment:
@@ -111,7 +112,7 @@ def environment_of(store: Store, case: Case) -> int:
 
 
 def reports_page(store: Store, query: PageQuery) -> Page:
-    """The validations that the filter matches, sorted by a column. Raises QueryError."""
+    """Return the validations that the filter matches, sorted by a column. Raises QueryError."""
     from diode_engine.runs import find
 
     found = find(store, f"kind:validate {query.filter}")
@@ -123,7 +124,7 @@ def reports_page(store: Store, query: PageQuery) -> Page:
 
 
 def name_judged(status: Status) -> str:
-    """What a validation judges: a model, or a way of making models."""
+    """Return what a validation judges: a model, or a way of making models."""
     run = status.run
     told = (run.progress or {}).get("judged") or run.spec.get("model")
     if told is not None:

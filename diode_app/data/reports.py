@@ -98,8 +98,8 @@ class ShownReport:
         )
 
     def efficiency_of(self, chooser: str) -> dict[tuple[str, str], float]:
-        """The efficiency of a chooser's first choice, by case. The model that the report judges is
-        one of the choosers, by its name."""
+        """Return the efficiency of a chooser's first choice, by case. The model that the report
+        judges is one of the choosers, by its name."""
         ours = chooser == self.model
         found = ((c, c.first if ours else c.other(chooser)) for c in self.cases)
         return {case.identity: value for case, value in found if value is not None}
@@ -140,7 +140,7 @@ def _whole(run: int, report: Report) -> ShownReport:
 
 
 def _crossed(run: int, found: CrossValidation) -> ShownReport:
-    """A cross-validation as one report."""
+    """Return a cross-validation as one report."""
     cases = tuple(case for part in found.parts.values() for case in part.cases)
     model = f"{found.family}, {found.kind}"
     others = dict.fromkeys(name for case in cases for name in case.others)
@@ -162,7 +162,7 @@ def _chooser(
     speed: float | None = None,
     timed: float | None = None,
 ) -> ChooserFigures | None:
-    """The figures of a chooser; None where it chose nothing."""
+    """Return the figures of a chooser; None where it chose nothing."""
     import numpy as np
 
     from diode_engine.validation.metrics import Summary
@@ -178,5 +178,6 @@ def _chooser(
 
 
 def share_within(efficiency: Sequence[float], slower: float = 0.05) -> float:
-    """The share of problems on which the choice took at most this much longer than the best."""
+    """Return the share of problems on which the choice took at most this much longer than the
+    best."""
     return sum(value * (1 + slower) >= 1 for value in efficiency) / len(efficiency)

@@ -44,7 +44,7 @@ class Listed:
 
 
 def changed_settings(status: Status) -> dict[str, Any]:
-    """The settings of a run that differ from the defaults."""
+    """Return the settings of a run that differ from the defaults."""
     return {
         name: value
         for name, value in status.run.spec.items()
@@ -182,10 +182,10 @@ SORTS = {column.key: column.sort for column in RUN_COLUMNS if column.sort is not
 
 
 def cell(listed: Listed, key: str) -> str:
-    """A run's cell in the column with this key."""
+    """Return a run's cell in the column with this key."""
     return _CELLS[key](listed)
 
 
 def cells(listed: Listed) -> dict[str, str]:
-    """A run's cell in each column."""
+    """Return a run's cell in each column."""
     return {column.key: column.cell(listed) for column in RUN_COLUMNS}

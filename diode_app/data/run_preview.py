@@ -36,8 +36,8 @@ class RunPreview:
 def run_preview(
     store: Store, run: int | None, marked: Sequence[int], reader: CurveReader
 ) -> RunPreview:
-    """The preview of a run, with the curves of the `marked` ones. Raises StoreError where there is
-    no such run."""
+    """Return the preview of a run, with the curves of the `marked` ones. Raises StoreError where
+    there is no such run."""
     pinned = baseline_of(store)
     drawn = [*([] if pinned is None else [pinned]), *marked]
     view: RunView | None = None

@@ -107,7 +107,7 @@ def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
 
 
 def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
-    """The GPUs of this machine, or the machines of a cluster."""
+    """Return the GPUs of this machine, or the machines of a cluster."""
     found = progress.get("gpus")
     if not isinstance(found, Mapping):
         return ()
@@ -123,8 +123,8 @@ def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
 
 
 def _gpu(title: str, gpus: Sequence[Mapping[str, Any]]) -> Gpu:
-    """One GPU, or several as one: the highest temperature, the mean utilisation, and the sums of
-    timings, power and memory."""
+    """Return one GPU, or several as one: the highest temperature, the mean utilisation, and the
+    sums of timings, power and memory."""
 
     def known(what: str) -> list[float]:
         return [gpu[what] for gpu in gpus if gpu.get(what) is not None]
@@ -187,8 +187,8 @@ class RunLister:
         self._trainings = Trainings()
 
     def page(self, store: Store, query: PageQuery, marks: Mapping[int, str]) -> Page:
-        """The runs that the filter matches (see `diode_engine.store.fields`), sorted by a column;
-        `marks` by the runs' numbers. Raises QueryError for a mistake in the filter."""
+        """Return the runs that the filter matches (see `diode_engine.store.fields`), sorted by a
+        column; `marks` by the runs' numbers. Raises QueryError for a mistake in the filter."""
         from diode_engine.runs import find, look
 
         pinned = baseline_of(store)

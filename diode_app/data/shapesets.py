@@ -23,7 +23,7 @@ class CapturedProblems:
 
 
 def read_captured(path: Path) -> CapturedProblems:
-    """The problems of the file. Raises DatasetError where it is no shapeset."""
+    """Return the problems of the file. Raises DatasetError where it is no shapeset."""
     from diode_engine.problems.sources import read_shapeset
 
     shapeset = read_shapeset(path)

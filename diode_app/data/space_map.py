@@ -45,7 +45,7 @@ class SizeMap:
         return sum(n == 0 for n in inside), sum(0 < n < FEW for n in inside)
 
     def query(self, row: int, column: int) -> str:
-        """The filter query of a bin."""
+        """Return the filter query of a bin."""
         return f"{_term(self.down, self.rows[row])} {_term(self.across, self.columns[column])}"
 
     def _cells(self) -> list[tuple[int, int]]:
@@ -61,8 +61,8 @@ class SizeMap:
 
 
 def size_map(store: Store, query: str, across: str, down: str) -> SizeMap:
-    """The map of the problems that a filter query matches. Raises QueryError for a mistake in
-    it."""
+    """Return the map of the problems that a filter query matches. Raises QueryError for a mistake
+    in it."""
     from diode_engine.store.problem_counts import space_map
 
     found = space_map(store, query, x=across, y=down)

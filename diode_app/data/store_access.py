@@ -80,12 +80,12 @@ class StoreAccess:
         self._watch: Watch | None = None
 
     async def read(self, work: Callable[[Store], T]) -> T:
-        """The result of `work` on the store, open for reading. Raises StoreError."""
+        """Return the result of `work` on the store, open for reading. Raises StoreError."""
         return await in_thread(lambda: work(self._reader()), "read")
 
     async def write(self, work: Callable[[Store], T]) -> T:
-        """The result of `work` on the store, open for writing. Raises StoreError, also where the
-        dashboard is read-only or there is no store yet (see `create`)."""
+        """Return the result of `work` on the store, open for writing. Raises StoreError, also where
+        the dashboard is read-only or there is no store yet (see `create`)."""
         self.must_be_writable()
 
         def done() -> T:
@@ -99,7 +99,7 @@ class StoreAccess:
         return await in_thread(done, "write")
 
     async def create(self) -> None:
-        """Makes the store, or upgrades one of an older schema after a backup. Raises StoreError."""
+        """Make the store, or upgrades one of an older schema after a backup. Raises StoreError."""
         self.must_be_writable()
 
         def done() -> None:
@@ -110,19 +110,19 @@ class StoreAccess:
         await in_thread(done, "create")
 
     async def change(self, work: Callable[[], T], name: str) -> T:
-        """The result of `work`, which writes models or files, in a thread of this name. Raises
-        StoreError where the dashboard is read-only."""
+        """Return the result of `work`, which writes models or files, in a thread of this name.
+        Raises StoreError where the dashboard is read-only."""
         self.must_be_writable()
         return await in_thread(work, name)
 
     async def command(self, words: Sequence[str]) -> str:
-        """What a headless command that changes something writes to stdout (see `run_command`).
-        Raises StoreError where the dashboard is read-only."""
+        """Return what a headless command that changes something writes to stdout (see
+        `run_command`). Raises StoreError where the dashboard is read-only."""
         self.must_be_writable()
         return await run_command(words)
 
     async def start_import(self, files: Sequence[Path]) -> int:
-        """Starts an import of dataset files, into a store that is made first where there is none;
+        """Start an import of dataset files, into a store that is made first where there is none;
         returns the number of its run. Raises StoreError and RunError."""
         if not await in_thread(self._is_there, "look"):
             await self.create()
@@ -152,8 +152,8 @@ class StoreAccess:
             )
 
     async def look(self) -> Look:
-        """The state of the store, found cheaply; it is kept as `last`. A store that cannot be read
-        is a condition, not an error. Do not call it again before it is done."""
+        """Return the state of the store, found cheaply; it is kept as `last`. A store that cannot
+        be read is a condition, not an error. Do not call it again before it is done."""
         self.last = await in_thread(self._look, "look")
         return self.last
 
@@ -184,8 +184,8 @@ class StoreAccess:
             return Look(condition, str(error))
 
     def _runs(self, store: Store, version: tuple[int, int]) -> Look:
-        """The runs that have not ended. They are read again only if something was written or one is
-        alive: the store does not show whether a run's process is alive."""
+        """Return the runs that have not ended. They are read again only if something was written or
+        one is alive: the store does not show whether a run's process is alive."""
         from diode_engine.runs import find
         from diode_engine.store.run_query import runs
 
@@ -222,9 +222,9 @@ def _condition(error: StoreError) -> Condition:
 
 
 def registry_version(root: Path) -> int:
-    """A number that differs after each change: a new or removed model, an alias, a tag or a note (a
-    hardware's file of those is replaced, which changes its folder). What cannot be read is left
-    out."""
+    """Return a number that differs after each change: a new or removed model, an alias, a tag or a
+    note (a hardware's file of those is replaced, which changes its folder). What cannot be read is
+    left out."""
     return hash(
         tuple(_folders(str(root), 2))
     )  # hardware, name: a version is a folder in the latter

@@ -12,10 +12,9 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T], name: str = "work") -> T:
-    """Does the work in a thread of its own and returns what it returns, or raises what it
-    raises. The thread is a daemon: where the caller is cancelled or the process ends, neither
-    waits for it (asyncio's own threads are joined when a loop closes).
-    """
+    """Do the work in a thread of its own and return what it returns, or raises what it raises. The
+    thread is a daemon: where the caller is cancelled or the process ends, neither waits for it
+    (asyncio's own threads are joined when a loop closes)."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

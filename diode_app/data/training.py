@@ -49,8 +49,8 @@ class TrainingPlan:
 
 
 def planned(store: Store, spec: Mapping[str, Any]) -> TrainingPlan:
-    """The plan of `diode-engine train` with these options (as `runs.command_line` takes them).
-    Needs no torch."""
+    """Return the plan of `diode-engine train` with these options (as `runs.command_line` takes
+    them). Needs no torch."""
     from diode_engine.models.manifest import check_name
     from diode_engine.store.run_query import known_values
 
@@ -94,7 +94,7 @@ def planned(store: Store, spec: Mapping[str, Any]) -> TrainingPlan:
 
 
 def _least() -> int:
-    """The least number of problems: with fewer, a training fails, however they are split."""
+    """Return the least number of problems: with fewer, a training fails, however they are split."""
     from diode_engine.training.trainable_rows import MIN_FITTED, MIN_WATCHED
     from diode_engine.training.training_split import MIN_HELD_OUT
 
@@ -112,7 +112,7 @@ def _in_store(store: Store, query: str) -> tuple[Part, ...]:
 
 @lru_cache(maxsize=2)  # while a person changes other fields
 def _in_files(files: tuple[tuple[str, int], ...]) -> tuple[Part, ...]:
-    """The parts in dataset files, each given with the time of its last change."""
+    """Return the parts in dataset files, each given with the time of its last change."""
     import numpy as np
 
     from diode_engine.store import read_dataset
@@ -141,7 +141,7 @@ def _chosen(parts: tuple[Part, ...], gpu: str) -> TrainingData:
 
 
 def _base(reference: str | None, data: Part | None) -> tuple[tuple[str, ...], str | None]:
-    """The registered models, and what is wrong with the one to tune."""
+    """Return the registered models, and what is wrong with the one to tune."""
     from diode_engine import registry
 
     models = tuple(dict.fromkeys(model.reference for model in registry.list_models()))

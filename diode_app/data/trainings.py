@@ -55,7 +55,7 @@ def training(store: Store, status: Status) -> Training:
 
 
 def last_trainings(store: Store, count: int) -> tuple[Training, ...]:
-    """The last trainings, the latest first."""
+    """Return the last trainings, the latest first."""
     from diode_engine.runs import find
 
     return tuple(training(store, status) for status in find(store, "kind:train", limit=count))
@@ -77,7 +77,7 @@ class Trainings:
 
 
 def baseline_of(store: Store) -> int | None:
-    """The run that others are compared with: the last one with the tag."""
+    """Return the run that others are compared with: the last one with the tag."""
     from diode_engine.store.run_query import runs
 
     found = runs(store, f"kind:train tag:{BASELINE}", limit=1)
@@ -85,8 +85,8 @@ def baseline_of(store: Store) -> int | None:
 
 
 def pin(store: Store, run: int) -> bool:
-    """Makes a run the one that others are compared with, in place of another. Where it is that
-    already, removes the tag and returns False."""
+    """Make a run the one that others are compared with, in place of another. Where it is that
+    already, removes the tag and return False."""
     from diode_engine.store.run_query import runs
 
     pinned = [other.id for other in runs(store, f"kind:train tag:{BASELINE}")]

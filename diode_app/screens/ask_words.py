@@ -16,7 +16,7 @@ _NOTHING = 0.005  # of a log time: it reads 1.00×
 
 
 def headline(found: Answer) -> Content:
-    """The choice of each model, then what it is compared with."""
+    """Return the choice of each model, then what it is compared with."""
     lines = [_choice(number, answer) for number, answer in enumerate(found.answers, 1)]
     choice = found.answers[0].choice
     if len(found.answers) > 1 and (same := _agreement(found)):
@@ -80,8 +80,8 @@ def _agreement(found: Answer) -> str:
 
 
 def why_words(found: RankReasons) -> Content:
-    """The comparison with another kernel, what each group of features adds to it, and the resources
-    that the kernel needs."""
+    """Return the comparison with another kernel, what each group of features adds to it, and the
+    resources that the kernel needs."""
     lines = [Content.styled(short(found.candidate), "bold")]
     if found.baseline is not None and found.candidate_us is not None:
         assert found.baseline_us is not None

@@ -68,8 +68,8 @@ class ModelAsked(Message):
 async def do_and_tell(
     app: App[Any], doing: Callable[[], Awaitable[str | None]], after: Callable[[], object]
 ) -> None:
-    """Does something in a worker, then shows the sentence that it returns, or a DiodeError as a
-    problem, and calls `after`."""
+    """Do something in a worker, then show the sentence that it returns, or a DiodeError as a
+    problem, and call `after`."""
     try:
         sentence = await doing()
     except DiodeError as error:
@@ -118,11 +118,11 @@ class DiodeScreen(Actions, Screen[None]):
         """Called when the widgets of the body are mounted."""
 
     def reader(self) -> Callable[[Store], Any] | None:
-        """The function that reads; None where there is nothing to read (now)."""
+        """Return the function that reads; None where there is nothing to read (now)."""
         return None
 
     def show(self, snapshot: Any) -> None:
-        """Paints the snapshot."""
+        """Paint the snapshot."""
 
     def look_changed(self, look: Look) -> None:
         """The store, or a live run, has changed. Reads again."""
@@ -133,7 +133,7 @@ class DiodeScreen(Actions, Screen[None]):
         screen. The body is mounted."""
 
     def values(self) -> Mapping[str, object]:
-        """What is chosen on the screen, by the names in headless commands."""
+        """Return what is chosen on the screen, by the names in headless commands."""
         return {}
 
     # What a screen can use
@@ -143,14 +143,14 @@ class DiodeScreen(Actions, Screen[None]):
             self.reading.ask(work)
 
     def put(self, selector: str, content: str | Content) -> None:
-        """Sets the text of a Static where it differs; each change computes the layout of the whole
+        """Set the text of a Static where it differs; each change computes the layout of the whole
         screen."""
         widget = self.query_one(selector, Static)
         if widget.content != content:
             widget.update(content)
 
     def fail(self, sentence: str) -> None:
-        """Shows that a read failed."""
+        """Show that a read failed."""
         self.notify(sentence, severity="error", markup=False)
 
     def act(
@@ -161,8 +161,8 @@ class DiodeScreen(Actions, Screen[None]):
         asks: bool = True,
         writes: bool = False,
     ) -> None:
-        """Does something in a worker, then shows the sentence that it returns, or a DiodeError as a
-        problem, and reads again. Where it `asks` the person something, the next key waits for the
+        """Do something in a worker, then show the sentence that it returns, or a DiodeError as a
+        problem, and read again. Where it `asks` the person something, the next key waits for the
         question. Where it `writes`, it is refused with --read-only."""
 
         async def do() -> str | None:
@@ -189,7 +189,7 @@ class DiodeScreen(Actions, Screen[None]):
                 await working.dismiss()
 
     def ask_about(self, problem: Problem) -> None:
-        """Goes to the screen that shows what a model would choose for the problem."""
+        """Go to the screen that shows what a model would choose for the problem."""
         self.session.problem = problem
         if self.app.current_mode == "ask":  # this is a page in front of it
             self.dismiss()
@@ -211,7 +211,7 @@ class DiodeScreen(Actions, Screen[None]):
             self.app.action_leave_aside()  # type: ignore[attr-defined]
 
     def action_back(self) -> None:
-        """Closes a page."""
+        """Close a page."""
         self.dismiss()
 
     def headless_commands(self) -> list[tuple[str, str]]:
@@ -230,7 +230,7 @@ class DiodeScreen(Actions, Screen[None]):
         return found
 
     def headless_command(self, action_id: str) -> str | None:
-        """The command of the action of this id, if it has one."""
+        """Return the command of the action of this id, if it has one."""
         action = next((action for action in self.ACTIONS if action.id == action_id), None)
         return None if action is None else action.command(self.session.location, self.values())
 
@@ -244,7 +244,7 @@ class DiodeScreen(Actions, Screen[None]):
         yield KeyBar()
 
     def _take_size(self) -> None:
-        """Sets the classes of the breakpoints before there is a widget in the screen. Textual does
+        """Set the classes of the breakpoints before there is a widget in the screen. Textual does
         so when all are made, and styles each of them again."""
         size = self.app.size
         across, down = self.HORIZONTAL_BREAKPOINTS or (), self.VERTICAL_BREAKPOINTS or ()
@@ -336,7 +336,7 @@ class _Body(Vertical):
 
 
 def _advice(look: Look, session: Session) -> tuple[str, str, tuple[Step, ...]]:
-    """What is wrong with the store, and what can be done."""
+    """Return what is wrong with the store, and what can be done."""
     why = look.why or ""
     first = (
         Step("Import the shipped timings", "app.import_shipped",

@@ -175,7 +175,7 @@ def _check_problems(given: str) -> str | None:
 
 
 def _shares(what: str, shares: Mapping[str, Mapping[str, Any]]) -> Content:
-    """A table with bars for the numbers of candidates."""
+    """Return a table with bars for the numbers of candidates."""
     most = max((share["candidates"] for share in shares.values()), default=1) or 1
     width = max(len(what), *map(len, shares))
     head = f"{what:<{width}} {'problems':>9} {'candidates':>11}"

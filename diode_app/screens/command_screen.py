@@ -55,7 +55,7 @@ class CommandScreen(DiodeScreen):
         return True
 
     def page_of(self, run: int) -> DiodeScreen:
-        """The page of the run that has started."""
+        """Return the page of the run that has started."""
         raise NotImplementedError
 
     def has_started(self, run: int) -> None:

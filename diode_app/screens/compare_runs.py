@@ -113,7 +113,7 @@ class CompareRunsScreen(DiodeScreen):
         )
 
     def _members(self) -> list[str]:
-        """The members of the models that have curves of this kind."""
+        """Return the members of the models that have curves of this kind."""
         if self._compared is None:
             return []
         names = (name for curves in self._compared.curves.values() for name in curves)

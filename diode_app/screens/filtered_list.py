@@ -15,7 +15,7 @@ from diode_app.widgets.table import PagedTable
 
 
 def list_actions(place: str) -> tuple[Action, ...]:
-    """The actions of FilteredList, for the place of this mode."""
+    """Return the actions of FilteredList, for the place of this mode."""
     return (
         Action(f"{place}.save-filter", "b", "Save filter", "Give the list's filter a name, by "
                "which : finds it; without a filter, forget a name.", footer=False),
@@ -35,7 +35,7 @@ class FilteredList(DiodeScreen):
         return self.query_one(PagedTable)
 
     def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
-        """The columns of these names."""
+        """Return the columns of these names."""
         raise NotImplementedError
 
     @property
@@ -52,7 +52,7 @@ class FilteredList(DiodeScreen):
         return next((row.record for row in self.table.page.rows if row.key == pointed), {})
 
     def open(self, key: str) -> None:
-        """Opens the page of the row with this key."""
+        """Open the page of the row with this key."""
         raise NotImplementedError
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
@@ -70,7 +70,7 @@ class FilteredList(DiodeScreen):
             self.narrow(query)
 
     def narrow(self, query: str) -> None:
-        """Lists what this query matches."""
+        """List what this query matches."""
         self.table.ask(replace(self.table.query_now, filter=query, page=0))
 
     def action_columns(self) -> None:

@@ -121,7 +121,7 @@ class Help(Actions, ModalScreen[None]):
         scroll.scroll_home(animate=False)
 
     def _texts(self) -> list[Content]:
-        """What is shown of the words before the sections, and of each section."""
+        """Return what is shown of the words before the sections, and of each section."""
         words = self.query_one(Input).value.lower().split()
         texts = [Content("" if words else _WORDS)]
         for title, entries in self._sections:
@@ -140,7 +140,7 @@ class Help(Actions, ModalScreen[None]):
 
 
 def _sections(session: Session, behind: Screen[Any]) -> list[Section]:
-    """What is on the screen first, then what works everywhere, then the other screens."""
+    """Return what is on the screen first, then what works everywhere, then the other screens."""
     keys = session.settings.keys
 
     def entries(actions: Iterable[Action]) -> list[HelpLine]:
@@ -165,7 +165,7 @@ def _sections(session: Session, behind: Screen[Any]) -> list[Section]:
 
 
 def _columns(screen: Screen[Any]) -> Iterable[Section]:
-    """What the columns of the visible tables mean."""
+    """Return what the columns of the visible tables mean."""
     for table in screen.query(PagedTable):
         if table.region:
             found = [

@@ -21,7 +21,7 @@ class Labels(DiodeScreen):
         hint: str = "",
         check: Callable[[str], str | None] = lambda _: None,
     ) -> None:
-        """Asks for a new text of a label, such as the tags of run 3, and writes it; this can be
+        """Ask for a new text of a label, such as the tags of run 3, and write it; this can be
         undone. `check` returns a sentence for a text that cannot be written."""
 
         def sentence(now: str) -> str:

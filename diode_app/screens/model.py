@@ -146,7 +146,7 @@ class ModelScreen(TabbedScreen, ModelActions):
 
 
 def _verdicts(gates: Mapping[str, Verdict | None]) -> Content:
-    """The verdict for each GPU; with the GPU's name where there are several."""
+    """Return the verdict for each GPU; with the GPU's name where there are several."""
     parts = []
     for slug, verdict in gates.items():
         if len(gates) > 1:

@@ -278,7 +278,7 @@ class ModelActions(Labels):
 
 
 def write_verdict(verdict: Verdict) -> Content:
-    """The gate's checks, one on each line."""
+    """Return the gate's checks, one on each line."""
     lines = [Content(f"Compared with {verdict.against}:")]
     width = max([12, *(len(name) + 1 for name, _, _ in verdict.checks)])
     for name, passed, found in verdict.checks:

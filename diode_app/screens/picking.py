@@ -36,7 +36,7 @@ _CAPTURED = (
 
 
 async def pick_from_store(screen: DiodeScreen) -> Problem | None:
-    """A problem of the store; None where the person leaves. Raises StoreError."""
+    """Return a problem of the store; None where the person leaves. Raises StoreError."""
     access = screen.session.store
     known = await access.read(known_values)
     table = PagedTable(
@@ -53,7 +53,7 @@ async def pick_from_store(screen: DiodeScreen) -> Problem | None:
 
 
 async def pick_from_shapeset(screen: DiodeScreen, path: Path) -> Problem | None:
-    """A problem of a shapeset; None where the person leaves. Raises DatasetError."""
+    """Return a problem of a shapeset; None where the person leaves. Raises DatasetError."""
     found = await in_thread(partial(read_captured, path.expanduser()), "shapeset")
     table = MemoryTable(screen.session, _CAPTURED, what="problems")
     table.show_rows(found.rows)

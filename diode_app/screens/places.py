@@ -22,7 +22,7 @@ class Place:
     target: str
 
     def load(self) -> Any:
-        """The screen's class; it is made with a session."""
+        """Return the screen's class; it is made with a session."""
         module, _, name = self.target.partition(":")
         return getattr(importlib.import_module(module), name)
 
@@ -67,7 +67,7 @@ WIDGETS = (
 
 
 def modules() -> list[str]:
-    """The names of the modules of all that has actions, those of the places first."""
+    """Return the names of the modules of all that has actions, those of the places first."""
     targets = (*(place.target for place in PLACES), *PAGES, *WIDGETS)
     return list(dict.fromkeys(target.partition(":")[0] for target in targets))
 

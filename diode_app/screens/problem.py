@@ -222,7 +222,7 @@ def _facts(view: ProblemView) -> str:
 
 
 def _choices(choices: tuple[Choice, ...]) -> Content:
-    """What each chooser would take, in columns."""
+    """Return what each chooser would take, in columns."""
     width = max(len(choice.chooser) for choice in choices)
     lines = []
     for choice in choices:

@@ -38,8 +38,8 @@ _POINTED = len(SERIES) - 1  # the colour of the run that the cursor is on, where
 
 
 def _sign(value: str) -> tuple[str, str]:
-    """A mark and its style, the colour of the run's curves; behind the sign in `value` is the
-    colour's number."""
+    """Return a mark and its style, the colour of the run's curves; behind the sign in `value` is
+    the colour's number."""
     if not value:
         return "", ""
     red, green, blue = SERIES[int(value[1:])]

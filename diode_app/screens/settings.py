@@ -163,7 +163,8 @@ def _as_words(values: Mapping[str, str]) -> str:
 
 
 def _by_name(given: str, form: str) -> dict[str, str]:
-    """The inverse of `_as_words`. Raises SettingsError where a word does not have this form."""
+    """Return the inverse of `_as_words`. Raises SettingsError where a word does not have this
+    form."""
     try:
         words = shlex.split(given)
     except ValueError:  # a quotation mark that is not closed, or is itself a key

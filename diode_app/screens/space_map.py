@@ -129,7 +129,7 @@ class SpaceMapScreen(DiodeScreen):
         self.action_list()
 
     def _bin(self) -> str:
-        """The query of the bin under the cursor, within the filter."""
+        """Return the query of the bin under the cursor, within the filter."""
         if self._map is None or not self._map.rows:
             return self._query
         return f"{self._query} {self._map.query(*self._cursor)}".strip()
@@ -162,7 +162,7 @@ class SpaceMapScreen(DiodeScreen):
 
 
 def _next(axis: str, other: str) -> str:
-    """The next axis that is not the other one."""
+    """Return the next axis that is not the other one."""
     free = [name for name in AXES if name != other]
     return free[(free.index(axis) + 1) % len(free)]
 

@@ -34,7 +34,7 @@ class TabbedScreen(DiodeScreen):
             self.show_tab(str(shown[number - 1].id))
 
     def show_tab(self, tab: str) -> None:
-        """Shows the tab of this id; its table, its log or its text takes the focus."""
+        """Show the tab of this id; its table, its log or its text takes the focus."""
         self.tabs.active = tab
         for widget in self.query_one(f"#{tab}").walk_children():
             if isinstance(widget, PagedTable | LogPane):

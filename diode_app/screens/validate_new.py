@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def model_choices() -> tuple[str, ...]:
-    """The registered models as `--model` takes them: by reference; by folder where a reference is
-    of several."""
+    """Return the registered models as `--model` takes them: by reference; by folder where a
+    reference is of several."""
     from diode_engine import registry
 
     models = registry.list_models()
@@ -38,7 +38,7 @@ def model_choices() -> tuple[str, ...]:
 
 
 def open_validation(screen: DiodeScreen, *models: str) -> None:
-    """Opens the form of a new validation, for the first of these names by which the registry has a
+    """Open the form of a new validation, for the first of these names by which the registry has a
     model."""
 
     async def open_form() -> None:

@@ -36,7 +36,7 @@ _EXACT = "exact"  # the line on which a confidence is what happens
 
 
 def headline(view: ReportView) -> Content:
-    """The model's figure, and that of what it is compared with."""
+    """Return the model's figure, and that of what it is compared with."""
     report, against = view.report, view.against
     if report is None:
         return Content()
@@ -52,7 +52,7 @@ def headline(view: ReportView) -> Content:
 
 
 def describe_report(view: ReportView) -> Content:
-    """What the report is on, what is in progress, and what is wrong."""
+    """Return what the report is on, what is in progress, and what is wrong."""
     lines = []
     if (report := view.report) is not None:
         unseen = True if report.whole is None else report.whole.unseen
@@ -77,7 +77,7 @@ def describe_report(view: ReportView) -> Content:
 
 
 def remarks(report: ShownReport) -> str:
-    """What must be known to read the figures."""
+    """Return what must be known to read the figures."""
     lines = [
         "of best: time of the best measured kernel / time of the chosen one, geometric mean; p10: "
         "10th percentile; top-5: the best of the first five; speed: over max-autotune DEFAULT; "
@@ -109,7 +109,8 @@ def remarks(report: ShownReport) -> str:
 
 
 def confidence_table(report: ShownReport) -> str:
-    """How sure the model is, how often it was right, and what its confidence can be used for."""
+    """Return how sure the model is, how often it was right, and what its confidence can be used
+    for."""
     c = None if report.whole is None else report.whole.calibration
     if c is None:
         return ""
@@ -130,8 +131,8 @@ def confidence_table(report: ShownReport) -> str:
 
 
 def reliability(report: ShownReport) -> Lines:
-    """What the model says against what happened, for problems of similar confidence (DeGroot and
-    Fienberg, The Comparison and Evaluation of Forecasters, 1983)."""
+    """Return what the model says against what happened, for problems of similar confidence (DeGroot
+    and Fienberg, The Comparison and Evaluation of Forecasters, 1983)."""
     if report.whole is None or report.whole.calibration is None:
         return Lines(())
     bins = report.whole.calibration.bins

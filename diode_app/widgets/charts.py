@@ -81,12 +81,12 @@ class Frame:
         return sorted({x for curve in self.curves for x, _ in curve.points})
 
     def x_at(self, place: float) -> float:
-        """The x value there, as the axis shows it."""
+        """Return the x value there, as the axis shows it."""
         return 10.0**place if self.chart.log_x else place
 
     def value_at(self, curve: DrawnLine, place: float) -> float | None:
-        """A curve's value at its point nearest to this x; None to the left and to the right of the
-        curve."""
+        """Return a curve's value at its point nearest to this x; None to the left and to the right
+        of the curve."""
         xs = [x for x, _ in curve.points]
         if not min(xs) <= place <= max(xs):
             return None
@@ -95,7 +95,7 @@ class Frame:
 
 
 def lay_out_chart(chart: Lines) -> Frame | None:
-    """The layout; None where there is nothing to draw."""
+    """Return the layout; None where there is nothing to draw."""
     curves: list[DrawnLine] = []
     for number, line in enumerate(chart.lines):
         points = tuple(
@@ -130,7 +130,7 @@ def _ends(
 
 
 def as_csv(charts: Sequence[Lines]) -> str:
-    """The numbers of the charts, one row for each point: chart, curve, x, y."""
+    """Return the numbers of the charts, one row for each point: chart, curve, x, y."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("chart", "curve", "x", "y"))
@@ -151,7 +151,7 @@ _DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4")  # told apart without colours as 
 
 
 def as_svg(charts: Sequence[Lines]) -> str:
-    """The charts as one picture, one below the other, each with its legend below it."""
+    """Return the charts as one picture, one below the other, each with its legend below it."""
     parts: list[str] = []
     top = 0
     for frame in filter(None, map(lay_out_chart, charts)):

@@ -64,7 +64,7 @@ class Choices(Widget, can_focus=True):
             self.post_message(self.Changed(self))
 
     def offer(self, names: Sequence[str]) -> None:
-        """Offers these names from now on. Names that were chosen stay so if they are among them;
+        """Offer these names from now on. Names that were chosen stay so if they are among them;
         with one choice, the first is chosen else."""
         if tuple(names) == self._names:
             return
@@ -75,9 +75,9 @@ class Choices(Widget, can_focus=True):
         self.chosen = kept or (frozenset() if self._several else frozenset(names[:1]))
 
     def _rows(self, width: int) -> list[list[int]]:
-        """The places of the names in each row of this width. Broken here, between names: where
-        Textual breaks a line, a box may be on another one than its name, also with a non-breaking
-        space."""
+        """Return the places of the names in each row of this width. Broken here, between names:
+        where Textual breaks a line, a box may be on another one than its name, also with a
+        non-breaking space."""
         rows: list[list[int]] = [[]]
         used = 0
         for i, name in enumerate(self._names):

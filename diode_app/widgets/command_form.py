@@ -18,7 +18,7 @@ from diode_engine.cli.options import Option
 
 
 def form_options(command: str) -> dict[str, Option]:
-    """The options of a diode-engine command that its form has fields for, by their keys."""
+    """Return the options of a diode-engine command that its form has fields for, by their keys."""
     params = COMMANDS[command].load(command).params
     shown = [each for each in params if isinstance(each, Option) and each.heading]
     headings = list(dict.fromkeys(each.heading for each in shown))
@@ -26,12 +26,12 @@ def form_options(command: str) -> dict[str, Option]:
 
 
 def _is_tick(option: Option) -> bool:
-    """Whether the option is a flag that is given or not, such as --direct."""
+    """Return whether the option is a flag that is given or not, such as --direct."""
     return option.is_flag and not option.secondary_opts
 
 
 def choices_of(option: Option) -> tuple[str, ...]:
-    """The names that the option's field offers; none where it takes any text."""
+    """Return the names that the option's field offers; none where it takes any text."""
     if _is_tick(option):
         return ("yes",)
     if option.is_flag:
@@ -42,7 +42,7 @@ def choices_of(option: Option) -> tuple[str, ...]:
 
 
 def first_value(option: Option) -> str:
-    """The text in the option's field where the option has its default."""
+    """Return the text in the option's field where the option has its default."""
     if option.names:
         return ",".join(option.names)
     if option.is_flag:
@@ -51,8 +51,8 @@ def first_value(option: Option) -> str:
 
 
 def read_value(option: Option, value: str) -> Any:
-    """The option's value for `runs.command_line`, or None for its default. Raises ValueError where
-    the quotes in the text do not match."""
+    """Return the option's value for `runs.command_line`, or None for its default. Raises ValueError
+    where the quotes in the text do not match."""
     if value in ("", first_value(option), option.default_text):
         return None
     if option.is_flag:
@@ -64,7 +64,7 @@ def read_value(option: Option, value: str) -> Any:
 
 
 def find_mistake(option: Option, value: str) -> str | None:
-    """What is wrong with the text in the option's field, as a sentence."""
+    """Return what is wrong with the text in the option's field, as a sentence."""
     if option.names and not value:
         return "Choose at least one."
     try:
@@ -80,7 +80,8 @@ def find_mistake(option: Option, value: str) -> str | None:
 
 
 def _needed_number(kind: click.ParamType[Any]) -> str | None:
-    """Which number an option of this type takes, as a sentence; None where it takes no number."""
+    """Return which number an option of this type takes, as a sentence; None where it takes no
+    number."""
     if not isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
         return None
     number = "a whole number" if isinstance(kind, click.types.IntParamType) else "a number"
@@ -138,7 +139,7 @@ class CommandForm(FieldRows):
         )  # fmt: skip
 
     def follow(self) -> None:
-        """Shows the fields that have a meaning, given the values of the others, and no field with
+        """Show the fields that have a meaning, given the values of the others, and no field with
         one choice alone."""
         values = {str(field.name): field.value for field in self.query(Field)}
         for name, option in self._options.items():

@@ -28,8 +28,8 @@ class RunCurves:
 def training_charts(
     runs: Sequence[RunCurves], kind: str | None, *, member: str | None = None, log_y: bool = False
 ) -> tuple[Lines, ...]:
-    """The curves of one kind over each other, those of networks over epochs and those of trees
-    over rounds, each on axes of their own."""
+    """Return the curves of one kind over each other, those of networks over epochs and those of
+    trees over rounds, each on axes of their own."""
     lines: dict[str, list[Line]] = {}
     for run in runs:
         found = [(series_of(name), points) for name, points in run.curves.items()]
@@ -64,8 +64,8 @@ _TIMES = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "hours"), (300.0,
 def collection_charts(
     curves: Curves, first: str | None = None, *, log_y: bool = False
 ) -> tuple[Lines, ...]:
-    """A chart for each kind of the GPUs' values over the run's time, with a line for each GPU. The
-    kind `first` comes first; the others follow in their order, from there around."""
+    """Return a chart for each kind of the GPUs' values over the run's time, with a line for each
+    GPU. The kind `first` comes first; the others follow in their order, from there around."""
     found = kinds(curves)
     if first in found:
         at = found.index(first)

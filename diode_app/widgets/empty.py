@@ -55,7 +55,7 @@ class EmptyState(VerticalGroup):
                     yield Static(step.why, classes="empty--why", markup=False)
 
     async def show_advice(self, title: str, sentence: str, steps: Sequence[Step] = ()) -> None:
-        """Shows this instead."""
+        """Show this instead."""
         if (title, sentence, tuple(steps)) == (self._title, self._sentence, self._steps):
             return
         self._title, self._sentence, self._steps = title, sentence, tuple(steps)

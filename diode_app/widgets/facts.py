@@ -66,7 +66,7 @@ def badge(state: str) -> Content:
 
 
 def state_style(app: App[object], shown: str) -> str:
-    """The colour of a state that is shown as `✗ failed`, in the app's theme; for a table's cell,
-    which knows no CSS variables."""
+    """Return the colour of a state that is shown as `✗ failed`, in the app's theme; for a table's
+    cell, which knows no CSS variables."""
     colour = text.STATE_COLOURS.get(shown.rpartition(" ")[2], "").removeprefix("text-")
     return "" if colour in ("", "muted") else app.theme_variables[colour]

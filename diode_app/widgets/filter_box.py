@@ -79,7 +79,7 @@ class FilterBox(VerticalGroup):
         self.query_one(Input).focus()
 
     def put(self, text: str) -> None:
-        """Sets the text where the filter was changed elsewhere."""
+        """Set the text where the filter was changed elsewhere."""
         self.query_one(Input).value = text
 
     def complain(self, sentence: str | None) -> None:

@@ -64,7 +64,7 @@ class Field(VerticalGroup):
         yield Static(classes="field--error", markup=False)
 
     def make_entry(self) -> Widget:
-        """The widget that holds the value, of the class field--entry."""
+        """Return the widget that holds the value, of the class field--entry."""
         suggester = None if self._suggest is None else Completions(self._suggest)
         return Input(
             self.first, placeholder=self._hint, suggester=suggester, compact=True, classes=_ENTRY
@@ -84,7 +84,7 @@ class Field(VerticalGroup):
         return self._check(self.value)
 
     def complain(self, sentence: str | None) -> None:
-        """Shows a sentence about the value, or none; also for mistakes that the field cannot
+        """Show a sentence about the value, or none; also for mistakes that the field cannot
         know."""
         if sentence != self._complaint:  # each update lays the screen out again
             self._complaint = sentence
@@ -92,7 +92,7 @@ class Field(VerticalGroup):
             self.query_one(".field--error", Static).update(f"✗ {sentence}" if sentence else "")
 
     def on_input_changed(self, event: Input.Changed | Choices.Changed) -> None:
-        """Checks the value and posts that it has changed."""
+        """Check the value and posts that it has changed."""
         event.stop()
         sentence = self.error
         self.complain(sentence)
@@ -120,7 +120,7 @@ class ChoiceField(Field):
         return not self._several and len(self._names) < 2
 
     def offer(self, names: Sequence[str]) -> None:
-        """Offers these names from now on (see `Choices.offer`)."""
+        """Offer these names from now on (see `Choices.offer`)."""
         self._names = tuple(names)
         self.query_one(Choices).offer(names)
 
@@ -141,7 +141,7 @@ def _parts(value: str) -> tuple[str, ...]:
 
 
 def existing_file(given: str) -> str | None:
-    """A check: the path of an existing file."""
+    """Return a check: the path of an existing file."""
     path = Path(given).expanduser()
     if path.is_dir():
         return f"{path} is a folder; give a file in it."
@@ -221,21 +221,21 @@ class FieldRows(Vertical):
         return {name: sentence for name, sentence in found.items() if sentence is not None}
 
     def complain(self, mistakes: Mapping[str, str]) -> None:
-        """Shows these sentences besides the fields' own mistakes, and no others."""
+        """Show these sentences besides the fields' own mistakes, and no others."""
         for field in self.shown:
             field.complain(field.error or mistakes.get(str(field.name)))
 
     def reset(self) -> None:
-        """Gives each field the value that it had at first."""
+        """Give each field the value that it had at first."""
         for field in self.query(Field):
             field.value = field.first
 
     def go_to(self, name: str) -> None:
-        """Puts the cursor into this field."""
+        """Put the cursor into this field."""
         _enter(self.field(name))
 
     def focus_rows(self) -> None:
-        """Takes the focus without being in a field."""
+        """Take the focus without being in a field."""
         self.query_one(_FieldScroll).focus()
 
     def action_step(self, step: int) -> None:

@@ -61,13 +61,13 @@ class HeatMap(ScrollableContainer, can_focus=True):
         yield Static(markup=False)
 
     def show(self, chart: Map, cursor: tuple[int, int] | None = None) -> None:
-        """Draws this map, with the cursor on this cell (None: where it was)."""
+        """Draw this map, with the cursor on this cell (None: where it was)."""
         self._chart = chart
         row, column = self.cursor if cursor is None else cursor
         self.point(row, column)
 
     def point(self, row: int, column: int) -> None:
-        """Puts the cursor on this cell, or the nearest that exists."""
+        """Put the cursor on this cell, or the nearest that exists."""
         chart = self._chart
         if not chart.rows or not chart.columns:
             self.query_one(Static).update("")
@@ -104,7 +104,7 @@ class HeatMap(ScrollableContainer, can_focus=True):
             self.query_one(Static).update(self._draw_map(self._chart))
 
     def _sizes(self, chart: Map) -> tuple[int, int, int]:
-        """The width of the rows' labels with a blank, and a cell's width and height: larger
+        """Return the width of the rows' labels with a blank, and a cell's width and height: larger
         where there is room."""
         most = max((max(row, default=0) for row in chart.counts), default=0)
         margin = 1 + max((len(label) for label in (*chart.rows, chart.row_name)), default=0)

@@ -55,11 +55,11 @@ class LogPane(Actions, Vertical):
         self._tell()
 
     def focus_rows(self) -> None:
-        """Takes the focus, so that the log's keys work."""
+        """Take the focus, so that the log's keys work."""
         self.query_one(Log).focus()
 
     def follow(self, path: Path | None) -> None:
-        """Reads what has been written to the file since the last time."""
+        """Read what has been written to the file since the last time."""
         if path != self._path:
             self._path, self._text = path, ""
             self._tail = None if path is None else Tail(path, last=LOG_BYTES)

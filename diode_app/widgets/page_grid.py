@@ -128,7 +128,7 @@ class PageGrid(ScrollView, can_focus=True):
         return self._page.rows[self.cursor_row].key if self.row_count else None
 
     def cells_of(self, row: int) -> dict[str, tuple[str, str]]:
-        """The text and the style of each cell that is drawn, by column."""
+        """Return the text and the style of each cell that is drawn, by column."""
         return {
             column.key: (" ".join(" ".join(cell.lines).split()), cell.style)
             for column, cell in zip(self.columns, self._rows[row], strict=True)
@@ -145,7 +145,7 @@ class PageGrid(ScrollView, can_focus=True):
             self.show_page(self._page)
 
     def show_page(self, page: Page) -> None:
-        """Shows the rows of this page. Lines that stay the same are not painted again."""
+        """Show the rows of this page. Lines that stay the same are not painted again."""
         key, before, drawn = self.pointed, (self._headings, self._widths, self._tops), self._rows
         self._page = page
         self._measure()
@@ -174,7 +174,7 @@ class PageGrid(ScrollView, can_focus=True):
         self._scroll_to_cursor()
 
     def _measure(self) -> None:
-        """Finds the columns that fit, and their widths."""
+        """Find the columns that fit, and their widths."""
         for column in self.all_columns:
             cells = max((cell_len(row.cells.get(column.key, "")) for row in self._page.rows),
                         default=0)  # fmt: skip
@@ -203,7 +203,7 @@ class PageGrid(ScrollView, can_focus=True):
             left = right
 
     def _make_cells(self, cells: Mapping[str, str]) -> list[_Cell]:
-        """The cells of a row that are drawn."""
+        """Return the cells of a row that are drawn."""
         made = []
         for column, width in zip(self.columns, self._widths, strict=False):
             value, style = cells.get(column.key, ""), ""
@@ -254,7 +254,7 @@ class PageGrid(ScrollView, can_focus=True):
     # The cursor
 
     def point(self, row: int) -> None:
-        """Puts the cursor on the row of this place on the page, or the nearest that exists."""
+        """Put the cursor on the row of this place on the page, or the nearest that exists."""
         row = min(max(row, 0), self.row_count - 1)
         if row >= 0 and row != self.cursor_row:
             before, self.cursor_row = self.cursor_row, row
@@ -313,6 +313,6 @@ class PageGrid(ScrollView, can_focus=True):
 
 
 def _aligned(text: str, width: int, *, right: bool) -> str:
-    """The text in this width, in cells of the terminal."""
+    """Return the text in this width, in cells of the terminal."""
     blanks = " " * (width - cell_len(text))
     return set_cell_size(blanks + text if right else text, width)

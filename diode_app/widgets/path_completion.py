@@ -10,8 +10,8 @@ _MAX_ENTRIES = 2000  # entries of a folder that are looked at
 
 
 def complete_path(given: str, cursor: int) -> list[str]:
-    """The lines that `given` can be completed to: the path at its end by one name. A folder's name
-    ends in a slash. A line may have several paths with spaces between."""
+    """Return the lines that `given` can be completed to: the path at its end by one name. A
+    folder's name ends in a slash. A line may have several paths with spaces between."""
     before, blank, path = given[:cursor].rpartition(" ")
     folder, _, start = path.rpartition("/")
     if not path:

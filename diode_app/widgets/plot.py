@@ -93,7 +93,7 @@ class PlotPanel(Vertical):
         self._tell()
 
     def point(self, place: float | None) -> None:
-        """Puts the crosshair at this place on the x axis."""
+        """Put the crosshair at this place on the x axis."""
         canvas = self.canvas
         if canvas.at != place:
             canvas.at = place
@@ -101,7 +101,7 @@ class PlotPanel(Vertical):
             self._tell()
 
     def step(self, forwards: bool) -> None:
-        """Moves the crosshair to the next point of any curve."""
+        """Move the crosshair to the next point of any curve."""
         frame, at = self.canvas.frame, self.canvas.at
         if frame is not None:
             places = frame.places
@@ -216,7 +216,7 @@ class Plot(Actions, Vertical):
         self._arrange()
 
     def _arrange(self) -> None:
-        """Shows the first charts, as many as there is room for."""
+        """Show the first charts, as many as there is room for."""
         grid = self.query_one(".plot--panels", Grid)
         panels = list(grid.query(PlotPanel))
         if not panels:
@@ -286,7 +286,7 @@ def _marker(curve: DrawnLine) -> tuple[str, str]:
 
 
 def _fill(plt: Any, frame: Frame, at: float | None, columns: int, rows: int) -> None:
-    """Gives the chart to plotext."""
+    """Give the chart to plotext."""
     for curve in frame.curves:
         plt.plot(
             [x for x, _ in curve.points],

@@ -22,7 +22,7 @@ _TYPES = (DType.BFLOAT16, DType.FLOAT16, DType.FLOAT32)  # of an op that has any
 
 
 def _types(op: Operator, given: DType) -> tuple[DType, ...]:
-    """The types that the form offers for the op, with the given one."""
+    """Return the types that the form offers for the op, with the given one."""
     found = _TYPES if {*_TYPES} < {*op.dtypes} else op.dtypes
     return found if given in found or given not in op.dtypes else (*found, given)
 
@@ -98,7 +98,7 @@ class ProblemForm(VerticalGroup):
         self.query_one("#problem-M", Input).focus()
 
     def put(self, problem: Problem) -> None:
-        """Shows this problem."""
+        """Show this problem."""
         self._given = problem
         with self.prevent(Input.Changed, Select.Changed):
             for name in _SIZES:
@@ -118,7 +118,7 @@ class ProblemForm(VerticalGroup):
         self.post_message(self.Changed(problem, None))
 
     def problem(self) -> Problem:
-        """The problem. Raises RecordError where the fields give none."""
+        """Return the problem. Raises RecordError where the fields give none."""
         sizes = {}
         for name in _SIZES:
             text = self.query_one(f"#problem-{name}", Input).value
@@ -160,7 +160,7 @@ class ProblemForm(VerticalGroup):
         return self.query_one(f"#problem-{op}-{attribute.name}", Select)
 
     def _open(self) -> None:
-        """Enables the fields that the op and the type have."""
+        """Enable the fields that the op and the type have."""
         op = named(self._chosen("op"))
         for line in self.query(".problem-own"):
             line.display = line.id == f"problem-of-{op}"

@@ -20,9 +20,9 @@ from diode_engine.errors import DiodeError
 async def ask_target(
     app: App[Any], question: str, name: str, suffixes: Sequence[str] = ()
 ) -> Path | None:
-    """Asks for a file to write, and proposes this name in the current directory. The given name
-    must end in one of the suffixes, if there are any. None where the person leaves, or does not
-    want an existing file replaced."""
+    """Ask for a file to write, and proposes this name in the current directory. The given name must
+    end in one of the suffixes, if there are any. None where the person leaves, or does not want an
+    existing file replaced."""
     given = await app.push_screen_wait(
         Prompt(
             question,
@@ -72,7 +72,7 @@ async def save_as(
 
 
 def check_target(given: str, suffixes: Sequence[str]) -> str | None:
-    """A sentence on why a file cannot be written there; None where it can."""
+    """Return a sentence on why a file cannot be written there; None where it can."""
     path = Path(given).expanduser()
     if suffixes and not path.name.endswith(tuple(suffixes)):
         names = " or ".join([", ".join(suffixes[:-1]), suffixes[-1]] if suffixes[1:] else suffixes)

@@ -160,13 +160,13 @@ class PagedTable(Actions, Vertical):
         return query, await self.fetch(query)
 
     async def fetch(self, query: PageQuery) -> Page:
-        """The page that is asked for. Raises DiodeError where the filter has a mistake."""
+        """Return the page that is asked for. Raises DiodeError where the filter has a mistake."""
         read = self._read
         assert read is not None
         return await self._session.store.read(lambda store: read(store, query))
 
     def ask(self, query: PageQuery) -> None:
-        """Shows the result of this query from now on."""
+        """Show the result of this query from now on."""
         before, self.query_now = self.query_now, replace(query, rows=min(query.rows, MAX_ROWS))
         self._grid.sorted_by = query.sort, query.descending
         self.query_one(FilterBox).put(query.filter)
@@ -246,7 +246,7 @@ class PagedTable(Actions, Vertical):
         self.sort_by(event.key)
 
     def sort_by(self, key: str) -> None:
-        """Sorts by this column; if the table is sorted by it already, in the other direction."""
+        """Sort by this column; if the table is sorted by it already, in the other direction."""
         if key not in {column.key for column in self.columns if column.sortable}:
             return
         query = self.query_now
@@ -293,7 +293,7 @@ class PagedTable(Actions, Vertical):
     # Copy and export
 
     def copy(self) -> None:
-        """Copies the rows of this page, with all columns, as text."""
+        """Copy the rows of this page, with all columns, as text."""
         columns = [column for column in self.columns if column.label]
         rows = [[row.cells.get(column.key, "") for column in columns] for row in self.page.rows]
         self.app.copy_to_clipboard(as_text([column.label for column in columns], rows))
@@ -321,7 +321,7 @@ class PagedTable(Actions, Vertical):
             self.notify(f"{text.quantity(count, self._what)} {are} in {target}.", markup=False)
 
     async def _records(self) -> list[Mapping[str, Any]]:
-        """The records of all rows that the filter matches."""
+        """Return the records of all rows that the filter matches."""
         query = replace(self.query_now, page=0, rows=MAX_ROWS)
         records: list[Mapping[str, Any]] = []
         while rows := (await self.fetch(query)).rows:
@@ -353,7 +353,7 @@ class MemoryTable(PagedTable):
         self._rows_in_memory: tuple[Row, ...] = ()
 
     def show_rows(self, rows: Sequence[Row]) -> None:
-        """Shows these rows from now on."""
+        """Show these rows from now on."""
         self._rows_in_memory = tuple(rows)
         self.reload()
 

@@ -10,8 +10,8 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 def linear(low: float, high: float, most: int, *, whole: bool = False) -> list[Tick]:
-    """Round numbers from `low` to `high`, about `most` at most; `whole` ones where there is nothing
-    between, as with epochs."""
+    """Return round numbers from `low` to `high`, about `most` at most; `whole` ones where there is
+    nothing between, as with epochs."""
     if not high > low:
         return [(low, text_of(low))]
     rough = (high - low) / max(1, most)
@@ -43,7 +43,7 @@ def logarithmic(low: float, high: float, most: int) -> list[Tick]:
 
 
 def text_of(value: float) -> str:
-    """A number as an axis shows it: 0.5, 20, 1,500, 3e+06."""
+    """Return a number as an axis shows it: 0.5, 20, 1,500, 3e+06."""
     if value and (abs(value) >= 1e6 or abs(value) < 1e-4):
         return f"{value:.3g}"
     return f"{round(value, 10):,.10g}"
