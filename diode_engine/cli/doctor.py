@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,6 +40,13 @@ class Check:
     why: str  # or, where it works, what there is
 
 
+# What loads Diode where DIODE_AUTOLOAD is set: the name, the group of entry points, and the
+# environment variable that leaves out some of them.
+_LOADERS = (
+    ("torch", "torch.backends", "TORCH_DEVICE_BACKEND_AUTOLOAD"),
+    ("vLLM", "vllm.general_plugins", "VLLM_PLUGINS"),
+    ("SGLang", "sglang.srt.plugins", "SGLANG_PLUGINS"),
+)
 # Optional parts: the name, the module that must be there, the extra that installs it, and what it
 # is for.
 _EXTRAS = (
@@ -83,6 +91,8 @@ def _checks(store: Location) -> Iterator[Check]:
             yield Check(
                 f"integration {name}", Health.WORKS if active else Health.OFF, found["reason"]
             )
+    for name, group, switch in _LOADERS:
+        yield _autoload(name, group, switch)
     yield _data_dir()
     yield _store(store)
     yield from _models()
@@ -155,6 +165,24 @@ def _choices(hardware: Hardware | None) -> Check:
     if stats["active"]:
         return Check("choices", Health.WORKS, "torch.compile takes the model's kernels")
     return Check("choices", Health.OFF, str(stats["reason"]))
+
+
+def _autoload(loader: str, group: str, switch: str) -> Check:
+    """Return whether the loader turns Diode on in every process that imports it."""
+    import diode_autoload
+
+    what, given = f"autoload in {loader}", os.environ.get(switch)
+    if not any(e.value.startswith("diode_autoload:") for e in entry_points(group=group)):
+        why = "this installation does not have its entry point; install Diode again"
+        return Check(what, Health.OFF, why)
+    if not diode_autoload.is_requested():
+        why = f"{diode_autoload.VARIABLE}=1 turns Diode on without a change of code"
+        return Check(what, Health.OFF, why)
+    if given is not None and (
+        given != "1" if loader == "torch" else "diode" not in given.split(",")
+    ):
+        return Check(what, Health.OFF, f"{switch} is {given!r}, which leaves Diode out")
+    return Check(what, Health.WORKS, f"{diode_autoload.VARIABLE} is set")
 
 
 def _data_dir() -> Check:
