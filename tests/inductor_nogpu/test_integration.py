@@ -179,6 +179,7 @@ def functions() -> list[Any]:
     return found
 
 
+# By integration: a module, and what of it the integration needs.
 PLACES: dict[str, tuple[Any, str]] = {
     "fast_autotune": (lowering, "lowerings"),
     "grouped_mm": (mm_grouped, "_tuned_grouped_mm_common"),
@@ -187,6 +188,8 @@ PLACES: dict[str, tuple[Any, str]] = {
     "mm_plus_mm": (post_grad, "pass_patterns"),
     "shape_padding": (pad_mm, "should_pad"),
 }
+if torch.__version__ < (2, 11):  # it times padding in another function
+    del PLACES["shape_padding"]
 OWN = ("matmul", *PLACES)
 
 

@@ -110,10 +110,6 @@ class BaseIntegration(ABC):
         self.enable()
 
 
-class _RequiredIsOff(IntegrationError):
-    """Raised where an integration requires another one that is off."""
-
-
 @dataclass
 class _Entry:
     integration: BaseIntegration
@@ -212,10 +208,10 @@ class IntegrationRegistry:
             if not integration.enable_fallback:
                 raise
             why = str(error) if isinstance(error, DiodeError) else repr(error)
-            # Where the required one is off, its own message is enough. And an import fails in the
-            # middle of Inductor's own imports, and works later.
-            quiet = integration.requires and isinstance(error, (_RequiredIsOff, ImportError))
-            level = logging.DEBUG if quiet else logging.WARNING
+            # The message of the required one is enough, an older torch lacks some places, and an
+            # import fails in the middle of Inductor's own imports and works later.
+            quiet = integration.requires and isinstance(error, (IntegrationError, ImportError))
+            level = logging.INFO if quiet else logging.WARNING
             log.log(level, "The integration %s is off: %s", integration.name, why)
             log.debug("It has raised this.", exc_info=True)
             entry.state, entry.reason = State.INACTIVE, why
@@ -224,11 +220,11 @@ class IntegrationRegistry:
         return self._state(entry)[0] is State.ACTIVE
 
     def _check_required(self, integration: BaseIntegration) -> None:
-        """Raise _RequiredIsOff where the integration requires one that is off."""
+        """Raise IntegrationError where the integration requires one that is off."""
         if integration.requires:
             state, why = self._state_of_required(integration)
             if state in (State.REGISTERED, State.INACTIVE):
-                raise _RequiredIsOff(why)
+                raise IntegrationError(why)
 
     def _state_of_required(self, integration: BaseIntegration) -> tuple[State, str]:
         entry = self._entries.get(integration.requires)
