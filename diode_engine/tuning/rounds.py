@@ -4,6 +4,7 @@ round. A quick model, made from the timings so far, chooses those of the later r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 from diode_engine.collect.executor import Executor
@@ -36,75 +37,72 @@ BUDGET, COMPILES = 64, 4  # candidates of a problem, and kernels compiled for it
 OWN_BUDGET, OWN_COMPILES = 192, 32  # of a program's own products
 
 
+@dataclass
 class Rounds:
-    """The rounds of one tuning. `base` is the version of the model to start from, and `artifact`
-    its content. The attribute `quick` is the quick model; None before it is made."""
+    """The rounds of one tuning, which is the run with this id."""
 
-    def __init__(
-        self,
-        store: Store,
-        run: int,
-        request: TuneRequest,
-        hardware: Hardware,
-        torch: str,
-        base: ModelVersion | None,
-        artifact: Artifact | None,
-        executor: Callable[[], Executor],
-        stages: Stages,
-        fits: FitExecutor | None,
-    ) -> None:
-        self._store, self._run, self._request = store, run, request
-        self._hardware, self._torch = hardware, torch
-        self._base, self._artifact = base, artifact
-        self._by = HELD_OUT_BY if artifact is None else artifact.manifest.held_out_by
-        self._executor, self._stages, self._fits = executor, stages, fits
-        self._counts = stages.counts
-        self.quick: Artifact | None = None
+    store: Store
+    id: int
+    request: TuneRequest
+    hardware: Hardware
+    torch: str
+    base: ModelVersion | None  # the version of the model to start from
+    artifact: Artifact | None  # and its content
+    executor: Callable[[], Executor]
+    stages: Stages
+    fits: FitExecutor | None
+    quick: Artifact | None = None  # the quick model; None before it is made
+
+    @property
+    def held_out_by(self) -> tuple[str, ...]:
+        """The ways in which problems are held out, which are those of the model to start from."""
+        return HELD_OUT_BY if self.artifact is None else self.artifact.manifest.held_out_by
 
     def run(self, own: Sequence[Problem]) -> None:
         """Times kernels until the time for it is over. `own` are a program's own products, which
         come first."""
-        whole = 60 * self._request.minutes * COLLECTED
-        guide = None if self._artifact is None else Predictor(self._artifact, self._hardware)
+        whole = 60 * self.request.minutes * COLLECTED
+        guide = None if self.artifact is None else Predictor(self.artifact, self.hardware)
         idle = 0
         for number in count():
             until = whole * GUIDED if number == 0 else whole
-            if self._counts.seconds >= whole - min(MIN_ROUND_SECONDS, 0.1 * whole) or idle == 2:
+            if (
+                self.stages.counts.seconds >= whole - min(MIN_ROUND_SECONDS, 0.1 * whole)
+                or idle == 2
+            ):
                 return
             if number == 1:
-                with self._stages.stage("making a quick model of what is known"):
+                with self.stages.stage("making a quick model of what is known"):
                     self.quick = self._quick_model()
                 guide = guide if self.quick is None else Predictor(self.quick)
-            if self._counts.seconds < until:
-                timings = self._counts.timings
+            if self.stages.counts.seconds < until:
+                timings = self.stages.counts.timings
                 self._round(number, own if number == 0 else (), guide, until)
-                idle = 0 if self._counts.timings > timings or number == 0 else idle + 1
+                idle = 0 if self.stages.counts.timings > timings or number == 0 else idle + 1
 
     def _quick_model(self) -> Artifact | None:
         """A quick model; None where there are too few timings for one yet."""
-        name = self._hardware.name
+        name = self.hardware.name
         try:
-            table = undisturbed(self._store, self._store.read(hardware=name), name, self._torch)
-            learned = TrainingSplit.of(table, name, self._by).learned
+            table = undisturbed(self.store, self.store.read(hardware=name), name, self.torch)
+            learned = TrainingSplit.of(table, name, self.held_out_by).learned
             return quick.quick_model(
-                learned, self._artifact, check=self._stages.check, fits=self._fits
+                learned, self.artifact, check=self.stages.check, fits=self.fits
             )
         except TrainingError as error:
-            self._stages.note(f"No quick model is made: {error}")
+            self.stages.note(f"No quick model is made: {error}")
             return None
 
     def _round(
         self, number: int, own: Sequence[Problem], guide: Predictor | None, until: float
     ) -> None:
-        what = "the quick model" if number or self._base is None else self._base.reference
-        with self._stages.stage(
-            "timing" if guide is None else f"timing what {what} is not sure of"
-        ):
-            seed = self._request.seed + number
+        what = "the quick model" if number or self.base is None else self.base.reference
+        with self.stages.stage("timing" if guide is None else f"timing what {what} is not sure of"):
+            seed = self.request.seed + number
             drawn = mixed(DRAWN, seed, problem_order.SOURCES)
-            learned, judged = problem_order.learned_and_judged(drawn, self._by)
+            learned, judged = problem_order.learned_and_judged(drawn, self.held_out_by)
             if guide is not None:
-                learned = problem_order.by_disagreement(learned, guide, self._hardware, self._torch)
+                learned = problem_order.by_disagreement(learned, guide, self.hardware, self.torch)
             first = [
                 PlannedProblem(p, CandidateSelection(OWN_BUDGET, compiles=OWN_COMPILES))
                 for p in own
@@ -116,18 +114,18 @@ class Rounds:
             self._timed_until(Plan((*first, *rest)), guide, until, seed)
 
     def _timed_until(self, plan: Plan, guide: Predictor | None, until: float, seed: int) -> None:
-        clock, counts = self._stages.clock, self._counts
+        clock, counts = self.stages.clock, self.stages.counts
         began, before, timings = clock(), counts.seconds, counts.timings
 
         def told(progress: Progress) -> None:
             counts.seconds = before + clock() - began
             counts.timings = timings + progress.timings
-            self._stages.check()
+            self.stages.check()
 
         try:
             progress = collect(
-                self._store, plan, self._executor(), seed=seed,
-                spec={"tune": self._run, "problems": len(plan), "seed": seed},
+                self.store, plan, self.executor(), seed=seed,
+                spec={"tune": self.id, "problems": len(plan), "seed": seed},
                 report=told,
                 adviser=lambda hardware: None if guide is None else Adviser(guide, hardware),
                 should_stop=lambda: before + clock() - began >= until,

@@ -21,8 +21,7 @@ from diode_engine.errors import (
     RegistryError,
     TrainingError,
 )
-from diode_engine.models.artifact import Artifact, load_artifact
-from diode_engine.problems.splits import HELD_OUT_BY
+from diode_engine.models.artifact import load_artifact
 from diode_engine.registry import Match, ModelVersion
 from diode_engine.runs import Job
 from diode_engine.store import RunState, Store
@@ -103,12 +102,13 @@ def tune(
         store, "tune", request.spec(),
         when_cancelled="stopped by the user; the same command goes on",
     ) as job:  # fmt: skip
-        run = _Tuning(
-            store, job, request, hardware, torch, base, before, earlier, executor, note, report,
-            clock, fits,
-        )  # fmt: skip
-        job.ending = lambda: run.stages.tell(force=True)
-        tuned = run.whole(capture, look)
+        stages = Stages(job, request.minutes, Counts(earlier), note, report, clock)
+        artifact = None if base is None else load_artifact(base.folder)
+        rounds = Rounds(
+            store, job.id, request, hardware, torch, base, artifact, executor, stages, fits
+        )
+        job.ending = lambda: stages.tell(force=True)
+        tuned = _Tuning(rounds, before).whole(capture, look)
         store.set_result(job.id, tuned.to_dict())
         job.message = _sentence(tuned)
         return tuned
@@ -141,33 +141,11 @@ def _sentence(tuned: Tuned) -> str:
 class _Tuning:
     """One tuning in progress."""
 
-    def __init__(
-        self,
-        store: Store,
-        job: Job,
-        request: TuneRequest,
-        hardware: Hardware,
-        torch: str,
-        base: ModelVersion | None,
-        before: Match | None,
-        earlier: float,
-        executor: Callable[[], Executor],
-        note: Note,
-        report: Callable[[Mapping[str, Any]], None],
-        clock: Callable[[], float],
-        fits: FitExecutor | None,
-    ) -> None:
-        self._store, self._job, self._request = store, job, request
-        self._hardware, self._torch = hardware, torch
-        self._base, self._before = base, before
-        self._artifact: Artifact | None = None if base is None else load_artifact(base.folder)
-        self._by = HELD_OUT_BY if self._artifact is None else self._artifact.manifest.held_out_by
-        self._fits = fits
-        self.stages = Stages(job, request.minutes, Counts(earlier), note, report, clock)
-        self._rounds = Rounds(
-            store, job.id, request, hardware, torch, base, self._artifact, executor, self.stages,
-            fits,
-        )  # fmt: skip
+    def __init__(self, rounds: Rounds, before: Match | None) -> None:
+        self._rounds, self._before = rounds, before
+        self._store, self._request, self.stages = rounds.store, rounds.request, rounds.stages
+        self._hardware, self._torch = rounds.hardware, rounds.torch
+        self._base, self._artifact = rounds.base, rounds.artifact
         self._disturbances: list[str] = []
 
     def whole(
@@ -186,17 +164,17 @@ class _Tuning:
         with self.stages.stage("training"):
             trained = self._train(everything=bool(own))
         table = self._undisturbed(self._store.read(hardware=self._hardware.name))
-        split = TrainingSplit.of(table, self._hardware.name, self._by)
+        split = TrainingSplit.of(table, self._hardware.name, self._rounds.held_out_by)
         with self.stages.stage("judging it"):
             rows = self._rows(trained, split, seen=bool(own))
             verdict, why_not = self._promoted(trained.model, table)
         with self.stages.stage("learning from parts of the timings"):
             curve = quick.learning_curve(
-                split, self._artifact, check=self.stages.check, fits=self._fits
+                split, self._artifact, check=self.stages.check, fits=self._rounds.fits
             )
         document = self._document(trained, own, rows, verdict, why_not, curve)
         return Tuned(
-            self._job.id, trained.model, document["promoted"],
+            self._rounds.id, trained.model, document["promoted"],
             {**document, "page": page.rendered(document)},
         )  # fmt: skip
 
@@ -233,7 +211,7 @@ class _Tuning:
         try:
             return train_from_store(
                 self._store, request, report=lambda *_: self.stages.check(), keep=self._undisturbed,
-                fits=self._fits,
+                fits=self._rounds.fits,
             )  # fmt: skip
         except TrainingError as error:
             left_out = count_disturbed(self._store, self._hardware.name)
