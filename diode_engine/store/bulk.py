@@ -101,16 +101,6 @@ def _found(
         yield iter(cursor.execute(str(compiled), compiled.params))
 
 
-def fetch(
-    connection: sa.Connection, statement: str, values: Sequence[Any]
-) -> list[tuple[Any, ...]]:
-    """The rows that an SQL statement finds; it has a question mark for each of the values."""
-    if is_postgresql(connection):
-        statement = statement.replace("?", "%s")
-    found: list[tuple[Any, ...]] = _driver(connection).execute(statement, values).fetchall()
-    return found
-
-
 def execute_many(connection: sa.Connection, statement: str, each: Iterable[Sequence[Any]]) -> None:
     """Executes an SQL statement, with a question mark for each value, once for each row of
     `each`."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,13 +47,8 @@ _ROWS = sa.text(
     " coalesce(t.failure, 0) FROM sweeps s CROSS JOIN timings t"
     " WHERE t.sweep = s.id AND s.problem BETWEEN :first AND :last"
 )
-_SWEEPS = (
-    "SELECT id, problem, run, environment, checksum FROM sweeps WHERE problem BETWEEN ? AND ?"
-    " ORDER BY id"
-)
-_SUMMARIES = (
-    "SELECT problem, environment, candidates, failed, timings, best, best_us, aten_us"
-    " FROM summaries WHERE problem BETWEEN ? AND ?"
+_SWEEP = np.dtype(
+    [(name, np.int64) for name in ("id", "problem", "run", "environment", "checksum")]
 )
 
 
@@ -180,16 +175,6 @@ def _runs(store: RunTable, connection: sa.Connection) -> Iterator[str]:
     yield from _told(lost, "Runs with a result that cannot be read", "run")
 
 
-class _Sweeps(NamedTuple):
-    """Columns of `sweeps`, [n] each, by id."""
-
-    id: _Ids
-    problem: _Ids
-    run: _Ids
-    environment: _Ids
-    checksum: _Ids
-
-
 def _timings(connection: sa.Connection) -> Iterator[str]:
     p = schema.problems.c
     kinds = {
@@ -202,14 +187,17 @@ def _timings(connection: sa.Connection) -> Iterator[str]:
     counts: Counter[tuple[Any, ...]] = Counter()
     last = connection.scalar(sa.select(sa.func.max(p.id))) or 0
     for first in range(min(kinds, default=1), last + 1, _PROBLEMS):
-        some = (first, first + _PROBLEMS - 1)
-        sweeps = _Sweeps(*_columns(bulk.fetch(connection, _SWEEPS, some), 5))
-        query = _ROWS.bindparams(first=some[0], last=some[1])
+        end = first + _PROBLEMS - 1
+        s = schema.sweeps.c
+        of_sweeps = sa.select(schema.sweeps).where(s.problem.between(first, end)).order_by(s.id)
+        sweeps = bulk.rows(connection, of_sweeps, _SWEEP)
+        query = _ROWS.bindparams(first=first, last=end)
         rows = bulk.rows(connection, query, bulk.TIMING_ROW)
-        at = np.searchsorted(sweeps.id, rows["sweep"])
+        at = np.searchsorted(sweeps["id"], rows["sweep"])
         impossible += int(np.count_nonzero(_impossible(rows)))
         changed += _changed(sweeps, rows, at)
-        summaries = bulk.fetch(connection, _SUMMARIES, some)
+        in_part = schema.summaries.c.problem.between(first, end)
+        summaries = connection.execute(sa.select(schema.summaries).where(in_part))
         wrong += _wrong_summaries(summaries, sweeps, rows, at, extern)
         counts.update(_counted(sweeps, rows, at, kinds))
     if impossible:
@@ -228,11 +216,6 @@ def _timings(connection: sa.Connection) -> Iterator[str]:
     yield from _told(sorted(different), "Runs with other counts than timings", "run")
 
 
-def _columns(rows: Iterable[Any], n: int) -> tuple[_Ids, ...]:
-    columns = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, n)
-    return tuple(columns.T)
-
-
 def _impossible(rows: npt.NDArray[Any]) -> _Mask:
     """[n] whether `TimingTable` would refuse the timing."""
     low, median, spread = rows["min_us"], rows["median_us"], rows["spread_us"]
@@ -243,23 +226,23 @@ def _impossible(rows: npt.NDArray[Any]) -> _Mask:
     return bad
 
 
-def _changed(sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids) -> list[int]:
+def _changed(sweeps: npt.NDArray[Any], rows: npt.NDArray[Any], at: _Ids) -> list[int]:
     """The problems of the sweeps whose checksum is not that of their timings. `at` [n] is the index
     of each row's sweep in `sweeps`."""
-    sums = np.zeros(len(sweeps.id), dtype=np.int64)
+    sums = np.zeros(len(sweeps), dtype=np.int64)
     np.add.at(sums, at, checksums.of_timings(rows))
-    found: list[int] = sweeps.problem[sums != sweeps.checksum].tolist()
+    found: list[int] = sweeps["problem"][sums != sweeps["checksum"]].tolist()
     return found
 
 
 def _wrong_summaries(
-    written: Iterable[Any], sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids, extern: _Ids
+    written: Iterable[Any], sweeps: npt.NDArray[Any], rows: npt.NDArray[Any], at: _Ids, extern: _Ids
 ) -> list[int]:
     """The problems whose summaries (`written`) differ from those computed from these timings."""
     there = {(row[0], row[1]): tuple(row[2:]) for row in written}
     expected: dict[tuple[int, int], tuple[Any, ...]] = {}
     if len(rows):
-        pair = (sweeps.problem[at] << 32) | sweeps.environment[at]
+        pair = (sweeps["problem"][at] << 32) | sweeps["environment"][at]
         pairs, group = np.unique(pair, return_inverse=True)
         time_us = np.where(np.isnan(rows["min_us"]), rows["median_us"], rows["min_us"])
         for row in summaries_of(pairs, group, rows["candidate"], time_us, extern):
@@ -279,15 +262,15 @@ def _same(there: tuple[Any, ...] | None, expected: tuple[Any, ...] | None) -> bo
 
 
 def _counted(
-    sweeps: _Sweeps, rows: npt.NDArray[Any], at: _Ids, kinds: dict[int, tuple[Any, ...]]
+    sweeps: npt.NDArray[Any], rows: npt.NDArray[Any], at: _Ids, kinds: dict[int, tuple[Any, ...]]
 ) -> Counter[tuple[Any, ...]]:
     """How many timings there are, by the key of `tallies`."""
     cells, counts = np.unique((at << 32) | rows["failure"], return_counts=True)
     found: Counter[tuple[Any, ...]] = Counter()
     for cell, n in zip(cells.tolist(), counts.tolist(), strict=True):
         sweep, failure = cell >> 32, cell & 0xFFFFFFFF
-        kind = kinds[int(sweeps.problem[sweep])]
-        found[int(sweeps.run[sweep]), int(sweeps.environment[sweep]), *kind, failure] += n
+        kind = kinds[int(sweeps["problem"][sweep])]
+        found[int(sweeps["run"][sweep]), int(sweeps["environment"][sweep]), *kind, failure] += n
     return found
 
 

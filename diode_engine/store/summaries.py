@@ -21,9 +21,10 @@ from diode_engine.store.records import environment_of, few_records
 _Ids = npt.NDArray[np.int64]
 _Times = npt.NDArray[np.float64]
 
-_EARLIER = (
+_EARLIER = sa.text(
     "SELECT t.candidate, coalesce(t.min_us, t.median_us)"
-    " FROM sweeps s JOIN timings t ON t.sweep = s.id WHERE s.problem = ? AND s.environment = ?"
+    " FROM sweeps s JOIN timings t ON t.sweep = s.id"
+    " WHERE s.problem = :problem AND s.environment = :environment"
 )
 _WRITE = (
     "INSERT INTO summaries"
@@ -68,7 +69,8 @@ def summarise(
     groups, candidates, times = [group], [candidate], [time_us]
     for index in np.flatnonzero(there).tolist():
         pair = int(pairs[index])
-        rows = bulk.fetch(connection, _EARLIER, (pair >> 32, pair & 0xFFFFFFFF))
+        which = {"problem": pair >> 32, "environment": pair & 0xFFFFFFFF}
+        rows = connection.execute(_EARLIER, which).all()
         groups.append(np.full(len(rows), index))
         candidates.append(np.array([c for c, _ in rows], dtype=np.int64))
         times.append(np.array([t for _, t in rows], dtype=np.float64))  # None becomes NaN
