@@ -18,37 +18,40 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.inductor.hook.installation import INSTALLATION as _INSTALLATION
-from diode_engine.version import __version__
+from diode_engine.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from diode_engine.choosing.stats import profile_predictions
-    from diode_engine.core.candidate import Candidate
-    from diode_engine.core.hardware import Environment, Hardware, get_detected_hardware
-    from diode_engine.core.problem import Problem
-    from diode_engine.core.timing import Timing
-    from diode_engine.errors import DiodeError
-    from diode_engine.inductor.hook.choices import DiodeInductorChoices
-    from diode_engine.inductor.hook.integration import (
-        BaseIntegration,
-        IntegrationRegistry,
-        ModelPointer,
-    )
-    from diode_engine.inductor.hook.integrations import MatmulIntegration
+    from diode_engine.choosing.stats import profile_predictions as profile_predictions
+    from diode_engine.core.candidate import Candidate as Candidate
+    from diode_engine.core.hardware import Environment as Environment
+    from diode_engine.core.hardware import Hardware as Hardware
+    from diode_engine.core.hardware import get_detected_hardware as get_detected_hardware
+    from diode_engine.core.problem import Problem as Problem
+    from diode_engine.core.timing import Timing as Timing
+    from diode_engine.errors import DiodeError as DiodeError
+    from diode_engine.inductor.hook.choices import DiodeInductorChoices as DiodeInductorChoices
+    from diode_engine.inductor.hook.integration import BaseIntegration as BaseIntegration
+    from diode_engine.inductor.hook.integration import IntegrationRegistry as IntegrationRegistry
+    from diode_engine.inductor.hook.integration import ModelPointer as ModelPointer
+    from diode_engine.inductor.hook.integrations import MatmulIntegration as MatmulIntegration
+    from diode_engine.inductor.hook.public import create_diode_choices as create_diode_choices
     from diode_engine.inductor.hook.public import (
-        create_diode_choices,
-        create_matmul_integration,
-        diode_choices,
-        discover_and_register_integrations,
-        get_integration_status,
-        get_prediction_stats,
-        get_stats,
-        install_diode_choices,
-        integrate_all,
-        register_integration,
-        uninstall_diode_choices,
+        create_matmul_integration as create_matmul_integration,
     )
-    from diode_engine.problems.predicted_choice import predict_choice
-    from diode_engine.registry.public import list_available_models, register_model
+    from diode_engine.inductor.hook.public import diode_choices as diode_choices
+    from diode_engine.inductor.hook.public import (
+        discover_and_register_integrations as discover_and_register_integrations,
+    )
+    from diode_engine.inductor.hook.public import get_integration_status as get_integration_status
+    from diode_engine.inductor.hook.public import get_prediction_stats as get_prediction_stats
+    from diode_engine.inductor.hook.public import get_stats as get_stats
+    from diode_engine.inductor.hook.public import install_diode_choices as install_diode_choices
+    from diode_engine.inductor.hook.public import integrate_all as integrate_all
+    from diode_engine.inductor.hook.public import register_integration as register_integration
+    from diode_engine.inductor.hook.public import uninstall_diode_choices as uninstall_diode_choices
+    from diode_engine.problems.predicted_choice import predict_choice as predict_choice
+    from diode_engine.registry.public import list_available_models as list_available_models
+    from diode_engine.registry.public import register_model as register_model
 
 _HOME = {
     "BaseIntegration": "diode_engine.inductor.hook.integration",
@@ -80,37 +83,7 @@ _HOME = {
     "uninstall_diode_choices": "diode_engine.inductor.hook.public",
 }
 
-__all__ = [
-    "BaseIntegration",
-    "Candidate",
-    "DiodeError",
-    "DiodeInductorChoices",
-    "Environment",
-    "Hardware",
-    "IntegrationRegistry",
-    "MatmulIntegration",
-    "ModelPointer",
-    "Problem",
-    "Timing",
-    "__version__",
-    "create_diode_choices",
-    "create_matmul_integration",
-    "diode_choices",
-    "discover_and_register_integrations",
-    "get_detected_hardware",
-    "get_integration_status",
-    "get_prediction_stats",
-    "get_stats",
-    "install_diode_choices",
-    "integrate_all",
-    "list_available_models",
-    "predict_choice",
-    "profile_predictions",
-    "register_integration",
-    "register_model",
-    "set_log_level",
-    "uninstall_diode_choices",
-]
+__all__ = ["__version__", "set_log_level", *_HOME]
 
 
 def set_log_level(level: int | str) -> None:

@@ -16,32 +16,28 @@ from diode_engine.location import Location, ServerUrl, location_of
 def data_dir() -> Path:
     """The directory of everything Diode writes: $DIODE_HOME, else the platform's place for an
     application's data. It need not exist yet."""
-    home = os.environ.get("DIODE_HOME")
-    if home:
-        return Path(home).expanduser()
-    import platformdirs
-
-    return platformdirs.user_data_path("diode", appauthor=False)
+    return _user_dir("user_data_path")
 
 
 def settings_path() -> Path:
     """The user's settings of the dashboard, a TOML file that need not exist."""
-    return _config_dir() / "dashboard.toml"
+    return _user_dir("user_config_path") / "dashboard.toml"
 
 
 def config_path() -> Path:
     """The user's defaults of the commands' options, a TOML file that need not exist."""
-    return _config_dir() / "config.toml"
+    return _user_dir("user_config_path") / "config.toml"
 
 
-def _config_dir() -> Path:
-    """$DIODE_HOME, else the platform's place for an application's configuration."""
+def _user_dir(platform: str) -> Path:
+    """$DIODE_HOME, else the path that this function of platformdirs gives."""
     home = os.environ.get("DIODE_HOME")
     if home:
         return Path(home).expanduser()
     import platformdirs
 
-    return platformdirs.user_config_path("diode", appauthor=False)
+    found: Path = getattr(platformdirs, platform)("diode", appauthor=False)
+    return found
 
 
 def store_location(given: str | os.PathLike[str] | ServerUrl | None = None) -> Location:

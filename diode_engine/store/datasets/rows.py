@@ -95,7 +95,9 @@ class JoinedRows:
         try:
             values = [null if value is None else value for value in column] if nulls else column
             found = np.array(values, np.dtype(kind))
-            known = found[~np.isnan(found)] if kind is float else found[found != null]
+            known = found
+            if nulls:
+                known = found[~np.isnan(found) if kind is float else found != null]
             if (
                 set(map(type, column)) <= (kinds | {type(None)} if nulls else kinds)
                 and len(found) - len(known) == nulls
