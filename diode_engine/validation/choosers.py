@@ -68,7 +68,8 @@ def max_autotune_default(pool: CandidatePool) -> ScoredChooser:
         wanted = [i for key in space for i in place.get(key, ())]
         offered[rows] = np.isin(table.candidate[rows], wanted)
     score = np.where(offered, pool.time_us, np.nan)
-    return ScoredChooser(DEFAULT, score, timed=np.count_nonzero(~np.isnan(score)) / len(cases))
+    timed = int(np.count_nonzero(~np.isnan(score))) / len(cases)
+    return ScoredChooser(DEFAULT, score, timed=timed)
 
 
 def nearest_problem(pool: CandidatePool, seen: TimingTable) -> ScoredChooser | None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
+from diode_engine.choosing.chooser import Chooser
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.errors import TrainingError
+from diode_engine.errors import NothingError, TrainingError
 from diode_engine.models.confidence import MAX_K
+from diode_engine.problems.predicted_choice import choose_offered
 from diode_engine.validation import choosers
 from diode_engine.validation.calibration import calibration
 from diode_engine.validation.choosers import ScoredChooser
-from diode_engine.validation.compile_time import CompileTime, JudgedModel, at_compile_time
 from diode_engine.validation.metrics import (
     Summary,
     Values,
@@ -25,7 +29,17 @@ from diode_engine.validation.metrics import (
 )
 from diode_engine.validation.noise import noise
 from diode_engine.validation.pool import CandidatePool
-from diode_engine.validation.report import KS, Case, ChooserRow, Report
+from diode_engine.validation.report import KS, Case, ChooserRow, CompileTime, Report
+
+
+class JudgedModel(Protocol):
+    """A model that is judged, such as models.predictor.Predictor."""
+
+    def predict_table(self, table: TimingTable) -> Values:
+        """[n] microseconds for each row; NaN where it has no prediction."""
+
+    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
+        """The times of the candidates, and how sure they are."""
 
 
 def evaluate(
@@ -84,7 +98,7 @@ def evaluate(
     compiled: list[CompileTime] = []
     if not isinstance(asked, np.ndarray):
         reaches = _reaches(pool, asked, model.score)
-        compiled = at_compile_time(pool, asked)
+        compiled = _at_compile_time(pool, asked)
     sure = [i for i, reach in enumerate(reaches) if reach is not None]
     return Report(
         model=name,
@@ -129,13 +143,28 @@ def _row(
 def _reaches(
     pool: CandidatePool, asked: JudgedModel, score: Values
 ) -> list[tuple[float, ...] | None]:
-    """How sure the model is of each case's choice among the measured candidates that may be
+    """Return how sure the model is of each case's choice among the measured candidates that may be
     chosen."""
     out = []
     for problem, _, rows in pool.cases():
         offered = pool.table.candidate[rows][~np.isnan(score[rows])]
-        ranking = asked.predict(problem, [pool.table.candidates[i] for i in offered])
-        out.append(ranking.reaches)
+        out.append(asked.predict(problem, [pool.table.candidates[i] for i in offered]).reaches)
+    return out
+
+
+def _at_compile_time(pool: CandidatePool, asked: JudgedModel) -> list[CompileTime]:
+    """Return what a compile would take for each case, among all that Inductor offers."""
+    out, keys = [], choosers.kernel_keys(pool.table.candidates)
+    for problem, environment, rows in pool.cases():
+        try:
+            chooser = Chooser(asked, environment.hardware)
+            _, found = choose_offered(problem, chooser, environment.torch)
+        except NothingError:
+            out.append(CompileTime(None, False, None))
+            continue
+        measured = {keys[candidate] for candidate in pool.table.candidate[rows].tolist()}
+        (key,) = choosers.kernel_keys(found.candidates)
+        out.append(CompileTime(found.candidates[0], key in measured, found.confidence))
     return out
 
 
@@ -148,36 +177,29 @@ def _cases(
     compiled: Sequence[CompileTime],
 ) -> tuple[Case, ...]:
     ours, instead = found[model.name], found[choosers.ATEN][0]
+    candidates = [pool.table.candidates[i] for i in pool.table.candidate]
     out = []
     for i, (problem, environment, rows) in enumerate(pool.cases()):
-
-        def candidate(row: int) -> Candidate:
-            return pool.table.candidates[int(pool.table.candidate[row])]
-
-        answered = not np.isnan(ours[0, i])
-        chosen = rows.start + int(np.nanargmin(model.score[rows])) if answered else None
+        chosen = None
+        if answered := not np.isnan(ours[0, i]):
+            chosen = rows.start + int(np.nanargmin(model.score[rows]))
         best = rows.start + int(np.nanargmin(pool.time_us[rows]))
         efficiency = ours[:, i] if answered else np.repeat(instead[i], len(ours))
-        reach = reaches[i]
+        known = not np.isnan(efficiency[0])
+        others = {name: values[0, i] for name, values in found.items() if name != model.name}
         out.append(
             Case(
                 problem=problem,
                 environment=environment,
-                efficiency=None
-                if np.isnan(efficiency[0])
-                else {k: float(efficiency[k - 1]) for k in KS},
-                confidence=None if reach is None else reach[0],
-                chosen=None if chosen is None else candidate(chosen),
+                efficiency={k: float(efficiency[k - 1]) for k in KS} if known else None,
+                confidence=(reaches[i] or (None,))[0],
+                chosen=None if chosen is None else candidates[chosen],
                 chosen_us=None if chosen is None else _known(pool.time_us[chosen]),
                 chosen_predicted_us=None if chosen is None else _known(predicted[chosen]),
-                best=candidate(best),
+                best=candidates[best],
                 best_us=float(pool.time_us[best]),
                 best_predicted_us=_known(predicted[best]),
-                others={
-                    name: float(values[0, i])
-                    for name, values in found.items()
-                    if name != model.name and not np.isnan(values[0, i])
-                },
+                others={name: float(us) for name, us in others.items() if not np.isnan(us)},
                 compiled=compiled[i] if compiled else None,
             )
         )
@@ -185,5 +207,5 @@ def _cases(
 
 
 def _known(value: float) -> float | None:
-    """The number; None for NaN."""
+    """Return the number; None for NaN."""
     return None if math.isnan(value) else float(value)

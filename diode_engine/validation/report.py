@@ -13,7 +13,6 @@ from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
 from diode_engine.validation.calibration import Calibration
 from diode_engine.validation.choosers import ATEN
-from diode_engine.validation.compile_time import CompileTime
 from diode_engine.validation.metrics import Errors, Summary
 from diode_engine.validation.noise import Noise
 
@@ -40,6 +39,16 @@ class ChooserRow:
     speed: float | None
     top: Mapping[int, Summary]
     groups: Mapping[str, Mapping[str, Summary]]
+
+
+@dataclass(frozen=True)
+class CompileTime:
+    """The choice that a compile makes among all that Inductor offers, and how sure the model is of
+    it; None where the model has no prediction. `measured` says whether its time is known."""
+
+    choice: Candidate | None
+    measured: bool
+    confidence: float | None
 
 
 @dataclass(frozen=True)

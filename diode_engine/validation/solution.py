@@ -28,7 +28,7 @@ from diode_engine.documents import Limits, Malformed, read_json, show
 from diode_engine.errors import DatasetError, TrainingError
 from diode_engine.validation import choosers
 from diode_engine.validation.choosers import ScoredChooser
-from diode_engine.validation.compile_time import JudgedModel
+from diode_engine.validation.evaluation import JudgedModel
 from diode_engine.validation.metrics import Values, efficiencies, geomean
 from diode_engine.validation.pool import CandidatePool
 
