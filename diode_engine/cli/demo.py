@@ -138,10 +138,9 @@ def _validate(store: Store, model: ModelVersion) -> tuple[Report, TimingTable, P
 
 def _choose(model: ModelVersion, held_out: TimingTable, predictor: Predictor) -> list[Problem]:
     from diode_engine.demo.child import ask
-    from diode_engine.demo.pick import pick
-    from diode_engine.demo.shown import Shown
+    from diode_engine.demo.shown import describe_choice, pick_problems
 
-    problems = pick(held_out)
+    problems = pick_problems(held_out)
     diagnostics.note(
         f"4. Asking the real Inductor, with {model.reference} installed and an {HARDWARE} "
         f"pretended, for {len(problems)} of them ..."
@@ -152,13 +151,13 @@ def _choose(model: ModelVersion, held_out: TimingTable, predictor: Predictor) ->
     log = FOLDER / "choose.log"
     answers = ask("diode_engine.demo.choose", question, log=log, environment=environment)
     for problem, answer in zip(problems, answers, strict=True):
-        click.echo(Shown.of(problem, answer, held_out, predictor).text())
+        click.echo(describe_choice(problem, answer, held_out, predictor))
         click.echo()
     return problems
 
 
 def _measure(model: ModelVersion, problems: list[Problem]) -> None:
-    from diode_engine.demo.shown import measured_text
+    from diode_engine.demo.shown import describe_timings
 
     diagnostics.note("5. Compiling and timing them with stock Inductor, where there is a GPU ...")
     gpu, stock = _measured(None, model, problems)
@@ -167,7 +166,7 @@ def _measure(model: ModelVersion, problems: list[Problem]) -> None:
         return
     diagnostics.note("   and with the model's choices ...")
     _, diode = _measured(str(model.folder), model, problems)
-    click.echo(measured_text(gpu, problems, stock, diode))
+    click.echo(describe_timings(gpu, problems, stock, diode))
 
 
 def _measured(

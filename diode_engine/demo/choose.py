@@ -1,14 +1,13 @@
 """What Inductor takes with a model installed, on a machine without that GPU.
 
 `python -m diode_engine.demo.choose` is asked {"model": folder, "problems": [...]}. For each problem
-it answers a line: the kernel that Inductor's real lowering takes, the time predicted for it, and
-the candidates that max-autotune would time in its DEFAULT space.
+it answers a line: the kernel that Inductor's real lowering takes, and the time predicted for it.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +24,21 @@ from diode_engine.models.artifact import load_manifest
 
 
 def choose(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Answers the question (see the module). For the rest of the process it pretends that the
+    """Answer the question (see the module). For the rest of the process it pretends that the
     model's GPU is in this machine."""
-    hardware = load_manifest(Path(question["model"])).hardware
-    pretend(hardware)
+    pretend(load_manifest(Path(question["model"])).hardware)
     if not diode_engine.install_diode_choices(question["model"], top_k_configs=1):
         raise IntegrationError(str(diode_engine.get_stats()["reason"]))
     for given in question["problems"]:
         problem = Problem.from_dict(given)
-        with kernels.tf32(problem.allow_tf32):
-            lowered = lower(functools.partial(_program, problem))
-        if not lowered.seen:
+        with kernels.tf32(problem.allow_tf32), diode_engine.profile_predictions() as profile:
+            lower(partial(_program, problem))
+        if not profile.selections:
             raise IntegrationError(f"Inductor did not ask for a kernel for {problem}.")
-        seen = lowered.seen[0]  # the problem's own; the parts of decompose_k come after it
-        with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
-            default = kernels.offered(problem.op, operands, space="DEFAULT", optional=False)
+        choice = profile.selections[0]  # the problem's own; the parts of decompose_k come after it
         yield {
-            "chosen": seen.candidates[0].to_dict(),
-            "predicted_us": seen.predicted_us[0],
-            "default": [candidate.to_dict() for candidate in default],
+            "chosen": choice.candidates[0].to_dict(),
+            "predicted_us": choice.predicted_us[0],
         }
 
 

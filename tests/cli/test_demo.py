@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from diode_engine.problems.default_space import default_space
 
 from diode_engine import features, paths, registry
 from diode_engine.choosing.policy import MARGIN
@@ -21,7 +22,6 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.demo import child, shown
-from diode_engine.demo.pick import pick
 from diode_engine.errors import IntegrationError
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import held_out
@@ -88,13 +88,13 @@ def test_the_whole_of_it(shipped, diode_home, capsys, monkeypatch):
     table = made_up(problems())
     write_dataset(table, shipped / "datasets" / "nvidia-h200" / "a.msgpack.zst")
     seen: list[tuple[Problem, dict[str, Any], Predictor]] = []
-    of = shown.Shown.of
+    describe = shown.describe_choice
 
     def recorded(problem, answer, known, predictor):
         seen.append((problem, answer, predictor))
-        return of(problem, answer, known, predictor)
+        return describe(problem, answer, known, predictor)
 
-    monkeypatch.setattr(shown.Shown, "of", recorded)
+    monkeypatch.setattr(shown, "describe_choice", recorded)
     # hidden in all its processes: with a GPU it would be timed, which takes minutes
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert main(["demo"]) == ExitCode.OK
@@ -116,7 +116,7 @@ def test_the_whole_of_it(shipped, diode_home, capsys, monkeypatch):
     for problem, answer, predictor in seen:
         assert held_out(problem)
         chosen = Candidate.from_dict(answer["chosen"])
-        default = [Candidate.from_dict(candidate) for candidate in answer["default"]]
+        default = default_space(problem, "2.13.0")
         # what the compile predicted is what the model says here
         (us,) = predictor.predict_us(problem, [chosen])
         assert answer["predicted_us"] == pytest.approx(us, rel=1e-4)
@@ -124,7 +124,6 @@ def test_the_whole_of_it(shipped, diode_home, capsys, monkeypatch):
         most = np.nanmin(predictor.predict_us(problem, default)) * MARGIN
         assert us <= most * (1 + 1e-4)
         assert f"{us:.1f} µs" in out
-        assert any(candidate.is_extern for candidate in default)
 
     assert not (diode_home / "models").exists()  # its models are not among the user's
     monkeypatch.setenv("DIODE_HOME", str(Path(".demo")))
@@ -164,52 +163,39 @@ def test_one_problem_of_each_op_is_picked_and_none_that_is_not_asked_for():
         Problem.make("mm", 3, 512, 512, "float16"),
     ]
     table = made_up(asked)
-    picked = pick(table)
+    picked = shown.pick_problems(table)
     assert [str(problem.op) for problem in picked[:4]] == list(OPS)
     assert picked[4] == asked[-1]
-    assert pick(table.take(np.arange(len(table))[::-1])) == picked
-    assert len(pick(made_up(problems()[:3]))) == 3
+    assert shown.pick_problems(table.take(np.arange(len(table))[::-1])) == picked
+    assert len(shown.pick_problems(made_up(problems()[:3]))) == 3
 
 
-def test_a_measured_kernel_is_preferred_to_a_predicted_one():
+def test_the_fastest_measured_kernels_are_shown_beside_the_choice():
     problem = Problem.make("mm", 128, 256, 512, "bfloat16")
-    aten, slow, fast, failed = (
-        Candidate.make("aten::mm"),
-        *(Candidate.make("triton::mm", BLOCK_M=m) for m in (16, 32, 64)),
-    )
+    aten, failed = Candidate.make("aten::mm"), Candidate.make("triton::mm", BLOCK_M=64)
+    tile = next(c for c in default_space(problem, "2.13.0") if not c.is_extern)
     table = TimingTable.from_records(
         (problem, candidate, ENVIRONMENT, timing)
         for candidate, timing in [
             (aten, Timing(min_us=9.0)),
-            (slow, Timing(min_us=12.0)),
-            (slow, Timing(min_us=7.0)),  # the second time
+            (tile, Timing(min_us=12.0)),
+            (tile, Timing(min_us=7.0)),  # the second time
             (failed, Timing(failure=Failure.TIMEOUT)),
         ]
     )
 
     class Fixed:
         def predict_us(self, problem, asked):
-            known = {aten: 8.0, slow: 20.0, fast: 1.0, failed: np.nan}
-            return np.array([known[candidate] for candidate in asked])
+            return np.array([{aten: 8.0, tile: 20.0, failed: np.nan}[each] for each in asked])
 
-    answer = {
-        "chosen": failed.to_dict(),
-        "predicted_us": 2.0,
-        "default": [c.to_dict() for c in (aten, slow, fast, failed)],
-    }
-    one = shown.Shown.of(problem, answer, table, Fixed())  # type: ignore[arg-type]
-    assert one.default == one.best
-    assert one.default is not None
-    assert (one.default.candidate, one.default.measured_us) == (slow, 7.0)
-    assert one.aten is not None
-    assert (one.aten.predicted_us, one.aten.measured_us) == (8.0, 9.0)
-    _, chosen, *_ = one.text().splitlines()
-    assert chosen.split()[-3:] == ["2.0", "µs", "timeout"]
-    # where nothing was measured the best predicted one is shown, without a measured time
-    unknown = shown.Shown.of(problem, answer, table.take(table.problem < 0), Fixed())  # type: ignore[arg-type]
-    assert unknown.default is not None
-    assert (unknown.default.candidate, unknown.default.measured_us) == (fast, None)
-    assert unknown.best is None
+    answer = {"chosen": failed.to_dict(), "predicted_us": 2.0}
+    said = shown.describe_choice(problem, answer, table, Fixed())  # type: ignore[arg-type]
+    rows = [line.split()[-4:] for line in said.splitlines()[1:]]
+    assert rows[0][1:] == ["2.0", "µs", "timeout"]
+    assert rows[1:] == [["8.0", "µs", "9.0", "µs"]] + [["20.0", "µs", "7.0", "µs"]] * 2
+    empty = table.take(table.problem < 0)
+    said = shown.describe_choice(problem, answer, empty, Fixed())  # type: ignore[arg-type]
+    assert said.count("none") == 3
 
 
 def test_what_was_measured_on_a_gpu_is_compared():
@@ -219,7 +205,7 @@ def test_what_was_measured_on_a_gpu_is_compared():
         {"eager_us": 10.0, "us": 4.0, "compile_s": 1.0, "right": True, "chosen_by_model": True},
         {"eager_us": 40.0, "us": 4.0, "compile_s": 2.0, "right": False, "chosen_by_model": False},
     ]
-    _, _, first, second, last = shown.measured_text("H200", asked, stock, diode).splitlines()
+    _, _, first, second, last = shown.describe_timings("H200", asked, stock, diode).splitlines()
     assert "WRONG" not in first
     assert "not chosen by the model" in second
     assert "WRONG RESULT" in second

@@ -25,7 +25,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
-from diode_engine.inductor.choosing.final_choice import final_choice
+from diode_engine.inductor.choosing.chosen_kernels import final_choice
 from diode_engine.inductor.hook import installation
 from diode_engine.inductor.hook.installation import INSTALLATION, Decision
 from diode_engine.inductor.lowering import preprocessing

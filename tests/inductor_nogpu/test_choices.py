@@ -33,7 +33,7 @@ from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.choosing.final_choice import final_choice
+from diode_engine.inductor.choosing.chosen_kernels import final_choice
 from diode_engine.inductor.choosing.product import Request
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.listening import feedback

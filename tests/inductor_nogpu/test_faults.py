@@ -27,8 +27,7 @@ from diode_engine.choosing.stats import Stats
 from diode_engine.core.candidate import Candidate
 from diode_engine.inductor import guard
 from diode_engine.inductor.choosing import (
-    chosen_kernel,
-    final_choice,
+    chosen_kernels,
     product,
     product_chooser,
     search,
@@ -100,7 +99,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the model is asked": (chooser.Chooser, "predict"),
     "the candidates are compared": (policy.Policy, "compare"),
     "the operands are looked at": (layouts, "will_move"),
-    "it is annotated": (chosen_kernel, "annotate"),
+    "it is annotated": (chosen_kernels, "annotate"),
     "the op is looked at": (product_chooser.ProductChooser, "should_choose"),
     "it is counted": (Stats, "count"),
     "a call is counted": (Stats, "called"),
@@ -266,7 +265,7 @@ def test_inductors_generators_fail_for_diode_alone(
 LAST = {
     "the best are taken": (policy.Comparison, "join"),
     "it is told": (Stats, "selected"),
-    "it is traced": (final_choice.trace, "tell"),
+    "it is traced": (chosen_kernels.trace, "tell"),
 }
 
 
@@ -307,7 +306,7 @@ def test_a_step_that_fails_is_autotuned_where_that_is_asked_for(
 @pytest.mark.parametrize("lost", [None, {}, {"diode": "theirs"}, "no dictionary", 7])
 def test_annotations_that_are_lost_or_replaced(lost: Any) -> None:
     choices = [SimpleNamespace(annotations=lost), SimpleNamespace()]
-    assert final_choice.final_choice(choices) == choices
+    assert chosen_kernels.final_choice(choices) == choices
 
 
 def test_choices_whose_annotations_somebody_clears_are_benchmarked(predictor: Any) -> None:

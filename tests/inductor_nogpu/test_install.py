@@ -21,7 +21,7 @@ from diode_engine import registry
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.errors import IntegrationError, ModelError, RegistryError
 from diode_engine.inductor import without_gpu
-from diode_engine.inductor.choosing.final_choice import final_choice
+from diode_engine.inductor.choosing.chosen_kernels import final_choice
 from diode_engine.inductor.hook import installation
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.without_gpu import lower

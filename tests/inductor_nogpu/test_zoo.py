@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.choosing import final_choice
+from diode_engine.inductor.choosing import chosen_kernels
 from diode_engine.inductor.hook import choices
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -133,7 +133,7 @@ def test_what_is_raised_is_seen() -> None:
     # where it is added, and where it is removed
     with (
         mock.patch.object(choices, "final_choice", add),
-        mock.patch.object(final_choice, "final_choice", add),
+        mock.patch.object(chosen_kernels, "final_choice", add),
     ):
         rows = lowered("two-tower", ("plain", "install"))
     assert not zoo.wrong(rows["plain"])

@@ -27,7 +27,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
-from diode_engine.inductor.choosing.chosen_kernel import (
+from diode_engine.inductor.choosing.chosen_kernels import (
     ChosenKernel,
     annotate,
     make_template_choices,

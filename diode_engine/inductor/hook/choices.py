@@ -27,8 +27,7 @@ from diode_engine.core.hardware import detect
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import default_mode
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
-from diode_engine.inductor.choosing.chosen_kernel import takes_library
-from diode_engine.inductor.choosing.final_choice import final_choice
+from diode_engine.inductor.choosing.chosen_kernels import final_choice, takes_library
 from diode_engine.inductor.choosing.product import Request
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.fusion import registers

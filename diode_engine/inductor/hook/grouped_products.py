@@ -22,10 +22,9 @@ from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_engine.core.templates import template_of
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor.choosing.chosen_kernel import ANNOTATION, ChosenKernel
+from diode_engine.inductor.choosing.chosen_kernels import ANNOTATION, ChosenKernel, final_choice
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.default_mode import leave_to_default
-from diode_engine.inductor.choosing.final_choice import final_choice
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering import layouts, preprocessing
