@@ -14,7 +14,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
 from diode_engine.models.predictor import Predictor
-from diode_engine.problems.default_space import default_space
+from diode_engine.problems.spaces import default_space
 from diode_engine.validation.choosers import kernel_keys
 
 

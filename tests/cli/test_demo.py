@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from diode_engine.problems.default_space import default_space
 
 from diode_engine import features, paths, registry
 from diode_engine.choosing.policy import MARGIN
@@ -24,6 +23,7 @@ from diode_engine.core.timing import Failure, Timing
 from diode_engine.demo import child, shown
 from diode_engine.errors import IntegrationError
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.spaces import default_space
 from diode_engine.problems.splits import held_out
 from diode_engine.store import RunState, Store, write_dataset
 
