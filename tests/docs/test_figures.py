@@ -38,3 +38,7 @@ def test_no_page_of_the_guide_has_a_figure_of_its_own() -> None:
         text = generated.sub("", page.read_text(encoding="utf-8"))
         figures = set(re.findall(r"(?<![\d.])[01]\.\d{3}\b", text)) - RULES
         assert not figures, page.name
+
+
+def test_the_front_page_names_no_version_of_a_model() -> None:
+    assert not re.search(r"gemm[\w-]*@\d", (ROOT / "README.md").read_text(encoding="utf-8"))
