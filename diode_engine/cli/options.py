@@ -203,7 +203,7 @@ def model_option(default: str) -> Callable[[F], F]:
     where none is named."""
     return option(
         "--model", "reference", metavar="NAME|PATH", heading="What is judged",
-        help="NAME, NAME@VERSION, or a model's folder or file.", default_text=default,
+        help="The model: NAME, NAME@VERSION, or a folder or file.", default_text=default,
         applies=lambda values: values.get("cross_validate") in (None, ONE_MODEL),
     )  # fmt: skip
 

@@ -197,14 +197,14 @@ def train(
     if file is not None:
         check_output(file, FileKind.MODEL, sources=datasets)
         name = name or _name_of(file)
-    if fine_tune is not None and (options["rounds"] or options["depth"]):
-        raise click.UsageError("--fine-tune makes a network: --rounds and --depth are for trees.")
-    if fine_tune is not None and options["features"]:
-        raise click.UsageError("--fine-tune keeps the model's features: leave out --features.")
-    if fine_tune is not None and trials is not None:
-        raise click.UsageError("--search is for models made from nothing, not for --fine-tune.")
-    if fine_tune is not None and ray is not None:
-        raise click.UsageError("--fine-tune is one fit, which is made here: leave out --ray.")
+    for refused, why in (
+        (options["rounds"] or options["depth"], "makes a network: leave out --rounds and --depth"),
+        (options["features"], "keeps the model's features: leave out --features"),
+        (trials is not None, "tunes one model: leave out --search"),
+        (ray is not None, "is one fit, which is made here: leave out --ray"),
+    ):
+        if fine_tune is not None and refused:
+            raise click.UsageError(f"--fine-tune {why}.")
     from diode_engine import registry
     from diode_engine.models.artifact import load_artifact
     from diode_engine.store import Store

@@ -34,13 +34,6 @@ def test_a_backup_is_a_store_with_the_same_timings(run, store, tmp_path):
     assert run("db", "check", "--store", store).code == 0
 
 
-def test_a_backup_that_cannot_be_written_leaves_nothing(run, store, tmp_path):
-    ran = run("db", "backup", tmp_path / "no" / "copy.db", "--store", store)
-    assert ran.code == 1
-    assert len(ran.err.strip().splitlines()) == 1
-    assert not (tmp_path / "no").exists()
-
-
 def test_check_finds_timings_that_were_deleted_and_problems_that_were_changed(run, store):
     sound = run("db", "check", "--store", store, "--json")
     assert (sound.code, json.loads(sound.out)["sound"]) == (0, True)

@@ -93,8 +93,8 @@ def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
 def _row(e: ModelEntry) -> dict[str, str]:
     d = e.to_dict()
     return {
-        **{name: d[name] for name in ("model", "family", "status")},
-        "hardware": ", ".join(d["gpus"]), "aliases": ", ".join(d["aliases"]),
+        "model": d["model"], "hardware": ", ".join(d["gpus"]), "family": d["family"],
+        "status": d["status"], "aliases": ", ".join(d["aliases"]),
         "taken": _describe_taken(e), "timings": f"{d['timings']:,}",
         "efficiency": "" if d["efficiency"] is None else f"{d['efficiency']:.3f}",
         "created": d["created"][:10], "from": d["from"],
