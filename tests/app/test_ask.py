@@ -25,7 +25,7 @@ from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.problems.spaces import exhaustive_space
 from tests.app.registered import register_model
-from tests.app.waiting import enter, press, press_each, put, running, text_of
+from tests.app.waiting import enter, press, put, running, text_of
 from tests.training.conftest import make_timings
 
 SHIPPED = paths.shipped_dir
@@ -279,7 +279,8 @@ async def test_a_problem_of_a_captured_program_keeps_what_the_form_does_not_show
             await enter(pilot, given)
             if given != str(file):
                 assert "There is no file" in text_of(app)
-                await press_each(pilot, "escape", "enter")
+                await press(pilot, "escape")
+        await press(pilot, "enter")
         assert screen._problem == problem
         await _type(pilot, "M", "34")
         assert screen._problem == Problem.make("mm", 34, 65, 129, "bfloat16")

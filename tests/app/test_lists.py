@@ -17,7 +17,7 @@ from diode_engine.store import Store
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import press, press_each, put, running, settled, text_of, toasts
+from tests.app.waiting import press, put, running, settled, text_of, toasts
 from tests.training.conftest import make_timings
 
 
@@ -44,7 +44,8 @@ async def test_filters_of_before_come_back(make_app, five):
         for query in ("kind:train", "id:1", "kind:train"):
             await press(pilot, "R", "slash")
             app.screen.query_one(FilterBox).query_one(Input).value = query
-            await press_each(pilot, "enter", "slash", "up", "up", "up")
+            await press(pilot, "enter")
+        await press(pilot, "slash", "up", "up", "up")
         assert app.screen.query_one(FilterBox).query_one(Input).value == "id:1"
         await press(pilot, "down", "enter")
         assert app.screen.table.query_now.filter == "kind:train"
