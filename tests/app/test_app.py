@@ -24,19 +24,15 @@ from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import (
     Choose,
     Confirm,
-    HeadlessCommands,
     PickOne,
-    Prompt,
 )
 from diode_app.widgets.page_grid import PageGrid
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store, export_dataset
 from tests.app.waiting import (
-    enter,
     imported,
     looked,
     press,
-    press_each,
     put,
     running,
     settled,
@@ -207,16 +203,6 @@ async def test_the_palette_knows_the_screens_actions_and_their_commands(make_app
         assert "Quit" in found
 
 
-async def test_a_command_is_shown_and_copied(make_app, store, path):
-    async with running(make_app(), (80, 24), "y") as (app, pilot):
-        assert isinstance(app.screen, HeadlessCommands)
-        await press(pilot, "y")
-        assert app.clipboard == f"diode-tui --store={path} --open=home"
-        await press_each(pilot, "y", "down", "y")
-        assert app.clipboard.startswith("diode-engine data import")
-        assert app.clipboard.endswith(f"--store={path}")
-
-
 async def test_the_shipped_timings_are_imported_by_a_key(make_app, path, tmp_path, monkeypatch):
     file = tmp_path / "shipped.msgpack"
     with Store.open(tmp_path / "other.db") as other:
@@ -305,19 +291,6 @@ async def test_runs_are_shown_as_what_they_are(make_app, store):
         await looked(pilot)
         assert "✓ done" in text_of(app)
         assert "▶ running" not in text_of(app)
-
-
-async def test_tags_and_notes(make_app, store):
-    run = store.start_run("train", {}, process=current_process())
-    store.tag(run, "old")
-    async with running(make_app(), (160, 30), "R", "a") as (app, pilot):
-        assert isinstance(app.screen, Prompt)
-        await enter(pilot, "best night")
-        assert store.run(run).tags == ("best", "night")
-        await press_each(pilot, "n", *"slow", "enter")
-        assert store.run(run).note == "slow"
-        await looked(pilot)
-        assert "slow" in text_of(app)
 
 
 async def test_a_table_is_exported_whole(make_app, store, tmp_path):

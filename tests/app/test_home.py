@@ -7,19 +7,6 @@ import subprocess
 import sys
 
 from diode_app.data.overview import model_in_use
-from tests.app.trained import make_training
-from tests.app.waiting import running, settled, text_of
-from tests.training.conftest import make_timings
-
-
-async def test_the_charts_come_when_the_terminal_becomes_large(make_app, store):
-    make_training(store, "trees", 0.9)
-    make_training(store, "trees", 0.95)
-    async with running(make_app(), (80, 24)) as (app, pilot):
-        await pilot.resize_terminal(200, 50)
-        await settled(pilot)
-        assert "efficiency on held-out problems" in text_of(app)
-        assert "No training is done yet." not in text_of(app)
 
 
 def test_without_a_gpu_it_does_not_say_that_there_is_no_model():
@@ -62,13 +49,3 @@ def test_escape_is_not_read_as_one_with_a_key_soon_after_it():
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert float(done.stdout) == 0.01
-
-
-async def test_timings_are_no_share_of_candidates(make_app, store):
-    """A candidate is timed on many problems."""
-    store.import_table(make_timings(40), key="x", spec={})
-    stats = store.stats()
-    assert stats.timings > stats.candidates
-    async with running(make_app(), (80, 24)) as (app, _pilot):
-        assert f"{stats.timings:,} of" not in text_of(app)
-        assert f"candidates {stats.candidates:,} different" in text_of(app)

@@ -10,7 +10,6 @@ from textual.events import Key, Paste
 from textual.widgets import Input
 
 from diode_app.app_actions import APP_ACTIONS
-from diode_app.screens.help import Help
 from diode_app.screens.places import sections
 from diode_app.screens.run import RunScreen
 from diode_app.screens.runs import RunsScreen
@@ -169,17 +168,6 @@ async def test_escape_leaves_a_field_of_the_settings_and_then_the_settings(make_
         assert "esc Leave" in _footer(app)
         await burst(pilot, "escape")
         assert app.current_mode == "runs"
-
-
-@pytest.mark.parametrize("leave", ["escape", "?"])
-async def test_the_help_is_left_to_where_one_was(make_app, ended, leave):
-    async with running(make_app(), (80, 24)) as (app, pilot):
-        await burst(pilot, "R", "enter", "?")
-        assert isinstance(app.screen, Help)
-        assert "Escape closes it" in text_of(app)
-        await burst(pilot, leave)
-        assert app.current_mode == "runs"
-        assert isinstance(app.screen, RunScreen)
 
 
 async def test_escape_leaves_what_is_searched_or_filtered(make_app, ended):

@@ -250,16 +250,6 @@ async def test_aliases_tags_and_notes(make_app, store, plain):
 # Its page, and two of them
 
 
-async def test_a_models_lineage_is_shown_whole(make_app, store, plain):
-    """Steps that lead to the same place, or nowhere, are all there."""
-    async with running(make_app(), (120, 40), "M", "enter", "2") as (app, _pilot):
-        table = app.screen.query_one(PagedTable)
-        assert len(table.page.rows) == table.grid.row_count
-        assert f"{table.grid.row_count} steps" in text_of(app)
-        for row in table.page.rows:
-            assert row.cells["step"] in text_of(app)
-
-
 async def test_a_models_lineage_is_followed(make_app, store, plain, tmp_path):
     store.import_table(make_timings(5), key="x", spec={"file": "gemm.msgpack.zst"})
     artifact = load_artifact(plain.folder)

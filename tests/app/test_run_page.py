@@ -168,15 +168,3 @@ async def test_a_log_is_stopped_and_searched(make_app, store, tmp_path):
         await press(pilot, "slash", *"ERR", "enter")
         assert "an error" in text_of(app)
         assert "two steps" not in text_of(app)
-
-
-async def test_the_footer_offers_what_can_be_done_with_the_run(make_app, store):
-    command = ("diode-engine", "train", f"--store={store.location}")
-    run = store.start_run("train", {}, process=current_process(), command=command, directory=".")
-    async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):
-        assert "c Cancel" in text_of(app)
-        assert "r Run again" not in text_of(app)
-        store.finish_run(run, "failed", "No data.")
-        await looked(pilot)
-        assert "r Run again" in text_of(app)
-        assert "c Cancel" not in text_of(app)

@@ -233,11 +233,3 @@ async def test_the_list_offers_what_can_be_done_with_the_run_at_hand(make_app, s
         store.finish_run(live, RunState.DONE)
         await looked(pilot)
         assert offered() == {"resume", "pin"} | always  # without a key in between
-
-
-async def test_the_page_of_a_run_without_a_command_does_not_offer_it_again(make_app, store):
-    run = store.start_run("train", {}, process=current_process())
-    store.finish_run(run, RunState.FAILED, "It failed.")
-    async with running(make_app(), (120, 40), "R", "enter") as (app, _pilot):
-        names = {active.binding.action for active in app.screen.active_bindings.values()}
-        assert not names & {"cancel", "resume", "retry"}

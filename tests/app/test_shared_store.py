@@ -16,7 +16,7 @@ from diode_engine.store import RunState, Store, write_dataset
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import imported, looked, press, press_each, say_yes, started, text_of
+from tests.app.waiting import imported, looked, press, say_yes, started, text_of
 from tests.training.conftest import make_timings
 
 
@@ -74,17 +74,6 @@ async def test_what_others_write_is_seen_and_what_is_written_here_is_kept(shared
             run = app.screen.run
             await press(pilot, "n", *"mine", "enter")
             assert store.run(run).note == "mine"
-
-
-async def test_read_only_writes_nothing(shared, tmp_path):
-    app = over(shared, tmp_path, read_only=True)
-    async with app.run_test(size=(160, 50)) as pilot:
-        await started(pilot)
-        await press_each(pilot, "R", "n")
-        assert "read-only" in text_of(app)
-        await pilot.press("escape")
-    with Store.open(shared, read_only=True) as store:
-        assert [run.note for run in store.runs() if run.note] == []
 
 
 async def test_an_import_makes_the_store_in_an_empty_database(database, tmp_path, monkeypatch):

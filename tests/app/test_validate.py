@@ -154,13 +154,6 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         assert np.isfinite(report_of(timed, run.id).choosers[0].geomean)
 
 
-async def test_a_read_only_dashboard_starts_none(make_app, timed, model):
-    judge(timed, model)
-    async with running(make_app(read_only=True), (120, 40), "V", "n") as (app, _pilot):
-        assert "--read-only" in text_of(app)
-        assert not isinstance(app.screen, NewValidationScreen)
-
-
 async def test_without_a_report_no_key_leads_into_a_table_that_is_not_shown(make_app, store):
     async with running(make_app(), (160, 50), "V") as (app, pilot):
         for key in "awbvhfrli":

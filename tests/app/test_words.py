@@ -49,15 +49,6 @@ def test_a_folder_is_not_told_to_be_missing(tmp_path):
     assert existing_file(str(tmp_path / "one")) is None
 
 
-async def test_a_note_stands_beside_what_the_run_says(make_app, store):
-    run = store.start_run("train", {})
-    store.finish_run(run, RunState.DONE, "registered as trees@1")
-    store.set_note(run, "the good one")
-    async with running(make_app(), (160, 30), "R") as (app, _pilot):
-        assert "the good one · registered as trees@1" in text_of(app)
-        assert " 1 run " in text_of(app)
-
-
 async def test_a_pin_leaves_a_persons_own_tags_alone(make_app, store):
     for _ in range(2):
         store.finish_run(store.start_run("train", {}), RunState.DONE)
