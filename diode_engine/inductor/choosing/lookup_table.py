@@ -9,8 +9,7 @@ ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -29,27 +28,6 @@ from diode_engine.inductor.lowering.candidates import candidate_of
 LookupEntry = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class _LookupQuestion:
-    """One question of Inductor for a problem's kernels: its key, and what is offered."""
-
-    key: str
-    offered: tuple[Any, ...]
-
-
-class _Recorder(kernels.RecordingChoices):
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[_LookupQuestion] = []
-        self._keys = LookupTableChoices()
-
-    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
-        key = self._keys.make_lookup_key(kernel_inputs, op_name, include_device=True)
-        offered = tuple(chain.from_iterable(offers.values()))
-        if key is not None and offered:
-            self.asked.append(_LookupQuestion(key, offered))
-
-
 def lookup_entries(
     problem: Problem, predictor: TimePredictor, *, top: int = 1
 ) -> dict[str, list[LookupEntry]]:
@@ -62,13 +40,19 @@ def lookup_entries(
     kernels are among the choices where Inductor's option for them is on; it must be on too where
     the table is used.
     """
-    recorder = _Recorder()
+    keys = LookupTableChoices()
+
+    def read(offers: kernels.Offers, inputs: Any, op_name: str) -> tuple[str | None, list[Any]]:
+        key = keys.make_lookup_key(inputs, op_name, include_device=True)
+        return key, list(chain.from_iterable(offers.values()))
+
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
-        kernels.ask(recorder, problem.op, operands, fields=problem.op_fields)
+        asked = kernels.read_offers(read, problem.op, operands, fields=problem.op_fields)
     table: dict[str, list[LookupEntry]] = {}
-    for asked in recorder.asked:
-        best = _best(problem, asked.offered, predictor, top)
-        table.setdefault(asked.key, []).extend(map(_entry, best))
+    for key, offered in asked:
+        if key is not None and offered:
+            best = _best(problem, offered, predictor, top)
+            table.setdefault(key, []).extend(map(_entry, best))
     return {key: entries for key, entries in table.items() if entries}
 
 

@@ -6,7 +6,6 @@ become one. They ask what Inductor would offer for the product, and what Diode w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.templates import TEMPLATES
 from diode_engine.inductor.choosing.product_chooser import OfferingOptions, ProductChooser
 from diode_engine.inductor.lowering import kernels
-from diode_engine.inductor.lowering.space import Spaces
 
 
 def choose_outside_graph(
@@ -29,10 +27,16 @@ def choose_outside_graph(
     decide what Inductor offers."""
     key = (problem, _offering_options())
     if key not in chooser.outside:
-        asked = _SpaceRecorder(chooser.spaces)
+
+        def find(offers: kernels.Offers, kernel_inputs: Any, op_name: str) -> CandidateTable:
+            sizes = kernel_inputs.mnk_hinted()
+            space = chooser.spaces.find(
+                op_name, kernel_inputs, tuple(offers), sizes, offers.__getitem__
+            )
+            return space.candidates
+
         with kernels.graph_for(problem, device) as operands:
-            kernels.ask(asked, problem.op, operands)
-        offered = CandidateTable.joined(asked.tables)
+            offered = CandidateTable.joined(kernels.read_offers(find, problem.op, operands))
         prediction = chooser.predict(problem, offered)
         chooser.outside[key] = chooser.chooser.policy.choose(prediction)
     return chooser.outside[key]
@@ -43,16 +47,3 @@ def _offering_options() -> OfferingOptions:
     do."""
     of_templates = {t.option for t in TEMPLATES.values() if t.option}
     return config.max_autotune_gemm_backends, *(getattr(config, o) for o in sorted(of_templates))
-
-
-class _SpaceRecorder(kernels.RecordingChoices):
-    def __init__(self, spaces: Spaces) -> None:
-        super().__init__()
-        self.tables: list[CandidateTable] = []
-        self._spaces = spaces
-
-    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
-        space = self._spaces.find(
-            op_name, kernel_inputs, tuple(offers), kernel_inputs.mnk_hinted(), offers.__getitem__
-        )
-        self.tables.append(space.candidates)

@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch._inductor import config, ir
@@ -39,6 +39,9 @@ from diode_engine.inductor.lowering.candidates import candidate_of, is_usable, t
 from diode_engine.inductor.lowering.space import search_space
 from diode_engine.inductor.torch_internals.templates import compiled_subgraph
 
+T = TypeVar("T")
+Offers = Mapping[str, Iterable[Any]]  # Inductor's generators of KernelTemplateChoices by template
+
 
 def autotuning_options(*, optional: bool | None = None) -> dict[str, Any]:
     """Return the values of Inductor's options under which its lowering asks for choices of kernels,
@@ -52,41 +55,6 @@ def autotuning_options(*, optional: bool | None = None) -> dict[str, Any]:
     if optional is not None:
         options |= {t.option: optional for t in TEMPLATES.values() if t.option}
     return options
-
-
-class RecordingChoices(InductorChoices):
-    """Records what a search space offers, and chooses nothing. Classes that inherit from it define
-    `note`."""
-
-    def __init__(self, space: str = "EXHAUSTIVE") -> None:
-        self._space = space
-
-    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
-        """`offers` are Inductor's generators of KernelTemplateChoices by template."""
-        raise NotImplementedError
-
-    def _finalize_template_configs(
-        self,
-        template_choices: dict[str, Any],
-        kernel_inputs: Any,
-        templates: Any,
-        op_name: str,
-        kwarg_overrides: Any = None,
-    ) -> list[Any]:
-        with search_space(self._space):
-            self.note(template_choices, kernel_inputs, op_name)
-        return []
-
-
-class _Collector(RecordingChoices):
-    def __init__(self, space: str) -> None:
-        super().__init__(space)
-        self.offered: list[Any] = []
-
-    def note(self, offers: Mapping[str, Iterable[Any]], kernel_inputs: Any, op_name: str) -> None:
-        for choice in chain.from_iterable(offers.values()):
-            choice.layout = kernel_inputs.output_layout(flexible=False)
-            self.offered.append(choice)
 
 
 @contextlib.contextmanager
@@ -153,13 +121,43 @@ def offered(
         with config.patch(autotuning_options()):
             offers = grouped_offers.list_offers(op, operands, fields)
         return {candidate_of(offer): offer for offer in offers}
-    collector = _Collector(space)
-    ask(collector, op, operands, fields=fields, optional=optional)
-    return {
-        candidate_of(choice): choice
-        for choice in collector.offered
-        if is_usable(choice.template.uid)
-    }
+
+    def collect(offers: Offers, kernel_inputs: Any, _: str) -> list[Any]:
+        choices = list(chain.from_iterable(offers.values()))
+        for choice in choices:
+            choice.layout = kernel_inputs.output_layout(flexible=False)
+        return choices
+
+    found = read_offers(collect, op, operands, fields=fields, space=space, optional=optional)
+    choices = [each for each in chain.from_iterable(found) if is_usable(each.template.uid)]
+    return {candidate_of(choice): choice for choice in choices}
+
+
+def read_offers(
+    read: Callable[[Offers, Any, str], T],
+    op: Operator,
+    operands: Sequence[ir.TensorBox],
+    *,
+    fields: Fields = MappingProxyType({}),
+    space: str = "EXHAUSTIVE",
+    optional: bool | None = None,
+) -> list[T]:
+    """Return what `read` makes of each question that Inductor's lowering of the op asks: it is
+    called with what is offered in the `space`, the kernel inputs and Inductor's name of the op.
+    `fields` and `optional` are as in `ask`. Call it inside `graph_for`."""
+    found: list[T] = []
+
+    class Recording(InductorChoices):
+        def _finalize_template_configs(
+            self, template_choices: dict[str, Any], kernel_inputs: Any, templates: Any,
+            op_name: str, kwarg_overrides: Any = None,
+        ) -> list[Any]:  # fmt: skip
+            with search_space(space):
+                found.append(read(template_choices, kernel_inputs, op_name))
+            return []
+
+    ask(Recording(), op, operands, fields=fields, optional=optional)
+    return found
 
 
 def ask(
