@@ -89,6 +89,7 @@ def _properties(hardware: Hardware, capability: tuple[int, ...]) -> SimpleNamesp
     """Return what torch.cuda.get_device_properties returns for the GPU."""
     return SimpleNamespace(
         name=hardware.name,
+        gcnArchName=hardware.name,
         major=capability[0],
         minor=capability[1],
         multi_processor_count=hardware.multiprocessors,
@@ -104,6 +105,12 @@ def _properties(hardware: Hardware, capability: tuple[int, ...]) -> SimpleNamesp
         max_threads_per_multi_processor=2048,
         max_threads_per_block=1024,
         warp_size=32,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        uuid="pretended",
+        pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
     )
 
 
