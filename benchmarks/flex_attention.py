@@ -165,14 +165,14 @@ def block_mask(problem: Problem, device: str) -> Any:
         return None
     ids = documents(length).to(device) if mask == DOCUMENT else None
 
-    def kept(b: Any, h: Any, m: Any, n: Any) -> Any:
+    def is_kept(b: Any, h: Any, m: Any, n: Any) -> Any:
         if mask == WINDOW:
             return (m >= n) & (m - n < WINDOW_LENGTH)
         if ids is not None:
             return (m >= n) & (ids[m] == ids[n])
         return m >= n
 
-    return create_block_mask(kept, None, None, length, length, device=device)
+    return create_block_mask(is_kept, None, None, length, length, device=device)
 
 
 def operands(problem: Problem, device: str, total_bytes: int) -> list[tuple[torch.Tensor, ...]]:

@@ -182,7 +182,7 @@ def geomean(values: Iterable[float]) -> float:
     return math.exp(statistics.fmean(logs)) if logs else 1.0
 
 
-def told(what: str, found: Judged) -> str:
+def summarize(what: str, found: Judged) -> str:
     """One line of the report."""
     speeds = [speed for speed, _ in found.values()]
     shares = [speed / best for speed, best in found.values()]
@@ -198,7 +198,7 @@ def report(measured: Sequence[Measured], judge: Callable[[Sequence[Measured]], J
     for kind in (FORWARD, BACKWARD, DECODING):
         some = [each for each in measured if each.call.kind == kind]
         if some:
-            print("  " + told(kind, judge(some)))
+            print("  " + summarize(kind, judge(some)))
 
 
 def main() -> None:

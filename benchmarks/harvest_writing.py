@@ -45,13 +45,13 @@ def scaled(asked: dict[str, Any], traced: int, batch: int) -> dict[str, Any]:
     """The products at another batch than the one that was traced. The traced batch is a prime;
     sizes and strides that have it as a factor grow with the batch."""
 
-    def of(value: int) -> int:
+    def scale(value: int) -> int:
         return value if traced == 1 or value % traced else value // traced * batch
 
     return {
         **asked,
-        "shapes": [[of(n) for n in shape] for shape in asked["shapes"]],
-        "strides": [[of(n) for n in stride] for stride in asked["strides"]],
+        "shapes": [[scale(n) for n in shape] for shape in asked["shapes"]],
+        "strides": [[scale(n) for n in stride] for stride in asked["strides"]],
     }
 
 

@@ -123,10 +123,10 @@ def warm_up(ways: Iterable[Way]) -> None:
 def always(summary: Callable[[], None]) -> Iterator[None]:
     """Prints the summary at the end, also where the process is told to end earlier (SIGTERM)."""
 
-    def told(*_: Any) -> None:
+    def stop(*_: Any) -> None:
         raise SystemExit(1)  # not an Exception, since autotuning passes over those
 
-    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:

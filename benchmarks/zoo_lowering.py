@@ -191,10 +191,10 @@ def _attention(
 def _built(model: Model, mode: FakeTensorMode) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     """The module and its inputs without data."""
     try:
-        return model.made()
+        return model.make()
     except DataDependentOutputException:  # a number is computed by a tensor (timm's drop path)
         with unset_fake_temporarily():
-            module, args = model.made()
+            module, args = model.make()
         for part in module.modules():
             for name, value in part.named_parameters(recurse=False):
                 fake = mode.from_tensor(value.detach())

@@ -118,7 +118,7 @@ def measure(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> 
     with kept_alive() as kept:
         with gpu.shared():
             torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
-            bench = made(model)
+            bench = make_bench(model)
             warm_up([WAYS["import"]])
         compile_way("again", "again")
         first = ["plain", "again", *(w for w in ways if w not in ("plain", "again", "DEFAULT"))]
@@ -150,11 +150,11 @@ def _head(bench: Bench, way: str) -> Row:
     }  # fmt: skip
 
 
-def made(model: Model, *, reference: bool = True) -> Bench:
+def make_bench(model: Model, *, reference: bool = True) -> Bench:
     """The model on the GPU, and the result of its step in float64."""
     torch.manual_seed(0)
     with torch.device("cuda"):
-        net, args = model.made()
+        net, args = model.make()
     bench = Bench(model, net, [args])
     size = sum(x.nbytes for x in args)
     for _ in range(SETS - 1 if size <= INPUT_BYTES else 0):
@@ -384,7 +384,7 @@ def why(model: Model) -> None:
     """Prints each product of the model with the choice, and the time that the chosen kernel and the
     library's take alone; then the kernels of a step in both ways."""
     torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
-    bench = made(model, reference=False)
+    bench = make_bench(model, reference=False)
     with kept_alive():
         compiled(bench, WAYS["plain"])  # what the first compile pays for
         done = {name: compiled(bench, WAYS[name]) for name in ("plain", "import")}

@@ -28,7 +28,7 @@ class Model:
     dynamic: bool = False
     tf32: bool = False
 
-    def made(self) -> Built:
+    def make(self) -> Built:
         """What is compiled, and its inputs: the module, or with its loss where it trains."""
         before = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)

@@ -334,11 +334,11 @@ def _heads(words: int, size: int, *batches: int, **more: Any) -> Model:
 def _spread(*shape: int) -> Callable[[], torch.Tensor]:
     """Symmetric positive matrices."""
 
-    def made() -> torch.Tensor:
+    def make() -> torch.Tensor:
         x = torch.randn(*shape) / shape[-1] ** 0.5
         return x @ x.transpose(-1, -2)
 
-    return made
+    return make
 
 
 _kan = make_record(

@@ -193,7 +193,7 @@ def make_plan(options: Mapping[str, Any]) -> Plan:
         found += mixed(options["problems"], options["seed"], sources, wanted)
     if not found:
         raise NothingError("There are no problems in what was given; name a source or a file.")
-    return Plan.of(
+    return Plan.for_problems(
         found, budget=options["budget"], whole=options["whole"], compiles=compiles, default=default,
         fixed=None if candidates is None else read_candidates(candidates),
     )  # fmt: skip

@@ -80,7 +80,7 @@ def collect(
                 store,
                 "collect",
                 asked,
-                when_cancelled="stopped by the user; the same command goes on",
+                when_cancelled="stopped by the user; run the command again to resume",
             ) as job,
             contextlib.closing(claims),
         ):

@@ -132,8 +132,8 @@ class Rounds:
             )  # fmt: skip
         except CollectionError as error:
             raise CollectionError(
-                f"The GPU was lost, or nothing can be timed on it: {error} What was timed is kept, "
-                "and the same command goes on from there."
+                f"The GPU was lost, or nothing can be timed on it: {error} What was timed is kept: "
+                "run the command again to resume."
             ) from error
         counts.seconds = before + clock() - began
         counts.timings = timings + progress.timings

@@ -100,7 +100,7 @@ def tune(
     earlier = _seconds_timed(store, request.spec())
     with Job(
         store, "tune", request.spec(),
-        when_cancelled="stopped by the user; the same command goes on",
+        when_cancelled="stopped by the user; run the command again to resume",
     ) as job:  # fmt: skip
         stages = Stages(job, request.minutes, Counts(earlier), note, report, clock)
         artifact = None if base is None else load_artifact(base.folder)

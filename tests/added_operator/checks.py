@@ -174,7 +174,7 @@ def test_a_plan_and_sources(tmp_path: Path) -> None:
     drawn = mixed(5, 0, ("skinny",), Wanted(ops=("paired_mm",), types=("fp16", "bf16")))
     assert {str(p.op) for p in drawn} == {"paired_mm"}
     assert {str(p.dtype) for p in mixed(20, 0, ("grid:op=paired_mm",))} == {"float16", "bfloat16"}
-    summary = Plan.of([USUAL, ROWS]).summary(Rate(1.0, "a test"))
+    summary = Plan.for_problems([USUAL, ROWS]).summary(Rate(1.0, "a test"))
     assert summary["by_op"] == {
         "paired_mm": {"problems": 2, "candidates": 2 * len(exhaustive_space(USUAL))}
     }

@@ -153,7 +153,9 @@ def test_slower_is_over_both_plain_compiles_by_both_of_diodes(
     model = ZOO["odd-mlp"]
     monkeypatch.delenv("ZOO_LOCK", raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "no GPU")
-    monkeypatch.setattr(zoo_measuring, "made", lambda model: Bench(model, torch.nn.Identity(), []))
+    monkeypatch.setattr(
+        zoo_measuring, "make_bench", lambda model: Bench(model, torch.nn.Identity(), [])
+    )
     monkeypatch.setattr(zoo_measuring, "warm_up", lambda ways: None)
     monkeypatch.setattr(zoo_measuring, "compiled", compiled)
     monkeypatch.setattr(zoo_measuring, "in_turn", lambda ways, *_: {n: [times[n]] for n in ways})

@@ -65,7 +65,7 @@ def run(store, problems=PROBLEMS, **more):
     chosen = {
         name: more.pop(name) for name in ("budget", "whole", "fixed", "compiles") if name in more
     }
-    plan = Plan.of(problems, **chosen)
+    plan = Plan.for_problems(problems, **chosen)
     usual = {"gpus": [0], "workers_per_gpu": 2, "watch": lambda: None, "command": COMMAND}
     names = (*usual, "deadline", "direct")
     of_executor = usual | {name: more.pop(name) for name in names if name in more}

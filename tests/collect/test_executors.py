@@ -80,7 +80,7 @@ def executor(request, monkeypatch):
 
 
 def run(store, executor, problems=PROBLEMS, **chosen):
-    return collect(store, Plan.of(problems, **chosen), executor, adviser=lambda _: None)
+    return collect(store, Plan.for_problems(problems, **chosen), executor, adviser=lambda _: None)
 
 
 def keys(store):
@@ -194,7 +194,7 @@ def test_workers_that_cannot_start_end_the_run_with_their_last_words(tmp_path, e
 def test_a_request_to_stop_keeps_what_is_there_and_ends_the_workers(tmp_path, executor):
     log, stopped = tmp_path / "pids", tmp_path / "stopped"
     fates = {OFFERED[-1]: f"stop {stopped}"}
-    plan = Plan.of(PROBLEMS[:1])
+    plan = Plan.for_problems(PROBLEMS[:1])
     with Store.open(tmp_path / "s.db") as store:
         made = executor(command=worker(fates, log=str(log)))
 

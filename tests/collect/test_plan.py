@@ -163,7 +163,7 @@ def test_of_the_default_space_nothing_else_is_handed_out() -> None:
 
 def test_a_plan_has_every_problem_once() -> None:
     other = Problem.make("mm", 64, 64, 64, "float16")
-    plan = Plan.of([PROBLEM, other, PROBLEM], budget=5, whole=1)
+    plan = Plan.for_problems([PROBLEM, other, PROBLEM], budget=5, whole=1)
     assert [(e.problem, e.selection) for e in plan.entries] == [
         (PROBLEM, CandidateSelection()), (other, CandidateSelection(5)),
     ]  # fmt: skip
@@ -172,7 +172,7 @@ def test_a_plan_has_every_problem_once() -> None:
 def test_a_summary_adds_up() -> None:
     problems = [Problem.make("bmm", 64, 64, 64, "float16", B=2), PROBLEM]
     rate = expected_rate([], gpus=2, cores=32)
-    summary = Plan.of(problems, budget=100, whole=1).summary(rate)
+    summary = Plan.for_problems(problems, budget=100, whole=1).summary(rate)
     whole = space_size(problems[0])
     assert summary["candidates"] == whole.candidates + 100
     assert summary["compiles"] == whole.kernels + 99
@@ -185,7 +185,7 @@ def test_a_summary_adds_up() -> None:
 
 
 def test_a_plan_of_the_default_space() -> None:
-    summary = Plan.of([PROBLEM], default=True).summary(expected_rate([], gpus=1, cores=1))
+    summary = Plan.for_problems([PROBLEM], default=True).summary(expected_rate([], gpus=1, cores=1))
     assert summary["candidates"] == len(DEFAULT)
     assert summary["compiles"] == sum(not c.is_extern for c in DEFAULT)
     assert list(summary["by_selection"]) == ["all DEFAULT candidates"]

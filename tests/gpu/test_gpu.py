@@ -172,7 +172,7 @@ def test_a_collection_times_real_kernels(tmp_path):
         Problem.make("mm", 64, 64, 8192, "bfloat16"),  # decompose_k's
     ]
     with Store.open(tmp_path / "s.db") as store:
-        plan = Plan.of(problems, budget=24)
+        plan = Plan.for_problems(problems, budget=24)
         progress = collect(store, plan, LocalExecutor([0], workers_per_gpu=2))
         table = store.read()
     assert progress.problems_done == 2

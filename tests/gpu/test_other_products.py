@@ -179,7 +179,7 @@ def test_a_bias_of_one_element_is_collected(tmp_path: Any) -> None:
 
     problem = Problem.make("addmm", 256, 1, 512, "float16", bias="scalar")
     with Store.open(tmp_path / "s.db") as store:
-        collect(store, Plan.of([problem], budget=12), LocalExecutor([0]))
+        collect(store, Plan.for_problems([problem], budget=12), LocalExecutor([0]))
         table = store.read()
     timed = {table.candidates[c].template for c in table.candidate[table.failure == 0]}
     assert "triton::mm" in timed

@@ -216,7 +216,7 @@ def test_one_that_was_stopped_keeps_its_timings_and_goes_on_with_the_time_that_i
         stopped = next(s for s in find(store) if s.run.kind == "tune")
         kept = len(store.read())
         assert stopped.state is RunState.CANCELLED
-        assert "goes on" in stopped.run.message
+        assert "run the command again" in stopped.run.message
         assert all(s.state.ended for s in find(store))
         assert kept > 100
         made = tuned(store)
@@ -265,7 +265,7 @@ def test_a_lost_gpu_is_told_and_the_same_goes_on_on_another(
     fate = {str(OFFERED[3]): "crash"}
     script(fates=fate, lives=4, log=str(tmp_path / "log"))
     with Store.open(tmp_path / "s.db") as store:
-        with pytest.raises(CollectionError, match=r"fallen off the bus.*the same command goes on"):
+        with pytest.raises(CollectionError, match=r"fallen off the bus.*run the command again"):
             tuned(store)
         assert len(store.read()) > 0
         script()

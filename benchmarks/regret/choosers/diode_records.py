@@ -23,8 +23,8 @@ def of_records(choose: ChooseRecords, name: str) -> Choose:
             made[id(row)] = row, Candidate.make(**row)
         return made[id(row)][1]
 
-    def asked(problem: Row, candidates: Sequence[Row]) -> list[int] | None:
+    def choose_places(problem: Row, candidates: Sequence[Row]) -> list[int] | None:
         return choose(Problem.from_dict(problem), [candidate(row) for row in candidates]) or None
 
-    asked.name = name  # type: ignore[attr-defined]
-    return asked
+    choose_places.name = name  # type: ignore[attr-defined]
+    return choose_places

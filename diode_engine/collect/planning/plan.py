@@ -87,7 +87,7 @@ class Plan:
     entries: tuple[PlannedProblem, ...]
 
     @classmethod
-    def of(
+    def for_problems(
         cls,
         problems: Iterable[Problem],
         *,

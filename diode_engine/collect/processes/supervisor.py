@@ -163,9 +163,8 @@ class Supervisor:
         self._waker.send_bytes(b"!")
 
     def step(self, *, seconds: float | None = None) -> Iterator[Event]:
-        """Waits until there is an event, at most so many seconds, and yields all events that there
-        are. Raises CollectionError where workers cannot be started, with the last line of their
-        log."""
+        """Waits for an event, for at most `seconds`, and yields all events that there are. Raises
+        CollectionError where workers cannot be started, with the last line of their log."""
         now = time.monotonic()
         deadline = min((worker.deadline for worker in self.workers), default=math.inf)
         if seconds is not None:
