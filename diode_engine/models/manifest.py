@@ -22,7 +22,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from diode_engine import features
 from diode_engine.core.hardware import Hardware
@@ -41,6 +41,7 @@ MAX_MODEL = 512 << 20  # bytes of all files of a model, which are in memory toge
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
+T = TypeVar("T")
 EARLIER_HELD_OUT_BY = ("sizes",)  # of models that were made before manifests had `held_out_by`
 
 
@@ -190,7 +191,7 @@ class Manifest:
                 f"{VERSION}; update Diode."
             )
         read = _ManifestReader(given)
-        made_with = read.mapping("features")
+        made_with = read.read("features", dict)
         feature_version, names = made_with.get("version"), made_with.get("names")
         known = {each.version: each.names_hash for each in features.SETS.values()}
         if type(feature_version) is not int or known.get(feature_version) != names:
@@ -202,12 +203,12 @@ class Manifest:
             )
         hardware = _hardware(read)
         coverage, data = (
-            _ManifestReader(read.mapping("coverage")),
-            _ManifestReader(read.mapping("data")),
+            _ManifestReader(read.read("coverage", dict)),
+            _ManifestReader(read.read("data", dict)),
         )
         manifest = cls(
-            name=check_name(read.text("name")),
-            family=read.text("family"),
+            name=check_name(read.read("name", str)),
+            family=read.read("family", str),
             hardware=hardware,
             coverage=Coverage(
                 coverage.texts("kernels"),
@@ -220,24 +221,24 @@ class Manifest:
                 data.count("timings"),
                 # Models that were made before these fields existed lack them.
                 data.texts("files") if "files" in data.given else (),
-                data.text("base") if "base" in data.given else "",
+                data.read("base", str) if "base" in data.given else "",
             ),
             torch=read.texts("torch"),
             triton=read.texts("triton"),
-            metrics=read.mapping("metrics"),
-            notes=read.text("notes"),
-            purpose=check_name(read.text("purpose")),
-            created=read.text("created"),
+            metrics=read.read("metrics", dict),
+            notes=read.read("notes", str),
+            purpose=check_name(read.read("purpose", str)),
+            created=read.read("created", str),
             feature_version=feature_version,
             feature_names=known[feature_version],
-            diode=read.text("diode"),
-            members=tuple(_member(member) for member in read.items("members")),
+            diode=read.read("diode", str),
+            members=tuple(_member(member) for member in read.read("members", list)),
             confidence=None if given.get("confidence") is None else _weight_file(
-                read.mapping("confidence")),
-            everything=None if given.get("everything") is None else read.flag("everything"),
+                read.read("confidence", dict)),
+            everything=None if given.get("everything") is None else read.read("everything", bool),
             held_out_by=EARLIER_HELD_OUT_BY if "held_out_by" not in given
             else read.texts("held_out_by"),
-            gpus=tuple(map(_gpu_record, read.items("gpus"))) if "gpus" in given else (),
+            gpus=tuple(map(_gpu_record, read.read("gpus", list))) if "gpus" in given else (),
         )  # fmt: skip
         if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
             raise ModelError(
@@ -252,42 +253,33 @@ class Manifest:
         return manifest
 
 
+_KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "an object",
+          list: "a list"}  # fmt: skip
+
+
 class _ManifestReader:
     """Reads fields of the expected type; raises ModelError with a sentence otherwise."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = given
 
-    def _take(self, name: str, kind: type, what: str) -> Any:
+    def read(self, name: str, kind: type[T]) -> T:
+        """Return the field of this name and type."""
         value = self.given.get(name)
         if type(value) is not kind:
-            raise ModelError(f"The model's manifest must have {what} as {name}.")
-        return value
-
-    def text(self, name: str) -> str:
-        value: str = self._take(name, str, "a text")
+            raise ModelError(f"The model's manifest must have {_KINDS[kind]} as {name}.")
         return value
 
     def count(self, name: str) -> int:
-        value: int = self._take(name, int, "a whole number")
+        """Return a whole number that is not negative."""
+        value = self.read(name, int)
         if value < 0:
             raise ModelError(f"The model's manifest must have no negative number as {name}.")
         return value
 
-    def flag(self, name: str) -> bool:
-        value: bool = self._take(name, bool, "true or false")
-        return value
-
-    def mapping(self, name: str) -> dict[str, Any]:
-        value: dict[str, Any] = self._take(name, dict, "an object")
-        return value
-
-    def items(self, name: str) -> list[Any]:
-        value: list[Any] = self._take(name, list, "a list")
-        return value
-
     def texts(self, name: str) -> tuple[str, ...]:
-        value = self.items(name)
+        """Return a list of texts."""
+        value = self.read(name, list)
         if not all(isinstance(item, str) for item in value):
             raise ModelError(f"The model's manifest must have a list of texts as {name}.")
         return tuple(value)
@@ -295,7 +287,7 @@ class _ManifestReader:
 
 def _hardware(read: _ManifestReader) -> Hardware:
     try:
-        hardware = Hardware.from_dict(read.mapping("hardware"))
+        hardware = Hardware.from_dict(read.read("hardware", dict))
     except DiodeError as error:
         raise ModelError(f"The model's hardware is impossible: {shortened(str(error))}") from None
     if not 1 <= len(hardware.slug) <= 100:  # it names a folder
@@ -311,23 +303,23 @@ def _gpu_record(given: Any) -> GpuRecord:
         raise ModelError("A GPU in the model's manifest must be an object.")
     read = _ManifestReader(given)
     counts = read.count("problems"), read.count("timings")
-    return GpuRecord(_hardware(read), *counts, read.mapping("metrics"))
+    return GpuRecord(_hardware(read), *counts, read.read("metrics", dict))
 
 
 def _member(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise ModelError("A member in the model's manifest must be an object.")
-    return {"family": _ManifestReader(given).text("family"), **_weight_file(given)}
+    return {"family": _ManifestReader(given).read("family", str), **_weight_file(given)}
 
 
 def _weight_file(given: Mapping[str, Any]) -> dict[str, Any]:
     read = _ManifestReader(given)
-    file = read.text("file")
+    file = read.read("file", str)
     if not _FILE.fullmatch(file):
         raise ModelError(
             f"The model's manifest names the file {show(file)}, which cannot be a weight file."
         )
-    digest = read.text("sha256")
+    digest = read.read("sha256", str)
     if not _DIGEST.fullmatch(digest):
         raise ModelError(f"The model's manifest has no valid hash for {file}.")
     size = read.count("bytes")
