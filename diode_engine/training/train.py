@@ -94,10 +94,16 @@ def train(
         family = TUNED
     member_types(family)
     method = TrainingMethod(
-        check_name(name or (family if base is None else base.manifest.name)),
-        family, base, seed, settings or TrainingSettings(), origin or Origin(), report, checkpoints,
-        fits or FitExecutor(),
-    )  # fmt: skip
+        name=check_name(name or (family if base is None else base.manifest.name)),
+        family=family,
+        base=base,
+        seed=seed,
+        settings=settings or TrainingSettings(),
+        origin=origin or Origin(),
+        report=report,
+        checkpoints=checkpoints,
+        fits=fits or FitExecutor(),
+    )
     # A tuned model cannot be judged on problems that its base has learned from.
     by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by
     if base is not None:  # it is tuned to one GPU
@@ -107,12 +113,12 @@ def train(
         check_base(base, split.hardware)
     registry.check_registrable(method.name, split.hardware)
     members = stages.fit_members(split, method, everything=everything)
-    model = stages.fitted(split.learned, method, members.own)
-    model = stages.with_confidence(model, split, method, members.folds)
-    model = stages.judged(model, split, method)
+    model = stages.make_model(split.learned, method, members.own)
+    model = stages.add_confidence(model, split, method, members.folds)
+    model = stages.judge_model(model, split, method)
     if members.everything is not None:
-        model = stages.fitted_to_all(model, split, method, members.everything)
-    version = stages.registered(model, default=default)
+        model = stages.make_model_of_all(model, split, method, members.everything)
+    version = stages.register_model(model, default=default)
     if checkpoints is not None:
         checkpoints.clear()
     data = model.manifest.data

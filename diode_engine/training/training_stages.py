@@ -16,6 +16,7 @@ from diode_engine import registry
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
+from diode_engine.features import FeatureSet
 from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.fitting import FitProgress
@@ -61,6 +62,11 @@ class TrainingMethod:
     report: MemberProgressCallback = lambda member, progress: None
     checkpoints: Checkpoints | None = None
     fits: FitExecutor = field(default_factory=FitExecutor)
+
+    @property
+    def feature_set(self) -> FeatureSet:
+        """The feature set of the model: that of the model that is tuned, if there is one."""
+        return (self.base.manifest if self.base is not None else self.settings).feature_set
 
 
 @dataclass(frozen=True)
@@ -114,13 +120,13 @@ def _tune(rows: TimingTable, name: str, method: TrainingMethod) -> Members:
     )  # fmt: skip
 
 
-def fitted(rows: TimingTable, method: TrainingMethod, members: Members) -> Artifact:
+def make_model(rows: TimingTable, method: TrainingMethod, members: Members) -> Artifact:
     """Return the model of these members, which are fitted to these rows, without confidence and
     metrics."""
     return Artifact(_manifest(rows, method), members)
 
 
-def with_confidence(
+def add_confidence(
     model: Artifact, split: TrainingSplit, method: TrainingMethod, folds: Sequence[Members] | None
 ) -> Artifact:
     """Return the model with its confidence, which is learned from the models of `folds`; None: with
@@ -136,10 +142,10 @@ def with_confidence(
     return replace(model, confidence=confidence)
 
 
-def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
-    """The model with its metrics on the held-out problems of each of its GPUs, and notes on what
-    these problems are. Where it can say nothing about those of a GPU, as after a few problems, it
-    has no metrics."""
+def judge_model(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
+    """Return the model with its metrics on the held-out problems of each of its GPUs, and notes on
+    what these problems are. Where it can say nothing about those of a GPU, as after a few problems,
+    it has no metrics."""
     try:
         gpus = tuple(_judged_on(record, model, split.judged) for record in model.manifest.gpus)
         metrics = dict(gpus[0].metrics) if gpus else _metrics(model, split.judged)
@@ -166,7 +172,7 @@ def judged(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Art
     return replace(model, manifest=manifest)
 
 
-def fitted_to_all(
+def make_model_of_all(
     model: Artifact,
     split: TrainingSplit,
     method: TrainingMethod,
@@ -174,7 +180,7 @@ def fitted_to_all(
 ) -> Artifact:
     """Return a second model, of members that were fitted to the held-out problems too. Its metrics
     and its confidence are those of the first one, which could be judged."""
-    again = fitted(split.all_learnable, method, members)
+    again = make_model(split.all_learnable, method, members)
     confidence = model.confidence
     if confidence is not None:
         new = ~np.isin(split.all_learnable.problem, split.learned.problem)
@@ -200,19 +206,13 @@ def fitted_to_all(
     return Artifact(manifest, again.members, confidence)
 
 
-def registered(model: Artifact, *, default: bool) -> registry.ModelVersion:
-    """The model as the next version of its name, with `default` as its hardware's default."""
+def register_model(model: Artifact, *, default: bool) -> registry.ModelVersion:
+    """Register the model as the next version of its name; with `default`, as the default of its
+    hardware."""
     with tempfile.TemporaryDirectory(prefix="diode-model-") as folder:
         made = Path(folder) / model.manifest.name
         save_artifact(made, model.manifest, model.members, model.confidence)
         return registry.register(made, default=default)
-
-
-def _by_base(method: TrainingMethod) -> TrainingSettings:
-    """The settings, with the feature set of the model that is tuned, if there is one."""
-    if method.base is None:
-        return method.settings
-    return replace(method.settings, features=method.base.manifest.feature_version)
 
 
 def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
@@ -234,8 +234,8 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
             files=method.origin.files,
             base="" if base is None else base.manifest.identity,
         ),
-        feature_version=_by_base(method).features,
-        feature_names=_by_base(method).feature_set.names_hash,
+        feature_version=method.feature_set.version,
+        feature_names=method.feature_set.names_hash,
         torch=tuple(sorted({environment.torch for environment in environments})),
         triton=tuple(sorted({environment.triton for environment in environments})),
         gpus=tuple(_record(rows_on(rows, gpu), gpu) for gpu in gpus) if len(gpus) > 1 else (),
