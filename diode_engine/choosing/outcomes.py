@@ -34,7 +34,7 @@ class Outcomes:
         self._lock = threading.Lock()
         self._said: set[tuple[str, Fallback]] = set()
 
-    def failed(self, what: str, error: Exception, left: str = PRODUCTS) -> None:
+    def report_failure(self, what: str, error: Exception, left: str = PRODUCTS) -> None:
         """Notes that a part of Diode has raised and makes no choice for what is `left`; raises the
         error again without fallback. LeftToStock is no failure: its reason is counted."""
         if isinstance(error, LeftToStock):
@@ -47,7 +47,7 @@ class Outcomes:
 
     def fall_back(self, reason: Fallback, why: str, left: str = PRODUCTS) -> None:
         """Notes that Diode makes no choice for a product, or for what else is `left`."""
-        self.stats.fallback(reason)
+        self.stats.count_fallback(reason)
         with self._lock:
             first = (left, reason) not in self._said
             self._said.add((left, reason))

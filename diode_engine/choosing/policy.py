@@ -17,7 +17,7 @@ import numpy as np
 
 from diode_engine.choosing.choice import Choice, Why
 from diode_engine.choosing.evidence import UNTIMED_BIASES
-from diode_engine.choosing.prediction import Mask, Microseconds, Prediction, known
+from diode_engine.choosing.prediction import Mask, Microseconds, Prediction, is_known
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, encode
 from diode_engine.core.problem import Problem
@@ -197,11 +197,12 @@ class Comparison:
     def choice(self, places: Sequence[int], why: Why) -> Choice:
         """Return the choice of the kernels at these places."""
         us, library = self.costs_us[0], self.find_library(places)
+        has_us = is_known(us)
         return Choice(
             problem=self.problems[0],
             candidates=tuple(self.candidates[i] for i in places),
             predicted_us=tuple(us[list(places)].tolist()),
-            library_us=None if library is None or not known(us)[library] else float(us[library]),
+            library_us=float(us[library]) if library is not None and has_us[library] else None,
             confidence=self.confidence,
             why=why,
         )
@@ -256,7 +257,7 @@ def _plain_library_call(columns: CandidateColumns) -> Mask:
 def best_of_library(us: Microseconds, library: Mask) -> int:
     """Return the index of the library's kernel with the shortest time; any of the library's where
     no time is known. There must be at least one."""
-    times = np.where(known(us), us, np.inf)
+    times = np.where(is_known(us), us, np.inf)
     return int(np.where(library, np.minimum(times, _UNKNOWN_US), np.inf).argmin())
 
 
@@ -264,8 +265,8 @@ def mean_us(costs_us: Microseconds) -> Microseconds:
     """Return [n] the geometric mean over the problems [problems, n]; infinite where one is
     unknown."""
     if len(costs_us) == 1:
-        return np.where(known(costs_us[0]), costs_us[0], np.inf)
-    usable = known(costs_us).all(axis=0)
+        return np.where(is_known(costs_us[0]), costs_us[0], np.inf)
+    usable = is_known(costs_us).all(axis=0)
     logs = np.log(np.where(usable, costs_us, 1.0))
     return np.where(usable, np.exp(logs.mean(axis=0)), np.inf)
 

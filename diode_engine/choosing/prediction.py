@@ -42,7 +42,7 @@ class Prediction:
     def order(self) -> npt.NDArray[np.intp]:
         """The indices of the candidates with a prediction, the fastest first; equal ones in their
         order."""
-        places = np.flatnonzero(known(self.predicted_us))
+        places = np.flatnonzero(is_known(self.predicted_us))
         return places[np.argsort(self.predicted_us[places], kind="stable")]
 
     @property
@@ -72,6 +72,6 @@ class Prediction:
         return replace(self, predicted_us=us)
 
 
-def known(us: Microseconds) -> Mask:
+def is_known(us: Microseconds) -> Mask:
     """Return [n] which of the times are finite and so known."""
     return np.isfinite(us) & (us > 0)

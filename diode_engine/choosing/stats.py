@@ -60,7 +60,7 @@ class Stats:
         with self._lock:
             self._counts[name] += amount
 
-    def called(self, seconds: float) -> None:
+    def count_call(self, seconds: float) -> None:
         """Counts a call of the hook for one of Diode's ops, and its time."""
         with self._lock:
             self._counts["total_calls"] += 1
@@ -68,26 +68,26 @@ class Stats:
             for profile in _profiles:
                 profile.seconds += seconds
 
-    def fallback(self, reason: Fallback) -> None:
+    def count_fallback(self, reason: Fallback) -> None:
         """Counts a fallback."""
         with self._lock:
             self._fallbacks[reason] += 1
 
-    def passed(self, op_name: str) -> None:
+    def count_passed(self, op_name: str) -> None:
         """Counts a GEMM, or a call of FlexAttention, that there is no model for."""
         with self._lock:
             self._passed[op_name if op_name in OTHER_OPS else "other"] += 1
 
-    def selected(self, selection: Choice) -> None:
+    def record_choice(self, choice: Choice) -> None:
         """Counts a choice, and gives it to the open profiles."""
         with self._lock:
             self._counts["model_selections"] += 1
-            self._counts["benchmarked"] += len(selection.candidates) > 1
-            if selection.confidence is not None:
+            self._counts["benchmarked"] += len(choice.candidates) > 1
+            if choice.confidence is not None:
                 self._counts["with_confidence"] += 1
-                self._confidence += selection.confidence
+                self._confidence += choice.confidence
             for profile in _profiles:
-                profile.selections.append(selection)
+                profile.selections.append(choice)
 
     def snapshot(self) -> dict[str, int | float]:
         """The dictionary that diode_engine.get_stats returns."""

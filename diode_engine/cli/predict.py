@@ -64,30 +64,25 @@ Loaded = tuple[str, "Predictor"]
 def _models(
     groups: Sequence[Group], reference: str | None, hardware: str | None
 ) -> dict[str, Loaded | None]:
-    """The model's name and the model, by the key of the groups' hardware."""
+    """Return the model's name and the model, by the key of the groups' hardware."""
     from diode_engine import registry
     from diode_engine.models.predictor import Predictor
 
     there = {g.environment.hardware.key: g.environment.hardware for g in groups}
-    if reference is not None:
-        found: dict[str, Loaded | None] = {}
-        for key, device in there.items():
-            named = registry.resolve_for(reference, device.slug)
-            found[key] = (named.reference, Predictor.load(named.folder, device))
-            warn_unlike(named, device)
-        return found
-    loaded: dict[str, Loaded | None] = {}
     only = None if hardware is None else named_hardware(hardware, list(there.values()))
-    for device in [only] if only is not None else list(there.values()):
-        model = model_for(device)
-        loaded[device.key] = (
-            None if model is None else (model.reference, Predictor.load(model.folder, device))
-        )
+    found: dict[str, Loaded | None] = {}
+    for device in there.values() if only is None else (only,):
+        if reference is None:
+            model = model_for(device)
+        else:
+            model = registry.resolve_for(reference, device.slug)
+            warn_unlike(model, device)
+        found[device.key] = None
         if model is None:
             diagnostics.warn(f"There is no model for {device.name} or a GPU much like it.")
-    if only is not None:
-        return dict.fromkeys(there, loaded[only.key])
-    return loaded
+        else:
+            found[device.key] = model.reference, Predictor.load(model.folder, device)
+    return found if only is None else dict.fromkeys(there, found[only.key])
 
 
 def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:

@@ -90,7 +90,7 @@ FAULTS = (RuntimeError("broken"), MemoryError("full"), RecursionError("deep"), K
 # outside of it. (What each guard does is in test_guard.py.)
 STEPS: dict[str, tuple[Any, str]] = {
     "the device is looked at": (product_chooser, "detect"),
-    "the search is looked at": (search, "altered"),
+    "the search is looked at": (search, "find_alteration"),
     "options are read": (CompileOptions, "current"),
     "a key is made": (product.Request, "key"),
     "the problem is read": (product, "problem_of"),
@@ -102,7 +102,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "it is annotated": (chosen_kernels, "annotate"),
     "the op is looked at": (product_chooser.ProductChooser, "should_choose"),
     "it is counted": (Stats, "count"),
-    "a call is counted": (Stats, "called"),
+    "a call is counted": (Stats, "count_call"),
 }
 
 
@@ -148,7 +148,7 @@ def test_a_step_that_fails_takes_the_library_s_kernel(
 
 DYNAMIC_STEPS: dict[str, tuple[Any, str]] = {
     "sizes without a hint are looked for": (product, "free_unbacked_symbols"),
-    "other sizes are drawn": (product, "problems_over"),
+    "other sizes are drawn": (product, "draw_problems"),
     "they are judged": (chooser.Chooser, "predict_over"),
 }
 
@@ -264,8 +264,8 @@ def test_inductors_generators_fail_for_diode_alone(
 
 LAST = {
     "the best are taken": (policy.Comparison, "join"),
-    "it is told": (Stats, "selected"),
-    "it is traced": (chosen_kernels.trace, "tell"),
+    "it is told": (Stats, "record_choice"),
+    "it is traced": (chosen_kernels.trace, "trace_choice"),
 }
 
 
@@ -435,4 +435,4 @@ def test_a_search_that_counts_on_all_that_is_offered_is_left_to_it(
 
 def test_autoheuristic_is_left_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(vars(config), "run_autoheuristic", lambda name: name == "mm")
-    assert "AutoHeuristic" in str(search.altered())
+    assert "AutoHeuristic" in str(search.find_alteration())

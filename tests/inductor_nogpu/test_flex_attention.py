@@ -324,8 +324,8 @@ def test_that_a_call_failed_does_not_hide_that_a_product_did(
 ) -> None:
     outcomes = Outcomes(enable_fallback=True)
     for _ in range(2):
-        outcomes.failed("a call failed", ArithmeticError("made up"), FLEX_CALLS)
-        outcomes.failed("a product failed", ArithmeticError("made up"))
+        outcomes.report_failure("a call failed", ArithmeticError("made up"), FLEX_CALLS)
+        outcomes.report_failure("a product failed", ArithmeticError("made up"))
     calls, products = [r.getMessage() for r in caplog.records]
     assert "FlexAttention" in calls
     assert "a product failed" in products

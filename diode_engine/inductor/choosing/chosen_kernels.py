@@ -144,7 +144,7 @@ def _report(choices: list[Any]) -> Report | None:
     """Return the function that reports to the outcomes of the first chosen kernel; None where Diode
     chose none."""
     first = next((k for k in map(chosen_kernel_of, choices) if k is not None), None)
-    return None if first is None else first.outcomes.failed
+    return None if first is None else first.outcomes.report_failure
 
 
 @guard("the last choice failed", stock=_leave_to_default, report=_report)
@@ -186,6 +186,6 @@ def final_choice(choices: list[Any]) -> list[Any]:
     if choice.library_us is None:  # it was not rendered
         choice = replace(choice, library_us=largest.choice.library_us)
     choice = replace(choice, remembered=kernels[places[0]].choice.remembered)
-    outcomes.stats.selected(choice)
-    trace.tell(choice)
+    outcomes.stats.record_choice(choice)
+    trace.trace_choice(choice)
     return [choices[i] for i in places]

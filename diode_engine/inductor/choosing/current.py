@@ -33,4 +33,4 @@ def report_failure(*_: Any, **__: Any) -> Report | None:
     """The function that counts and logs a failure of this thread's choices; None where they are not
     Diode's. It takes and ignores the arguments of a guarded function."""
     chooser = current_chooser()
-    return None if chooser is None else chooser.outcomes.failed
+    return None if chooser is None else chooser.outcomes.report_failure

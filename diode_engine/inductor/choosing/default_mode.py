@@ -81,7 +81,7 @@ def _asks_for_search() -> bool:
         return (
             CompileOptions.current().other_backends
             or not utils.use_aten_gemm_kernels()
-            or search.altered() is not None
+            or search.find_alteration() is not None
         )
     except Exception:
         log.debug("Could not read how products are searched.", exc_info=True)

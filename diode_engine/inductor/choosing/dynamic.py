@@ -33,13 +33,13 @@ _MAX_INDEX = (1 << 31) - 1  # the largest index in Triton's templates
 _STEPS = (1, 29, 31, 41)
 
 
-def symbols_of(rows: Sequence[Sequence[Any]]) -> list[sympy.Symbol]:
+def find_symbols(rows: Sequence[Sequence[Any]]) -> list[sympy.Symbol]:
     """The free symbols of rows of Inductor's sizes or strides, in the order of their names."""
     sizes = [size for row in rows for size in row if isinstance(size, sympy.Expr)]
     return sorted({symbol for size in sizes for symbol in size.free_symbols}, key=str)
 
 
-def problems_over(
+def draw_problems(
     kernel_inputs: Any,
     op_name: str,
     hinted: Problem,
@@ -48,12 +48,12 @@ def problems_over(
     """`hinted`, and the other problems that these KernelInputs of Inductor may stand for;
     `attributes` is what `attributes_from` returns."""
     shapes, strides = kernel_inputs.shapes_symbolic(), kernel_inputs.strides_symbolic()
-    symbols = symbols_of([*shapes, *strides])
+    symbols = find_symbols([*shapes, *strides])
     if not symbols:
         return (hinted,)
     given = zip(OPERATORS[op_name].inputs, shapes, strides, strict=False)
     matrices = [row for each, *rows in given if isinstance(each, Matrix) for row in rows]
-    of_matrices = set(symbols_of(matrices))
+    of_matrices = set(find_symbols(matrices))
     # An op may ask again with another form of its bias. The matrices' sizes are the same then,
     # because the symbols of the bias alone come last.
     symbols.sort(key=lambda symbol: symbol not in of_matrices)
@@ -69,7 +69,7 @@ def problems_over(
     )
 
 
-def aligned_when_compiled(kernel_inputs: Any, op_name: str) -> bool:
+def is_aligned_when_compiled(kernel_inputs: Any, op_name: str) -> bool:
     """Whether Triton's code may count on each matrix's rows (or columns) to begin at multiples of
     16 elements or at a fixed distance, as in the kernels that were timed. With a symbol in that
     stride it loads element by element, whatever the value at run time; a library's kernel looks at

@@ -39,7 +39,7 @@ class FlexChooser:
         try:
             self.table = table_for(hardware)
         except ModelError as error:
-            outcomes.failed("FlexAttention's table could not be read", error, FLEX_CALLS)
+            outcomes.report_failure("FlexAttention's table could not be read", error, FLEX_CALLS)
 
     @property
     def identity(self) -> str:
@@ -55,13 +55,13 @@ class FlexChooser:
             return [self._chosen(kind, offered)]
         except Unmeasured as unlike:
             log.debug("A %s call of FlexAttention is left to Inductor: %s.", kind, unlike)
-            self._outcomes.stats.passed("flex_attention")
+            self._outcomes.stats.count_passed("flex_attention")
             return STOCK
 
     def _chosen(self, kind: str, offered: OfferedConfigs) -> Any:
         if self.table is None:
             raise Unmeasured(f"nothing was measured on {self._hardware.name}")
-        if (why := search.altered()) is not None:
+        if (why := search.find_alteration()) is not None:
             raise Unmeasured(why)
         node: Any = V.graph.current_node
         call = call_of(kind, node)
@@ -82,7 +82,7 @@ class FlexChooser:
         if found is None:
             raise Unmeasured(f"Inductor does not offer {choice.config}")
         self._outcomes.stats.count("flex_decided")
-        trace.tell_flex(call, choice, group.default)
+        trace.trace_flex_choice(call, choice, group.default)
         return replace(found)  # a copy, since Inductor changes some configs in place
 
 

@@ -17,9 +17,9 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import Bias
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing.dynamic import (
-    aligned_when_compiled,
+    draw_problems,
+    is_aligned_when_compiled,
     may_exceed_32_bits,
-    problems_over,
 )
 from diode_engine.inductor.fusion.epilogue import Epilogue, current_epilogue
 from diode_engine.inductor.lowering.candidates import (
@@ -123,8 +123,8 @@ class Product:
         if is_dynamic:
             too_large = may_exceed_32_bits(kernel_inputs)
             attributes = attributes_from(op_name, request.overrides)
-            problems = problems_over(kernel_inputs, op_name, problem, attributes)
-            is_timed &= not too_large and aligned_when_compiled(kernel_inputs, op_name)
+            problems = draw_problems(kernel_inputs, op_name, problem, attributes)
+            is_timed &= not too_large and is_aligned_when_compiled(kernel_inputs, op_name)
         epilogue = request.epilogue if fusion else None
         saved = [epilogue.saved_us(p, hardware) if epilogue else 0.0 for p in problems]
         return cls(problems, tuple(saved), is_timed, too_large)

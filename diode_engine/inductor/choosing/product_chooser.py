@@ -57,7 +57,7 @@ _GraphChoices = tuple["ProductChooser", CompileOptions, _Memory]
 
 
 def _report(chooser: ProductChooser, *_: Any, **__: Any) -> Report:
-    return chooser.outcomes.failed
+    return chooser.outcomes.report_failure
 
 
 class ProductChooser:
@@ -182,7 +182,7 @@ class ProductChooser:
         graph: Any = V.graph
         known: _GraphChoices | None = getattr(graph, _GRAPH_ATTRIBUTE, None)
         if known is None or known[0] is not self:
-            why = search.altered()
+            why = search.find_alteration()
             if why is not None:
                 raise LeftToStock(Fallback.ALTERED_SEARCH, why)
             options = CompileOptions.current()

@@ -42,9 +42,9 @@ _FUNCTIONS: tuple[tuple[Any, str], ...] = (
 )
 
 
-def altered() -> str | None:
+def find_alteration() -> str | None:
     """What differs from Inductor's own search, in words; None where nothing does."""
-    if (ways := _other_ways()) is not None:
+    if (ways := _find_other_way()) is not None:
         return ways
     narrowing = config.test_configs  # each look-up in a config takes a microsecond
     for name in _NARROWING:
@@ -57,12 +57,12 @@ def altered() -> str | None:
         return "a feedback saver of Inductor's waits for the candidates' timings"
     for owner, name in _FUNCTIONS:
         function = part(owner, name)
-        if function is not None and not _inductors(function):
+        if function is not None and not _is_inductors(function):
             return f"{owner.__name__}.{name} of Inductor's search was replaced"
     return None
 
 
-def _other_ways() -> str | None:
+def _find_other_way() -> str | None:
     """A way of searching that needs all that Inductor offers, in words; None where there is
     none."""
     if part(config, "multi_kernel_hints"):
@@ -75,7 +75,7 @@ def _other_ways() -> str | None:
 
 
 @lru_cache(maxsize=64)  # each graph asks about the same ones
-def _inductors(function: Any) -> bool:
+def _is_inductors(function: Any) -> bool:
     """Whether a function is defined in torch._inductor."""
     if hasattr(function, "cache_info"):  # behind functools.cache
         function = getattr(function, "__wrapped__", None)

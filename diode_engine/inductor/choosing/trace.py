@@ -21,12 +21,12 @@ from diode_engine.models.flex_attention import FIELDS, Config, FlexCall, FlexCho
 log = getArtifactLogger("torch._inductor.diode", "autotuning")
 
 
-def tell(choice: Choice) -> None:
+def trace_choice(choice: Choice) -> None:
     """Writes the choice to these logs, if they are on."""
-    _tell(lambda: _line(choice), lambda: _record(choice))
+    _write(lambda: _line(choice), lambda: _record(choice))
 
 
-def tell_flex(call: FlexCall, choice: FlexChoice, default: Config) -> None:
+def trace_flex_choice(call: FlexCall, choice: FlexChoice, default: Config) -> None:
     """The same for the choice of a call of FlexAttention."""
 
     def record() -> dict[str, Any]:
@@ -43,10 +43,10 @@ def tell_flex(call: FlexCall, choice: FlexChoice, default: Config) -> None:
             return f"Diode: {what} {call.dtype}: {config}; Inductor's default"
         return f"Diode: {what} {call.dtype}: {config}; {choice.speed:.2f} × the default's speed"
 
-    _tell(line, record)
+    _write(line, record)
 
 
-def _tell(line: Callable[[], str], record: Callable[[], Mapping[str, Any]]) -> None:
+def _write(line: Callable[[], str], record: Callable[[], Mapping[str, Any]]) -> None:
     if log.isEnabledFor(logging.DEBUG):
         log.debug("%s", line())
     trace_structured(

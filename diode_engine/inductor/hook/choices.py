@@ -60,7 +60,7 @@ def _guard(
             return getattr(super(DiodeInductorChoices, self), method.__name__)(*args, **kwargs)
 
         def report(self: DiodeInductorChoices, *_: Any, **__: Any) -> Report:
-            return self.diode_chooser.outcomes.failed
+            return self.diode_chooser.outcomes.report_failure
 
         return guard(what, stock=stock or below, report=report)(method)
 
@@ -202,7 +202,7 @@ class DiodeInductorChoices(InductorChoices):
         if rebuild and (known := chooser.remembered_choices(request)) is not None:
             _chosen.set(bool(known))
             preprocessing.add(final_choice)
-            stats.called(time.perf_counter() - start)
+            stats.count_call(time.perf_counter() - start)
             return known
         usable = template_choices
         if not all(map(is_usable, template_choices)):
@@ -219,7 +219,7 @@ class DiodeInductorChoices(InductorChoices):
         if not chooser.should_choose(request):
             return stock(template_choices)
         if not chooser.knows(op_name):
-            stats.passed(op_name)
+            stats.count_passed(op_name)
             default_mode.leave_to_default()
             return stock(template_choices)
 
@@ -229,7 +229,7 @@ class DiodeInductorChoices(InductorChoices):
         try:
             chosen = chooser.choose(request, offered, rebuild=rebuild)
         finally:
-            stats.called(time.perf_counter() - start)
+            stats.count_call(time.perf_counter() - start)
         if chosen is not None:
             _chosen.set(bool(chosen))
             preprocessing.add(final_choice)

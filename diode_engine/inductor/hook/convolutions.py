@@ -76,7 +76,7 @@ def _is_library_taken(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -
     """Return whether the kernel that Diode would take for the product is a library's. False where
     Diode does not choose it."""
     operator = named("mm" if bias is None else "addmm")
-    if search.altered() is not None or not chooser.knows(str(operator)):
+    if search.find_alteration() is not None or not chooser.knows(str(operator)):
         return False
     images, weights, steps = x.get_size(), weight.get_size(), weight.maybe_get_stride()
     if any(getattr(size, "free_symbols", ()) for size in (*images, *weights, *(steps or ()))):

@@ -52,4 +52,4 @@ def _report(choices: InductorChoices, *_: Any, **__: Any) -> Report | None:
     chooser = chooser_of(choices)
     if chooser is None:
         return None
-    return functools.partial(chooser.outcomes.failed, left=FLEX_CALLS)
+    return functools.partial(chooser.outcomes.report_failure, left=FLEX_CALLS)

@@ -146,7 +146,7 @@ def _find_product(signature: inspect.Signature, args: Any, kwargs: Any) -> _Prod
     if request is not None and chooser.knows(request.op):
         return _Product(chooser, request)
     if request is not None:
-        chooser.outcomes.stats.passed(request.op.aten.removeprefix("_"))
+        chooser.outcomes.stats.count_passed(request.op.aten.removeprefix("_"))
     return None
 
 

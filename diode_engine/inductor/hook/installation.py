@@ -228,7 +228,7 @@ class Installation:
 
     def _report(self) -> Report | None:
         choices = self.decision.choices
-        return None if choices is None else choices.diode_chooser.outcomes.failed
+        return None if choices is None else choices.diode_chooser.outcomes.report_failure
 
     @guard("a thread could not get Diode's choices", stock=_keep_below, report=_report)
     def choices_of_thread(self) -> Any:
@@ -256,11 +256,13 @@ class Installation:
         if choices is None:
             return ""
         # These import much of Inductor.
-        from diode_engine.inductor.choosing.search import altered
+        from diode_engine.inductor.choosing.search import find_alteration
         from diode_engine.inductor.lowering.candidates import tf32_in_convolutions_only
 
         parts = [choices.uuid()]
-        if (why := altered()) is not None:  # kernels that another search has chosen are not Diode's
+        if (
+            why := find_alteration()
+        ) is not None:  # kernels that another search has chosen are not Diode's
             parts.append(why)
         if tf32_in_convolutions_only():  # it decides which convolutions become products
             parts.append("TF32 in convolutions only")

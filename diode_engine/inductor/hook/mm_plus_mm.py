@@ -67,7 +67,7 @@ def _should_be_one_op(chooser: ProductChooser, operands: list[Any]) -> bool:
     """Return whether a kernel that is not the library's would be taken for the sum; True also where
     the program has changed Inductor's search. `operands` are the four matrices, without data."""
     a, b, c, d = operands
-    if search.altered() is not None:
+    if search.find_alteration() is not None:
         return True
     shapes, strides = [x.shape for x in operands], [x.stride() for x in operands]
     if not all(isinstance(n, int) for each in (*shapes, *strides) for n in each):

@@ -91,7 +91,7 @@ def _predict(
 ) -> bool | None:
     """Return whether padding is predicted to be faster; None where that cannot be predicted, or the
     program has changed Inductor's search."""
-    if search.altered() is not None:
+    if search.find_alteration() is not None:
         return None
     tensors = [t for t in (bias, mat1, mat2) if t is not None]
     shapes = [tuple(_hint(size) for size in t.shape) for t in tensors]
