@@ -97,7 +97,7 @@ zoo: ## lower the zoo's models for a pretended H200: TORCH=x.y.z, or newest; hou
 	@set -e; mkdir -p build; try=.zoo; rm -rf $$try build/zoo-$(TORCH).jsonl; trap 'rm -rf $$try' EXIT; \
 	$(PYTHON) -m venv $$try; \
 	echo "Installing torch $(TORCH), transformers, timm and torchvision, some minutes ..."; \
-	$$try/bin/pip install -qq "torch$(if $(filter newest,$(TORCH)),,==$(TORCH))" -e '.[zoo]'; \
+	$$try/bin/pip install -qq "torch$(if $(filter newest,$(TORCH)),,==$(TORCH))" -e '.[zoo,train]'; \
 	$$try/bin/python -c 'import triton' 2>/dev/null || $$try/bin/pip install -qq triton; \
 	$$try/bin/python benchmarks/zoo.py --lower --workers $$(nproc) --seconds 1e6 --limit 1800 \
 	  --products build/zoo-products.json --json build/zoo-$(TORCH).jsonl
@@ -126,5 +126,5 @@ $(VENV)/.torch-$(TORCH)-triton-$(TRITON): $(VENV)/.created
 
 $(VENV)/.installed: $(VENV)/.torch-$(TORCH)-triton-$(TRITON) pyproject.toml constraints.txt hatch_build.py
 	@echo "Installing Diode and its tools ..."
-	@$(BIN)/pip install -qq -c constraints.txt -e '.[app,serve,dev,docs,baselines,figures,postgres]'
+	@$(BIN)/pip install -qq -c constraints.txt -e '.[all,dev,docs,baselines,postgres]'
 	@touch $@

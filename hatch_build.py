@@ -1,5 +1,6 @@
 """Puts what lies at the repository root into the wheel: the store's migrations, and the trained
-models and datasets that Diode ships. An editable install reads them where they are."""
+models that Diode ships. An editable install reads them where they are. The datasets are in a clone
+alone: a compile does not need them."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SHIPPED = {
     "migrations": "diode_engine/_migrations",
     "trained_models": "diode_engine/_shipped/trained_models",
-    "datasets": "diode_engine/_shipped/datasets",
 }
 
 

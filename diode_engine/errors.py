@@ -127,3 +127,21 @@ class ReportError(DiodeError):
 
 class IntegrationError(DiodeError):
     """Diode's choices cannot be installed in this torch."""
+
+
+# The extra of diode-engine that brings a package; what a compile needs comes without one.
+_EXTRAS = {
+    "click": "store", "rich": "store", "sqlalchemy": "store", "alembic": "store",
+    "msgpack": "store", "zstandard": "store", "xgboost": "train",
+    "optuna": "train", "scipy": "train", "textual": "app", "textual_plotext": "app", "tomlkit": "app", "textual_serve": "serve",
+}  # fmt: skip
+
+
+def explain_missing_package(error: ModuleNotFoundError, what: str) -> str | None:
+    """Return a sentence that says how to install what `what` (a task, such as "The command train")
+    needs and does not find; None where the module is not of an extra of diode-engine."""
+    name = (error.name or "").partition(".")[0]
+    if name not in _EXTRAS:
+        return None
+    install = f"pip install 'diode-engine[{_EXTRAS[name]}]'"
+    return f"{what} needs the package {name}, which is not installed. Run: {install}"

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
-from diode_engine.errors import DiodeError
+from diode_engine.errors import DiodeError, explain_missing_package
 from diode_engine.inductor.listening import feedback
 
 log = logging.getLogger(__name__)
@@ -104,6 +104,8 @@ class FeedbackWriter:
                     store.finish_run(run, RunState.DONE)
         except DiodeError as error:
             self._say_dropped(str(error))
+        except ModuleNotFoundError as error:
+            self._say_dropped(explain_missing_package(error, "The store") or repr(error))
         except Exception as error:  # noqa: BLE001  # nobody is there to catch it
             self._say_dropped(repr(error))
 

@@ -66,7 +66,8 @@ def binaries_dir() -> Path:
 
 
 def shipped_dir() -> Path:
-    """The directory that holds trained_models/ and datasets/ as shipped with this Diode."""
+    """The directory that holds trained_models/ as shipped with this Diode and, in a clone of the
+    repository, datasets/."""
     package = Path(__file__).resolve().parent
     root = package.parent
     return root if (root / "pyproject.toml").is_file() else package / "_shipped"

@@ -89,7 +89,10 @@ def _import(store: Store) -> None:
     folder = paths.shipped_dir() / "datasets"
     files = sorted(folder.glob("*/*.msgpack.zst"))
     if not files:
-        raise DatasetError(f"There are no shipped timings in {folder}; clone Diode again.")
+        raise DatasetError(
+            f"There are no shipped timings in {folder}. They are in a clone of the repository; run "
+            "the demonstration there."
+        )
     for file in files:
         diagnostics.note(f"1. Importing {file.name} into {store.location} ...")
         done = import_dataset(store, file)

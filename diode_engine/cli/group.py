@@ -15,7 +15,7 @@ import click
 
 from diode_engine.cli import diagnostics, interrupts, settings
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.errors import DiodeError, NothingError, QueryError
+from diode_engine.errors import DiodeError, NothingError, QueryError, explain_missing_package
 from diode_engine.version import __version__
 
 
@@ -36,8 +36,10 @@ class CommandEntry:
         try:
             module = importlib.import_module(self.module)
         except ModuleNotFoundError as exc:
+            what = f"The command {name}"
+            why = explain_missing_package(exc, what)
             raise click.ClickException(
-                f"The command {name} needs {exc.name}, which is not installed; install Diode again."
+                why or f"{what} needs {exc.name}, which is not installed; install Diode again."
             ) from exc
         return cast(click.Command, getattr(module, self.target.partition(":")[2]))
 
@@ -200,6 +202,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(exc, QueryError):
             return ExitCode.USAGE
         return ExitCode.NOTHING if isinstance(exc, NothingError) else ExitCode.FAILURE
+    except ModuleNotFoundError as exc:
+        why = explain_missing_package(exc, "This command")
+        if why is None:
+            diagnostics.crash(exc, args, debug=state["debug"])
+        else:
+            diagnostics.error(why)
+        return ExitCode.FAILURE
     except OSError as exc:
         if _is_of_stdout(exc):
             diagnostics.error(f"The output cannot be written: {exc.strerror}.")

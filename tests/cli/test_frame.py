@@ -94,6 +94,19 @@ def test_a_command_whose_library_is_missing_says_which(monkeypatch, run):
     assert "no_such_library, which is not installed" in ran.err
 
 
+def test_a_command_whose_extra_is_missing_says_how_to_install_it(monkeypatch, run):
+    @click.command()
+    def tried():
+        import optuna  # noqa: F401
+
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    monkeypatch.setattr(CommandEntry, "load", lambda self, name: tried)
+    ran = run("doctor")
+    assert ran.code == ExitCode.FAILURE
+    assert "needs the package optuna" in ran.err
+    assert "'diode-engine[train]'" in ran.err
+
+
 def failing(error):
     def tried():
         diagnostics.note("Reading [1/2] 'x'.")

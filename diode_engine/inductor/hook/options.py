@@ -124,8 +124,9 @@ def understand_backend() -> None:
     original = part(utils, USES_BACKEND)
     # Also in modules that have imported the function by its name before.
     for name, module in list(sys.modules.items()):
-        has_it = original is not None and vars(module).get(USES_BACKEND) is original
-        if has_it and name.startswith("torch._inductor"):
+        if not name.startswith("torch._inductor") or module is None:  # None: it may not be imported
+            continue
+        if original is not None and vars(module).get(USES_BACKEND) is original:
             _backend_patches.wrap(module, USES_BACKEND, _wrap_use)
 
 
