@@ -131,10 +131,11 @@ class IntegrationError(DiodeError):
 
 # The extra of diode-engine that brings a package; what a compile needs comes without one.
 _EXTRAS = {
-    "click": "store", "rich": "store", "sqlalchemy": "store", "alembic": "store",
-    "msgpack": "store", "zstandard": "store", "xgboost": "train",
-    "optuna": "train", "scipy": "train", "textual": "app", "textual_plotext": "app", "tomlkit": "app", "textual_serve": "serve",
-}  # fmt: skip
+    **dict.fromkeys(("click", "rich", "sqlalchemy", "alembic", "msgpack", "zstandard"), "store"),
+    **dict.fromkeys(("xgboost", "optuna", "scipy"), "train"),
+    **dict.fromkeys(("textual", "textual_plotext", "tomlkit"), "app"),
+    "textual_serve": "serve",
+}
 
 
 def explain_missing_package(error: ModuleNotFoundError, what: str) -> str | None:
