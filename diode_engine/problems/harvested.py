@@ -88,7 +88,7 @@ def families_of(problem: Problem) -> frozenset[str]:
     return _owners().get(_sizes(problem), frozenset())
 
 
-def held_out_family(problem: Problem) -> bool:
+def is_of_held_out_family(problem: Problem) -> bool:
     """Whether one of the held-out families has a product of these sizes: no model may be trained on
     it."""
     families = harvest().families

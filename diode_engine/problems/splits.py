@@ -22,7 +22,7 @@ import numpy as np
 from diode_engine.core.named_layers import HELD_OUT_MODELS, NAMES, models_of
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.problems.harvested import held_out_family
+from diode_engine.problems.harvested import is_of_held_out_family
 
 HELD_OUT_SHARE = 0.2  # of all problems, by their sizes: a model is judged on them
 LARGEST_SHARE = 0.1  # of the problems: the largest, on which a model of smaller ones is judged
@@ -35,7 +35,7 @@ SIZES, FAMILIES, MODELS, TESTS = "sizes", "families", "models", "tests"
 HELD_OUT_BY = (SIZES, FAMILIES, MODELS, TESTS)
 
 
-def held_out(problem: Problem, *, share: float = HELD_OUT_SHARE, seed: int = 0) -> bool:
+def is_held_out_by_size(problem: Problem, *, share: float = HELD_OUT_SHARE, seed: int = 0) -> bool:
     """Whether the problem is held out by its sizes; `share` of all problems are."""
     return _place(problem, f"held out {seed}") < share
 
@@ -84,7 +84,7 @@ def largest(table: TimingTable, *, share: float = LARGEST_SHARE) -> list[SplitPa
     return [SplitPart(f"more than {least / 1e9:.3g} GFLOP", learned, judged)] if len(judged) else []
 
 
-def held_out_model(problem: Problem) -> bool:
+def is_of_held_out_model(problem: Problem) -> bool:
     """Whether only held-out models have a layer with this product, at any number of tokens. No
     model may be trained on it; a product that another named model has too may be learned."""
     names = models_of(problem)
@@ -97,7 +97,7 @@ def _test_sizes() -> frozenset[tuple[int, ...]]:
     return frozenset(tuple(sizes) for sizes in json.loads(shipped.read_text()))
 
 
-def in_test_set(problem: Problem) -> bool:
+def is_in_test_set(problem: Problem) -> bool:
     """Whether a problem of a test set has these sizes (shapes/test_sizes.json: B, M, N, K of
     each). No model may be trained on it."""
     return tuple(problem.sizes.values()) in _test_sizes()
@@ -107,10 +107,10 @@ def held_out_by(problem: Problem) -> tuple[str, ...]:
     """Which of HELD_OUT_BY keep the problem from being learned; empty: a model may learn from
     it."""
     ways = {
-        SIZES: held_out(problem),
-        FAMILIES: held_out_family(problem),
-        MODELS: held_out_model(problem),
-        TESTS: in_test_set(problem),
+        SIZES: is_held_out_by_size(problem),
+        FAMILIES: is_of_held_out_family(problem),
+        MODELS: is_of_held_out_model(problem),
+        TESTS: is_in_test_set(problem),
     }
     return tuple(way for way in HELD_OUT_BY if ways[way])
 

@@ -18,14 +18,14 @@ _UNFORESEEN = (AttributeError, LookupError, RecursionError, TypeError, ValueErro
 
 
 @contextmanager
-def doubts(store: Location) -> Iterator[None]:
+def explain_damage(store: Location) -> Iterator[None]:
     """Turns the errors that damaged rows cause in the block (a missing record, a text that is not
     JSON, an impossible value) into a StoreError that names the store."""
     try:
         yield
     except RecordError as error:
         raise _doubt(store, str(error)) from error
-    except (DiodeError, OverflowError, UnicodeEncodeError):  # `sentences` handles these
+    except (DiodeError, OverflowError, UnicodeEncodeError):  # `explain_errors` handles these
         raise
     except _UNFORESEEN as error:
         raise _doubt(store, f"{type(error).__name__}: {error}.") from error
@@ -92,7 +92,11 @@ class OpenStore:
             )
         if self.read_only:
             raise StoreError(f"The store {self.location} was opened for reading only.")
-        with backend.sentences(), doubts(self.location), self._engine.begin() as connection:
+        with (
+            backend.explain_errors(),
+            explain_damage(self.location),
+            self._engine.begin() as connection,
+        ):
             if in_turn:
                 backend.take_turn(connection)
             yield connection
@@ -105,10 +109,10 @@ class OpenStore:
         a lock (see `Backend.unchanged`)."""
         backend = self._backend
         with (
-            backend.sentences(),
+            backend.explain_errors(),
             self._reader.begin() as connection,
             backend.unchanged(connection),
-            backend.sentences(),
-            doubts(self.location),
+            backend.explain_errors(),
+            explain_damage(self.location),
         ):
             yield connection

@@ -27,7 +27,7 @@ from diode_engine.store.backends.backend import dangle
 from diode_engine.store.migrations import refuse_newer
 from diode_engine.store.records import candidate_of, columns_of, environment_of, problem_of
 from diode_engine.store.run_table import RunTable, run_of
-from diode_engine.store.session import doubts
+from diode_engine.store.session import explain_damage
 from diode_engine.store.summaries import extern_ids, summaries_of
 
 _Ids = npt.NDArray[np.int64]
@@ -83,7 +83,7 @@ def _check(
     if revision is None:
         return Soundness(None, schema.HEAD, (LOST,))
     refuse_newer(where, revision)
-    problems = backend.damage()
+    problems = backend.find_damage()
     if not problems and revision == schema.HEAD:
         with RunTable.open(where, read_only=True) as store, store.reads() as connection:
             if not backend.enforces_references:
@@ -137,7 +137,7 @@ def _references(connection: sa.Connection) -> Iterator[str]:
 def _records(connection: sa.Connection) -> Iterator[str]:
     for table, make in _RECORDS:
         rows = connection.execute(sa.select(table).order_by(table.c.id))
-        yield from _told(
+        yield from _count_wrong(
             [row.id for row in rows if not _fits(row, make)],
             f"{table.name.capitalize()} that do not fit their keys: they were changed",
             "number",
@@ -161,18 +161,18 @@ def _runs(store: RunTable, connection: sa.Connection) -> Iterator[str]:
     unreadable = []
     for row in connection.execute(sa.select(schema.runs).order_by(schema.runs.c.id)):
         try:
-            with doubts(store.location):
+            with explain_damage(store.location):
                 run_of(row, ())
         except StoreError:
             unreadable.append(row.id)
-    yield from _told(unreadable, "Runs that cannot be read", "run")
+    yield from _count_wrong(unreadable, "Runs that cannot be read", "run")
     lost = []
     for run in connection.scalars(sa.select(schema.results.c.run)).all():
         try:
             store.result(run)
         except StoreError:
             lost.append(run)
-    yield from _told(lost, "Runs with a result that cannot be read", "run")
+    yield from _count_wrong(lost, "Runs with a result that cannot be read", "run")
 
 
 def _timings(connection: sa.Connection) -> Iterator[str]:
@@ -202,18 +202,20 @@ def _timings(connection: sa.Connection) -> Iterator[str]:
         counts.update(_counted(sweeps, rows, at, kinds))
     if impossible:
         yield f"Timings with a time, a spread or a count that cannot be: {impossible}."
-    yield from _told(
+    yield from _count_wrong(
         changed,
         "Problems with timings of a run that something other than Diode has changed, added or "
         "deleted",
         "problem",
     )
-    yield from _told(wrong, "Problems with a summary that is not what their timings say", "problem")
+    yield from _count_wrong(
+        wrong, "Problems with a summary that is not what their timings say", "problem"
+    )
     tallies = {tuple(row[:-1]): row[-1] for row in connection.execute(sa.select(schema.tallies))}
     different = {
         key[0] for key in tallies.keys() | counts.keys() if tallies.get(key) != counts[key]
     }
-    yield from _told(sorted(different), "Runs with other counts than timings", "run")
+    yield from _count_wrong(sorted(different), "Runs with other counts than timings", "run")
 
 
 def _impossible(rows: npt.NDArray[Any]) -> _Mask:
@@ -274,7 +276,7 @@ def _counted(
     return found
 
 
-def _told(numbers: list[int], what: str, one: str) -> Iterator[str]:
+def _count_wrong(numbers: list[int], what: str, one: str) -> Iterator[str]:
     """A sentence that says how many are wrong, if any, and names the first."""
     if numbers:
         yield f"{what}: {len(numbers)} (the first: {one} {numbers[0]})."

@@ -15,8 +15,8 @@ import pytest
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
-from diode_engine.problems.harvested import held_out_family
-from diode_engine.problems.splits import held_out
+from diode_engine.problems.harvested import is_of_held_out_family
+from diode_engine.problems.splits import is_held_out_by_size
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "regret"
 
@@ -57,7 +57,7 @@ def test_no_model_may_learn_from_the_set(shipped: tuple[Row, list[Row]]) -> None
     for row in shipped[1]:
         problem = Problem.from_dict(row["problem"])
         assert problem.key.startswith(row["id"])
-        assert held_out(problem) or held_out_family(problem)
+        assert is_held_out_by_size(problem) or is_of_held_out_family(problem)
         assert row["splits"] == [
             *(["sizes"] if "sizes" in row["splits"] else []),
             *(["families"] if row["families"] else []),

@@ -24,7 +24,7 @@ from diode_engine.demo import child, shown
 from diode_engine.errors import IntegrationError
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
-from diode_engine.problems.splits import held_out
+from diode_engine.problems.splits import is_held_out_by_size
 from diode_engine.store import RunState, Store, write_dataset
 
 ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
@@ -114,7 +114,7 @@ def test_the_whole_of_it(shipped, diode_home, capsys, monkeypatch):
     assert len(seen) == 5
     assert {str(problem.op) for problem, _, _ in seen} == set(OPS)
     for problem, answer, predictor in seen:
-        assert held_out(problem)
+        assert is_held_out_by_size(problem)
         chosen = Candidate.from_dict(answer["chosen"])
         default = default_space(problem, "2.13.0")
         # what the compile predicted is what the model says here

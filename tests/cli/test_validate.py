@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from diode_engine.problems.splits import held_out, split
+from diode_engine.problems.splits import is_held_out_by_size, split
 from diode_engine.store import RunState, Store, dataset_key, read_dataset, write_dataset
 from diode_engine.training.trainable_rows import learnable
 
@@ -31,7 +31,7 @@ def test_of_a_file(run, dataset, model, tmp_path):
 def test_only_what_training_holds_out(run, model, tmp_path, make_timings):
     file = tmp_path / "many.json"
     write_dataset(make_timings(60), file)
-    expected = sum(map(held_out, read_dataset(file).problems))
+    expected = sum(map(is_held_out_by_size, read_dataset(file).problems))
     assert 0 < expected < 60
     report = json.loads(run("validate", "--dataset", file, "--model", model, "--json").out)
     assert report["problems"] == expected
@@ -149,7 +149,7 @@ def test_cross_validation_judges_models_made_for_it(run, tmp_path, make_timings,
     write_dataset(make_timings(90), file)
     run("data", "import", file, "--store", store)
     problems = read_dataset(file).problems
-    learned = sum(not held_out(problem) for problem in problems)
+    learned = sum(not is_held_out_by_size(problem) for problem in problems)
     arguments = ("validate", "--store", store, "--cross-validate", "folds", "--family", "trees")
     ran = run(*arguments)
     assert ran.code == 0

@@ -22,7 +22,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
 from diode_engine.errors import CollectionError, DatasetError
 from diode_engine.inductor.lowering.kernel_class import shared_class
-from diode_engine.problems.harvested import families_of, harvest, held_out_family
+from diode_engine.problems.harvested import families_of, harvest, is_of_held_out_family
 from diode_engine.problems.sources import (
     SOURCES,
     Wanted,
@@ -83,8 +83,8 @@ def test_the_sides_of_the_harvest_share_no_sizes() -> None:
     sizes = [{(p.B, p.M, p.N, p.K) for p in side} for side in (learned, held)]
     assert sizes[0].isdisjoint(sizes[1])
     assert len(learned) + len(held) == len(harvest().found)
-    assert not any(map(held_out_family, learned))
-    assert all(map(held_out_family, held))
+    assert not any(map(is_of_held_out_family, learned))
+    assert all(map(is_of_held_out_family, held))
 
 
 def test_the_harvest_by_family_and_kind() -> None:

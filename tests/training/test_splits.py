@@ -18,8 +18,8 @@ from diode_engine.problems.splits import (
     SplitPart,
     fold,
     folds,
-    held_out,
     held_out_by,
+    is_held_out_by_size,
     largest,
     leave_one_named_out,
     split,
@@ -31,7 +31,7 @@ SIZE = st.integers(1, 1 << 20)
 
 
 def sides(problem: Problem) -> tuple[bool, int]:
-    return held_out(problem), fold(problem, 5)
+    return is_held_out_by_size(problem), fold(problem, 5)
 
 
 @given(SIZE, SIZE, SIZE)
@@ -54,7 +54,7 @@ def problems(count: int = 2000) -> list[Problem]:
 def test_the_share_is_about_what_is_asked_for() -> None:
     asked = problems()
     for share in (0.1, 0.2, 0.5):
-        held = sum(held_out(problem, share=share) for problem in asked)
+        held = sum(is_held_out_by_size(problem, share=share) for problem in asked)
         assert held / len(asked) == pytest.approx(share, abs=0.03)
     sizes = np.bincount([fold(problem, 5) for problem in asked])
     assert len(sizes) == 5
@@ -62,8 +62,8 @@ def test_the_share_is_about_what_is_asked_for() -> None:
 
 
 def test_a_larger_share_holds_out_the_same_problems_and_more() -> None:
-    few = {p for p in problems() if held_out(p, share=0.1)}
-    assert few < {p for p in problems() if held_out(p, share=0.3)}
+    few = {p for p in problems() if is_held_out_by_size(p, share=0.1)}
+    assert few < {p for p in problems() if is_held_out_by_size(p, share=0.3)}
 
 
 PINNED = [0, 4, 6, 12, 14, 20, 21, 22, 24, 25, 27, 30]
@@ -71,12 +71,12 @@ PINNED = [0, 4, 6, 12, 14, 20, 21, 22, 24, 25, 27, 30]
 
 def test_the_sides_are_pinned() -> None:
     """What was held out when a model was trained must be found again by later versions."""
-    sides_of = [held_out(p) for p in problems(40)]
+    sides_of = [is_held_out_by_size(p) for p in problems(40)]
     assert [i for i, held in enumerate(sides_of) if held] == PINNED
 
 
 def test_another_seed_is_another_split() -> None:
-    of_seeds = {tuple(held_out(p, seed=seed) for p in problems(60)) for seed in range(4)}
+    of_seeds = {tuple(is_held_out_by_size(p, seed=seed) for p in problems(60)) for seed in range(4)}
     assert len(of_seeds) == 4
 
 
@@ -84,8 +84,8 @@ def test_split_parts_by_problem_and_keeps_every_row(timings: TimingTable) -> Non
     learned, held = split(timings)
     assert len(learned) + len(held) == len(timings)
     assert len(held) > 0
-    assert all(held_out(timings.problems[i]) for i in held.problem)
-    assert not any(held_out(timings.problems[i]) for i in learned.problem)
+    assert all(is_held_out_by_size(timings.problems[i]) for i in held.problem)
+    assert not any(is_held_out_by_size(timings.problems[i]) for i in learned.problem)
 
 
 def test_a_problem_stays_on_its_side_as_timings_are_added(timings: TimingTable) -> None:
@@ -105,7 +105,7 @@ def test_validation_comes_from_what_is_learned_and_not_as_the_held_out_were(
     assert len(fitted) + len(watched) == len(learned)
     # with the same hash nothing under the held-out share would be left to watch
     assert 0 < len(watched) < 0.4 * len(learned)
-    assert not any(held_out(timings.problems[i]) for i in watched.problem)
+    assert not any(is_held_out_by_size(timings.problems[i]) for i in watched.problem)
 
 
 def sizes_apart(part: SplitPart) -> bool:

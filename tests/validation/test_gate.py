@@ -22,7 +22,7 @@ from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, GpuRecord, Manifest
 from diode_engine.models.neighbours import COORDINATES
 from diode_engine.models.network import Network
-from diode_engine.problems.splits import held_out
+from diode_engine.problems.splits import is_held_out_by_size
 from diode_engine.registry import ModelStatus, ModelVersion, choice
 from diode_engine.validation import gate
 
@@ -175,7 +175,7 @@ def test_only_held_out_problems_of_its_hardware_and_software_count(register: Reg
     table = timings()
     rows = gate.gate_problems(table, model.manifest)
     there = {rows.problems[i] for i in rows.problem.tolist()}
-    assert there == {problem for problem in table.problems if held_out(problem)}
+    assert there == {problem for problem in table.problems if is_held_out_by_size(problem)}
     for environment, problems in (
         ({"triton": "3.6.0"}, len(there)),  # better than nothing
         ({"hardware": replace(H200, name="NVIDIA A100")}, 0),

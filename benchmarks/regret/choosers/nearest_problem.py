@@ -11,8 +11,8 @@ from diode_records import Choose, of_records
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.models.neighbours import distances, places
-from diode_engine.problems.harvested import held_out_family
-from diode_engine.problems.splits import held_out
+from diode_engine.problems.harvested import is_of_held_out_family
+from diode_engine.problems.splits import is_held_out_by_size
 from diode_engine.store import read_dataset
 from diode_engine.validation.choosers import kernel_keys
 
@@ -29,7 +29,7 @@ def chooser(_: str) -> Choose:
         keys = kernel_keys(table.candidates)
         for place, rows in table.groups():
             problem = table.problems[place]
-            if not (held_out(problem) or held_out_family(problem)):
+            if not (is_held_out_by_size(problem) or is_of_held_out_family(problem)):
                 problems.append(problem)
                 us = table.time_us[rows]
                 times.append({keys[i]: t for i, t in zip(table.candidate[rows], us, strict=True)})

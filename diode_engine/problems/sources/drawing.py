@@ -31,19 +31,19 @@ def check_names(given: Sequence[str], known: Iterable[str], sentence: str) -> No
         raise CollectionError(f"{sentence} {unknown[0]!r}; there are {', '.join(names)}.")
 
 
-def typed(
+def draw_problem(
     rng: random.Random, op: str, b: int, m: int, n: int, k: int, a_layout: str, b_layout: str,
     weights: tuple[int, int, int, int],
 ) -> Problem:  # fmt: skip
     """A problem in bfloat16, float16, TF32 or float32, drawn by these weights."""
-    dtype, tf32 = drawn_type(rng, op, weights)
+    dtype, tf32 = draw_type(rng, op, weights)
     return Problem.make(
         op, m, n, k, dtype, B=b, a_layout=a_layout, b_layout=b_layout, allow_tf32=tf32,
-        bias=drawn_bias(rng, op),
+        bias=draw_bias(rng, op),
     )  # fmt: skip
 
 
-def drawn_type(
+def draw_type(
     rng: random.Random, op: str, weights: tuple[int, int, int, int]
 ) -> tuple[DType, bool]:
     """One of TYPES that the op has, drawn by these weights; where it has none of TYPES, one of its
@@ -55,7 +55,7 @@ def drawn_type(
     return rng.choices(list(usual), list(usual.values()))[0]
 
 
-def drawn_bias(rng: random.Random, op: str) -> Bias | None:
+def draw_bias(rng: random.Random, op: str) -> Bias | None:
     """One of the biases that the op is drawn with; None where there is no choice."""
     known = OPERATORS.get(op)
     if known is None or not known.drawn_biases:
@@ -65,14 +65,14 @@ def drawn_bias(rng: random.Random, op: str) -> Bias | None:
     return bias
 
 
-def drawn_op(rng: random.Random) -> tuple[str, int]:
+def draw_op(rng: random.Random) -> tuple[str, int]:
     """(op, size of the batch); most often without a batch."""
     ops = [op for op in OPERATORS.values() if op.drawn]
     op = rng.choices(ops, [op.drawn for op in ops])[0]
     return op, rng.choice(BATCHES) if op.batched else 1
 
 
-def drawn_layouts(rng: random.Random, op: str) -> tuple[str, str]:
+def draw_layouts(rng: random.Random, op: str) -> tuple[str, str]:
     """The layouts of a and b: those of a Linear layer and of its gradients. A gradient of weights
     is a plain product, so it is drawn more often for plain products."""
     known = OPERATORS.get(op)
@@ -89,7 +89,7 @@ def log_uniform(rng: random.Random, least: int, most: int) -> int:
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
-def completed(rng: random.Random, fields: dict[str, Any]) -> Problem:
+def complete_problem(rng: random.Random, fields: dict[str, Any]) -> Problem:
     """The problem of these fields. Type, layouts and bias are drawn where they are not given.
 
     Raises RecordError where a field is unknown, missing or impossible.
@@ -97,9 +97,9 @@ def completed(rng: random.Random, fields: dict[str, Any]) -> Problem:
     given = dict(fields)
     op = str(given.get("op", ""))
     if "dtype" not in given:
-        given["dtype"], given["allow_tf32"] = drawn_type(rng, op, (5, 4, 1, 1))
+        given["dtype"], given["allow_tf32"] = draw_type(rng, op, (5, 4, 1, 1))
     if not {"a_layout", "b_layout", "a_align", "b_align"} & set(given):
-        given["a_layout"], given["b_layout"] = drawn_layouts(rng, op)
-    if "bias" not in given and (bias := drawn_bias(rng, op)) is not None:
+        given["a_layout"], given["b_layout"] = draw_layouts(rng, op)
+    if "bias" not in given and (bias := draw_bias(rng, op)) is not None:
         given["bias"] = bias
     return Problem.from_dict(given)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diode_engine.core.problem import Problem
-from diode_engine.problems.harvested import harvest, held_out_family
+from diode_engine.problems.harvested import harvest, is_of_held_out_family
 from diode_engine.problems.sources.drawing import check_names
 
 SIDES = ("all", "learned", "held-out")
@@ -47,5 +47,5 @@ class Harvested:
         return (
             (not self.families or not families.isdisjoint(self.families))
             and (not self.kinds or any(known[name].kind in self.kinds for name in families))
-            and (self.side == "all" or held_out_family(problem) == (self.side == "held-out"))
+            and (self.side == "all" or is_of_held_out_family(problem) == (self.side == "held-out"))
         )

@@ -13,9 +13,9 @@ from diode_engine.core.problem import Problem
 from diode_engine.problems.sources.drawing import (
     LAYOUTS,
     check_names,
-    drawn_layouts,
-    drawn_type,
-    typed,
+    draw_layouts,
+    draw_problem,
+    draw_type,
 )
 from diode_engine.problems.sources.shapeset import parse_shapeset
 
@@ -78,9 +78,9 @@ class Attention:
             query = rng.choice((1, length, length, length))
             op = rng.choices(("bmm", "baddbmm"), (2, 1))[0]
             if rng.random() < 0.5:
-                yield typed(rng, op, b, query, length, head, "row", "col", (4, 4, 1, 1))
+                yield draw_problem(rng, op, b, query, length, head, "row", "col", (4, 4, 1, 1))
             else:
-                yield typed(rng, op, b, query, head, length, "row", "row", (4, 4, 1, 1))
+                yield draw_problem(rng, op, b, query, head, length, "row", "row", (4, 4, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class InnerBatch:
             inner = rng.choices((("inner", "inner"), ("inner", "outer"), ("outer", "inner")),
                                 (4, 1, 1))[0]  # fmt: skip
             a_layout, b_layout = rng.choices(LAYOUTS, (2, 4, 4, 1))[0]
-            dtype, tf32 = drawn_type(rng, "bmm", (5, 1, 3, 3))
+            dtype, tf32 = draw_type(rng, "bmm", (5, 1, 3, 3))
             yield Problem.make(
                 "bmm", m, n, k, dtype, B=b, allow_tf32=tf32, a_layout=a_layout, b_layout=b_layout,
                 a_batch=inner[0], b_batch=inner[1],
@@ -123,5 +123,5 @@ class Zoo:
         while True:
             row = rng.choice(rows)
             op, b, m, n, k = (row[name] for name in ("op", "B", "M", "N", "K"))
-            a_layout, b_layout = drawn_layouts(rng, op)
-            yield typed(rng, op, b, m, n, k, a_layout, b_layout, (5, 4, 1, 1))
+            a_layout, b_layout = draw_layouts(rng, op)
+            yield draw_problem(rng, op, b, m, n, k, a_layout, b_layout, (5, 4, 1, 1))

@@ -37,7 +37,7 @@ from diode_engine.documents import (
     shortened,
 )
 from diode_engine.errors import DatasetError, RecordError
-from diode_engine.problems.sources.drawing import completed
+from diode_engine.problems.sources.drawing import complete_problem
 from diode_engine.store.datasets.parsing import items, mapping
 from diode_engine.store.datasets.torch_diode import problem_fields
 
@@ -59,7 +59,7 @@ class Shapeset:
     def problems(self, seed: int) -> list[Problem]:
         """One problem for each row, equal ones once. Fields that a row does not have are drawn."""
         rng = random.Random(f"shapeset/{seed}")
-        return list(dict.fromkeys(completed(rng, dict(row)) for row in self.rows))
+        return list(dict.fromkeys(complete_problem(rng, dict(row)) for row in self.rows))
 
 
 def is_shapeset(path: Path) -> bool:
@@ -171,7 +171,7 @@ def _checked(row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     """The row, if it is a possible problem whatever is drawn for the missing fields. Raises
     Malformed."""
     try:
-        completed(random.Random(0), dict(row))
+        complete_problem(random.Random(0), dict(row))
     except (RecordError, TypeError) as error:
         raise Malformed(f"{place}: {shortened(str(error))}") from None
     return row

@@ -15,10 +15,10 @@ from diode_engine.errors import CollectionError
 from diode_engine.problems.sources.drawing import (
     LAYOUTS,
     TYPES,
-    completed,
-    drawn_op,
+    complete_problem,
+    draw_op,
+    draw_problem,
     log_uniform,
-    typed,
 )
 
 MAX_SKINNY = 64  # the smaller of M and N in a skinny problem is at most this
@@ -62,9 +62,9 @@ class LogNormal:
             m, n, k = (max(s, s // rounding * rounding) for s in (m, n, k))
             if rounding > 1:
                 n, k = (math.ceil(s / rounding) * rounding for s in (n, k))
-            op, b = drawn_op(rng)
+            op, b = draw_op(rng)
             layouts = rng.choices(LAYOUTS, (5, 4, 2, 1))[0]
-            yield typed(rng, op, b, m, n, k, *layouts, (4, 4, 2, 2))
+            yield draw_problem(rng, op, b, m, n, k, *layouts, (4, 4, 2, 2))
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Skinny:
                 max(8, log_uniform(rng, 64, self.largest) // 8 * 8) for _ in range(2)
             )  # most are a model's widths
             m, n = (thin, wide) if rng.random() < 0.8 else (wide, thin)
-            op, b = drawn_op(rng)
+            op, b = draw_op(rng)
             layouts = rng.choices(LAYOUTS[:3], (4, 5, 1))[0]
-            yield typed(rng, op, b, m, n, k, *layouts, (5, 3, 1, 1))
+            yield draw_problem(rng, op, b, m, n, k, *layouts, (5, 3, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ class Widths:
                 if rng.random() < 0.3
                 else log_uniform(rng, 16, self.largest)
             )
-            op, b = drawn_op(rng)
+            op, b = draw_op(rng)
             if named(op).batched:
                 m, n, k = (min(s, 2048) for s in (m, n, k))
             layouts = rng.choices(LAYOUTS[:3], (4, 5, 2))[0]
             if layouts[0] == "col":
                 m = max(multiple, m // multiple * multiple)
-            yield typed(rng, op, b, m, n, k, *layouts, (5, 3, 1, 1))
+            yield draw_problem(rng, op, b, m, n, k, *layouts, (5, 3, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ class Odd:
                 (log_uniform(rng, 1 + least, self.largest) | 1) * rng.choice((1, 1, 1, 2, 4))
                 for least in (0, 0, 15)
             )
-            op, b = drawn_op(rng)
+            op, b = draw_op(rng)
             layouts = rng.choices(LAYOUTS, (4, 4, 2, 1))[0]
-            drawn = typed(rng, op, b, m, n, k, *layouts, (4, 4, 1, 1))
+            drawn = draw_problem(rng, op, b, m, n, k, *layouts, (4, 4, 1, 1))
             yield _padded(rng, drawn) if rng.random() < 0.2 else drawn
 
 
@@ -172,7 +172,7 @@ class SizeGrid:
                 "op": self.op, "B": self.b, "M": m, "N": n, "K": k, "dtype": dtype,
                 "allow_tf32": tf32, "a_layout": a_layout, "b_layout": b_layout,
             }  # fmt: skip
-            yield completed(rng, fields)
+            yield complete_problem(rng, fields)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Backend(ABC):
         older (both: read-only), SchemaTooNewError where a newer Diode wrote it, StoreLockedError
         where it stays locked, and StoreError where it is foreign, damaged or out of reach.
         """
-        with self.sentences():
+        with self.explain_errors():
             revision = self.revision() if read_only else self.prepare()
             if revision != schema.HEAD:
                 refuse_newer(self.location, revision)
@@ -82,7 +82,7 @@ class Backend(ABC):
         config = alembic_config()
         engine = self.migration_engine()
         try:
-            with self.sentences(), engine.begin() as connection:
+            with self.explain_errors(), engine.begin() as connection:
                 self.take_turn(connection)
                 driver: Any = connection.connection.driver_connection
                 revision = self.revision_of(driver)  # another process may have been first
@@ -97,7 +97,7 @@ class Backend(ABC):
             engine.dispose()
 
     @contextmanager
-    def sentences(self) -> Iterator[None]:
+    def explain_errors(self) -> Iterator[None]:
         """Turn errors of the driver and of SQLAlchemy into StoreErrors, whose sentences name the
         store."""
         try:
@@ -164,7 +164,7 @@ class Backend(ABC):
         """Clean up after a session that has written, before its connections are closed."""
 
     @abstractmethod
-    def damage(self) -> list[str]:
+    def find_damage(self) -> list[str]:
         """Return sentences about damaged pages and about references to rows that are not there."""
 
     @abstractmethod

@@ -184,7 +184,7 @@ class PostgresBackend(Backend):
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[Any]]:
-        with self.sentences(), closing(self.connect()) as connection:
+        with self.explain_errors(), closing(self.connect()) as connection:
             yield connection
 
     def connect(self, *, autocommit: bool = True) -> psycopg.Connection[Any]:
@@ -236,7 +236,7 @@ class PostgresBackend(Backend):
     def notify(self, connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"NOTIFY {CHANNEL}")
 
-    def damage(self) -> list[str]:
+    def find_damage(self) -> list[str]:
         """Nothing: the server checks its pages itself."""
         return []
 
@@ -272,7 +272,7 @@ class ServerWatch:
         self._changes = 0
 
     def version(self) -> tuple[int, int]:
-        with self._backend.sentences():
+        with self._backend.explain_errors():
             try:
                 if self._connection is None:
                     self._listen()
@@ -329,7 +329,7 @@ class ServerClaims:
                 self._connection = None
 
     def _ask(self, function: str, number: int) -> bool:
-        with self._backend.sentences():
+        with self._backend.explain_errors():
             if self._connection.closed:
                 self._connection = self._backend.connect()
                 for held in self._held:

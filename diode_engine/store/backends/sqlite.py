@@ -168,7 +168,7 @@ class SqliteBackend(Backend):
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """A connection that reads the store; it is closed at the end."""
         with (
-            self.sentences(),
+            self.explain_errors(),
             closing(connect(self.location, read_only=True)) as connection,
             unchanged(connection, self.location),
         ):
@@ -187,7 +187,7 @@ class SqliteBackend(Backend):
         except (OSError, sqlite3.Error):
             return  # the next process that closes the store tries again
 
-    def damage(self) -> list[str]:
+    def find_damage(self) -> list[str]:
         with self._reading() as connection:
             found = [
                 f"SQLite says: {said}."
@@ -216,7 +216,7 @@ class SqliteBackend(Backend):
     def vacuum(self) -> tuple[int, int]:
         self.revision()
         before = self.location.stat().st_size
-        with self.sentences(), closing(connect(self.location, read_only=False)) as connection:
+        with self.explain_errors(), closing(connect(self.location, read_only=False)) as connection:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return before, self.location.stat().st_size
@@ -312,7 +312,7 @@ class FileWatch:
         if file != self._file:
             self.close()
             self._file = file
-        with self._backend.sentences():
+        with self._backend.explain_errors():
             if self._connection is None or is_outdated(self._connection, path):
                 self.close()
                 self._connection = connect(path, read_only=True)
