@@ -73,16 +73,10 @@ class Job:
     exception, with its text. In each case it calls `ending` before it writes this."""
 
     def __init__(
-        self,
-        store: Store,
-        kind: str,
-        spec: Mapping[str, Any],
-        *,
+        self, store: Store, kind: str, spec: Mapping[str, Any], *,
         when_cancelled: str = "stopped by the user",
-    ) -> None:
-        self._store = store
-        self._kind = kind
-        self._spec = spec
+    ) -> None:  # fmt: skip
+        self._store, self._kind, self._spec = store, kind, spec
         self._when_cancelled = when_cancelled
         self._id: int | None = None
         self._heartbeat: Heartbeat | None = None

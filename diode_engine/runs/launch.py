@@ -15,6 +15,7 @@ from typing import Any
 from diode_engine import paths
 from diode_engine.errors import DiodeError, RunError, RunOverError
 from diode_engine.location import Location, child_environment
+from diode_engine.runs.following import Tail
 from diode_engine.runs.job import VARIABLE, claimed_run
 from diode_engine.runs.process import find_process
 from diode_engine.runs.status import look, look_at_all
@@ -29,6 +30,7 @@ _AGAIN = {
     ("collect",), ("collect-shapeset",), ("collect-and-train",), ("train",), ("tune",),
     ("validate",), ("validate-model",), ("validate-max-autotune",), ("data", "import"), ("demo",),
 }  # fmt: skip
+_LAST_BYTES = 10_000  # of a log, in which its last words are
 _GLOBAL_OPTIONS = {"-v", "-vv", "--verbose", "-q", "--quiet", "--debug"}  # before the command
 
 
@@ -131,11 +133,9 @@ def _launch(
                 [sys.executable, "-P", "-m", "diode_engine", *command[1:]],
                 cwd=directory,
                 env={**os.environ, **child_environment(where), VARIABLE: f"{run.id}:{where}"},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
                 start_new_session=True,  # no signal of our terminal reaches it
-            )
+            )  # fmt: skip
     except OSError as error:
         sentence = f"Run {run.id} could not be started: {error}."
         store.finish_run(run.id, RunState.FAILED, sentence)
@@ -162,11 +162,6 @@ def settle(code: int) -> None:
 
 
 def _last_words(log: str | None) -> str | None:
-    if log is None:
-        return None
-    try:
-        lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
+    lines = [] if log is None else Tail(Path(log), last=_LAST_BYTES).read().splitlines()
     said = next((line.strip() for line in reversed(lines) if line.strip()), None)
     return None if said is None else said.removeprefix("Error: ")

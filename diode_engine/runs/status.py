@@ -81,13 +81,9 @@ def look_at_all(store: Store, *, clock: Clock = now) -> list[Status]:
 
 
 def find(
-    store: Store,
-    query: str = "",
-    *,
-    before: int | None = None,
-    limit: int = MAX_ROWS,
+    store: Store, query: str = "", *, before: int | None = None, limit: int = MAX_ROWS,
     clock: Clock = now,
-) -> list[Status]:
+) -> list[Status]:  # fmt: skip
     """A page of the runs that a filter query finds (see `store.run_query.runs`), the last one
     first. For the next page, `before` is the number of this page's last run. Raises QueryError."""
     wanted = RUNS.parse(query).computed.get("state")
