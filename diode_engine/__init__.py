@@ -106,4 +106,4 @@ def __dir__() -> list[str]:
 importlib.import_module("diode_engine.inductor.hook.integrations")  # registers Diode's own
 _INSTALLATION.prepare()
 if os.environ.get("DIODE_FEEDBACK"):
-    importlib.import_module("diode_engine.feedback").arrange()
+    importlib.import_module("diode_engine.feedback").install()

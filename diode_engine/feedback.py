@@ -30,7 +30,7 @@ _CLOSE_SECONDS = 15.0  # for writing what is left when the process ends
 _Benchmark = tuple[Problem, Sequence[tuple[Candidate, float]]]
 
 
-def arrange() -> None:
+def install() -> None:
     """Writes what this process benchmarks to the store that DIODE_FEEDBACK names, if it is set."""
     path = os.environ.get(VARIABLE)
     if path:

@@ -97,7 +97,7 @@ def test_what_is_impossible_is_refused_in_a_sentence(
 
 def files_of(store, folder):
     """The store's timings in two files, of which one problem is in both, and a third file that
-    is no dataset."""
+    is not a dataset."""
     (folder / "below").mkdir(parents=True)
     with Store.open(store) as opened:
         table = opened.read()

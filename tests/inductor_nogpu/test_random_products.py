@@ -317,7 +317,7 @@ def outcome(product: Product, way: Way | str) -> str:
                 product.build, mode=mode, dynamic=product.dynamic, options={**EPILOGUES, **options},
                 benchmark=milliseconds,
             )  # fmt: skip
-    except Exception as error:  # noqa: BLE001  # what it raises is what is asked
+    except Exception as error:  # noqa: BLE001  # the outcome is compared, whatever it is
         return f"{type(error).__name__}: {plain(str(error))}"
     for source in lowered.sources:
         compile(source, "the program", "exec")

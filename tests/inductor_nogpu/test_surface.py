@@ -177,6 +177,6 @@ def test_the_docs_say_what_becomes_of_all_that_inductor_asks_for() -> None:
         if "V.choices.get_template_configs(" in text:
             ops |= set(re.findall(r'^    name = "(\w+)"$', text, re.M))
             ops |= set(re.findall(r'templates_to_use, "(\w+)"\)', text))
-    assert ops == {op for op in OPERATORS if not OPERATORS[op].beside_hook}
+    assert ops == {op for op in OPERATORS if not OPERATORS[op].bypasses_hook}
     assert {op for op in ops if f"`{op}`" not in table} == set()
     assert inspect.getsource(choices).count("def get_template_configs") == 1

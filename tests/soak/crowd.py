@@ -16,7 +16,7 @@ from tests.soak.children import start
 def gather(
     store: str | Path, writers: int, readers: int, home: Path, *, seconds: float, batches: int
 ) -> tuple[int, int]:
-    """So many of each at once, for so many seconds and, each writer, at most so many batches;
+    """Run `writers` and `readers` at once, for `seconds`; a writer writes at most `batches`. Return
     how many timings were written and how often they were all read."""
     Store.open(store).close()
     until = time.monotonic() + seconds

@@ -152,7 +152,7 @@ def _grouped(name: str, divided: str, a: str, b: str, output: str) -> Operator:
         function=function,
         aten="_grouped_mm",
         divided=divided,
-        beside_hook=True,
+        bypasses_hook=True,
     )
 
 

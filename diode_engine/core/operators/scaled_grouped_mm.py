@@ -78,7 +78,7 @@ def _scaled(op: Operator) -> Operator:
         keywords=keywords,
         layouts=((Layout.ROW, Layout.COL),),
         divided=op.divided,
-        beside_hook=True,
+        bypasses_hook=True,
     )
 
 

@@ -154,7 +154,7 @@ class Operator(str):
     # The size that is divided among B groups. How it is divided is not known when compiling.
     divided: str = ""
     # Inductor chooses for this op itself, without asking (see inductor/hook/grouped_products.py).
-    beside_hook: bool = False
+    bypasses_hook: bool = False
     fuses_epilogue: bool = True  # into a Triton template: pointwise ops that follow
     # How often sources of problems draw it (a weight; 0: never), and the biases that they draw,
     # each with its weight.

@@ -38,7 +38,7 @@ ALL_FIXED = frozenset(DIMS)
 _TILE = frozenset({"block_m", "block_n", "block_k", "stages", "warps"})
 
 MAX_ELEMENTS = 2**31 - 1  # of an operand that Inductor indexes with 32 bits
-SHORT_LOOP = 2  # iterations over K: a loop of at most so many is unrolled
+SHORT_LOOP = 2  # iterations over K: a loop of at most this many is unrolled
 # The least sizes from which on Inductor uses TF32, where it is allowed.
 TF32_SIZES = {"M": 16, "N": 512, "K": 512}
 _INPUTS = {"a", "b", "scale_a", "scale_b", "bias"}  # an op with others has no shared kernels

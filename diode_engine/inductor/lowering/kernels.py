@@ -117,7 +117,7 @@ def offered(
     The configs are those of `space`: EXHAUSTIVE (what Diode chooses among) or DEFAULT. `optional`
     is as in `autotuning_options`, `fields` as in `ask`. Call it inside `graph_for`.
     """
-    if op.beside_hook:
+    if op.bypasses_hook:
         with config.patch(autotuning_options()):
             offers = grouped_offers.list_offers(op, operands, fields)
         return {candidate_of(offer): offer for offer in offers}

@@ -21,4 +21,6 @@ def suffix_of(path: Path) -> str:
     for suffix in sorted(SUFFIXES, key=len, reverse=True):
         if path.name.endswith(suffix):
             return suffix
-    raise DatasetError(f"{path} is no dataset by its name; it must end in {', '.join(SUFFIXES)}.")
+    raise DatasetError(
+        f"{path} is not a dataset file by its name; it must end in {', '.join(SUFFIXES)}."
+    )
