@@ -85,13 +85,13 @@ class Transfer:
         self.learned, _ = split(learnable(source))
         self.target, _ = split(learnable(target))
         self.judged = split(target)[1]
-        both = (Coverage.of(self.learned), Coverage.of(self.target))
+        both = (Coverage.make(self.learned), Coverage.make(self.target))
         self.coverage = Coverage(
             tuple(sorted({k for each in both for k in each.kernels})),
             tuple(sorted({t for each in both for t in each.types})),
         )
         self.base = artifact(
-            self._fit((self.learned,)), Coverage.of(self.learned), self.here, settings.features
+            self._fit((self.learned,)), Coverage.make(self.learned), self.here, settings.features
         )
 
     def _fit(self, tables: Sequence[TimingTable]) -> list[TimingModel]:
@@ -101,7 +101,7 @@ class Transfer:
         for table in tables:
             for side, part in zip(sides, fitted_and_watched(table, seed=0), strict=True):
                 rows = thinned(part, MAX_ROWS)
-                side.append(Examples.of(rows, hardware_of(table), self.settings.feature_set))
+                side.append(Examples.make(rows, hardware_of(table), self.settings.feature_set))
         if len(tables) > 1:
             first, last = (len(examples.log_us) for examples in sides[0])
             sides[0].extend([sides[0][1]] * (int(np.clip(_REPEATED * first / last, 1, _TIMES)) - 1))
@@ -110,7 +110,7 @@ class Transfer:
         method = MODEL_TYPES["trees"].fitting_method()
         return [
             method.fit(
-                learned, watched, replace(self.settings.of("trees"), seed=seed),
+                learned, watched, replace(self.settings.find("trees"), seed=seed),
                 lambda progress: None, None,
             )
             for seed in range(self.members)
@@ -129,7 +129,7 @@ class Transfer:
         return self._judged(self._fit((self.learned, rows)), self.there, self.coverage)
 
     def alone(self, rows: TimingTable) -> dict[str, float]:
-        return self._judged(self._fit((rows,)), self.there, Coverage.of(rows))
+        return self._judged(self._fit((rows,)), self.there, Coverage.make(rows))
 
     def _judged(
         self, members: Sequence[TimingModel], hardware: Hardware, coverage: Coverage

@@ -58,7 +58,7 @@ class MachineNames:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # by Ray's ids
 
-    def of(self, node: str, own: str) -> str:
+    def find_name(self, node: str, own: str) -> str:
         """The name of the machine with Ray's id `node` and the host name `own`."""
         if node not in self._names:
             taken = own in self._names.values()

@@ -215,7 +215,7 @@ def test_a_store_and_a_file(tmp_path: Path) -> None:
             assert {row.problem for row in query.problems(store, asked)} == found, asked
         by_op = {group.values[0] for group in problem_counts.statistics(store, by=("op",))}
     assert by_op == {"scaled_mm", "int_mm", "mm_plus_mm"}
-    coverage = Coverage.of(table)
+    coverage = Coverage.make(table)
     assert "scaled_mm aten::_scaled_mm" in coverage.kernels
     assert set(coverage.types) == {E4M3, E5M2, "int8", "bfloat16"}
 

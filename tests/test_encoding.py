@@ -38,9 +38,9 @@ def test_tiles_are_candidates() -> None:
 
 def test_joined_tables_are_one() -> None:
     parts = [
-        CandidateTable.of(LISTED[:2]),
+        CandidateTable.make(LISTED[:2]),
         CandidateTable.tiled("triton::mm", TILES),
-        CandidateTable.of(LISTED[2:]),
+        CandidateTable.make(LISTED[2:]),
     ]
     table = CandidateTable.joined(parts)
     assert tuple(table) == tuple(candidate for part in parts for candidate in part)
@@ -50,7 +50,7 @@ def test_joined_tables_are_one() -> None:
 
 def test_a_part_is_taken() -> None:
     table = CandidateTable.joined(
-        [CandidateTable.of(LISTED), CandidateTable.tiled("triton::bmm", TILES)]
+        [CandidateTable.make(LISTED), CandidateTable.tiled("triton::bmm", TILES)]
     )
     which = np.array([True, False, False, True, False, True])
     part = table.take(which)

@@ -1,5 +1,6 @@
 """What importing Diode imports. import-linter checks the imports between packages; these tests
-check what it cannot see: what is in sys.modules afterwards, and the use of private parts of torch."""
+check what it cannot see: what is in sys.modules afterwards, and the use of private parts of
+torch."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_they_have_features() -> None:
 
 
 def test_they_need_what_the_template_says() -> None:
-    space = CandidateTable.of((WHOLE, HALVES, CALL, CUBLAS))
+    space = CandidateTable.make((WHOLE, HALVES, CALL, CUBLAS))
     assert shared_bytes(PROBLEM, space, H200).tolist() == [200_000, 400_000, 0, 0]
     assert fits(PROBLEM, space, H200).tolist() == [True, False, True, True]
     assert not many_loads((PROBLEM,), space, np.zeros(4, np.intp), np.arange(4)).any()
@@ -195,7 +195,7 @@ class _Rule(TimingModel):
 @pytest.fixture
 def predictor() -> Predictor:
     table = _timed((WIDE, WHOLE, CALL), [1.0, 2.0, 3.0])
-    manifest = Manifest("rule", "rule", H200, Coverage.of(table), Data())
+    manifest = Manifest("rule", "rule", H200, Coverage.make(table), Data())
     return Predictor(Artifact(manifest, (_Rule(),)))  # type: ignore[arg-type]
 
 

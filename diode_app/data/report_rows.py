@@ -86,7 +86,7 @@ def _summary(efficiency: Sequence[float]) -> tuple[float, float, float, float]:
 
     from diode_engine.validation.metrics import Summary
 
-    s = Summary.of(np.array(efficiency))
+    s = Summary.make(np.array(efficiency))
     return s.geomean, s.p10, s.worst, share_within(efficiency)
 
 

@@ -171,7 +171,7 @@ def _chooser(
     known = [value for value in first if value is not None]
     if not known:
         return None
-    s = Summary.of(np.array(known))
+    s = Summary.make(np.array(known))
     return ChooserFigures(
         name, s.problems, s.geomean, s.p10, s.worst, share_within(known), fifth, speed, timed
     )

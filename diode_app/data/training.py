@@ -162,7 +162,7 @@ def _usual(*, tuned: bool) -> Mapping[str, str]:
     from diode_engine.training.settings import TrainingSettings
 
     settings = TrainingSettings()
-    network, trees = settings.of(TUNED if tuned else "network"), settings.of("trees")
+    network, trees = settings.find(TUNED if tuned else "network"), settings.find("trees")
     return {
         "hidden": ", ".join(map(str, network.hidden)),
         "layers": str(len(network.hidden)),

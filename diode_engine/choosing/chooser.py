@@ -48,7 +48,7 @@ class Chooser:
     def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
         """Return the prediction for the candidates that the GPU can launch; the others have the
         time NaN. The confidence of a borrowed model is multiplied by the likeness of the GPUs."""
-        table = CandidateTable.of(candidates)
+        table = CandidateTable.make(candidates)
         fit = fits(problem, table, self.hardware)
         places, us = np.flatnonzero(fit), np.full(len(table), np.nan)
         found = Prediction(problem, table, us)
@@ -83,7 +83,7 @@ class Chooser:
         first, the middle or the last problem, and the library's; the others are NaN."""
         if len(problems) == 1:
             return prediction.predicted_us[None]
-        candidates = CandidateTable.of(prediction.candidates)
+        candidates = CandidateTable.make(prediction.candidates)
         key = tuple(problems), candidates
         if (remembered := self._over.get(key)) is not None:
             return remembered

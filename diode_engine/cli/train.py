@@ -267,7 +267,7 @@ def _settings(
 
     settings = TrainingSettings(features=int(features or VERSION))
     family = TUNED if tuned else "network"
-    network = settings.of(family)
+    network = settings.find(family)
     changes = {name: value for name, value in of_networks.items() if value is not None}
     if hidden is not None or layers is not None or deeper > 1:
         default_layers = deeper * len(network.hidden)

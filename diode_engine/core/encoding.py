@@ -126,7 +126,7 @@ class CandidateTable(Sequence[Candidate]):
         return taken
 
     @classmethod
-    def of(cls, candidates: Sequence[Candidate]) -> CandidateTable:
+    def make(cls, candidates: Sequence[Candidate]) -> CandidateTable:
         """A table of candidates that exist as records already."""
         if isinstance(candidates, cls):
             return candidates
@@ -154,7 +154,7 @@ class CandidateTable(Sequence[Candidate]):
     def joined(cls, tables: Sequence[CandidateTable]) -> CandidateTable:
         """All of the tables, in their order."""
         if len(tables) <= 1:
-            return tables[0] if tables else cls.of(())
+            return tables[0] if tables else cls.make(())
         starts = [0, *accumulate(map(len, tables))]
 
         def make(place: int) -> Candidate:

@@ -88,16 +88,16 @@ class Cascade(TimingModel):
         """As TimingModel.from_bytes."""
         tensors = Tensors(data, "cascade")
 
-        def taken(prefix: str) -> DistilledNetwork:
-            return DistilledNetwork.taken(tensors, feature_set, prefix, packed=True)
+        def read(prefix: str) -> DistilledNetwork:
+            return DistilledNetwork.read(tensors, feature_set, prefix, packed=True)
 
-        first = taken(_FIRST)
+        first = read(_FIRST)
         outputs = len(first.layers[-1].weight)
         teachers = {
-            place: taken(f"{place}.") for place in range(outputs) if f"{place}.low" in tensors
+            place: read(f"{place}.") for place in range(outputs) if f"{place}.low" in tensors
         }
         if any(len(teacher.layers[-1].weight) != 1 for teacher in teachers.values()):
             raise ModelError("A teacher in the cascade's file must have one output.")
-        sieve = taken(_SIEVE) if f"{_SIEVE}low" in tensors else None
+        sieve = read(_SIEVE) if f"{_SIEVE}low" in tensors else None
         tensors.end()
         return cls(first, teachers, sieve)

@@ -47,7 +47,7 @@ class Coverage:
         return {**named, "op_types": list(self.op_types)} if self.op_types else named
 
     @classmethod
-    def of(cls, table: TimingTable) -> Coverage:
+    def make(cls, table: TimingTable) -> Coverage:
         """What occurs in the table's successful timings."""
         timed = table.take(table.failure == 0)
         problems = [table.problems[i] for i in set(timed.problem.tolist())]

@@ -153,12 +153,12 @@ class DistilledNetwork(TimingModel):
         """As TimingModel.from_bytes: safetensors with exactly the tensors that belong there, in
         whole numbers where they must be."""
         tensors = Tensors(data, "network")
-        network = cls.taken(tensors, feature_set)
+        network = cls.read(tensors, feature_set)
         tensors.end()
         return network
 
     @classmethod
-    def taken(
+    def read(
         cls,
         tensors: Tensors,
         feature_set: features.FeatureSet,

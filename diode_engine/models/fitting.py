@@ -48,7 +48,7 @@ class Examples:
             raise TrainingError("The rows of a problem are not together; sort them by problem.")
 
     @classmethod
-    def of(
+    def make(
         cls,
         table: TimingTable,
         hardware: Hardware | None = None,

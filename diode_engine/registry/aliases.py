@@ -178,7 +178,7 @@ def rollback(slug: str, alias: str = DEFAULT, *, reason: str = "") -> ModelVersi
             document.aliases[alias] = before
         document.history.append(Event(HistoryAction.ROLLBACK, before, alias, now, reason=reason))
         if alias == DEFAULT:
-            document.models[now] = replace(document.of(now), status=ModelStatus.RETIRED)
+            document.models[now] = replace(document.find(now), status=ModelStatus.RETIRED)
     return model
 
 

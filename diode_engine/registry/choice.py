@@ -80,7 +80,7 @@ def rank(
             known[of.slug] = _look_up(of.slug, models, tell)
         here = known[of.slug]
         named_by = next((s for s in order if here.defaults.get(s) == model), None)
-        status = here.document.of(model.reference_on(of.slug)).status
+        status = here.document.find(model.reference_on(of.slug)).status
         if named_by is None and status in facts.SET_ASIDE:
             continue
         different = differences(manifest)

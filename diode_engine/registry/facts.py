@@ -102,7 +102,7 @@ class Document:
     models: dict[str, ModelFacts] = field(default_factory=dict)
     history: list[Event] = field(default_factory=list)
 
-    def of(self, reference: str) -> ModelFacts:
+    def find(self, reference: str) -> ModelFacts:
         """What is known of this model."""
         return self.models.get(reference, ModelFacts())
 

@@ -94,7 +94,7 @@ def overview() -> Overview:
     entries = []
     for model in models:
         manifest, why = _manifest(model)
-        known = documents[model.slug].of(model.reference)
+        known = documents[model.slug].find(model.reference)
         status = status_of(model, known=known)
         names = tuple(
             alias if slug == model.slug else f"{slug}/{alias}"

@@ -173,10 +173,10 @@ def facts_of(model: ModelVersion, slug: str | None = None) -> ModelFacts:
     """What may change about this model; its status and the gate's verdict are those for this
     hardware (None: that of the model's folder). Raises RegistryError where the user's registry is
     broken."""
-    known = facts.read(model.slug).of(model.reference)
+    known = facts.read(model.slug).find(model.reference)
     if slug is None or slug == model.slug:
         return known
-    there = facts.read(slug).of(model.reference_on(slug))
+    there = facts.read(slug).find(model.reference_on(slug))
     return replace(known, status=there.status, gate=there.gate)
 
 
@@ -230,6 +230,6 @@ def _change(
     slug = slug or model.slug
     reference = model.reference_on(slug)
     with facts.changing(slug) as document:
-        known = change(document.of(reference))
+        known = change(document.find(reference))
         document.models[reference] = known
     return known

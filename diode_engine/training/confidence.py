@@ -65,7 +65,7 @@ def learn_confidence(
         if not len(part.judged):
             continue
         seen = places_of(part.learned)
-        judged = Examples.of(part.judged, feature_set=feature_set)
+        judged = Examples.make(part.judged, feature_set=feature_set)
         log_us = answers_of(members, judged.x).astype(np.float64)
         library = judged.x[:, judged.feature_set.names.index("aten")] > 0
         # All rows can be learned from, so the examples are these, sorted by problem.

@@ -67,7 +67,7 @@ def corrected_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[T
     learned, watched = fitted_and_watched(rows, seed=seed)
     hardware = rows.environments[int(rows.environment[0])].hardware
     sees = base.manifest.feature_set
-    examples = (Examples.of(part, hardware, sees) for part in (learned, watched))
+    examples = (Examples.make(part, hardware, sees) for part in (learned, watched))
     return corrected(base.members, *examples, seed=seed)
 
 

@@ -61,17 +61,17 @@ def cross_validate(
     begins([part.name for part in parts])
     tasks = (FitTask(learnable(part.learned), family, seed, settings) for part in parts)
 
-    def told(place: int, member: str, progress: FitProgress) -> None:
+    def report_part(place: int, member: str, progress: FitProgress) -> None:
         report(f"{member}, {parts[place].name}", progress)
 
     judged: dict[str, Report] = {}
-    fitted = (fits or FitExecutor()).run(tasks, told)
+    fitted = (fits or FitExecutor()).run(tasks, report_part)
     for part, (task, members) in zip(parts, fitted, strict=True):
         learned = task.learned
         environment = one.environments[int(one.environment[0])]
         feature_set = (settings or TrainingSettings()).feature_set
         manifest = Manifest(
-            "part", family, environment.hardware, Coverage.of(learned), Data(),
+            "part", family, environment.hardware, Coverage.make(learned), Data(),
             feature_version=feature_set.version, feature_names=feature_set.names_hash,
         )  # fmt: skip
         predictor = Predictor(Artifact(manifest, members))

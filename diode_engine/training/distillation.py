@@ -83,7 +83,7 @@ class CandidatesToLabel:
     libraries: Indices
 
     @classmethod
-    def of(
+    def make(
         cls, problem: Problem, kernels: Collection[str], hardware: Hardware, torch: str
     ) -> CandidatesToLabel:
         """`kernels` are those that the teacher covers (Coverage.kernels)."""
@@ -166,7 +166,7 @@ def distillation_labels(
     kernels = frozenset(coverage.kernels)
     made: list[tuple[Matrix, Matrix]] = []
     for problem, hardware in problems:
-        there = CandidatesToLabel.of(problem, kernels, hardware, torch)
+        there = CandidatesToLabel.make(problem, kernels, hardware, torch)
         drawn = draws.draw(len(there.candidates), there.libraries)
         if drawn is not None:
             made.append(there.label(drawn, teacher, hardware, feature_set))

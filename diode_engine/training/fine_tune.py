@@ -56,7 +56,7 @@ def fine_tune(
     sees = base.manifest.feature_set
     elsewhere = base.manifest.hardware.slug != hardware.slug
 
-    def told(progress: FitProgress) -> None:
+    def report_step(progress: FitProgress) -> None:
         report(f"{TUNED}-0", progress)
 
     def make(checkpoint: Checkpoint | None) -> TimingModel:
@@ -77,13 +77,17 @@ def fine_tune(
             teacher, coverage, [(problem, hardware) for problem in drawn], torch=torch, seed=seed,
             feature_set=sees,
         )  # fmt: skip
-        measured = [Examples.of(rows, hardware, sees) for rows in (fitted, watched)]
+        measured = [Examples.make(rows, hardware, sees) for rows in (fitted, watched)]
         learned, checks = (
             with_timings(side, answers_of(teacher, timed.x), timed)
             for side, timed in zip(split_labels(labelled), measured, strict=True)
         )
-        of_tuned = replace(settings.of(TUNED), seed=seed)
-        return MODEL_TYPES[TUNED].fitting_method().fit(learned, checks, of_tuned, told, checkpoint)
+        of_tuned = replace(settings.find(TUNED), seed=seed)
+        return (
+            MODEL_TYPES[TUNED]
+            .fitting_method()
+            .fit(learned, checks, of_tuned, report_step, checkpoint)
+        )
 
     if checkpoints is None:
         return (make(None),)

@@ -126,7 +126,9 @@ class CountCandidates(Job):
 
     def __call__(self, report: ProgressCallback) -> list[tuple[int, Indices]]:
         """As Job.__call__."""
-        found = [CandidatesToLabel.of(p, self.kernels, gpu, self.torch) for p, gpu in self.problems]
+        found = [
+            CandidatesToLabel.make(p, self.kernels, gpu, self.torch) for p, gpu in self.problems
+        ]
         return [(len(each.candidates), each.libraries) for each in found]
 
 
@@ -148,7 +150,7 @@ class LabelProblems(Job):
         """As Job.__call__."""
         teacher, feature_set = _load_all(self.teacher, self.version), features.SETS[self.version]
         made = [
-            CandidatesToLabel.of(problem, self.kernels, gpu, self.torch).label(
+            CandidatesToLabel.make(problem, self.kernels, gpu, self.torch).label(
                 drawn, teacher, gpu, feature_set
             )
             for (problem, gpu), drawn in zip(self.problems, self.drawn, strict=True)

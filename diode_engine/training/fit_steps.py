@@ -110,7 +110,7 @@ class TaskSteps:
         """Shares the rows to learn and those that early stopping watches."""
         seed = self._task.seed
         train, held_out = (
-            Examples.of(
+            Examples.make(
                 thinned(part, self._settings.rows, seed=seed), feature_set=self._feature_set
             )
             for part in fitted_and_watched(self._task.learned, seed=seed)
@@ -127,7 +127,7 @@ class TaskSteps:
             where = checkpoints.folder, checkpoints.seconds, self._made_from(place)
         return FitMember(
             family,
-            replace(self._settings.of(family), seed=self._task.seed + place),
+            replace(self._settings.find(family), seed=self._task.seed + place),
             self._settings.features,
             self._train,
             self._held_out,
@@ -141,7 +141,7 @@ class TaskSteps:
         """Yields the jobs for the labels of a student, and returns the job that fits it. Random
         draws are made here, in the order of the problems."""
         task, settings, version = self._task, self._settings, self._settings.features
-        coverage = Coverage.of(task.learned)
+        coverage = Coverage.make(task.learned)
         kernels = frozenset(coverage.kernels)
         torch = task.learned.environments[int(task.learned.environment[0])].torch
         problems = problems_to_label(task.learned, coverage, settings.lessons, seed=task.seed)

@@ -133,7 +133,7 @@ class RayPool(Pool):
             self._read = time.monotonic()
             for reports in self._queue.get_nowait_batch(self._queue.qsize()):
                 for place, member, progress, machine in reports:
-                    node = self._machines.of(*machine)
+                    node = self._machines.find_name(*machine)
                     self._report(place, member, NodeFitProgress(**vars(progress), node=node))
         return ended
 

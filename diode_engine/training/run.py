@@ -110,7 +110,7 @@ def train_from_store(
         run = _TrainingRun(store, job)
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         settings = r.settings
-        learned = TrainingSplit.of(table, r.hardware).learned
+        learned = TrainingSplit.make(table, r.hardware).learned
         fits = fits or FitExecutor()
         planned = planned_fits(
             r.family,
@@ -204,7 +204,7 @@ class _TrainingRun:
         """Calls `report` and, now and then, writes to the store; raises KeyboardInterrupt where
         somebody has asked the run to stop."""
 
-        def told(member: str, progress: FitProgress) -> None:
+        def record(member: str, progress: FitProgress) -> None:
             self._job.check()
             report(member, progress)
             if curves:
@@ -217,7 +217,7 @@ class _TrainingRun:
                 self._job.tell({**_progress(member, progress), **self.whole.to_dict()})
                 self._write_points()
 
-        return told
+        return record
 
     def finish(self, trained: Trained, settings: TrainingSettings) -> None:
         self._store.set_result(self.id, {**trained.to_dict(), "settings": settings.to_dict()})

@@ -137,7 +137,7 @@ def _named(names: Sequence[str], report: MemberProgressCallback) -> TaskProgress
 def _log_efficiencies(part: SplitPart, members: Members, feature_set: FeatureSet) -> list[float]:
     """The logarithm of the members' efficiency on the part, once for each of its problems: the mean
     over several parts then weighs all problems alike."""
-    judged = Examples.of(part.judged, feature_set=feature_set)
+    judged = Examples.make(part.judged, feature_set=feature_set)
     reached = efficiency(judged, mean_answer(answers_of(members, judged.x)))
     return [float(np.log(reached))] * len(judged.starts)
 
@@ -156,7 +156,7 @@ def _parameters(settings: TrainingSettings, family: str) -> dict[str, Any]:
     return {
         f"{kind}.{name}": value
         for kind in _searched(family)
-        for name, value in _space(kind).parameters(settings.of(kind)).items()
+        for name, value in _space(kind).parameters(settings.find(kind)).items()
     }
 
 
@@ -185,5 +185,5 @@ def _with(base: TrainingSettings, parameters: dict[str, Any]) -> TrainingSetting
     for kind in dict.fromkeys(name.partition(".")[0] for name in parameters):
         start = f"{kind}."
         own = {n[len(start) :]: v for n, v in parameters.items() if n.startswith(start)}
-        families[kind] = _space(kind).applied(base.of(kind), own)
+        families[kind] = _space(kind).applied(base.find(kind), own)
     return replace(base, families=families)

@@ -24,24 +24,24 @@ class TrainingSettings:
     rows: int = 240  # timings of a problem that are learned, at most
     features: int = VERSION  # of the feature set; a model that is tuned keeps its base's
 
-    def of(self, family: str) -> Any:
+    def find(self, family: str) -> Any:
         """The settings of this family (fitting_method.FitSettings)."""
         given = self.families.get(family)
         return MODEL_TYPES[family].fitting_method().settings if given is None else given
 
     def but(self, family: str, **changes: Any) -> TrainingSettings:
         """A copy with these fields of a family's settings changed."""
-        changed = replace(self.of(family), **changes)
+        changed = replace(self.find(family), **changes)
         return replace(self, families={**self.families, family: changed})
 
     def with_fewer_steps(self, divisor: int) -> TrainingSettings:
         """The settings of a training that takes about `divisor` times less time."""
-        fewer = {name: self.of(name).with_fewer_steps(divisor) for name in MODEL_TYPES}
+        fewer = {name: self.find(name).with_fewer_steps(divisor) for name in MODEL_TYPES}
         return replace(self, families=fewer, lessons=self.lessons // divisor)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON: all families, also those with default settings."""
-        of_families = {name: asdict(self.of(name)) for name in MODEL_TYPES}
+        of_families = {name: asdict(self.find(name)) for name in MODEL_TYPES}
         return {**of_families, "lessons": self.lessons, "rows": self.rows,
                 "features": self.features}  # fmt: skip
 

@@ -108,7 +108,7 @@ def train(
     by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by
     if base is not None:  # it is tuned to one GPU
         table = one_environment(table, hardware)
-    split = TrainingSplit.of(table, hardware, by)
+    split = TrainingSplit.make(table, hardware, by)
     if base is not None:
         check_base(base, split.hardware)
     registry.check_registrable(method.name, split.hardware)

@@ -31,7 +31,7 @@ class TrainingSplit:
     by: tuple[str, ...]  # the ways in which problems are held out (splits.HELD_OUT_BY)
 
     @classmethod
-    def of(
+    def make(
         cls,
         table: TimingTable,
         hardware: str | None = None,

@@ -218,7 +218,7 @@ def register_model(model: Artifact, *, default: bool) -> registry.ModelVersion:
 def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
     environments = [rows.environments[i] for i in sorted(set(rows.environment.tolist()))]
     gpus = gpus_of(rows)
-    coverage, base = Coverage.of(rows), method.base
+    coverage, base = Coverage.make(rows), method.base
     if base is not None:
         coverage = base.manifest.coverage.joined(coverage)
     return Manifest(

@@ -97,7 +97,7 @@ def quick_model(
     where there are too few problems."""
     check()
     environment = rows.environments[int(rows.environment[0])]
-    hardware, coverage = environment.hardware, Coverage.of(rows)
+    hardware, coverage = environment.hardware, Coverage.make(rows)
     if base is None:
         task = FitTask(rows, ENSEMBLE if has_xgboost() else NETWORKS, seed, _QUICK)
         (members,) = (fits or FitExecutor()).fit_all([task], lambda *_: check())

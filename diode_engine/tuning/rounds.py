@@ -85,7 +85,7 @@ class Rounds:
         name = self.hardware.name
         try:
             table = undisturbed(self.store, self.store.read(hardware=name), name, self.torch)
-            learned = TrainingSplit.of(table, name, self.held_out_by).learned
+            learned = TrainingSplit.make(table, name, self.held_out_by).learned
             return quick.quick_model(
                 learned, self.artifact, check=self.stages.check, fits=self.fits
             )
@@ -117,7 +117,7 @@ class Rounds:
         clock, counts = self.stages.clock, self.stages.counts
         began, before, timings = clock(), counts.seconds, counts.timings
 
-        def told(progress: Progress) -> None:
+        def record(progress: Progress) -> None:
             counts.seconds = before + clock() - began
             counts.timings = timings + progress.timings
             self.stages.check()
@@ -126,7 +126,7 @@ class Rounds:
             progress = collect(
                 self.store, plan, self.executor(), seed=seed,
                 spec={"tune": self.id, "problems": len(plan), "seed": seed},
-                report=told,
+                report=record,
                 adviser=lambda hardware: None if guide is None else Adviser(guide, hardware),
                 should_stop=lambda: before + clock() - began >= until,
             )  # fmt: skip

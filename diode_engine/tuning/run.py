@@ -164,7 +164,7 @@ class _Tuning:
         with self.stages.stage("training"):
             trained = self._train(everything=bool(own))
         table = self._undisturbed(self._store.read(hardware=self._hardware.name))
-        split = TrainingSplit.of(table, self._hardware.name, self._rounds.held_out_by)
+        split = TrainingSplit.make(table, self._hardware.name, self._rounds.held_out_by)
         with self.stages.stage("judging it"):
             rows = self._rows(trained, split, seen=bool(own))
             verdict, why_not = self._promoted(trained.model, table)

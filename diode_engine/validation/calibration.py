@@ -86,7 +86,7 @@ def calibration(
         error=sum(b.problems * abs(b.confidence - b.reached) for b in bins) / n,
         chance=float(chance),
         surest={
-            share: Summary.of(efficiency[0][order[n - max(round(share * n), 1) :]])
+            share: Summary.make(efficiency[0][order[n - max(round(share * n), 1) :]])
             for share in SHARES
         },
         adaptive={asked: _adaptive(probability, efficiency, asked) for asked in ASKED},
@@ -97,4 +97,4 @@ def _adaptive(probability: Values, efficiency: Values, asked: float) -> Adaptive
     enough = probability >= asked
     k = np.where(enough.any(axis=0), enough.argmax(axis=0), len(probability) - 1)
     best = efficiency[k, np.arange(len(k))]
-    return Adaptive(float(k.mean()) + 1, float(np.mean(best >= MIN_EFFICIENCY)), Summary.of(best))
+    return Adaptive(float(k.mean()) + 1, float(np.mean(best >= MIN_EFFICIENCY)), Summary.make(best))

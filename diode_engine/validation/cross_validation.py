@@ -85,4 +85,4 @@ def _figures(
 
 
 def _summary(efficiency: list[float]) -> Summary | None:
-    return Summary.of(np.array(efficiency)) if efficiency else None
+    return Summary.make(np.array(efficiency)) if efficiency else None

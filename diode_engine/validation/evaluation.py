@@ -58,7 +58,7 @@ def evaluate(
     model may have learned from, a look-up among these is compared too. Raises TrainingError where
     no problem has two timed candidates, or the number of predictions is not the number of rows.
     """
-    pool = CandidatePool.of(table)
+    pool = CandidatePool.make(table)
     if isinstance(asked, np.ndarray):
         if asked.shape != (len(table),):
             raise TrainingError("There must be one prediction for each timing of the table.")
@@ -135,7 +135,7 @@ def _row(
         timed=chooser.timed,
         answered=int(np.count_nonzero(answered)),
         speed=geomean(found[0][both]) / geomean(default[both]) if both.any() else None,
-        top={k: Summary.of(found[k - 1][judged]) for k in KS if k <= len(found)},
+        top={k: Summary.make(found[k - 1][judged]) for k in KS if k <= len(found)},
         groups=by_group([problem for problem, _, _ in pool.cases()], found[0]),
     )
 

@@ -96,7 +96,7 @@ class _Figures:
         known = efficiency[~np.isnan(efficiency)]
         if not len(known):
             return None
-        found = Summary.of(known)
+        found = Summary.make(known)
         return cls(found.geomean, found.p10)
 
     def __str__(self) -> str:
@@ -144,13 +144,13 @@ def judge(
     )
     name = ATEN
     if enough:
-        pool = CandidatePool.of(rows)
+        pool = CandidatePool.make(rows)
         compared = _Side.library(pool)
         if against is not None and other is not None:
-            its = _Side.of(pool, other, hardware)
+            its = _Side.make(pool, other, hardware)
             if its.figures is not None:
                 name, compared = against.reference, its
-        checks += _compare(pool, _Side.of(pool, predictor, hardware), compared, name)
+        checks += _compare(pool, _Side.make(pool, predictor, hardware), compared, name)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     return GateVerdict(model.reference, name, tuple(checks), now, hardware.slug)
 
@@ -209,7 +209,7 @@ class _Side:
         return cls(choices, _Figures.measured(choices.first))
 
     @classmethod
-    def of(cls, pool: CandidatePool, predictor: Predictor, hardware: Hardware) -> _Side:
+    def make(cls, pool: CandidatePool, predictor: Predictor, hardware: Hardware) -> _Side:
         choices = paired.choose_by_model(pool, predictor, hardware)
         manifest, figures = predictor.manifest, _Figures.measured(choices.first)
         record = manifest.record_for(hardware)

@@ -38,7 +38,7 @@ class Summary:
     worst: float
 
     @classmethod
-    def of(cls, efficiency: Values) -> Summary:
+    def make(cls, efficiency: Values) -> Summary:
         """The summary of at least one value."""
         return cls(
             len(efficiency),
@@ -161,7 +161,7 @@ def by_group(
     bands = [name for _, name in M_BANDS] + [M_ABOVE]
     return {
         kind: {
-            name: Summary.of(np.array(found[name]))
+            name: Summary.make(np.array(found[name]))
             for name in (sorted(found) if kind != "M" else [b for b in bands if b in found])
         }
         for kind, found in members.items()

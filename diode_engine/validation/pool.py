@@ -35,7 +35,7 @@ class CandidatePool:
     left_out: int  # cases with fewer than two times, where there is nothing to choose
 
     @classmethod
-    def of(cls, table: TimingTable) -> CandidatePool:
+    def make(cls, table: TimingTable) -> CandidatePool:
         """The pool of a table: timings of equal pairs become one; a pair failed where it always
         did. Rows that were never timed are left out. Raises TrainingError where no case is left."""
         asked = np.flatnonzero(table.failure != _NOT_TIMED)

@@ -162,7 +162,7 @@ def against_solution(
 
     Raises TrainingError where nothing was compared in any group.
     """
-    pool = CandidatePool.of(table)
+    pool = CandidatePool.make(table)
     timed = {(problem.M, problem.N, problem.K) for problem, _, _ in pool.cases()}
     sizes_left_out = all(c.sizes not in (None, *timed) for c in solution.configs)
     if sizes_left_out:

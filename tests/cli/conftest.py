@@ -119,7 +119,7 @@ def model(tmp_path: Path) -> Path:
         residual=True,
     )  # fmt: skip
     manifest = Manifest(
-        name="tripled", family="", hardware=H200, coverage=Coverage.of(make_timings()),
+        name="tripled", family="", hardware=H200, coverage=Coverage.make(make_timings()),
         data=Data(("d" * 32,), ("a run",), 12, 48), torch=("2.13.0",), triton=("3.7.1",),
         metrics={"efficiency": 0.875}, notes="Made by hand.",
     )  # fmt: skip

@@ -98,7 +98,7 @@ def save(tmp_path: Path, table: TimingTable) -> Save:
         **changes: object,
     ) -> Artifact:
         fields = {
-            "name": "small", "family": "", "hardware": H200, "coverage": Coverage.of(table),
+            "name": "small", "family": "", "hardware": H200, "coverage": Coverage.make(table),
             "data": Data(("d" * 32,), (), len(table.problems), len(table)), **changes,
         }  # fmt: skip
         manifest = Manifest(**fields)  # type: ignore[arg-type]

@@ -45,7 +45,7 @@ MakeNetwork = Callable[..., Network]
 
 @pytest.fixture(scope="module")
 def trees(table: TimingTable) -> Trees:
-    examples = Examples.of(table, H200)
+    examples = Examples.make(table, H200)
     return fit_trees(examples, examples, TreesSettings(rounds=6, max_depth=4, threads=1))
 
 
@@ -77,7 +77,7 @@ def test_a_round_trip_predicts_the_same_bits(
     assert loaded.manifest == saved.manifest
     assert loaded.manifest.family == "ensemble"
     assert loaded.manifest.metrics == {"rmse": 0.1}
-    x = Examples.of(table, H200).x
+    x = Examples.make(table, H200).x
     want = sum(member.predict(x) for member in members) / np.float32(3)
     np.testing.assert_array_equal(prediction_of(loaded.members, x), want)
     assert not list(tmp_path.glob(".unfinished*"))
@@ -592,7 +592,7 @@ def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
         *((problems[0], c, t) for c in others for t in timed[1:]),
     )
     known = known if enough else [True, False, True]
-    predictor = Predictor(save(coverage=Coverage.of(learned)))
+    predictor = Predictor(save(coverage=Coverage.make(learned)))
     asked = (FEW, MANY, LARGE)
     assert np.isfinite(predictor.predict_us(ALIGNED, asked)).tolist() == known
     assert np.isfinite(predictor.predict_us(ODD, asked)).all()
@@ -604,7 +604,7 @@ def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
 
 def test_a_network_is_evaluated_as_written(network: MakeNetwork, table: TimingTable) -> None:
     model = network(3)
-    x = Examples.of(table, H200).x[:50].astype(np.float64)
+    x = Examples.make(table, H200).x[:50].astype(np.float64)
     h = (np.clip(x, model.low, model.high) - model.mean) * model.scale
     (w0, b0), (w1, b1) = model.layers
     want = (np.maximum(h @ w0 + b0, 0) @ w1 + b1)[:, 0] + x[:, features.BASE] * np.log(2)

@@ -43,7 +43,7 @@ class Rule(TimingModel):
 
 @pytest.fixture
 def predictor(table: TimingTable):
-    manifest = Manifest("rule", "rule", H200, Coverage.of(table), Data())
+    manifest = Manifest("rule", "rule", H200, Coverage.make(table), Data())
     return lambda rule: Predictor(Artifact(manifest, (Rule(rule),)))
 
 

@@ -25,8 +25,8 @@ TREES = TreesSettings(rounds=60, max_depth=5, learning_rate=0.2, threads=2)
 def halves(table: TimingTable) -> tuple[Examples, Examples]:
     held = table.problem % 4 == 0
     return (
-        Examples.of(table.take(~held), H200),
-        Examples.of(table.take(held), H200),
+        Examples.make(table.take(~held), H200),
+        Examples.make(table.take(held), H200),
     )
 
 
@@ -185,7 +185,7 @@ def test_failed_and_unsupported_timings_are_left_out(table: TimingTable) -> None
         table.environment, us, table.median_us, table.spread_us, table.repeats, failed,
     )  # fmt: skip
     shuffled = changed.take(np.random.default_rng(0).permutation(len(table)))
-    examples = Examples.of(shuffled, H200)
+    examples = Examples.make(shuffled, H200)
     assert len(examples.log_us) == len(table) - 1
     assert len(examples.starts) == len(table.problems)
     np.testing.assert_allclose(

@@ -255,7 +255,7 @@ def _models() -> dict[str, dict[str, bytes]]:
     from diode_engine.models.fit_trees import TreesSettings, fit_trees
 
     table = _table()
-    examples = Examples.of(table, H200)
+    examples = Examples.make(table, H200)
     rng = np.random.default_rng(2)
     sure = Confidence(
         rng.standard_normal((MAX_K, len(INPUTS))).astype(np.float32),

@@ -41,7 +41,7 @@ def model(folder: Path) -> Path:
     )  # fmt: skip
     timed = work.table(3, 5)
     manifest = Manifest(
-        name="mine", family="", hardware=H200, coverage=Coverage.of(timed),
+        name="mine", family="", hardware=H200, coverage=Coverage.make(timed),
         data=Data(("d" * 32,), (), len(timed.problems), len(timed)),
     )  # fmt: skip
     save_artifact(folder, manifest, (network,))

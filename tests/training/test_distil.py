@@ -65,7 +65,7 @@ def test_problems_are_drawn_of_what_a_model_covers() -> None:
 
 def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) -> None:
     teacher = fit(learned, "ensemble", settings=SMALL)
-    coverage = Coverage.of(learned)
+    coverage = Coverage.make(learned)
     problems = drawn_problems(coverage, 6, seed=0)
     taught = distillation_labels(teacher, coverage, [(problem, H200) for problem in problems])
     assert len(taught.starts) == 6
@@ -76,7 +76,7 @@ def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) ->
     known = taught.x[:, features.NAMES.index("triton")]
     assert np.all(aten + known == 1)  # nothing of templates that were not timed
 
-    timed = Examples.of(learned, H200)
+    timed = Examples.make(learned, H200)
     both = with_timings(taught, answers_of(teacher, timed.x), timed)
     assert len(both.starts) == 6 + len(timed.starts)
     measured = both.heads[:, len(taught.x) :]
@@ -100,7 +100,7 @@ class Watched:
 def test_a_teacher_is_asked_with_blas_on_one_thread(learned: TimingTable) -> None:
     """A problem's rows are few: threads that wait for each other would take most of the time."""
     teacher: Any = Watched(fit(learned, "trees", settings=SMALL)[0])
-    coverage = Coverage.of(learned)
+    coverage = Coverage.make(learned)
     with threadpool_limits(2, user_api="blas"):
         distillation_labels(
             (teacher,), coverage, [(p, H200) for p in drawn_problems(coverage, 2, seed=0)]
@@ -159,7 +159,7 @@ def shifted(table: TimingTable, problems: np.ndarray, factor: float) -> TimingTa
 def geomean(model: registry.ModelVersion | Artifact, table: TimingTable) -> float:
     artifact = model if isinstance(model, Artifact) else load_artifact(model.folder)
     us = Predictor(artifact).predict_table(table)
-    judged = Examples.of(table, H200)
+    judged = Examples.make(table, H200)
     order = np.argsort(table.problem, kind="stable")
     return efficiency(judged, np.log(us[order]).astype(np.float32))
 
@@ -239,7 +239,7 @@ def test_a_model_of_a_gpu_like_it_is_corrected_where_few_problems_are_timed(
     assert tuned.manifest.hardware == like
     assert tuned.manifest.data.base == base.manifest.identity
     fitted, watched, unseen = (
-        Examples.of(part, like)
+        Examples.make(part, like)
         for part in (*fitted_and_watched(few, seed=0), world.take(world.problem % 4 == 0))
     )
     members = corrected(base.members, fitted, watched)
@@ -263,8 +263,8 @@ def test_a_search_begins_with_what_it_is_given_and_goes_on(
     path = tmp_path / "search.db"
     _, first = trials_of(learned, 2, path)
     assert [trial.number for trial in first] == [1, 2]
-    assert first[0].parameters["trees.max_depth"] == SMALL.of("trees").max_depth
-    assert first[0].parameters["trees.learning_rate"] == SMALL.of("trees").learning_rate
+    assert first[0].parameters["trees.max_depth"] == SMALL.find("trees").max_depth
+    assert first[0].parameters["trees.learning_rate"] == SMALL.find("trees").learning_rate
     assert first[1].parameters != first[0].parameters
 
     class Stopped(Exception):
@@ -280,10 +280,10 @@ def test_a_search_begins_with_what_it_is_given_and_goes_on(
     assert all_of_them[:2] == first
     assert len({str(trial.parameters) for trial in all_of_them}) == 3
     best = max(all_of_them, key=lambda trial: trial.efficiency or 0)
-    assert found.of("trees").max_depth == best.parameters["trees.max_depth"]
-    assert found.of("trees").focus == best.parameters["trees.focus"]
-    assert found.of("trees").rounds == 15
-    assert found.of("network") == SMALL.of("network")
+    assert found.find("trees").max_depth == best.parameters["trees.max_depth"]
+    assert found.find("trees").focus == best.parameters["trees.focus"]
+    assert found.find("trees").rounds == 15
+    assert found.find("network") == SMALL.find("network")
 
 
 def test_a_search_judges_models_by_the_features_that_they_were_fitted_to(

@@ -35,7 +35,7 @@ def chosen(pool: CandidatePool, chooser: choosers.ScoredChooser) -> list[Candida
 def test_aten_is_the_best_extern_kernel(table: Table) -> None:
     problem = Problem.make("addmm", 64, 64, 64, "float16")
     one, other = Candidate("aten::addmm"), Candidate("aten::bias_addmm")
-    pool = CandidatePool.of(
+    pool = CandidatePool.make(
         table((problem, one, 3.0), (problem, other, 2.0), (problem, Candidate("triton::mm"), 1.0))
     )
     assert chosen(pool, choosers.aten(pool)) == [other, one]
@@ -43,7 +43,7 @@ def test_aten_is_the_best_extern_kernel(table: Table) -> None:
 
 def test_a_model_never_takes_what_cannot_fit(table: Table, problem: Problem, tile: Tile) -> None:
     huge, small = tile(256, 256, 128, 5, 8), tile(64, 64, 32, 3, 4)
-    pool = CandidatePool.of(
+    pool = CandidatePool.make(
         table(
             (problem, huge, Failure.OUT_OF_RESOURCES), (problem, small, 9.0), (problem, ATEN, 8.0)
         )
@@ -61,7 +61,7 @@ def test_default_is_the_best_of_its_space_only(table: Table, problem: Problem, t
     outside = tile(128, 128, 64, 4, 4)
     another_group = tile(128, 128, 64, 3, 4, GROUP_M=4)
     tma = Candidate("triton::mm_persistent_tma", inside.kwargs)
-    pool = CandidatePool.of(
+    pool = CandidatePool.make(
         table(
             (problem, ATEN, 5.0),
             (problem, inside, 4.0),
@@ -78,7 +78,7 @@ def test_default_is_that_of_the_timings_torch(table: Table, problem: Problem, ti
     later, always = tile(128, 256, 64, 4, 8), tile(128, 128, 64, 3, 4)
     rows = ((problem, ATEN, 5.0), (problem, later, 1.0), (problem, always, 2.0))
     for torch, best in (("2.11.0+cu130", always), ("2.13.0", later)):
-        pool = CandidatePool.of(table(*rows, environment=Environment(H200, "", torch, "")))
+        pool = CandidatePool.make(table(*rows, environment=Environment(H200, "", torch, "")))
         assert chosen(pool, choosers.max_autotune_default(pool))[0] == best
 
 
@@ -87,7 +87,7 @@ def test_default_has_the_library_kernels_of_that_torch(table: Table) -> None:
     plain, biased = Candidate("aten::addmm"), Candidate("aten::bias_addmm")
     rows = ((problem, plain, 3.0), (problem, biased, 2.0))
     for torch, offered in (("2.11.0", [biased, plain]), ("2.13.0", [biased])):
-        pool = CandidatePool.of(table(*rows, environment=Environment(H200, "", torch, "")))
+        pool = CandidatePool.make(table(*rows, environment=Environment(H200, "", torch, "")))
         assert chosen(pool, choosers.max_autotune_default(pool)) == offered
         # without max-autotune there is no such difference: it takes either
         assert chosen(pool, choosers.aten(pool)) == [biased, plain]
@@ -96,7 +96,7 @@ def test_default_has_the_library_kernels_of_that_torch(table: Table) -> None:
 def test_no_triton_kernel_is_atens(table: Table, problem: Problem, tile: Tile) -> None:
     split = Candidate.make("decompose_k", k_split=2)
     rows = ((problem, tile(64, 64, 32, 2, 4), 1.0), (problem, split, 2.0))
-    pool = CandidatePool.of(table(*rows))
+    pool = CandidatePool.make(table(*rows))
     assert chosen(pool, choosers.aten(pool)) == []
 
 
@@ -109,7 +109,7 @@ def test_the_nearest_problem_lends_its_fastest(table: Table, problem: Problem, t
         (near, tile(16, 16, 16, 2, 1), 1.0),
         (far, a, 1.0), (far, b, 2.0),
     )  # fmt: skip
-    pool = CandidatePool.of(
+    pool = CandidatePool.make(
         table((problem, ATEN, 1.0), (problem, a, 2.0), (problem, b, 3.0), (problem, c, 1.0))
     )
     found = choosers.nearest_problem(pool, seen)
@@ -133,7 +133,7 @@ def test_roofline_and_median_choose_without_a_model(
 ) -> None:
     good, poor = tile(128, 128, 64, 3, 4), tile(16, 16, 16, 1, 2)
     unknown = Candidate.make("somebody::mm", anything=1)
-    pool = CandidatePool.of(
+    pool = CandidatePool.make(
         table((problem, good, 1.0), (problem, poor, 30.0), (problem, unknown, 5.0))
     )
     assert chosen(pool, choosers.roofline(pool)) == [good, poor]
@@ -203,7 +203,7 @@ class TestNvMatmulHeuristics:
         np.testing.assert_array_equal(rank, [np.nan, 0, np.nan, 1, np.nan])
 
     def test_ranks_a_pool(self, table: Table, problem: Problem, tile: Tile) -> None:
-        pool = CandidatePool.of(
+        pool = CandidatePool.make(
             table(
                 (problem, tile(16, 16, 16, 1, 2), 90.0),
                 (problem, tile(128, 128, 64, 4, 4), 9.0),
@@ -222,7 +222,7 @@ def test_heuristics_of_another_device_or_not_installed(
     elsewhere = Environment(replace(H200, name="Another GPU"), "", "", "")
     rows = ((problem, ATEN, 1.0), (problem, Candidate("decompose_k", (("k_split", 2),)), 2.0))
     chooser, notes = choosers.nv_matmul_heuristics(
-        CandidatePool.of(table(*rows, environment=elsewhere))
+        CandidatePool.make(table(*rows, environment=elsewhere))
     )
     assert chooser is None
     assert notes == ("nvMatmulHeuristics is not asked about Another GPU.",)
@@ -235,6 +235,6 @@ def test_heuristics_of_another_device_or_not_installed(
     real = builtins.__import__
     nv_heuristics._interface.cache_clear()
     monkeypatch.setattr(builtins, "__import__", missing)
-    chooser, notes = choosers.nv_matmul_heuristics(CandidatePool.of(table(*rows)))
+    chooser, notes = choosers.nv_matmul_heuristics(CandidatePool.make(table(*rows)))
     assert chooser is None
     assert "pip install" in notes[0]

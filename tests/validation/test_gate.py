@@ -98,7 +98,7 @@ def register(tmp_path: Path) -> Callable[..., ModelVersion]:
         )  # fmt: skip
         given = {
             "name": "mine", "family": "", "hardware": H200,
-            "coverage": Coverage.of(timings(2, _both_types)),
+            "coverage": Coverage.make(timings(2, _both_types)),
             "data": Data(("d" * 32,), (), 12, 48), "torch": ("2.13.0",), "triton": ("3.7.1",),
             "everything": False, **changes,
         }  # fmt: skip

@@ -30,7 +30,7 @@ NAN = float("nan")
 def pool(table: Callable[..., TimingTable], problem: Problem) -> CandidatePool:
     """Candidates A to D: 10, 20, 40 µs and a failure."""
     times = (10.0, 20.0, 40.0, Failure.OUT_OF_RESOURCES)
-    return CandidatePool.of(
+    return CandidatePool.make(
         table(*((problem, c, us) for c, us in zip((A, B, C, D), times, strict=True)))
     )
 
@@ -54,7 +54,7 @@ def test_efficiency_of_the_first_k(
 
 
 def test_summary_survives_a_zero() -> None:
-    summary = Summary.of(np.array([1.0, 0.25, 0.0, 1.0]))
+    summary = Summary.make(np.array([1.0, 0.25, 0.0, 1.0]))
     assert summary.geomean == pytest.approx((0.25 * FLOOR) ** 0.25)
     assert summary.worst == 0
     assert summary.p10 == pytest.approx(0.075)

@@ -33,7 +33,7 @@ def test_repeated_timings_are_one_by_their_median(
         (other, B, 5.0),
         (other, B, Failure.TIMEOUT),
     )
-    pool = CandidatePool.of(made)
+    pool = CandidatePool.make(made)
     assert len(pool) == 5
     found = {}
     for row in range(5):
@@ -58,7 +58,7 @@ def test_a_case_is_a_problem_in_one_environment(problem: Problem) -> None:
         for environment, times in ((new, (1.0, 2.0)), (old, (40.0, 20.0)))
         for candidate, us in zip((A, B), times, strict=True)
     )
-    cases = CandidatePool.of(made).cases()
+    cases = CandidatePool.make(made).cases()
     assert {environment for _, environment, _ in cases} == {new, old}
 
 
@@ -66,7 +66,7 @@ def test_what_leaves_no_choice_is_left_out(
     table: Callable[..., TimingTable], problem: Problem
 ) -> None:
     alone = replace(problem, M=8)
-    pool = CandidatePool.of(
+    pool = CandidatePool.make(
         table(
             (problem, A, 1.0),
             (problem, B, 2.0),
@@ -77,6 +77,6 @@ def test_what_leaves_no_choice_is_left_out(
     )
     assert (len(pool), pool.left_out) == (2, 1)
     with pytest.raises(TrainingError, match="nothing to choose"):
-        CandidatePool.of(table((alone, A, 1.0), (alone, A, 2.0)))
+        CandidatePool.make(table((alone, A, 1.0), (alone, A, 2.0)))
     with pytest.raises(TrainingError, match="nothing to choose"):
-        CandidatePool.of(table((problem, A, 1.0)).take(np.zeros(1, np.bool_)))
+        CandidatePool.make(table((problem, A, 1.0)).take(np.zeros(1, np.bool_)))

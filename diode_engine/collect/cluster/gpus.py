@@ -212,7 +212,7 @@ class RayGpus:
                 raise CollectionError(message) from None
             raise
         self._failed_starts = 0
-        gpu.machine = self._machines.of(hello.node, hello.machine)
+        gpu.machine = self._machines.find_name(hello.node, hello.machine)
         if hello.version != __version__:
             why = f"it has Diode {hello.version}, and this is {__version__}"
             raise ProcessLost(why, is_there=True)

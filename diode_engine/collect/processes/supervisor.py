@@ -163,14 +163,8 @@ class Supervisor:
         self._waker.send_bytes(b"!")
 
     def step(self, *, seconds: float | None = None) -> Iterator[Event]:
-<<<<<<< HEAD
         """Waits for an event, for at most `seconds`, and yields all events that there are. Raises
         CollectionError where workers cannot be started, with the last line of their log."""
-=======
-        """Wait until there is an event, at most `seconds`, and yield all events that there
-        are. Raises CollectionError where workers cannot be started, with the last line of their
-        log."""
->>>>>>> 865d25d0 (Say bypasses_hook, and how to resume, in plain words)
         now = time.monotonic()
         deadline = min((worker.deadline for worker in self.workers), default=math.inf)
         if seconds is not None:

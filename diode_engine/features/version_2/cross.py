@@ -19,7 +19,7 @@ __all__ = ["NAMES", "fill"]
 
 def fill(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
     """Fills `out` [NAMES, n] from [ProblemFacts, n] (or [ProblemFacts, 1]) and [Knobs, n]."""
-    p, c, device, rows = ProblemFacts(*facts), Knobs(*knobs), Device.of(hardware), Rows(out)
+    p, c, device, rows = ProblemFacts(*facts), Knobs(*knobs), Device.make(hardware), Rows(out)
     of_tiles = tiles(p, c, device, rows)
     of_loads = loads(p, c, of_tiles, rows)
     resident = occupancy(p, c, of_tiles, of_loads, device, rows)

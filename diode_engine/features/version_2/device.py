@@ -23,7 +23,7 @@ class Device(NamedTuple):
 
     @classmethod
     @lru_cache(maxsize=16)
-    def of(cls, hardware: Hardware) -> Device:
+    def make(cls, hardware: Hardware) -> Device:
         bandwidth = np.float32(max(hardware.memory_gb_s * 1e3, 1.0))
         return cls(
             sms=np.float32(max(hardware.multiprocessors, 1)),

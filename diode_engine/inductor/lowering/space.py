@@ -135,7 +135,7 @@ def listed(choices: Iterable[Any]) -> OfferedSpace:
     )
 
 
-_table = lru_cache(_CACHE_SIZE)(CandidateTable.of)
+_table = lru_cache(_CACHE_SIZE)(CandidateTable.make)
 _joined = lru_cache(_CACHE_SIZE)(CandidateTable.joined)
 
 
