@@ -240,7 +240,8 @@ def test_an_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         residual=True,
     )  # fmt: skip
     folder = tmp_path / "model"
-    save_artifact(folder, Manifest("tripled", "", H200, Coverage.make(timings()), Data()), (network,))
+    manifest = Manifest("tripled", "", H200, Coverage.make(timings()), Data())
+    save_artifact(folder, manifest, (network,))
     asked = ["explain", "paired_mm", "96", "80", "64", "--dtype", "fp16", "--layouts", "row/col"]
     assert main([*asked, "--model", str(folder), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
