@@ -303,8 +303,8 @@ def report(rows: Sequence[Row]) -> None:
         for row in (r for r in rows if r["kind"] == kind):
             of = best.setdefault(row["problem"], {})
             if "us" in row:
-                again = row["tier"] == CONFIRMED
-                of[again] = max(of.get(again, 1.0), row["default_us"] / row["us"])
+                again, ratio = row["tier"] == CONFIRMED, row["default_us"] / row["us"]
+                of[again] = ratio if again else max(of.get(False, 1.0), ratio)
         for what, again in (("as first timed", False), ("timed once more", True)):
             ratios = [of.get(again, 1.0) for of in best.values()]
             if ratios:
