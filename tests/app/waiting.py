@@ -35,7 +35,7 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
         if app.screen.is_modal and not isinstance(app.screen, Working):
             working = [worker for worker in working if worker.group not in ("acting", "working")]
         if isinstance(app, DiodeApp) and app.keys.busy:
-            continue
+            working.append("the keys")
         if not working:
             shown = asyncio.Event()  # set after the work that widgets do when they are idle
             app.screen.call_after_refresh(shown.set)
