@@ -101,10 +101,6 @@ class Chooser:
         self._over[key] = times
         return times
 
-    def choose(self, problem: Problem, candidates: Sequence[Candidate]) -> Choice | None:
-        """Return the choice among these candidates; None where the model has no prediction."""
-        return self.policy.choose(self.predict(problem, candidates))
-
     def choose_by_default(self, prediction: Prediction) -> Choice | None:
         """Return the choice among the predicted candidates that Inductor offers with its default
         options; None where the model has no prediction for any of them."""
