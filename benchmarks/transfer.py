@@ -38,13 +38,13 @@ from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.splits import fold, split
 from diode_engine.store.datasets.reading import read_dataset
 from diode_engine.store.transfer import read_datasets
-from diode_engine.training.correction import corrected_to
+from diode_engine.training.correction import correct_to
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import (
     fitted_and_watched,
     learnable,
     one_environment,
-    thinned,
+    thin_rows,
 )
 from diode_engine.validation import evaluate
 
@@ -100,7 +100,7 @@ class Transfer:
         sides: tuple[list[Examples], list[Examples]] = ([], [])
         for table in tables:
             for side, part in zip(sides, fitted_and_watched(table, seed=0), strict=True):
-                rows = thinned(part, MAX_ROWS)
+                rows = thin_rows(part, MAX_ROWS)
                 side.append(Examples.make(rows, hardware_of(table), self.settings.feature_set))
         if len(tables) > 1:
             first, last = (len(examples.log_us) for examples in sides[0])
@@ -123,7 +123,7 @@ class Transfer:
         return self._judged(self.base.members, hardware, self.base.manifest.coverage)
 
     def corrected(self, rows: TimingTable) -> dict[str, float]:
-        return self._judged(corrected_to(rows, self.base), self.there, self.coverage)
+        return self._judged(correct_to(rows, self.base), self.there, self.coverage)
 
     def of_both(self, rows: TimingTable) -> dict[str, float]:
         return self._judged(self._fit((self.learned, rows)), self.there, self.coverage)

@@ -199,7 +199,7 @@ def _whole(values: Matrix) -> bool:
     return np.array_equal(np.rint(values), values)
 
 
-def quantized(network: Network, x: Matrix) -> DistilledNetwork:
+def quantize(network: Network, x: Matrix) -> DistilledNetwork:
     """The network, which must be residual, in whole numbers. `x` [n, F] are typical feature rows,
     the calibration rows: the levels of an activation are spread over the values that it takes on
     them. A weight has as many levels as exact sums allow."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from diode_engine.models.cascade import Cascade
-from diode_engine.models.distilled import DistilledNetwork, quantized
+from diode_engine.models.distilled import DistilledNetwork, quantize
 from diode_engine.models.fit_distilled import CALIBRATED, SETTINGS, fit_distilled
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fitting import Examples
@@ -37,11 +37,7 @@ def with_teacher(
     }
     cascade = Cascade(
         first,
-        {
-            place: quantized(network, rows)
-            for place, network in networks.items()
-            if network.residual
-        },
+        {place: quantize(network, rows) for place, network in networks.items() if network.residual},
     )
     answers = [replace(each, log_us=cascade.predict(each.x)) for each in (learned, watched)]
     as_long = replace(SIEVE, epochs=settings.epochs, seed=settings.seed)

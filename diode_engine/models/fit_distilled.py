@@ -3,7 +3,7 @@ numbers."""
 
 from __future__ import annotations
 
-from diode_engine.models.distilled import DistilledNetwork, quantized
+from diode_engine.models.distilled import DistilledNetwork, quantize
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
 from diode_engine.models.fitting_method import FittingMethod
@@ -25,7 +25,7 @@ def fit_distilled(
     `heads`."""
     network = fit_network(train, held_out, settings, report, checkpoint)
     step = max(1, len(train.x) // CALIBRATED)
-    return quantized(network, train.x[::step])
+    return quantize(network, train.x[::step])
 
 
 FITTING = FittingMethod(SETTINGS, fit_distilled)

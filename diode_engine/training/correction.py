@@ -61,7 +61,7 @@ class Corrected(TimingModel):
         raise ModelError("A corrected model teaches another one; there is no file of one.")
 
 
-def corrected_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[TimingModel, ...]:
+def correct_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[TimingModel, ...]:
     """The base's members with a correction that is fitted to these rows, which are as `fit` takes
     them. Raises TrainingError where there are too few problems."""
     learned, watched = fitted_and_watched(rows, seed=seed)

@@ -16,7 +16,7 @@ from diode_engine.models.model_types import MODEL_TYPES, TUNED
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.correction import corrected_to
+from diode_engine.training.correction import correct_to
 from diode_engine.training.distillation import (
     distillation_labels,
     drawn_problems,
@@ -65,7 +65,7 @@ def fine_tune(
         timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
         drawn = drawn_problems(coverage, settings.lessons, seed=seed)
         if elsewhere:
-            teacher = corrected_to(table, base, seed=seed)
+            teacher = correct_to(table, base, seed=seed)
         else:
             drawn = problems_unlike(drawn, timed)
         if len(drawn) < MIN_DRAWN:

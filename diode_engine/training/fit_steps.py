@@ -27,7 +27,7 @@ from diode_engine.training.fit_jobs import (
 )
 from diode_engine.training.fit_pool import Job, Pool
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.trainable_rows import fitted_and_watched, thinned
+from diode_engine.training.trainable_rows import fitted_and_watched, thin_rows
 
 Members = tuple[TimingModel, ...]
 Steps = Generator[list[Job], list[Any], Members]
@@ -111,7 +111,7 @@ class TaskSteps:
         seed = self._task.seed
         train, held_out = (
             Examples.make(
-                thinned(part, self._settings.rows, seed=seed), feature_set=self._feature_set
+                thin_rows(part, self._settings.rows, seed=seed), feature_set=self._feature_set
             )
             for part in fitted_and_watched(self._task.learned, seed=seed)
         )

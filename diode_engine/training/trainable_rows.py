@@ -131,7 +131,7 @@ def fitted_and_watched(table: TimingTable, *, seed: int) -> tuple[TimingTable, T
     return fitted, watched
 
 
-def thinned(table: TimingTable, most: int, *, seed: int = 0) -> TimingTable:
+def thin_rows(table: TimingTable, most: int, *, seed: int = 0) -> TimingTable:
     """At most `most` rows of each problem; all rows must have succeeded. A third of them are the
     problem's fastest, the others are drawn at random. A problem with thousands of timings teaches
     little more than one with hundreds, but would weigh as much as ten of these."""

@@ -30,7 +30,7 @@ from diode_engine.training.confidence import (
     learn_confidence,
     places_of,
 )
-from diode_engine.training.correction import corrected_to
+from diode_engine.training.correction import correct_to
 from diode_engine.training.fine_tune import fine_tune
 from diode_engine.training.fit_steps import FitTask, Members
 from diode_engine.training.fits import FitExecutor, MemberProgressCallback
@@ -90,7 +90,7 @@ def fit_members(split: TrainingSplit, method: TrainingMethod, *, everything: boo
         tuned = {name: _tune(table, name, method) for name, table in tables.items()}
         corrected = None
         if method.base.manifest.hardware.slug != split.hardware.slug:
-            corrected = [corrected_to(t, method.base, seed=method.seed) for t in folds.values()]
+            corrected = [correct_to(t, method.base, seed=method.seed) for t in folds.values()]
         return FittedMembers(tuned[""], corrected, tuned.get("all problems"))
     settings = {name: fold_settings(method.settings) for name in folds}
     tasks = {

@@ -8,7 +8,7 @@ from typing import Any
 _SMALL = 0.002  # a gain that another seed could bring, too
 
 
-def rendered(found: Mapping[str, Any]) -> str:
+def render_page(found: Mapping[str, Any]) -> str:
     """The page of a tuning's result (see tuning.run)."""
     model = found["model"]
     source = (

@@ -29,7 +29,7 @@ MAX_JUDGED = 240  # held-out problems; more make the figures little surer, and t
 RANKED = 600  # problems that are ordered by what their timings would teach
 
 
-def interleaved(
+def interleave(
     learned: Iterable[Problem], judged: Iterable[Problem], *, most_judged: int = MAX_JUDGED
 ) -> Iterator[Problem]:
     """The problems to learn from, with the problems to judge on spread evenly among them: one of

@@ -17,7 +17,7 @@ from diode_engine.models.model_types import ENSEMBLE, NETWORKS, TUNED
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold
 from diode_engine.training.confidence import FOLDS, STEPS_DIVISOR
-from diode_engine.training.correction import corrected_to
+from diode_engine.training.correction import correct_to
 from diode_engine.training.distillation import distillation_labels, drawn_problems
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor
@@ -102,7 +102,7 @@ def quick_model(
         task = FitTask(rows, ENSEMBLE if has_xgboost() else NETWORKS, seed, _QUICK)
         (members,) = (fits or FitExecutor()).fit_all([task], lambda *_: check())
     else:
-        members = corrected_to(rows, base, seed=seed)
+        members = correct_to(rows, base, seed=seed)
         coverage = base.manifest.coverage.joined(coverage)
     sees = features.CURRENT if base is None else base.manifest.feature_set
     manifest = Manifest(

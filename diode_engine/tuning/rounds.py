@@ -27,7 +27,7 @@ from diode_engine.training.training_split import TrainingSplit
 from diode_engine.tuning import problem_order, quick
 from diode_engine.tuning.request import TuneRequest
 from diode_engine.tuning.stages import Stages
-from diode_engine.tuning.undisturbed import undisturbed
+from diode_engine.tuning.undisturbed import undisturbed_rows
 
 COLLECTED = 0.7  # the share of the minutes for timing; the rest is for training and judging
 GUIDED = 0.5  # the share of this timing after which a quick model chooses the problems
@@ -84,7 +84,7 @@ class Rounds:
         """A quick model; None where there are too few timings for one yet."""
         name = self.hardware.name
         try:
-            table = undisturbed(self.store, self.store.read(hardware=name), name, self.torch)
+            table = undisturbed_rows(self.store, self.store.read(hardware=name), name, self.torch)
             learned = TrainingSplit.make(table, name, self.held_out_by).learned
             return quick.quick_model(
                 learned, self.artifact, check=self.stages.check, fits=self.fits
@@ -109,7 +109,7 @@ class Rounds:
             ]
             rest = [
                 PlannedProblem(p, CandidateSelection(BUDGET, compiles=COMPILES))
-                for p in problem_order.interleaved(learned, judged) if p not in set(own)
+                for p in problem_order.interleave(learned, judged) if p not in set(own)
             ]  # fmt: skip
             self._timed_until(Plan((*first, *rest)), guide, until, seed)
 

@@ -35,7 +35,7 @@ from diode_engine.tuning.judging import chooser_rows
 from diode_engine.tuning.request import NONE, TuneRequest
 from diode_engine.tuning.rounds import Rounds
 from diode_engine.tuning.stages import Counts, Note, Stages
-from diode_engine.tuning.undisturbed import count_disturbed, in_use, undisturbed
+from diode_engine.tuning.undisturbed import count_disturbed, in_use, undisturbed_rows
 from diode_engine.validation.gate import GateVerdict, promote
 
 JUDGED = 0.05  # the share of the minutes for the judging and the learning curve
@@ -175,7 +175,7 @@ class _Tuning:
         document = self._document(trained, own, rows, verdict, why_not, curve)
         return Tuned(
             self._rounds.id, trained.model, document["promoted"],
-            {**document, "page": page.rendered(document)},
+            {**document, "page": page.render_page(document)},
         )  # fmt: skip
 
     def _look(self, look: Callable[[int], GpuState | None]) -> None:
@@ -192,7 +192,7 @@ class _Tuning:
                 )
 
     def _undisturbed(self, table: TimingTable) -> TimingTable:
-        return undisturbed(self._store, table, self._hardware.name, self._torch)
+        return undisturbed_rows(self._store, table, self._hardware.name, self._torch)
 
     def _disturbed(self, sentence: str) -> None:
         self._disturbances.append(sentence)

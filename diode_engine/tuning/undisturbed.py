@@ -21,7 +21,7 @@ _IDLE_PERCENT = 10
 _IDLE_BYTES = 4 << 30
 
 
-def disturbed(table: TimingTable) -> npt.NDArray[np.bool_]:
+def find_disturbed(table: TimingTable) -> npt.NDArray[np.bool_]:
     """[n] whether the launches of a timing differ by more than on a GPU without other work."""
     with np.errstate(invalid="ignore"):
         ratio = table.median_us / table.min_us
@@ -29,7 +29,7 @@ def disturbed(table: TimingTable) -> npt.NDArray[np.bool_]:
     return uneven
 
 
-def throttled(store: Store, table: TimingTable) -> npt.NDArray[np.bool_]:
+def find_throttled(store: Store, table: TimingTable) -> npt.NDArray[np.bool_]:
     """[n] whether a timing was taken while a collection saw its GPU throttled (such timings are in
     runs of their own)."""
     runs = [run.id for run in store.runs() if "throttled_of" in run.spec]
@@ -39,17 +39,17 @@ def throttled(store: Store, table: TimingTable) -> npt.NDArray[np.bool_]:
     return np.array([row in taken for row in _rows(table)], np.bool_)
 
 
-def undisturbed(store: Store, table: TimingTable, hardware: str, torch: str) -> TimingTable:
+def undisturbed_rows(store: Store, table: TimingTable, hardware: str, torch: str) -> TimingTable:
     """The timings on this kind of GPU, with this version of torch, that were not disturbed."""
     here = [e.hardware.is_called(hardware) and e.torch == torch for e in table.environments]
     table = table.take(np.array(here, np.bool_)[table.environment])
-    return table.take(~(disturbed(table) | throttled(store, table)))
+    return table.take(~(find_disturbed(table) | find_throttled(store, table)))
 
 
 def count_disturbed(store: Store, hardware: str) -> int:
     """How many of the timings on this kind of GPU, of any run, were disturbed."""
     table = store.read(hardware=hardware)
-    return int((disturbed(table) | throttled(store, table)).sum())
+    return int((find_disturbed(table) | find_throttled(store, table)).sum())
 
 
 def _rows(table: TimingTable) -> Iterable[tuple[str, str, float, float]]:

@@ -21,7 +21,7 @@ from diode_engine.models import fit_cascade
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.cascade import RANKED, Cascade
 from diode_engine.models.coverage import Coverage, kernel
-from diode_engine.models.distilled import quantized
+from diode_engine.models.distilled import quantize
 from diode_engine.models.fit_cascade import with_teacher
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fitting import Examples
@@ -62,8 +62,8 @@ def made_up(x: np.ndarray, seed: int, outputs: int = 1) -> Network:
 @pytest.fixture(scope="module")
 def cascade(x: np.ndarray) -> Cascade:
     """Of three teachers, of which the second has no network."""
-    first = quantized(made_up(x, 1, outputs=3), x)
-    return Cascade(first, {place: quantized(made_up(x, 2 + place), x) for place in (0, 2)})
+    first = quantize(made_up(x, 1, outputs=3), x)
+    return Cascade(first, {place: quantize(made_up(x, 2 + place), x) for place in (0, 2)})
 
 
 def test_teachers_answer_where_there_are_networks_of_them(x: np.ndarray, cascade: Cascade) -> None:
@@ -114,7 +114,7 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
 
 
 def test_the_sieve_alone_says_what_is_ranked(x: np.ndarray, cascade: Cascade) -> None:
-    sieve = quantized(made_up(x, 7), x)
+    sieve = quantize(made_up(x, 7), x)
     sieved = replace(cascade, sieve=sieve)
     assert np.array_equal(sieved.answers(x), cascade.answers(x))
     problem = Problem.make("mm", 512, 512, 1024, "float16")
@@ -156,7 +156,7 @@ def test_a_file_with_too_much_in_it_is_refused(x: np.ndarray, cascade: Cascade) 
     beyond = Cascade(cascade.first, {3: cascade.teachers[0]})
     with pytest.raises(ModelError, match="unknown tensors"):
         Cascade.from_bytes(beyond.to_bytes())
-    two = Cascade(cascade.first, {0: quantized(made_up(x, 1, outputs=2), x)})
+    two = Cascade(cascade.first, {0: quantize(made_up(x, 1, outputs=2), x)})
     with pytest.raises(ModelError, match="one output"):
         Cascade.from_bytes(two.to_bytes())
     with pytest.raises(ModelError, match="does not fit its place"):
@@ -173,5 +173,5 @@ def test_what_has_no_form_in_whole_numbers_is_left_to_the_first_network(
     teacher = (cascade, made_up(x, 3), network(1, residual=False))
     found = with_teacher(cascade.first, teacher, examples, examples, settings)
     assert sorted(found.teachers) == [1]
-    wanted = quantized(made_up(x, 3), x)
+    wanted = quantize(made_up(x, 3), x)
     assert np.array_equal(found.teachers[1].answers(x), wanted.answers(x))

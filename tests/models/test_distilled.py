@@ -22,7 +22,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage, kernel
-from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer, quantized
+from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer, quantize
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import SHORTLIST, Predictor
 
@@ -49,7 +49,7 @@ def made_up(x: np.ndarray, hidden: tuple[int, ...] = (96, 48)) -> Network:
 
 @pytest.fixture(scope="module")
 def distilled(x: np.ndarray) -> DistilledNetwork:
-    return quantized(made_up(x), x)
+    return quantize(made_up(x), x)
 
 
 def test_whole_numbers_answer_as_the_network_does(

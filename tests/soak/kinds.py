@@ -40,7 +40,7 @@ from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.cascade import Cascade
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import Coverage
-from diode_engine.models.distilled import quantized
+from diode_engine.models.distilled import quantize
 from diode_engine.models.fitting import Examples
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import places
@@ -263,9 +263,9 @@ def _models() -> dict[str, dict[str, bytes]]:
     )  # fmt: skip
     families = {
         "network": (_network(),),
-        "distilled": (quantized(_network(3), examples.x),),
+        "distilled": (quantize(_network(3), examples.x),),
         "cascade": (
-            Cascade(quantized(_network(3), examples.x), {1: quantized(_network(), examples.x)}),
+            Cascade(quantize(_network(3), examples.x), {1: quantize(_network(), examples.x)}),
         ),
         "trees": (fit_trees(examples, examples, TreesSettings(rounds=3, max_depth=3, threads=1)),),
     }

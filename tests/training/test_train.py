@@ -31,7 +31,7 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.run import TrainingRequest, train_from_store
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
-from diode_engine.training.trainable_rows import learnable, one_environment, thinned
+from diode_engine.training.trainable_rows import learnable, one_environment, thin_rows
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2)
 SMALL = TrainingSettings(
@@ -368,12 +368,12 @@ def test_a_problem_with_many_timings_teaches_with_its_fastest_and_some_others(
     timings: TimingTable,
 ) -> None:
     ok = learnable(timings)
-    few = thinned(ok, 3, seed=1)
+    few = thin_rows(ok, 3, seed=1)
     counts = np.bincount(few.problem, minlength=len(few.problems))
     assert np.array_equal(counts, np.minimum(np.bincount(ok.problem, minlength=len(counts)), 3))
     for problem in np.unique(ok.problem):
         assert ok.time_us[ok.problem == problem].min() in few.time_us[few.problem == problem]
-    others = thinned(ok, 3, seed=2)
+    others = thin_rows(ok, 3, seed=2)
     assert not np.array_equal(few.time_us, others.time_us)
-    assert np.array_equal(few.time_us, thinned(ok, 3, seed=1).time_us)
-    assert len(thinned(ok, 100)) == len(ok)
+    assert np.array_equal(few.time_us, thin_rows(ok, 3, seed=1).time_us)
+    assert len(thin_rows(ok, 100)) == len(ok)

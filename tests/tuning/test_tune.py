@@ -364,7 +364,7 @@ def test_members_that_disagree_come_early_and_every_second_one_is_as_drawn() -> 
 def test_held_out_ones_are_spread_evenly_and_not_too_many() -> None:
     learned = [Problem.make("mm", 16 * n, 64, 64, "bfloat16") for n in range(1, 41)]
     judged = [Problem.make("mm", 16 * n, 32, 64, "bfloat16") for n in range(1, 41)]
-    order = list(problem_order.interleaved(learned, judged, most_judged=3))
+    order = list(problem_order.interleave(learned, judged, most_judged=3))
     places = [i for i, p in enumerate(order) if p in judged]
     assert places == [2, 5, 8]
     assert len(order) == 43
