@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("architecture.md", "extending.md")
+PAGES = ("architecture.md", "extending.md", "dashboard-development.md")
 
 
 def named_paths(text: str) -> set[str]:
