@@ -39,8 +39,9 @@ def draw(found: Sequence[Row]) -> Figure:
         those = [row for row in found if row["way"] == way]
         if those:
             _dots(speed, groups, those, [1 / r["ratio"] for r in those], colour, offset, name)
-            ratios = [r["compile_ratio"] for r in those if r["compile_ratio"]]
-            _dots(compiling, groups, those, ratios, colour, offset, name)
+            timed = [row for row in those if row["compile_ratio"]]
+            ratios = [row["compile_ratio"] for row in timed]
+            _dots(compiling, groups, timed, ratios, colour, offset, name)
     speed.set_xlabel("speed of a step over plain torch.compile (more is better)")
     compiling.set_xlabel("compile time in units of plain torch.compile's (less is better)")
     for axes in (speed, compiling):

@@ -113,8 +113,8 @@ def _check_complete(found: Mapping[int, Any], ks: Iterable[int]) -> None:
 
 def _decode(kind: Any, given: Any) -> Any:
     """Return the value of this type that `asdict` and JSON have made `given` of: a record, a
-    mapping, a tuple, a number, a text, or one of these and None. Raises TypeError or KeyError where
-    it is another."""
+    mapping, a tuple, a number, a text, or one of these and None. Raises TypeError where it is
+    another."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is UnionType:
         (kind,) = (each for each in inner if each is not NoneType)
@@ -127,6 +127,8 @@ def _decode(kind: Any, given: Any) -> Any:
         return {inner[0](key): _decode(inner[1], each) for key, each in given.items()}
     if isinstance(kind, type) and is_dataclass(kind):
         types = get_type_hints(kind)
+        for name in types.keys() - given.keys():
+            raise TypeError(f"the field {name} is missing")
         return kind(**{f.name: _decode(types[f.name], given[f.name]) for f in fields(kind)})
     if kind in (int, float) and type(given) not in (int, float):
         raise TypeError(f"{shortened(repr(given))} is no number")
