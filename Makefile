@@ -42,7 +42,7 @@ quick: lint ## lint, and run the tests nearest to the change: two minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python tools/nearest_tests.py
 
 # Add `size` here when the totals are within their budgets.
-check: lint phrases test ## lint, refuse guessed phrases, run the tests: before a review
+check: lint phrases size test ## lint, refuse guessed phrases, run the tests: before a review
 
 lint: setup ## check style, format, types and import rules
 	@echo "Linting ..."

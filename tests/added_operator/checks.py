@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch._inductor.kernel_inputs import MMKernelInputs
 
-from diode_app.data import collection
+from diode_app.widgets.command_form import first_value, form_options
 from diode_engine import features
 from diode_engine.choosing.stats import OTHER_OPS
 from diode_engine.cli import main
@@ -170,7 +170,7 @@ def test_features() -> None:
 
 def test_a_plan_and_sources(tmp_path: Path) -> None:
     assert "paired_mm" in OPS
-    assert "paired_mm" in collection.USUAL["ops"].split(",")
+    assert "paired_mm" in first_value(form_options("collect")["ops"]).split(",")
     drawn = mixed(5, 0, ("skinny",), Wanted(ops=("paired_mm",), types=("fp16", "bf16")))
     assert {str(p.op) for p in drawn} == {"paired_mm"}
     assert {str(p.dtype) for p in mixed(20, 0, ("grid:op=paired_mm",))} == {"float16", "bfloat16"}
