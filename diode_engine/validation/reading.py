@@ -127,9 +127,13 @@ def _decode(kind: Any, given: Any) -> Any:
         return {inner[0](key): _decode(inner[1], each) for key, each in given.items()}
     if isinstance(kind, type) and is_dataclass(kind):
         types = get_type_hints(kind)
-        for name in types.keys() - given.keys():
-            raise TypeError(f"the field {name} is missing")
-        return kind(**{f.name: _decode(types[f.name], given[f.name]) for f in fields(kind)})
+        return kind(**{f.name: _decode(types[f.name], _field(given, f.name)) for f in fields(kind)})
     if kind in (int, float) and type(given) not in (int, float):
         raise TypeError(f"{shortened(repr(given))} is no number")
     return kind(given) if kind is str else given
+
+
+def _field(given: Mapping[str, Any], name: str) -> Any:
+    if name not in given:
+        raise TypeError(f"the field {name} is missing")
+    return given[name]

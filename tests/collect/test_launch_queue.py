@@ -100,9 +100,9 @@ def test_a_flush_goes_before_each_launch_and_is_not_timed(device, queue):
 # The timer over it
 
 
-def timed(device, operands, *, always_flush=False, **kernels):
+def timed(device, operands, **kernels):
     """Timed kernels of these launches, each checked once and then timed."""
-    timer = DirectTimer(CPU, CLOCK_MHZ, 1024, always_flush=always_flush)
+    timer = DirectTimer(CPU, CLOCK_MHZ, 1024)
     timed_kernels = {name: TimedKernel(launch) for name, launch in kernels.items()}
     for timed_kernel in timed_kernels.values():
         note = timer.once(timed_kernel, None)
@@ -113,15 +113,10 @@ def timed(device, operands, *, always_flush=False, **kernels):
     return timed_kernels
 
 
-@pytest.mark.parametrize(
-    ("operands", "always", "flushed"),
-    [(COLD, False, False), (COLD, True, True), (WARM, False, True)],
-)
-def test_the_cache_is_flushed_where_operands_may_be_in_it(
-    device, monkeypatch, operands, always, flushed
-):
+@pytest.mark.parametrize(("operands", "flushed"), [(COLD, False), (WARM, True)])
+def test_the_cache_is_flushed_where_operands_may_be_in_it(device, monkeypatch, operands, flushed):
     monkeypatch.setattr(torch, "empty", lambda *_, **__: device.flush(130.0, 512 << 20))
-    timed(device, operands, always_flush=always, one=device.launching(20.0))
+    timed(device, operands, one=device.launching(20.0))
     launches = device.log.count("launch")
     assert device.log.count("flush") == (launches if flushed else 0)
 

@@ -16,6 +16,7 @@ from diode_engine.core.operators import MM
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
+from diode_engine.models import blas
 from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.fit_network import NetworkSettings
@@ -101,6 +102,7 @@ def test_a_teacher_is_asked_with_blas_on_one_thread(learned: TimingTable) -> Non
     """A problem's rows are few: threads that wait for each other would take most of the time."""
     teacher: Any = Watched(fit(learned, "trees", settings=SMALL)[0])
     coverage = Coverage.make(learned)
+    blas._libraries.cache_clear()  # another test may have loaded one since
     with threadpool_limits(2, user_api="blas"):
         distillation_labels(
             (teacher,), coverage, [(p, H200) for p in drawn_problems(coverage, 2, seed=0)]
