@@ -85,8 +85,11 @@ def _checks(store: Location) -> Iterator[Check]:
     yield _gpu(hardware)
     yield _model(hardware)
     yield _choices(hardware)
-    for name, found in status["integrations"].items():
-        if name != "matmul":
+    integrations = status["integrations"]
+    for name, found in integrations.items():
+        required = integrations.get(found.get("requires"))
+        # Where the required one is off, the line of the choices says why.
+        if name != "matmul" and (required is None or required["state"] == "active"):
             active = found["state"] == "active"
             yield Check(
                 f"integration {name}", Health.WORKS if active else Health.OFF, found["reason"]

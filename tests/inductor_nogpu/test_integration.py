@@ -247,7 +247,7 @@ def test_matmul_is_turned_on_and_off(make_predictor: Any, monkeypatch: pytest.Mo
     assert registry.integrate_all() == {"matmul": True}
     assert diode_engine.get_stats()["active"]
     assert registry.status()["matmul"] == {
-        "state": "active", "reason": "", "execute_order": 0,
+        "state": "active", "reason": "", "requires": "", "execute_order": 0,
         "models": [{"purpose": "gemm", "reference": None}],
     }  # fmt: skip
     diode_engine.uninstall_diode_choices()  # its status is what is, not what was done

@@ -239,7 +239,8 @@ class IntegrationRegistry:
         return entry.integration.state() or (entry.state, entry.reason)
 
     def status(self) -> dict[str, Mapping[str, Any]]:
-        """Return for each name: state, reason (why it is not active), execute_order and models."""
+        """Return for each name: state, reason (why it is not active), requires (the name of the
+        integration without which it is off), execute_order and models."""
         with self.lock:
             out: dict[str, Mapping[str, Any]] = {}
             for name, entry in self._in_order():
@@ -247,6 +248,7 @@ class IntegrationRegistry:
                 out[name] = {
                     "state": str(state),
                     "reason": reason,
+                    "requires": entry.integration.requires,
                     "execute_order": entry.order,
                     "models": [
                         {"purpose": m.purpose, "reference": m.reference}
