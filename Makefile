@@ -70,10 +70,11 @@ docs: setup ## build the documentation's site into build/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
 	@echo "The site is build/docs/index.html."
 
-# What pip installs for TORCH=: a version, or one of these words.
+# What pip installs for TORCH=: a version, or one of these words. For nightly, PIP_INDEX_URL names the
+# index of PyTorch's nightly builds (https://pytorch.org/get-started).
 TORCH_oldest = torch==$(OLDEST)
 TORCH_newest = torch
-TORCH_nightly = --pre --index-url https://download.pytorch.org/whl/nightly/cpu torch
+TORCH_nightly = --pre torch
 TORCH_WANTED = $(or $(TORCH_$(TORCH)),torch==$(TORCH))
 
 # torch brings the Triton that belongs to it, but for its CPU builds, which get the newest.

@@ -196,7 +196,7 @@ class DiodeApp(Actions, App[None]):
         before = self.current_mode
         try:
             self.get_screen_stack(_AHEAD)
-        except KeyError:  # the first one; nothing is painted between these two
+        except KeyError:  # the first screen; nothing is painted meanwhile
             self.switch_mode(_AHEAD)
             self.switch_mode(before)
         screen = self._screen_of(place)

@@ -163,7 +163,7 @@ def _programs(
 
 
 def _turns(count: int) -> Iterator[tuple[int, str, bool]]:
-    """For each of so many programs its number, its way of attention and whether it trains."""
+    """Yield the number, the way of attention and whether it trains, of each program."""
     for i in range(count):
         yield i, ("sdpa", "eager")[i % 2], i in (1, 2)
 

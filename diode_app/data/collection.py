@@ -12,7 +12,7 @@ from diode_engine.errors import CollectionError, DatasetError, NothingError
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-MAX_PROBLEMS = 20_000  # in a plan; counting the candidates of so many takes a second
+MAX_PROBLEMS = 20_000  # in a plan; counting their candidates takes a second
 
 
 @dataclass(frozen=True)
