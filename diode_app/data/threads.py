@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T], name: str = "work") -> T:
-    """Do the work in a thread of its own and return what it returns, or raises what it raises. The
+    """Do the work in a new thread and return its result, or raise its error. The
     thread is a daemon: where the caller is cancelled or the process ends, neither waits for it
     (asyncio's own threads are joined when a loop closes)."""
     loop = asyncio.get_running_loop()

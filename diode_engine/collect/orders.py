@@ -107,8 +107,8 @@ class OrderBook:
 
 def _jobs(classes: Iterable[KernelClass], *, ordered: int, compilers: int) -> list[Job]:
     """The classes in jobs of one family each. `ordered` is how many classes the order waits for,
-    these among them: where it is small, each class is a job of its own, so that the compilers
-    share the order and it is done soon."""
+    these among them: where that number is small, a job has one class, so that the compilers share
+    the order and finish it soon."""
     size = min(MAX_CLASSES, 1 + ordered // max(1, compilers))
     families: dict[str, Job] = {}
     for cls in classes:

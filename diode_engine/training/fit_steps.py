@@ -121,7 +121,7 @@ class TaskSteps:
         )
 
     def _fit(self, place: int, rows: int, **labels: Any) -> FitMember:
-        """The job that fits the member at this place, and needs memory for so many rows."""
+        """Return the job that fits the member at this place, which needs memory for `rows` rows."""
         family, checkpoints, where = self._families[place], self._checkpoints, None
         if checkpoints is not None and self._pool.has_local_files:
             where = checkpoints.folder, checkpoints.seconds, self._made_from(place)

@@ -79,8 +79,8 @@ class Tasks:
         self._news.set()
 
     def step(self, seconds: float) -> None:
-        """Runs the coroutines until the next `note`, or for so many seconds. Raises what one of
-        them has raised."""
+        """Run the coroutines until the next `note`, for at most this number of seconds. Raises the
+        error that a coroutine has raised."""
         self._loop.run_until_complete(self._wait(seconds))
         if self._error is not None:
             raise self._error

@@ -1,10 +1,10 @@
 """Diode's choices for products of groups (torch._grouped_mm, torch._scaled_grouped_mm).
 
 Inductor makes the list of their choices itself (kernel/mm_grouped.py) and has no hook for it. So
-Diode wraps three functions of that module: the one that lowers such a product, to learn which it
-is; the one that cuts the list of configs, so that only the chosen ones are rendered; and the one
-that benchmarks the choices, so that each choice gets its prediction as an annotation, for
-`final_choice`. Products that the model does not know are lowered as in the default mode.
+Diode wraps three functions of that module. One lowers such a product: Diode reads the product
+there. One cuts the list of configs: only the chosen ones are rendered. One benchmarks the choices:
+each choice gets its prediction as an annotation, for `final_choice`. Products that the model does
+not know are lowered as in the default mode.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ class BaseIntegration(ABC):
     without, it is raised.
     """
 
-    name: ClassVar[str]
-    execute_order: ClassVar[int] = 100  # lower ones first
+    name: str
+    execute_order: int = 100  # lower ones first
     requires: ClassVar[str] = ""  # the name of an integration that must be on
 
     def __init__(self, *, enable_fallback: bool = True) -> None:

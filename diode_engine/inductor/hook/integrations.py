@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
@@ -108,18 +108,20 @@ class MatmulIntegration(BaseIntegration):
 
 
 class PatchIntegration(BaseIntegration):
-    """An integration that wraps functions of Inductor's modules; the model of `matmul` chooses."""
+    """An integration that wraps functions of Inductor's modules; the model of `matmul` chooses.
+    `module` is the module of this package that has its `check_place` and `apply`."""
 
     requires = MATMUL
-    module: ClassVar[str]  # in which `check_place` and `apply` are
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, execute_order: int, module: str) -> None:
         super().__init__()
+        self.name, self.execute_order = name, execute_order
+        self._module = module
         self._patches = Patches()
         self._place: Any = None
 
     def dry_run(self) -> None:
-        self._place = importlib.import_module(self.module)
+        self._place = importlib.import_module(f"{__package__}.{self._module}")
         self._place.check_place()
 
     def load(self) -> None:
@@ -136,25 +138,8 @@ class PatchIntegration(BaseIntegration):
         self._patches.restore()
 
 
-class FastAutotune(PatchIntegration):
-    """`fast_autotune`, and the default mode for products without a choice: lowerings of ops."""
-
-    name, execute_order = "fast_autotune", 10
-    module = "diode_engine.inductor.hook.fast_autotune"
-
-
-class GroupedProducts(PatchIntegration):
-    """Products of groups: Inductor's kernel/mm_grouped.py."""
-
-    name, execute_order = "grouped_mm", 20
-    module = "diode_engine.inductor.hook.grouped_products"
-
-
 class FlexAttention(PatchIntegration):
-    """FlexAttention's configs: three methods of InductorChoices."""
-
-    name, execute_order = "flex_attention", 30
-    module = "diode_engine.inductor.hook.flex_attention"
+    """FlexAttention's configs; off on a GPU on which no call was measured."""
 
     def state(self) -> tuple[State, str] | None:
         choices = INSTALLATION.decision.choices
@@ -163,29 +148,15 @@ class FlexAttention(PatchIntegration):
         return State.INACTIVE, f"no call was measured on {choices.diode_chooser.hardware.name}"
 
 
-class Convolutions(PatchIntegration):
-    """1×1 convolutions that become products: Inductor's kernel/conv.py."""
-
-    name, execute_order = "convolution", 40
-    module = "diode_engine.inductor.hook.convolutions"
-
-
-class SumsOfProducts(PatchIntegration):
-    """Sums of two products that become one op: Inductor's fx_passes/post_grad.py."""
-
-    name, execute_order = "mm_plus_mm", 50
-    module = "diode_engine.inductor.hook.mm_plus_mm"
-
-
-class ShapePadding(PatchIntegration):
-    """Padding of a product's operands: Inductor's fx_passes/pad_mm.py."""
-
-    name, execute_order = "shape_padding", 60
-    module = "diode_engine.inductor.hook.shape_padding"
-
-
-for _kind in (
-    MatmulIntegration, FastAutotune, GroupedProducts, FlexAttention, Convolutions, SumsOfProducts,
-    ShapePadding,
-):  # fmt: skip
-    INSTALLATION.integrations.register(_kind())
+# What Diode attaches to torch, in the order in which it is turned on. Each module says what it
+# wraps.
+for _integration in (
+    MatmulIntegration(),
+    PatchIntegration("fast_autotune", 10, "fast_autotune"),
+    PatchIntegration("grouped_mm", 20, "grouped_products"),
+    FlexAttention("flex_attention", 30, "flex_attention"),
+    PatchIntegration("convolution", 40, "convolutions"),
+    PatchIntegration("mm_plus_mm", 50, "mm_plus_mm"),
+    PatchIntegration("shape_padding", 60, "shape_padding"),
+):
+    INSTALLATION.integrations.register(_integration)

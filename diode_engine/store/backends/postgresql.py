@@ -163,8 +163,8 @@ class PostgresBackend(Backend):
             return None
         if tables.get("alembic_version") != _MARK:
             raise StoreError(
-                f"The database {self.location} holds tables of another program; give a database, "
-                "or a schema, of its own (?options=-csearch_path%3DNAME at the URL's end)."
+                f"The database {self.location} holds tables of another program; name an "
+                "empty database or schema (?options=-csearch_path%3DNAME at the URL's end)."
             )
         row = driver.execute("SELECT version_num FROM alembic_version").fetchone()
         if row is None:
