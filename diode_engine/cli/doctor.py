@@ -85,6 +85,9 @@ def _checks(store: Location) -> Iterator[Check]:
     yield _gpu(hardware)
     yield _model(hardware)
     yield _choices(hardware)
+    if status["fingerprint"]["parts"]["choices"] == "on":
+        why = f"{status['fingerprint']['key']}: processes with the same one choose alike"
+        yield Check("fingerprint", Health.WORKS, why)
     integrations = status["integrations"]
     for name, found in integrations.items():
         required = integrations.get(found.get("requires"))

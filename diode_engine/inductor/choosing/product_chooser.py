@@ -73,11 +73,17 @@ class ProductChooser:
         self.outcomes = Outcomes(enable_fallback=options.enable_fallback)
         self.flex = FlexChooser(hardware, self.outcomes)
         # Everything that a choice depends on, besides the graph and the options of the compile.
-        self.identity = (
-            f"diode {__version__}, rules {RULES}, model {predictor.identity}, "
-            f"hardware {hardware.key}, top {keep} within {threshold}, flex {self.flex.identity}, "
-            f"torch {torch.__version__}, triton {triton.__version__}"
-        )
+        self.identity_parts = {
+            "diode": __version__,
+            "rules": RULES,
+            "model": predictor.identity,
+            "hardware": hardware.key,
+            "top": f"{keep} within {threshold}",
+            "flex": self.flex.identity,
+            "torch": torch.__version__,
+            "triton": triton.__version__,
+        }
+        self.identity = ", ".join(f"{name} {value}" for name, value in self.identity_parts.items())
         # For products that are not in a graph (see outside_graph.py).
         self.outside: dict[tuple[Problem, OfferingOptions], Choice | None] = {}
         self._memory: dict[CompileOptions, _Memory] = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_engine.errors import DiodeError, IntegrationError
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions, taking
+from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.hook.installation import INSTALLATION, is_disabled
 from diode_engine.inductor.hook.integration import BaseIntegration, State
 from diode_engine.inductor.hook.integrations import MatmulIntegration, make_choices
@@ -141,9 +142,11 @@ def integrate_all() -> dict[str, bool]:
 
 def get_integration_status() -> dict[str, Any]:
     """Return the versions of diode, python, torch and triton (None where not installed), the
-    hardware (None without torch), and for each integration its state in this thread, the reason why
-    it is not active, its order and its models. Imports torch where it is installed and, as the
-    first compile would, loads the model for the GPU."""
+    hardware (None without torch), the fingerprint (its key, and by name everything that choices
+    depend on besides the program: processes with the same key choose alike), and for each
+    integration its state in this thread, the reason why it is not active, its order and its models.
+    Imports torch where it is installed and, as the first compile would, loads the model for the
+    GPU."""
     INSTALLATION.decide()
     return {
         "diode": __version__,
@@ -151,6 +154,7 @@ def get_integration_status() -> dict[str, Any]:
         "torch": torch_version(),
         "triton": triton_version(),
         "hardware": _read_hardware(),
+        "fingerprint": read_fingerprint().to_dict(),
         "integrations": INSTALLATION.integrations.status(),
     }
 

@@ -1,0 +1,46 @@
+"""Reads the fingerprint of this process (choosing/fingerprint.py)."""
+
+from __future__ import annotations
+
+from diode_engine.choosing.fingerprint import Fingerprint
+from diode_engine.inductor.hook.installation import INSTALLATION
+from diode_engine.inductor.hook.options import CACHE, OPTIONS
+from diode_engine.version import __version__, torch_version, triton_version
+
+# Options of Inductor's that decide which products are chosen for, among which kernels.
+_INDUCTORS = (
+    "max_autotune", "max_autotune_gemm", "max_autotune_gemm_backends", "epilogue_fusion",
+    "shape_padding", "force_shape_pad", "deterministic",
+)  # fmt: skip
+
+
+def read_fingerprint() -> Fingerprint:
+    """Return the fingerprint of this process. As the first compile would, this loads the model.
+    Options are those that are set in torch._inductor.config now; what `torch.compile(options=…)`
+    sets for one compile is part of the program."""
+    INSTALLATION.decide()
+    choices = INSTALLATION.decision.choices
+    _, reason = INSTALLATION.state()
+    state = f"off ({reason})" if reason else "on"
+    if choices is None:
+        versions = {"torch": str(torch_version()), "triton": str(triton_version())}
+        return Fingerprint({"choices": state, "diode": __version__, **versions})
+    chooser = choices.diode_chooser
+    return Fingerprint({"choices": state, **chooser.identity_parts, **_options()})
+
+
+def _options() -> dict[str, str]:
+    """Return the options that choices depend on, by name."""
+    from torch._inductor import config
+
+    from diode_engine.core.templates import TEMPLATES
+    from diode_engine.inductor.choosing.search import find_alteration
+    from diode_engine.inductor.lowering.candidates import tf32_allowed, tf32_in_convolutions_only
+
+    own = [option.name for option in OPTIONS if option.name != CACHE]
+    of_templates = sorted({t.option for t in TEMPLATES.values() if t.option})
+    values = {name: getattr(config, name) for name in (*own, *_INDUCTORS, *of_templates)}
+    in_convolutions = "in convolutions only" if tf32_in_convolutions_only() else "off"
+    values["tf32"] = "on" if tf32_allowed() else in_convolutions
+    values["search"] = find_alteration() or "Inductor's"
+    return {name: str(value) for name, value in values.items()}
