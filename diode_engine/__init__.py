@@ -107,3 +107,5 @@ importlib.import_module("diode_engine.inductor.hook.integrations")  # registers 
 _INSTALLATION.prepare()
 if os.environ.get("DIODE_FEEDBACK"):
     importlib.import_module("diode_engine.feedback").install()
+if os.environ.get("DIODE_REPORT"):
+    importlib.import_module("diode_engine.inductor.hook.product_notes").begin()

@@ -29,6 +29,7 @@ class FileKind(StrEnum):
     DATASET = "a dataset"
     SHAPESET = "a shapeset"
     LOOKUP_TABLE = "a lookup table"
+    REPORT = "a program's report"
     TEXT = "a text"
     OTHER = "a file of another kind"
 
@@ -44,6 +45,7 @@ _BEGINNINGS = tuple(
         (FileKind.DATASET, rb".{1,5}\xa6format\xaddiode-dataset"),
         (FileKind.DATASET, rb'\s*\{\s*"hardware"\s*:\s*\{\s*("[^"]*"\s*:\s*\{\s*"operation"|\})'),
         (FileKind.DATASET, rb"[\x80-\x8f\xde\xdf].{0,4}\xa8hardware"),
+        (FileKind.REPORT, rb'\s*\{\s*"format"\s*:\s*"diode-report"'),
         (FileKind.SHAPESET, rb'\s*\{\s*"source"\s*:\s*"'),
         (FileKind.SHAPESET, rb'\s*\{\s*"(columns|shapes)"\s*:\s*\[|\s*\{\s*"operations"\s*:\s*\{'),
         (FileKind.LOOKUP_TABLE, rb'\s*\{\s*"[^\n]*"\s*:\s*\[\s*\{\s*"template_id"'),

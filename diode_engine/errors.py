@@ -19,7 +19,7 @@
     ├── RunError           a run cannot be started, cancelled or resumed
     │   └── RunOverError
     ├── TrainingError      there is too little data, or none that fits
-    ├── ReportError        a report of a validation is malformed or too new
+    ├── ReportError        a report of a validation or a program is malformed or too new
     └── IntegrationError   this torch cannot carry Diode's choices
 
 Errors that say that something does not exist, or that there is nothing to do, are NothingErrors
@@ -122,7 +122,8 @@ class TrainingError(DiodeError):
 
 
 class ReportError(DiodeError):
-    """A report of a validation is not as Diode writes it, or was written by a newer Diode."""
+    """A report, of a validation or of a program, is not as Diode writes it, was written by a newer
+    Diode, or cannot be read or written."""
 
 
 class IntegrationError(DiodeError):

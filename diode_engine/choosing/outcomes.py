@@ -47,7 +47,7 @@ class Outcomes:
 
     def fall_back(self, reason: Fallback, why: str, left: str = PRODUCTS) -> None:
         """Notes that Diode makes no choice for a product, or for what else is `left`."""
-        self.stats.count_fallback(reason)
+        self.stats.count_fallback(reason, why)
         with self._lock:
             first = (left, reason) not in self._said
             self._said.add((left, reason))

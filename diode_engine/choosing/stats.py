@@ -43,6 +43,13 @@ class Profile:
     selections: list[Choice] = field(default_factory=list)
     seconds: float = 0.0
 
+    def take_choice(self, choice: Choice) -> None:
+        """Takes a choice, in the thread that made it."""
+        self.selections.append(choice)
+
+    def take_left(self, why: str) -> None:
+        """Takes the reason why no choice was made for a product; keeps none."""
+
 
 class Stats:
     """Counters, safe to use from any thread."""
@@ -68,15 +75,19 @@ class Stats:
             for profile in _profiles:
                 profile.seconds += seconds
 
-    def count_fallback(self, reason: Fallback) -> None:
-        """Counts a fallback."""
+    def count_fallback(self, reason: Fallback, why: str) -> None:
+        """Counts a fallback; `why` is the reason in words."""
         with self._lock:
             self._fallbacks[reason] += 1
+            for profile in _profiles:
+                profile.take_left(why)
 
     def count_passed(self, op_name: str) -> None:
         """Counts a GEMM, or a call of FlexAttention, that there is no model for."""
         with self._lock:
             self._passed[op_name if op_name in OTHER_OPS else "other"] += 1
+            for profile in _profiles:
+                profile.take_left(f"the model was not trained on {op_name}")
 
     def record_choice(self, choice: Choice) -> None:
         """Counts a choice, and gives it to the open profiles."""
@@ -87,7 +98,7 @@ class Stats:
                 self._counts["with_confidence"] += 1
                 self._confidence += choice.confidence
             for profile in _profiles:
-                profile.selections.append(choice)
+                profile.take_choice(choice)
 
     def snapshot(self) -> dict[str, int | float]:
         """The dictionary that diode_engine.get_stats returns."""
@@ -128,8 +139,18 @@ _profiles: list[Profile] = []
 def profile_predictions() -> Iterator[Profile]:
     """Collects every choice that is made in this process while it is open, in all threads."""
     profile = Profile()
-    _profiles.append(profile)
+    begin_profile(profile)
     try:
         yield profile
     finally:
-        _profiles[:] = [other for other in _profiles if other is not profile]
+        end_profile(profile)
+
+
+def begin_profile(profile: Profile) -> None:
+    """Gives every choice that is made in this process to the profile, until `end_profile`."""
+    _profiles.append(profile)
+
+
+def end_profile(profile: Profile) -> None:
+    """Ends what `begin_profile` began."""
+    _profiles[:] = [other for other in _profiles if other is not profile]

@@ -63,6 +63,11 @@ def is_default() -> bool:
     return _mode.get() is Mode.DEFAULT
 
 
+def current_mode() -> Mode:
+    """Return how the present product is lowered."""
+    return _mode.get()
+
+
 def leave_to_default() -> None:
     """Raises LeftToDefault, unless the program asks for Inductor's search: by the option
     diode_fallback_to_autotune or, under max-autotune, in another way (see `_asks_for_search`)."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.on_import import when_imported
@@ -45,12 +46,13 @@ def begin() -> None:
     """Watch this process from the moment when it imports Inductor; costs nothing before."""
     folder = os.environ.get(FOLDER)
     if folder and Path(folder).is_dir():
-        note = functools.partial(_note, Path(folder))
+        note = functools.partial(write_note, Path(folder))
         note(python=sys.executable)
         when_imported("torch._inductor.choices", functools.partial(_attach, note))
 
 
-def _note(folder: Path, **record: Any) -> None:
+def write_note(folder: Path, **record: Any) -> None:
+    """Append a record to this process's file in the folder; nothing where that is impossible."""
     # Opened for each record: a forked process has another number, and so another file.
     with contextlib.suppress(OSError), (folder / f"{os.getpid()}.jsonl").open("a") as file:
         file.write(json.dumps(record) + "\n")
@@ -128,20 +130,26 @@ def _record_grouped(note: Any, signature: inspect.Signature, args: Any, kwargs: 
 
 
 def _record(note: Any, kernel_inputs: Any, op_name: str, overrides: Any) -> None:
+    if op_name in OPERATORS:
+        problem = read_problem(kernel_inputs, op_name, overrides)
+        if isinstance(problem, str):
+            note(left_out=problem)
+        else:
+            note(problem=problem.to_dict())
+
+
+def read_problem(kernel_inputs: Any, op_name: str, overrides: Any) -> Problem | str:
+    """Return the problem for which Inductor asks, or a description where Diode has none."""
     from diode_engine.inductor.lowering.candidates import problem_of
 
-    if op_name not in OPERATORS:
-        return
     try:
         problem = problem_of(kernel_inputs, op_name, overrides)
     except Exception as error:  # noqa: BLE001  # an unbacked size, or anything in a future torch
-        note(left_out=f"{op_name}: {type(error).__name__}: {error}"[:300])
-        return
-    if problem is None:
-        shapes = [tuple(shape) for shape in kernel_inputs.shapes_symbolic()]
-        note(left_out=f"{op_name} of {kernel_inputs.dtypes()}, {shapes}"[:300])
-    else:
-        note(problem=problem.to_dict())
+        return f"{op_name}: {type(error).__name__}: {error}"[:300]
+    if problem is not None:
+        return problem
+    shapes = [tuple(shape) for shape in kernel_inputs.shapes_symbolic()]
+    return f"{op_name} of {kernel_inputs.dtypes()}, {shapes}"[:300]
 
 
 def _add_prefer_aten() -> None:

@@ -1,0 +1,236 @@
+"""Notes each product that this process lowers, where it is in the program, and what Diode chooses
+for it. A program's report is made of these notes. They change nothing in the compile.
+
+Each note is a dictionary:
+
+    {"python": path}                          this process is watched
+    {"inductor": version}                     it has imported Inductor, of the torch of this version
+    {"too_old": version}                      whose Inductor does not say what it lowers
+    {"diode": {…}}                            what chooses in it, before its first product
+    {"at": […], "product": {…}}               it lowers a product, under this key of a graph's node
+    {"at": […], "choice": {…}}                Diode's choice for the product
+    {"at": […], "left": reason}               why Diode makes no choice for it
+    {"cached": number}                        graphs that came from Inductor's caches
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.stats import Profile, begin_profile, end_profile
+from diode_engine.core.operators import OPERATORS
+from diode_engine.inductor.guard import STOCK, do_nothing, guard
+from diode_engine.inductor.hook.installation import INSTALLATION
+from diode_engine.inductor.hook.integration import State
+from diode_engine.inductor.listening import capture
+from diode_engine.inductor.on_import import when_imported
+from diode_engine.inductor.patches import Function, Patches
+from diode_engine.inductor.torch_internals.versions import part
+from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_GROUPS, hook_of
+
+VARIABLE = "DIODE_REPORT"  # names the folder for the notes of a program's processes
+
+Note = Callable[..., None]  # takes the note's fields
+
+_NUMBER = "_diode_report"  # an attribute of Inductor's graph: the notes, and its number in them
+_FRAME = re.compile(r'File "(.+)", line (\d+), in .*\n\s*(.*)')
+_ROOT = re.compile(r"^L\['[^']*'\]\.?|^getattr\(L\['[^']*'\], '|'\)$")
+
+
+def begin() -> None:
+    """Note what this process lowers in the folder that DIODE_REPORT names, if it is set."""
+    folder = os.environ.get(VARIABLE)
+    if folder and Path(folder).is_dir():
+        ProductNotes(functools.partial(capture.write_note, Path(folder))).begin()
+
+
+class ProductNotes(Profile):
+    """Gives a note of each product that is lowered, and of each choice, to `note`."""
+
+    def __init__(self, note: Note) -> None:
+        super().__init__()
+        self._note = note
+        self._patches = Patches()
+        self._numbers = itertools.count()
+        self._said_what_chooses = False
+        self._open = True
+
+    def begin(self) -> None:
+        """Note products from now on."""
+        self._note(python=sys.executable)
+        begin_profile(self)
+        when_imported("torch._inductor.choices", self._attach)
+
+    def end(self) -> None:
+        """Note nothing more, and restore Inductor's functions."""
+        self._open = False
+        end_profile(self)
+        self._patches.restore()
+
+    @guard("a choice was not noted", stock=do_nothing)
+    def take_choice(self, choice: Choice) -> None:
+        """Note a choice for the product that is being lowered."""
+        self._note_about_it(choice=fields_of(choice))
+
+    @guard("a reason was not noted", stock=do_nothing)
+    def take_left(self, why: str) -> None:
+        """Note why Diode makes no choice for the product that is being lowered."""
+        self._note_about_it(left=why)
+
+    def _note_about_it(self, **fields: Any) -> None:
+        place = self._place()
+        if place is not None:
+            self._note(at=place[0], **fields)
+
+    def _attach(self) -> None:
+        if not self._open:
+            return
+        kind: Any = sys.modules["torch._inductor.choices"].InductorChoices
+        version = str(sys.modules["torch"].__version__)
+        if hook_of(kind) is None:
+            self._note(too_old=version)
+            return
+        self._note(inductor=version)
+        # Not the hook itself, which Diode asks whether it is Inductor's own.
+        self._patches.wrap(kind, "get_template_configs", self._wrap_request)
+        when_imported("torch._inductor.kernel.mm_grouped", self._attach_grouped)
+
+    def _wrap_request(self, theirs: Function) -> Function:
+        @guard("a product was not noted", stock=theirs)
+        def request(
+            choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
+            kwarg_overrides: Any = None, *rest: Any, **more: Any,
+        ) -> Any:  # fmt: skip
+            self._note_product(kernel_inputs, op_name, kwarg_overrides)
+            return STOCK
+
+        return request
+
+    def _attach_grouped(self) -> None:
+        module: Any = sys.modules["torch._inductor.kernel.mm_grouped"]
+        if self._open and part(module, LOWERS_GROUPS) is not None:
+            self._patches.wrap(module, LOWERS_GROUPS, self._wrap_grouped)
+
+    def _wrap_grouped(self, theirs: Function) -> Function:
+        signature = inspect.signature(theirs)
+
+        @guard("a product of groups was not noted", stock=theirs)
+        def lowered(*args: Any, **kwargs: Any) -> Any:
+            from diode_engine.inductor.lowering import grouped_offers
+
+            asked = grouped_offers.read_request(signature, args, kwargs)
+            if asked is not None:
+                self._note_product(asked.kernel_inputs, str(asked.op), asked.overrides)
+            return STOCK
+
+        return lowered
+
+    def _note_product(self, kernel_inputs: Any, op_name: str, overrides: Any) -> None:
+        place = self._place()
+        if place is None or op_name not in OPERATORS:
+            return
+        at, graph, node = place
+        if not self._said_what_chooses:
+            self._said_what_chooses = True
+            self._note(diode=_what_chooses())
+        problem = capture.read_problem(kernel_inputs, op_name, overrides)
+        is_described = isinstance(problem, str)
+        self._note(
+            at=at,
+            product={
+                "name": str(problem),
+                "problem": None if isinstance(problem, str) else problem.to_dict(),
+                "dynamic": is_described or _is_dynamic(kernel_inputs),
+                "device": kernel_inputs.device_type,
+                "phase": _phase(graph),
+                "mode": _mode(),
+                **_place_of(node),
+            },
+        )
+
+    def _place(self) -> tuple[list[Any], Any, Any] | None:
+        """Return the key of the node that is being lowered (its graph's number and its name), the
+        graph, and the node; None where no graph is being lowered."""
+        virtualized: Any = sys.modules["torch._inductor.virtualized"]
+        graph = virtualized.V.graph
+        node = getattr(graph, "current_node", None)
+        if node is None:
+            return None
+        notes, number = getattr(graph, _NUMBER, (None, 0))
+        if notes is not self:
+            number = next(self._numbers)
+            setattr(graph, _NUMBER, (self, number))
+        return [number, node.name], graph, node
+
+
+def fields_of(choice: Choice) -> dict[str, Any]:
+    """Return a choice as a note has it."""
+    return {
+        "problem": choice.problem.to_dict(),
+        "kernels": [candidate.to_dict() for candidate in choice.candidates],
+        "predicted_us": choice.predicted_us[0],
+        "library_us": choice.library_us,
+        "confidence": choice.confidence,
+        "why": str(choice.why),
+    }
+
+
+def _what_chooses() -> dict[str, Any]:
+    state, reason = INSTALLATION.state()
+    choices = INSTALLATION.decision.choices
+    found: dict[str, Any] = {"active": state is State.ACTIVE, "reason": reason}
+    if choices is not None:
+        chooser = choices.diode_chooser
+        found |= {"model": chooser.predictor.identity, "hardware": chooser.hardware.to_dict()}
+    return found
+
+
+def _is_dynamic(kernel_inputs: Any) -> bool:
+    shapes = kernel_inputs.shapes_symbolic()
+    return any(getattr(size, "free_symbols", ()) for shape in shapes for size in shape)
+
+
+def _phase(graph: Any) -> str:
+    if graph.is_backward:
+        return "backward"
+    return "inference" if graph.is_inference else "forward"
+
+
+def _mode() -> str:
+    """Return the mode in which the program has the present product lowered."""
+    from torch._inductor import config
+
+    from diode_engine.inductor.choosing.default_mode import Mode, current_mode
+
+    mode, fast = current_mode(), bool(part(config, "fast_autotune"))
+    searches = mode is Mode.UNKNOWN and (config.max_autotune or config.max_autotune_gemm)
+    if mode is Mode.SEARCH or searches:
+        return "max-autotune"
+    if fast:
+        return "fast_autotune"
+    return "max-autotune" if mode is Mode.DEFAULT else "default"
+
+
+def _place_of(node: Any) -> dict[str, Any]:
+    """Return where the node is in the program (see reports.record.Place)."""
+    meta = getattr(node, "meta", {})
+    stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
+    module, kind = next(reversed(stack.values()), ("", ""))
+    frames = _FRAME.findall(meta.get("stack_trace") or "")
+    file, line, code = frames[-1] if frames else ("", 0, "")
+    return {
+        "module": _ROOT.sub("", str(module)),
+        "kind": getattr(kind, "__name__", str(kind).rpartition(".")[2]),
+        "file": file,
+        "line": int(line),
+        "code": code,
+    }

@@ -1,0 +1,248 @@
+"""Makes a program's report of the notes that its processes took (see inductor.hook.product_notes),
+and predicts what Diode would choose where the program did not ask it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from typing import Any
+
+from diode_engine import registry
+from diode_engine.choosing.chooser import Chooser
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.hardware import H200, Hardware
+from diode_engine.core.operand import Bias
+from diode_engine.core.problem import Problem
+from diode_engine.errors import DiodeError, NothingError
+from diode_engine.inductor.hook.product_notes import fields_of
+from diode_engine.models.predictor import Predictor
+from diode_engine.problems.predicted_choice import choose_offered
+from diode_engine.problems.spaces import space_size
+from diode_engine.registry import ModelVersion
+from diode_engine.reports.record import Graph, Outcome, Place, Product, Report
+from diode_engine.version import __version__, torch_version, triton_version
+
+Notes = Sequence[Mapping[str, Any]]  # of one process, in order
+
+_PLACE = ("module", "kind", "file", "line", "code")
+_NOT_ASKED = "the compile does not ask Diode (mode default)"
+_CPU = "it was compiled for the CPU"
+
+
+class Judge:
+    """Predicts choices for one GPU: the given one and the given model, else those of the notes,
+    else the model that the GPU takes."""
+
+    def __init__(
+        self, notes: Iterable[Notes], hardware: Hardware | None, model: ModelVersion | None
+    ) -> None:
+        said = [note["diode"] for each in notes for note in each if "diode" in note]
+        there = next((Hardware.from_dict(s["hardware"]) for s in said if "hardware" in s), None)
+        self.identity = next((s["model"] for s in said if "model" in s), "")
+        self.is_assumed = hardware is None and there is None
+        self.hardware = hardware or there or H200
+        self._given = model
+
+    @cached_property
+    def model(self) -> ModelVersion | None:
+        """The model that predicts; None where there is none for the GPU."""
+        if self._given is not None:
+            return self._given
+        for model in registry.list_models() if self.identity else ():
+            try:
+                if model.manifest.identity == self.identity:
+                    return model
+            except DiodeError:  # it cannot be read
+                continue
+        match = registry.best_for(self.hardware)
+        return None if match is None else match.model
+
+    @cached_property
+    def _chooser(self) -> Chooser | None:
+        if self.model is None:
+            return None
+        return Chooser(Predictor.load(self.model.folder, self.hardware), self.hardware)
+
+    @cache  # noqa: B019  # as long as the report is made
+    def predict(self, problem: Problem) -> Mapping[str, Any] | str:
+        """Return what Diode would choose, as a note of a choice; a reason where it is nothing."""
+        try:
+            if self._chooser is None:
+                return f"there is no model for {self.hardware.name}"
+            _, choice = choose_offered(problem, self._chooser, torch_version() or "")
+        except NothingError as error:
+            return str(error)
+        return fields_of(choice)
+
+
+@dataclass
+class _Lowered:
+    """One product of a graph: its notes."""
+
+    product: Mapping[str, Any]
+    process: int
+    active: bool
+    reason: str
+    choice: Mapping[str, Any] | None = None
+    left: str = ""
+
+
+def assemble(
+    processes: Sequence[Notes],
+    program: str,
+    *,
+    hardware: Hardware | None = None,
+    model: ModelVersion | None = None,
+    exit_code: int | None = None,
+    notes: Iterable[str] = (),
+) -> Report:
+    """Return the report of a program whose processes took these notes. `hardware` is the GPU to
+    choose for (None: the program's), `model` the model that predicts what the program did not ask
+    for (None: the program's); `notes` are sentences for the reader. Raises ModelError where the
+    model cannot be loaded."""
+    judge = Judge(processes, hardware, model)
+    graphs: dict[tuple[int, int], Graph] = {}
+    products: Counter[Product] = Counter()
+    places: dict[Product, Counter[Place]] = {}
+    lowered = [each for number, said in enumerate(processes) for each in _join(said, number)]
+    for key, each in lowered:
+        graph = Graph(each.product["phase"], each.product["mode"], each.process)
+        graphs.setdefault((each.process, key[0]), graph)
+        number = list(graphs).index((each.process, key[0]))
+        product = _product(each, number, judge)
+        products[product] += 1
+        place = Place(**{name: each.product[name] for name in _PLACE})
+        places.setdefault(product, Counter())[place] += 1
+    said = [note["diode"] for each in processes for note in each if "diode" in note]
+    cached = sum(note.get("cached", 0) for each in processes for note in each)
+    return Report(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        program=program,
+        exit_code=exit_code,
+        diode=__version__,
+        torch=next((n["inductor"] for s in processes for n in s if "inductor" in n), "")
+        or torch_version()
+        or "",
+        triton=triton_version() or "",
+        hardware=judge.hardware.name,
+        model="" if judge.model is None else judge.model.reference,
+        fingerprint=next((s["fingerprint"] for s in said if "fingerprint" in s), ""),
+        active=any(s["active"] for s in said),
+        reason=next((s["reason"] for s in said if s["reason"]), ""),
+        processes=len(said),
+        cached_graphs=cached,
+        notes=(*notes, *_remarks(judge, [each for _, each in lowered], cached)),
+        graphs=tuple(graphs.values()),
+        products=tuple(
+            replace(product, count=count, places=_with_counts(places[product]))
+            for product, count in products.items()
+        ),
+    )
+
+
+def _with_counts(places: Counter[Place]) -> tuple[Place, ...]:
+    return tuple(replace(place, count=count) for place, count in places.items())
+
+
+def _join(notes: Notes, process: int) -> list[tuple[tuple[int, str], _Lowered]]:
+    """Return the products of a process by graph and node, each with the notes about it. An op may
+    ask for kernels several times, and be lowered again in the default mode: the first request
+    counts."""
+    found: dict[tuple[int, str], _Lowered] = {}
+    diode: Mapping[str, Any] = {}
+    for note in notes:
+        diode = note.get("diode", diode)
+        if "at" not in note:
+            continue
+        at = tuple(note["at"])
+        if "product" in note:
+            active, reason = diode.get("active", False), diode.get("reason", "")
+            found.setdefault(at, _Lowered(note["product"], process, active, reason))
+        elif at in found and "choice" in note:
+            found[at].choice = note["choice"]
+        elif at in found:
+            found[at].left = note.get("left", "")
+    return list(found.items())
+
+
+def _product(lowered: _Lowered, graph: int, judge: Judge) -> Product:
+    """Return the product, without its count and places."""
+    noted, outcome, found = lowered.product, Outcome.CHOSEN, lowered.choice
+    fields = noted["problem"] if found is None else found["problem"]
+    problem = None if fields is None else Problem.from_dict(fields)
+    left = "" if found else _why_left(lowered, problem)
+    if found is None and not left:
+        assert problem is not None
+        predicted = judge.predict(problem)
+        if isinstance(predicted, str):
+            left = predicted
+        else:
+            outcome, found = Outcome.PREDICTED, predicted
+    kernels = [] if found is None else [Candidate.from_dict(k) for k in found["kernels"]]
+    size = None if problem is None else space_size(problem, torch_version() or "", default=True)
+    return Product(
+        graph=graph,
+        name=noted["name"] if problem is None else str(problem),
+        problem=problem,
+        dynamic=noted["dynamic"],
+        count=1,
+        places=(),
+        outcome=outcome if found else Outcome.LEFT,
+        kernel=kernels[0] if kernels else None,
+        why=left if found is None else found["why"],
+        predicted_us=_number(found, "predicted_us"),
+        library_us=_number(found, "library_us"),
+        confidence=_number(found, "confidence"),
+        timed=len(kernels) if len(kernels) > 1 else 0,
+        candidates=0 if size is None else size.candidates,
+    )
+
+
+def _why_left(lowered: _Lowered, problem: Problem | None) -> str:
+    """Return why Diode makes no choice for a product; "" where it was not asked."""
+    if lowered.left:
+        return lowered.left
+    if problem is None:
+        return "Diode has no such problem"
+    if lowered.product["mode"] == "default" or not lowered.active:
+        return ""
+    if lowered.product["device"] == "cpu":
+        return ""
+    if problem.bias is Bias.SCALAR:
+        return "no kernel was timed with a bias of one element"
+    return "the program has Inductor lower it without asking Diode"
+
+
+def _number(choice: Mapping[str, Any] | None, name: str) -> float | None:
+    """Return a number of a noted choice; None where it is unknown."""
+    value = None if choice is None else choice[name]
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def _remarks(judge: Judge, lowered: Sequence[_Lowered], cached: int) -> list[str]:
+    """Return what a reader has to know of these products."""
+    remarks = []
+    default = sum(each.product["mode"] == "default" for each in lowered)
+    if default:
+        remarks.append(
+            f"{default} of {len(lowered)} products were compiled in the default mode, in which "
+            'Diode is not asked: compile with mode="max-autotune-no-cudagraphs", or with '
+            'options={"fast_autotune": True}, to get these kernels.'
+        )
+    if any(each.product["device"] == "cpu" for each in lowered):
+        remarks.append("Products that the program compiles for the CPU are predicted for the GPU.")
+    if judge.is_assumed:
+        remarks.append(
+            f"No GPU that Diode knows is here: kernels and times are for an {judge.hardware.name}. "
+            "Name another GPU with --hardware."
+        )
+    if cached:
+        remarks.append(
+            f"{cached} graphs came from Inductor's caches: their products were not lowered, and "
+            "are not in this report. To see them, set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1."
+        )
+    return remarks
