@@ -58,12 +58,12 @@ def fill_in(command: str, store: Location, values: Mapping[str, object]) -> str:
     return command.format_map(_Words({"store": store, **values}))
 
 
-def import_shipped(place: str, *, footer: bool = False) -> Action:
+def import_timings(place: str, *, footer: bool = False) -> Action:
     """Return the same action on the screens that need timings."""
     return Action(
-        f"{place}.import", "i", "Import", "Import the timings that come with Diode.",
-        "diode-engine data import datasets/*/*.msgpack.zst --store={store}",
-        footer=footer, does="app.import_shipped",
+        f"{place}.import", "i", "Import", "Import the timings that come with Diode, or those of a "
+        "dataset file.", "diode-engine data import datasets/*/*.msgpack.zst --store={store}",
+        footer=footer, does="app.import_timings",
     )  # fmt: skip
 
 

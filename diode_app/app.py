@@ -31,7 +31,6 @@ from diode_app.preloading import import_screens
 from diode_app.screen_commands import headless_commands, palette_entries, read_text
 from diode_app.screens.base import (
     DiodeScreen,
-    ModelAsked,
     SettingsChanged,
     StoreLooked,
     do_and_tell,
@@ -40,7 +39,7 @@ from diode_app.screens.places import ASIDE, PLACES, Place
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
-from diode_app.widgets.modals import Confirm, ErrorDialog, HeadlessCommands
+from diode_app.widgets.modals import ErrorDialog, HeadlessCommands, Prompt
 from diode_engine import paths
 from diode_engine.errors import DiodeError
 from diode_engine.location import Location
@@ -63,6 +62,17 @@ def _everything() -> type[Provider]:
     from diode_app.search import Everything
 
     return Everything
+
+
+def _ask_for_timings() -> Prompt:
+    from diode_app.widgets.form import existing_file
+    from diode_app.widgets.path_completion import complete_path
+
+    return Prompt(
+        "Import the timings of which dataset file? Without one, those that come with Diode",
+        check=lambda given: existing_file(given) if given else None,
+        suggest=complete_path,
+    )
 
 
 class DiodeApp(Actions, App[None]):
@@ -246,19 +256,21 @@ class DiodeApp(Actions, App[None]):
 
         self._act(create)
 
-    def action_import_shipped(self, asked: bool = False) -> None:
+    def action_import_timings(self, shipped: bool = False) -> None:
+        """Import a dataset file, or, where none is named or they are meant, those shipped."""
+
         async def bring() -> str | None:
             from diode_app.screens.run import RunScreen
 
             self.session.store.must_be_writable()
-            files = shipped_timings()
-            if not asked and not await self.push_screen_wait(
-                Confirm("Import the timings that come with Diode into this store?", yes="Import")
-            ):
+            given = "" if shipped else await self.push_screen_wait(_ask_for_timings())
+            if given is None:
                 return None
+            files = (Path(given).expanduser(),) if given else shipped_timings()
             run = await self.session.store.start_import(files)
             self.push_screen(RunScreen(self.session, run))
-            return f"Run {run} imports the shipped timings; it continues when you leave."
+            what = files[0].name if given else "the shipped timings"
+            return f"Run {run} imports {what}; it continues when you leave."
 
         self._act(bring)
 
@@ -284,7 +296,14 @@ class DiodeApp(Actions, App[None]):
             mode = self._came_from
         elif self.current_mode not in ASIDE:
             self._came_from = self.current_mode
-        self.switch_mode(mode)
+        self.go_to_place(mode)
+
+    def go_to_place(self, mode: str) -> None:
+        """Show the place itself, without the pages that were opened in front of it."""
+        with self.batch_update():
+            self.switch_mode(mode)
+            while len(self.screen_stack) > 1:
+                self.pop_screen()
 
     def action_leave_aside(self) -> None:
         """Leave a place that was only visited: goes back to where the person was before."""
@@ -335,11 +354,6 @@ class DiodeApp(Actions, App[None]):
         place = self.screen_stack[0]
         while isinstance(place, DiodeScreen) and not place.has_body:
             await asyncio.sleep(0.01)
-
-    def on_model_asked(self, event: ModelAsked) -> None:
-        from diode_app.screens.model import ModelScreen
-
-        self.push_screen(ModelScreen(self.session, event.folder))
 
     # Settings
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
+from diode_app.data.filters import query_language
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import PLACES
@@ -75,9 +76,7 @@ def link(given: str | None, query: str | None = None) -> Link | None:
         return found
     if found.name or found.place not in FILTERED:
         raise LinkError(f"{given} takes no filter; {' and '.join(FILTERED)} do.")
-    from diode_engine.store.fields import PROBLEMS, RUNS
-
-    (RUNS if found.place == "runs" else PROBLEMS).parse(query)
+    query_language(found.place).parse(query)
     return Link(found.place, filter=query)
 
 

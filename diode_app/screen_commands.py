@@ -1,4 +1,4 @@
-"""The screen that is shown, as text; its actions as entries of the palette and as headless
+"""The screen that is shown, as text; its actions as entries of the palette, and as headless
 commands."""
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from textual.app import App, SystemCommand
-from textual.binding import Binding
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.widget import Widget
@@ -19,26 +18,17 @@ from diode_app.session import Session
 
 
 def palette_entries(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Return an entry for each action that can be done now, with its key and its headless
-    command."""
+    """Return an entry for each action that can be done now, with its key. How to move about is in
+    the help alone."""
     for active in list(screen.active_bindings.values()):
         binding = active.binding
-        if binding.id is None or not active.enabled:
+        if binding.id is None or not active.enabled or binding.id.startswith("move."):
             continue
         yield SystemCommand(
             binding.description,
-            _palette_help(app, screen, binding),
+            f"{app.get_key_display(binding)}  {binding.tooltip}",
             partial(app.run_action, binding.action, active.node),
         )
-
-
-def _palette_help(app: App[Any], screen: Screen[Any], binding: Binding) -> str:
-    says = f"{app.get_key_display(binding)}  {binding.tooltip}"
-    if isinstance(screen, DiodeScreen) and binding.id is not None:
-        command = screen.headless_command(binding.id)
-        if command is not None:
-            says = f"{says}  $ {command}"
-    return says
 
 
 def headless_commands(session: Session, screen: DiodeScreen) -> list[tuple[str, str]]:

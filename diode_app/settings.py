@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -28,39 +29,50 @@ class SettingsError(DiodeError):
     """The settings file holds something that is not valid."""
 
 
-def _described(sentence: str, **options: Any) -> Any:
-    return field(metadata={"sentence": sentence}, **options)
+def _described(label: str, sentence: str, **options: Any) -> Any:
+    """Return a field; `form` is how its value is written on one line, `names` are its values."""
+    more = {name: options.pop(name, ()) for name in ("names", "form")}
+    return field(metadata={"label": label, "sentence": sentence, **more}, **options)
+
+
+def _columns(label: str, what: str, name: str) -> Any:
+    sentence = f"The columns of {what}, in this order: some of {', '.join(COLUMNS[name])}."
+    return _described(label, sentence, default=COLUMNS[name])
 
 
 @dataclass(frozen=True)
 class Settings:
     """What a user can set. Raises SettingsError for an invalid value."""
 
-    theme: str = _described(f"The colours: one of {', '.join(NAMES)}.", default=DEFAULT)
-    rows: int = _described("Rows on a page of a table, from 10 to 500.", default=100)
-    run_columns: tuple[str, ...] = _described(
-        f"The columns of the list of runs, in this order: some of "
-        f"{', '.join(COLUMNS['run_columns'])}.",
-        default=COLUMNS["run_columns"],
+    theme: str = _described(
+        "Theme", f"The colours: one of {', '.join(NAMES)}.", names=NAMES, default=DEFAULT
     )
-    problem_columns: tuple[str, ...] = _described(
-        f"The columns of the problems, in this order: some of "
-        f"{', '.join(COLUMNS['problem_columns'])}.",
-        default=COLUMNS["problem_columns"],
+    rows: int = _described("Rows", "Rows on a page of a table, from 10 to 500.", default=100)
+    run_columns: tuple[str, ...] = _columns(
+        "Columns of the runs", "the list of runs", "run_columns"
+    )
+    problem_columns: tuple[str, ...] = _columns(
+        "Columns of the problems", "the problems", "problem_columns"
     )
     tell: str = _described(
+        "End of a run",
         "How you are told that a run has ended, besides a line on the screen: by a bell, by the "
         "terminal's own notification (OSC 9), or not at all.",
+        names=WAYS,
         default=BELL,
     )
     keys: Mapping[str, str] = _described(
+        "Keys",
         'Other keys for actions, by the names that the help shows, such as "runs.cancel" = "x".',
+        form="a name, = and a key, such as runs.cancel=x",
         default_factory=dict,
     )
-
     filters: Mapping[str, str] = _described(
+        "Saved filters",
         'Saved filters by name, each after the place whose list it is of, such as "tall" = "data '
         'op:bmm m>4096"; : finds them.',
+        form=f"a name, =, {' or '.join(FILTERED)} and a query, in quotation marks, such as "
+        "'tall=data op:bmm m>4096'",
         default_factory=dict,
     )
 
@@ -92,6 +104,35 @@ class Settings:
 def sentence(name: str) -> str:
     """Return the meaning of the field of this name."""
     return next(str(f.metadata["sentence"]) for f in fields(Settings) if f.name == name)
+
+
+def write_value(value: object) -> str:
+    """Return a setting's value on one line."""
+    if isinstance(value, Mapping):
+        return shlex.join(f"{name}={each}" for name, each in value.items())
+    return " ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def read_value(name: str, given: str) -> Any:
+    """Return the inverse of `write_value` for the setting of this name. Raises SettingsError."""
+    if name in COLUMNS:
+        return tuple(given.split())
+    if name == "rows":
+        return int(given) if given.isdecimal() else given
+    form = next(f.metadata["form"] for f in fields(Settings) if f.name == name)
+    if not form:
+        return given
+    try:
+        words = shlex.split(given)
+    except ValueError:  # a quotation mark that is not closed, or is itself a key
+        words = [given]
+    values = {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not (key and sign and value):
+            raise SettingsError(f"{word} is not {form}.")
+        values[key] = value
+    return values
 
 
 def load(path: Path) -> Settings:

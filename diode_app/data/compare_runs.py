@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
-from diode_app.data.comparison import Comparison
+from diode_app.data.comparison import NOT_COMPARABLE, Comparison, flatten, name_metric
 from diode_app.data.curves import CurveReader, Curves, kinds
 from diode_app.data.run_columns import Listed, cell
 from diode_app.data.trainings import baseline_of, training
@@ -35,10 +35,12 @@ def compare_runs(store: Store, wanted: Sequence[int], reader: CurveReader) -> Co
     """Return these runs and the pinned one. Raises StoreError where one of them is no run."""
     pinned = baseline_of(store)
     runs = tuple(dict.fromkeys([*([] if pinned is None else [pinned]), *wanted]))
+    facts = {str(run): _facts(store, run) for run in runs}
+    judged = {known["judged on"] for known in facts.values() if "judged on" in known}
     return ComparedRuns(
         runs,
         pinned,
-        Comparison({str(run): _facts(store, run) for run in runs}),
+        Comparison(facts, NOT_COMPARABLE if len(judged) > 1 else ""),
         {run: reader.read(store, run) for run in runs},
     )
 
@@ -48,36 +50,24 @@ def _facts(store: Store, run: int) -> dict[str, Any]:
     from diode_engine.runs import look
 
     status = look(store, run)
-    is_training = status.run.kind == "train"
-    listed = Listed(status, training(store, status) if is_training else None)
+    listed = Listed(status, training(store, status) if status.run.kind == "train" else None)
+    metrics = {} if listed.training is None else listed.training.metrics
     facts: dict[str, Any] = {
-        "efficiency": listed.efficiency,
+        "of best": listed.efficiency,
+        "judged on": listed.judged_on,
+        **{name_metric(name): value for name, value in flatten(metrics).items()},
         "state": cell(listed, "state"),
         "kind": status.run.kind,
         "family": cell(listed, "family"),
         "model": cell(listed, "model"),
         "data": cell(listed, "data"),
-        "duration, s": round(status.seconds, 1),
+        **{f"setting {name.replace('_', ' ')}": value
+           for name, value in flatten(status.run.spec).items()},
+        "seconds": round(status.seconds),
         f"started, {text.zone()}": f"{text.local(status.run.started):%Y-%m-%d %H:%M:%S}",
         "host": None if status.run.process is None else status.run.process.host,
         "started by": status.run.user,
         "tags": " ".join(status.run.tags),
         "note": status.run.note,
-    }
-    metrics = {} if listed.training is None else listed.training.metrics
-    facts |= {f"metric: {name}": value for name, value in _flat(metrics).items()}
-    facts |= {f"setting: {name}": value for name, value in _flat(status.run.spec).items()}
+    }  # fmt: skip
     return {name: value for name, value in facts.items() if value not in (None, "")}
-
-
-def _flat(mapping: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Return the values of nested mappings, by names such as `network.epochs`."""
-    found: dict[str, Any] = {}
-    for name, value in mapping.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{before}{name}.")
-        elif isinstance(value, list | tuple):
-            found[f"{before}{name}"] = " ".join(map(str, value))
-        else:
-            found[f"{before}{name}"] = value
-    return found

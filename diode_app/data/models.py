@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.columns import Column, make_row
 from diode_app.data.commands import CommandError
-from diode_app.data.comparison import Comparison
+from diode_app.data.comparison import NOT_COMPARABLE, Comparison, name_metric
 from diode_app.data.pages import Row
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError, NoSuchModelError
@@ -191,15 +191,9 @@ def _list_gpu_figures(m: Manifest) -> dict[str, str]:
 
 # Two side by side
 
-_NOT_COMPARABLE = (
-    "They were judged on different problems, so their metrics cannot be compared. Judge both on "
-    "yours in Validate."
-)
 
-
-def compare(a: ModelEntry, b: ModelEntry) -> tuple[Comparison, str | None]:
-    """Return two models by their own metrics, and a sentence where these cannot be compared. Raises
-    ModelError where one cannot be read."""
+def compare(a: ModelEntry, b: ModelEntry) -> Comparison:
+    """Return two models by their own metrics. Raises ModelError where one cannot be read."""
     from diode_engine import registry
 
     names = [entry.model.reference for entry in (a, b)]
@@ -208,13 +202,10 @@ def compare(a: ModelEntry, b: ModelEntry) -> tuple[Comparison, str | None]:
     left, right = (registry.side_by_side(entry.model) for entry in (a, b))
     judged_alike = all(left.get(name) == right.get(name) for name in ("hardware", "problems"))
     facts = {
-        name: {
-            fact.replace("_", " ").replace("efficiency of others", "efficiency,"): value
-            for fact, value in known.items()
-        }
+        name: {name_metric(fact): value for fact, value in known.items()}
         for name, known in zip(names, (left, right), strict=True)
     }
-    return Comparison(facts), None if judged_alike else _NOT_COMPARABLE
+    return Comparison(facts, "" if judged_alike else NOT_COMPARABLE)
 
 
 # The gate

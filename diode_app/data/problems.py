@@ -1,8 +1,7 @@
-"""The problems as rows of a table, and how a filter query on them can be completed."""
+"""The problems as rows of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,23 +77,3 @@ def rows_of(store: Store, key: str) -> list[ProblemRow]:
 def row_of(store: Store, key: str, environment: int) -> ProblemRow | None:
     found = rows_of(store, key)
     return next((row for row in found if row.environment_number == environment), None)
-
-
-def suggestions(known: Mapping[str, list[str]]) -> Callable[[str, int], list[str]]:
-    """Return how a query can be completed, for a FilterBox over problems. `known` are the values in
-    the store (see `known_values`)."""
-    from diode_engine.store.fields import PROBLEMS
-
-    def suggest(query: str, cursor: int) -> list[str]:
-        found = PROBLEMS.suggest(query, cursor, known)
-        return [query[: found.start] + choice + query[found.end :] for choice in found.choices]
-
-    return suggest
-
-
-def known_values(store: Store) -> dict[str, list[str]]:
-    """Return the store's values of the fields without choices of their own: GPUs, versions of
-    torch, ..."""
-    from diode_engine.store import run_query
-
-    return run_query.known_values(store)

@@ -53,7 +53,9 @@ def curves(report: ShownReport, against: Other | None, kind: str) -> tuple[Repor
             judged = {case.identity for case in report.cases}
             named[against.name] = {k: v for k, v in against.efficiency.items() if k in judged}
         named |= {
-            c.name: report.efficiency_of(c.name) for c in report.choosers if c.name not in named
+            c.chooser: report.efficiency_of(c.chooser)
+            for c in report.choosers
+            if c.chooser not in named
         }
         values = {name: list(found.values()) for name, found in named.items()}
     else:

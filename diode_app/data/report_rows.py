@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
@@ -10,7 +11,7 @@ from diode_app.data.columns import Column, make_row
 from diode_app.data.pages import Row
 from diode_app.data.problem_columns import dtype, layout, short
 from diode_app.data.report_curves import members
-from diode_app.data.reports import Other, ShownReport, share_within
+from diode_app.data.reports import ChooserFigures, Other, ShownReport
 
 if TYPE_CHECKING:
     from diode_engine.core.candidate import Candidate
@@ -65,48 +66,22 @@ BAR = Column(
 def figure_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
     """Return a row for each chooser, the best first. Another report's model is judged on the
     problems of both."""
-    rows = [
-        _figure(
-            c.name, c.problems, (c.geomean, c.p10, c.worst, c.within), c.fifth, c.speed, c.timed,
-            ours=c.name == report.model,
-        )
-        for c in report.choosers
-    ]  # fmt: skip
-    if against is not None and against.name not in {c.name for c in report.choosers}:
+    figures = list(report.choosers)
+    if against is not None and against.name not in {c.chooser for c in figures}:
         both = [against.efficiency[c.identity] for c in report.cases
                 if c.identity in against.efficiency]  # fmt: skip
         if both:
-            rows.append(_figure(against.name, len(both), _summary(both)))
-    return tuple(sorted(rows, key=lambda row: -row.record["geomean"]))
+            figures.append(ChooserFigures.make(against.name, both))
+    figures.sort(key=lambda f: -f.geomean)
+    return tuple(_figure(f, ours=f.chooser == report.model) for f in figures)
 
 
-def _summary(efficiency: Sequence[float]) -> tuple[float, float, float, float]:
-    """(geometric mean, 10th percentile, least, share within 5 %) of at least one value."""
-    import numpy as np
-
-    from diode_engine.validation.metrics import Summary
-
-    s = Summary.make(np.array(efficiency))
-    return s.geomean, s.p10, s.worst, share_within(efficiency)
-
-
-def _figure(
-    name: str,
-    problems: int,
-    summary: tuple[float, float, float, float],
-    fifth: float | None = None,
-    speed: float | None = None,
-    timed: float | None = None,
-    *,
-    ours: bool = False,
-) -> Row:
-    geomean, p10, worst, within = summary
-    record = {
-        "chooser": name, "problems": problems, "geomean": geomean, "p10": p10, "worst": worst,
-        "within": within, "fifth": fifth, "speed": speed, "timed": timed,
-    }  # fmt: skip
-    shown = {"chooser": f"{'●' if ours else ' '} {name}", "bar": text.bar(geomean, 30)}
-    return make_row(name, record, FIGURES, shown)
+def _figure(figures: ChooserFigures, *, ours: bool) -> Row:
+    shown = {
+        "chooser": f"{'●' if ours else ' '} {figures.chooser}",
+        "bar": text.bar(figures.geomean, 30),
+    }
+    return make_row(figures.chooser, asdict(figures), FIGURES, shown)
 
 
 # The groups
@@ -140,24 +115,23 @@ def group_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
 
 def _group(kind: str, name: str, cases: Sequence[Case], against: Other | None) -> Row | None:
     """On the problems that both judge, where there are any."""
-    theirs = {} if against is None else against.efficiency
-    known = [(c.first, theirs.get(c.identity)) for c in cases if c.first is not None]
-    both = [(a, b) for a, b in known if b is not None]
-    ours = [a for a, _ in both] or [a for a, _ in known]
-    if not ours:
+    other = {} if against is None else against.efficiency
+    known = [(c.first, other.get(c.identity)) for c in cases if c.first is not None]
+    both = [(ours, theirs) for ours, theirs in known if theirs is not None]
+    if not known:
         return None
-    geomean, p10, _, within = _summary(ours)
+    a = ChooserFigures.make("A", [ours for ours, _ in both or known])
     record: dict[str, Any] = {
-        "kind": kind, "group": name, "problems": len(ours), "ours": geomean, "p10": p10,
-        "within": within,
+        "kind": kind, "group": name, "problems": a.problems, "ours": a.geomean, "p10": a.p10,
+        "within": a.within,
     }  # fmt: skip
     if both:
-        their_geomean, their_p10, _, their_within = _summary([b for _, b in both])
+        b = ChooserFigures.make("B", [theirs for _, theirs in both])
         record |= {
-            "theirs": their_geomean, "their_p10": their_p10, "their_within": their_within,
-            "difference": geomean - their_geomean,
-            "better": sum(a > b * (1 + TIE) for a, b in both),
-            "worse": sum(b > a * (1 + TIE) for a, b in both),
+            "theirs": b.geomean, "their_p10": b.p10, "their_within": b.within,
+            "difference": a.geomean - b.geomean,
+            "better": sum(ours > theirs * (1 + TIE) for ours, theirs in both),
+            "worse": sum(theirs > ours * (1 + TIE) for ours, theirs in both),
         }  # fmt: skip
     shown = {"group": name if kind in ("all", "M", "dimension") else f"{kind} {name}"}
     return make_row(f"{kind}/{name}", record, GROUPS, shown)

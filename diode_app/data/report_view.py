@@ -1,20 +1,15 @@
-"""The validation report that a screen shows, what its model is compared with, and the list of all
-reports."""
+"""The validation report that a screen shows, and what its model is compared with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from diode_app import text
-from diode_app.data.columns import Column
-from diode_app.data.pages import Page, PageQuery, Row
+from diode_app.data.pages import Row
 from diode_app.data.problem import NoSuchProblemError
 from diode_app.data.problems import rows_of
 from diode_app.data.report_rows import case_rows, figure_rows, group_rows
 from diode_app.data.reports import NoReportError, Other, ShownReport, report_of
-from diode_app.data.run_columns import Listed, cells
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
@@ -81,7 +76,7 @@ def _other(
 ) -> Other | None:
     from diode_engine.validation import ATEN, DEFAULT
 
-    names = [chooser.name for chooser in report.choosers if chooser.name != report.model]
+    names = [c.chooser for c in report.choosers if c.chooser != report.model]
     if isinstance(against, int):
         theirs = report_of(store, against)
         other = Other(theirs.name, theirs.efficiency_of(theirs.model))
@@ -108,21 +103,6 @@ def environment_of(store: Store, case: Case) -> int:
     )
 
 
-# The list of reports
-
-
-def reports_page(store: Store, query: PageQuery) -> Page:
-    """Return the validations that the filter matches, sorted by a column. Raises QueryError."""
-    from diode_engine.runs import find
-
-    found = find(store, f"kind:validate {query.filter}")
-    if query.sort is not None:
-        found.sort(key=_SORTS[query.sort], reverse=query.descending)
-    first = query.page * query.rows
-    rows = found[first : first + query.rows]
-    return Page(tuple(Row(str(s.run.id), _run_cells(s), s.to_dict()) for s in rows), len(found))
-
-
 def name_judged(status: Status) -> str:
     """Return what a validation judges: a model, or a way of making models."""
     run = status.run
@@ -131,41 +111,6 @@ def name_judged(status: Status) -> str:
         return str(told)
     kind = run.spec.get("cross_validate")
     return "the model in use" if kind is None else f"{run.spec.get('family')}, {kind}"
-
-
-def _run_cells(status: Status) -> Mapping[str, str]:
-    told = status.run.progress or {}
-    problems = told.get("problems")
-    return {
-        **cells(Listed(status)),
-        "judged": name_judged(status),
-        "efficiency": text.ratio(told.get("efficiency")),
-        "problems": "" if problems is None else f"{problems:,}",
-    }
-
-
-_SORTS: Mapping[str, Callable[[Status], Any]] = {
-    "run": lambda s: s.run.id,
-    "state": lambda s: str(s.state),
-    "started": lambda s: s.run.started,
-    "efficiency": lambda s: (s.run.progress or {}).get("efficiency") or 0.0,
-    "problems": lambda s: (s.run.progress or {}).get("problems") or 0,
-}
-REPORTS = tuple(
-    Column(key, label, meaning, sortable=key in _SORTS, right=right, state=key == "state",
-           rank=rank)
-    for rank, (key, label, right, meaning) in enumerate((
-        ("run", "run", True, "the number of the validation's run"),
-        ("judged", "judged", False, "the model"),
-        ("efficiency", "of best", True,
-         "its geometric mean; 1 is as fast as the best kernel that was measured"),
-        ("problems", "problems", True, "how many problems it was judged on"),
-        ("state", "state", False, "of the run"),
-        ("started", f"started ({text.zone()})", False, "month, day and time"),
-        ("tags", "tags", False, "your tags"),
-        ("note", "note", False, "your note, else how it ended"),
-    ))
-)  # fmt: skip
 
 
 def reports(store: Store) -> tuple[tuple[int, str], ...]:

@@ -3,8 +3,8 @@ diode_engine.validation defines and reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from diode_engine.validation.cross_validation import CrossValidation
     from diode_engine.validation.report import Case
 
+_WITHIN = 1.05  # of the best time
 _WHOLE = ""  # the part that is the whole report
 _KINDS = {"model": "transformer"}  # groups by another name than the report's, where it is clearer
 
@@ -31,15 +32,26 @@ class ChooserFigures:
     `speed` is relative to max-autotune DEFAULT; `timed` is the mean number of kernels timed for a
     choice."""
 
-    name: str
+    chooser: str
     problems: int
     geomean: float
     p10: float
     worst: float
     within: float
-    fifth: float | None
-    speed: float | None
-    timed: float | None
+    fifth: float | None = None
+    speed: float | None = None
+    timed: float | None = None
+
+    @classmethod
+    def make(cls, chooser: str, efficiency: Sequence[float]) -> ChooserFigures:
+        """Return the figures of at least one efficiency."""
+        import numpy as np
+
+        from diode_engine.validation.metrics import Summary
+
+        s = Summary.make(np.array(efficiency))
+        within = sum(value * _WITHIN >= 1 for value in efficiency) / len(efficiency)
+        return cls(chooser, s.problems, s.geomean, s.p10, s.worst, within)
 
 
 @dataclass(frozen=True)
@@ -129,14 +141,12 @@ def report_of(store: Store, run: int) -> ShownReport:
 
 
 def _whole(run: int, report: Report) -> ShownReport:
-    choosers = (
-        _chooser(
-            report.cases, row.chooser, row is report.rows[0],
-            row.top[5].geomean if 5 in row.top else None, row.speed, row.timed,
-        )
-        for row in report.rows
-    )  # fmt: skip
-    return ShownReport(run, report.model, {_WHOLE: report}, _known(choosers))
+    choosers = []
+    for row in report.rows:
+        if (found := _chooser(report.cases, row.chooser, row is report.rows[0])) is not None:
+            fifth = row.top[5].geomean if 5 in row.top else None
+            choosers.append(replace(found, fifth=fifth, speed=row.speed, timed=row.timed))
+    return ShownReport(run, report.model, {_WHOLE: report}, tuple(choosers))
 
 
 def _crossed(run: int, found: CrossValidation) -> ShownReport:
@@ -145,39 +155,16 @@ def _crossed(run: int, found: CrossValidation) -> ShownReport:
     model = f"{found.family}, {found.kind}"
     others = dict.fromkeys(name for case in cases for name in case.others)
     fifth = found.together(5)
-    choosers = [_chooser(cases, model, True, None if fifth is None else fifth.geomean)]
-    choosers += [_chooser(cases, name, False) for name in others]
-    return ShownReport(run, model, found.parts, _known(choosers))
+    ours = _chooser(cases, model, True)
+    if ours is not None and fifth is not None:
+        ours = replace(ours, fifth=fifth.geomean)
+    choosers = (ours, *(_chooser(cases, name, False) for name in others))
+    known = tuple(chooser for chooser in choosers if chooser is not None)
+    return ShownReport(run, model, found.parts, known)
 
 
-def _known(choosers: Iterable[ChooserFigures | None]) -> tuple[ChooserFigures, ...]:
-    return tuple(chooser for chooser in choosers if chooser is not None)
-
-
-def _chooser(
-    cases: Sequence[Case],
-    name: str,
-    ours: bool,
-    fifth: float | None = None,
-    speed: float | None = None,
-    timed: float | None = None,
-) -> ChooserFigures | None:
+def _chooser(cases: Sequence[Case], name: str, ours: bool) -> ChooserFigures | None:
     """Return the figures of a chooser; None where it chose nothing."""
-    import numpy as np
-
-    from diode_engine.validation.metrics import Summary
-
     first = [c.first if ours else c.other(name) for c in cases]
     known = [value for value in first if value is not None]
-    if not known:
-        return None
-    s = Summary.make(np.array(known))
-    return ChooserFigures(
-        name, s.problems, s.geomean, s.p10, s.worst, share_within(known), fifth, speed, timed
-    )
-
-
-def share_within(efficiency: Sequence[float], slower: float = 0.05) -> float:
-    """Return the share of problems on which the choice took at most this much longer than the
-    best."""
-    return sum(value * (1 + slower) >= 1 for value in efficiency) / len(efficiency)
+    return ChooserFigures.make(name, known) if known else None

@@ -23,24 +23,43 @@ _NOT_SETTINGS = frozenset({
 
 @dataclass(frozen=True)
 class Listed:
-    """A run in the list. `training` is None where the run is no training; `against` is the
-    efficiency of the pinned training; `mark` says how the run's curves are drawn."""
+    """A run in the list. `training` is None where the run is no training; `against` is the pinned
+    training; `mark` says how the run's curves are drawn."""
 
     status: Status
     training: Training | None = None
-    against: float | None = None
+    against: Training | None = None
     mark: str = ""
 
     @property
     def efficiency(self) -> float | None:
-        return None if self.training is None else self.training.efficiency
+        """Of a training or a validation."""
+        if self.training is not None:
+            return self.training.efficiency
+        return as_number(self.progress.get("efficiency"))
+
+    @property
+    def progress(self) -> Mapping[str, Any]:
+        return self.status.run.progress or {}
+
+    @property
+    def judged_on(self) -> str:
+        """The problems that the efficiency is of; alike where efficiencies can be compared."""
+        if self.efficiency is None:
+            return ""
+        if self.training is not None:
+            return self.training.judged_on
+        spec = self.status.run.spec
+        which = " ".join(map(str, (v for k, v in spec.items() if k not in ("model", "figure"))))
+        return f"{self.progress.get('problems', 0):,} problems {which}".strip()
 
     @property
     def difference(self) -> float | None:
-        """Its efficiency minus that of the pinned training."""
-        if self.efficiency is None or self.against is None:
+        """Its efficiency minus that of the pinned training, where both are of the same problems."""
+        pinned = self.against
+        if pinned is None or pinned.efficiency is None or self.efficiency is None:
             return None
-        return self.efficiency - self.against
+        return self.efficiency - pinned.efficiency if pinned.judged_on == self.judged_on else None
 
 
 def changed_settings(status: Status) -> dict[str, Any]:
@@ -54,14 +73,20 @@ def changed_settings(status: Status) -> dict[str, Any]:
 
 def _efficiency(listed: Listed) -> str:
     value = listed.efficiency
-    if value is None or listed.training is None:
+    if value is None:
         return ""
-    return f"{value:.3f}" if listed.training.judged else f"({value:.3f})"
+    is_judged = listed.training is None or listed.training.judged
+    return f"{value:.3f}" if is_judged else f"({value:.3f})"
 
 
 def _difference(listed: Listed) -> str:
     value = listed.difference
     return "" if value is None else f"{value:+.3f}".replace("-", "−")
+
+
+def _model(listed: Listed) -> str:
+    named = listed.progress.get("judged") if listed.training is None else listed.training.model
+    return str(named or "")
 
 
 def _data(listed: Listed) -> str:
@@ -73,7 +98,7 @@ def _data(listed: Listed) -> str:
 
 
 def _gpus(listed: Listed) -> str:
-    found = (listed.status.run.progress or {}).get("gpus")
+    found = listed.progress.get("gpus")
     if not isinstance(found, Mapping):
         return ""
     machines = {gpu.get("node") for gpu in found.values()} - {None, ""}
@@ -91,7 +116,7 @@ def _progress(listed: Listed) -> str:
 
 
 def _rate(listed: Listed) -> float | None:
-    return as_number((listed.status.run.progress or {}).get("rate"))
+    return as_number(listed.progress.get("rate"))
 
 
 def _left(listed: Listed) -> float | None:
@@ -152,15 +177,16 @@ RUN_COLUMNS = (
             lambda r: r.status.seconds, rank=7),
     _column("family", "the kind of model that a training makes, or the model that it tunes",
             _trained(lambda t: t.what), _trained(lambda t: t.what), rank=5),
-    _column("efficiency", "of the model on held-out problems, a geometric mean; 1 is as fast as "
-            "the best kernel that was measured. In brackets: of a member that is being fitted, on "
-            "problems that it is not fitted to", _efficiency, lambda r: r.efficiency or 0.0,
-            rank=2, right=True),
-    _column("against", "its efficiency minus that of the pinned training", _difference,
+    _column("efficiency", "of a training's or a validation's model on held-out problems, a "
+            "geometric mean; 1 is as fast as the best kernel that was measured. In brackets: of a "
+            "member that is being fitted, on problems that it is not fitted to", _efficiency,
+            lambda r: r.efficiency or 0.0, label="of best", rank=2, right=True),
+    _column("against", "its efficiency minus that of the pinned training; only where both were "
+            "judged on the same problems", _difference,
             lambda r: -1.0 if r.difference is None else r.difference, label="± pinned", rank=6,
             right=True),
-    _column("model", "what a training registered", _trained(lambda t: t.model),
-            _trained(lambda t: t.model), rank=10),
+    _column("model", "what a training registered, or a validation judged", _model, _model,
+            rank=10),
     _column("data", "the filter query, the source or the file that it works on", _data, _data,
             rank=11),
     _column("changed", "the settings that differ from the defaults",

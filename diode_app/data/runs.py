@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -194,7 +194,7 @@ class RunLister:
         pinned = baseline_of(store)
         against = None
         if pinned is not None:
-            against = self._trainings.read(store, look(store, pinned)).efficiency
+            against = self._trainings.read(store, look(store, pinned))
 
         def listed(status: Status) -> Listed:
             training = self._trainings.read(store, status) if status.run.kind == "train" else None
@@ -215,14 +215,3 @@ def _row(listed: Listed) -> Row:
     if listed.training is not None:
         record["model"] = listed.training.model
     return Row(str(listed.status.run.id), cells(listed), record)
-
-
-def suggestions() -> Callable[[str, int], list[str]]:
-    """For a FilterBox over runs: what a query may become."""
-    from diode_engine.store.fields import RUNS
-
-    def suggest(query: str, cursor: int) -> list[str]:
-        found = RUNS.suggest(query, cursor)
-        return [query[: found.start] + choice + query[found.end :] for choice in found.choices]
-
-    return suggest

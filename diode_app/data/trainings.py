@@ -25,15 +25,12 @@ class Training:
     efficiency: float | None
     judged: bool
     model: str | None
+    judged_on: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def run(self) -> int:
         return self.status.run.id
-
-    @property
-    def is_baseline(self) -> bool:
-        return BASELINE in self.status.run.tags
 
 
 def training(store: Store, status: Status) -> Training:
@@ -50,15 +47,16 @@ def training(store: Store, status: Status) -> Training:
         efficiency=efficiency if isinstance(efficiency, float) else None,
         judged="efficiency" in metrics,
         model=None if result is None else str(result["model"]),
+        judged_on=_judged_on(result, spec) if result else "",
         metrics=metrics,
     )
 
 
-def last_trainings(store: Store, count: int) -> tuple[Training, ...]:
-    """Return the last trainings, the latest first."""
-    from diode_engine.runs import find
-
-    return tuple(training(store, status) for status in find(store, "kind:train", limit=count))
+def _judged_on(result: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+    """Return the problems that the model was judged on. Which problems are held out follows from
+    the timings, so that equal words mean equal problems."""
+    data = spec.get("query") or spec.get("dataset") or "all timings"
+    return f"{result.get('held_out_problems', 0):,} of {data}, {result.get('hardware', '')}"
 
 
 class Trainings:

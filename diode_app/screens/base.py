@@ -56,15 +56,6 @@ class SettingsChanged(Message):
         self.settings = settings
 
 
-class ModelAsked(Message):
-    """The user wants the page of the model in this folder; the app opens it. (The model's page
-    opens pages of runs, so these cannot import it.)"""
-
-    def __init__(self, folder: str) -> None:
-        super().__init__()
-        self.folder = folder
-
-
 async def do_and_tell(
     app: App[Any], doing: Callable[[], Awaitable[str | None]], after: Callable[[], object]
 ) -> None:
@@ -187,6 +178,20 @@ class DiodeScreen(Actions, Screen[None]):
         finally:
             if self.app.screen is working:
                 await working.dismiss()
+
+    # The modules of these pages import this one.
+
+    def open_run(self, run: int) -> None:
+        """Open the page of a run."""
+        from diode_app.screens.run import RunScreen
+
+        self.app.push_screen(RunScreen(self.session, run))
+
+    def open_model(self, folder: str) -> None:
+        """Open the page of the model in this folder."""
+        from diode_app.screens.model import ModelScreen
+
+        self.app.push_screen(ModelScreen(self.session, folder))
 
     def ask_about(self, problem: Problem) -> None:
         """Go to the screen that shows what a model would choose for the problem."""
@@ -339,8 +344,8 @@ def _advice(look: Look, session: Session) -> tuple[str, str, tuple[Step, ...]]:
     """Return what is wrong with the store, and what can be done."""
     why = look.why or ""
     first = (
-        Step("Import the shipped timings", "app.import_shipped",
-             f"Makes the store {session.location}; a few seconds.", "i"),
+        Step("Import timings", "app.import_timings", "Those that come with Diode, or a file's, "
+             f"into the new store {session.location}.", "i"),
         Step("Collect timings", "app.create_store", "On this machine's GPUs, into a new store."),
     )  # fmt: skip
     kept = "A backup is put beside it first." if isinstance(session.location, Path) else ""

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widgets import Button, Static
 
 from diode_app import text
-from diode_app.actions import Action, import_shipped
+from diode_app.actions import Action, import_timings
 from diode_app.data.collection import MAX_PROBLEMS, CollectionPlan, planned, source_kinds
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import WIDTHS
 from diode_app.screens.command_screen import CommandScreen
-from diode_app.screens.run import RunScreen
 from diode_app.screens.source_picker import SourcePicker
 from diode_app.session import Session
 from diode_app.widgets.command_form import CommandForm
@@ -26,7 +21,6 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 _BAR = 16
-_NO_PLAN = "No plan yet: a field needs another value."
 
 
 class CollectScreen(CommandScreen):
@@ -34,44 +28,22 @@ class CollectScreen(CommandScreen):
 
     MODE = COMMAND = "collect"
     NOUN = "collection"
-    COUNTS = "#collect-counts"
-    HORIZONTAL_BREAKPOINTS = WIDTHS
     ACTIONS = (
         Action("collect.start", "ctrl+g", "Start", "Start this collection as a run.",
                "{command}"),
         Action("collect.pick", "p", "Sources", "Choose sources and their parameters."),
         Action("collect.defaults", "d", "Defaults", "Set all fields to their defaults."),
-        import_shipped("collect"),
+        import_timings("collect"),
     )  # fmt: skip
-    DEFAULT_CSS = """
-    CollectScreen {
-        #collect-parts { height: 1fr; }
-        #collect-plan { border-title-color: $primary; border: round $panel; padding: 0 1; }
-        #collect-gpus { color: $text-warning; display: none; }
-        #collect-counts { text-style: bold; }
-        #collect-plan Button { margin-top: 1; }
-        &.-narrow #collect-parts { layout: vertical; }
-        &.-narrow #collect-plan { height: auto; max-height: 10; }
-        &.-narrow #collect-plan Button { margin-top: 0; }
-        &.-wide #collect-plan { width: 2fr; height: 1fr; }
-        &.-wide FieldRows { width: 3fr; }
-    }
-    """
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._plan: CollectionPlan | None = None
+        self._says = ""  # of the GPUs here
 
-    def body(self) -> ComposeResult:
-        with Horizontal(id="collect-parts"):
-            checks = {"gpu": self._check_gpus, "problems": _check_problems}
-            yield CommandForm("collect", checks=checks)
-            with VerticalScroll(id="collect-plan", can_focus=False) as panel:
-                panel.border_title = "Plan"
-                yield Static(id="collect-gpus", markup=False)
-                yield Static("Counting ...", id="collect-counts", markup=False)
-                yield Static(id="collect-shares", markup=False)
-                yield Button("Start (^g)", id="collect-start", action="screen.start", compact=True)
+    def make_form(self) -> CommandForm:
+        checks = {"gpu": self._check_gpus, "problems": _check_problems}
+        return CommandForm("collect", checks=checks)
 
     # The plan
 
@@ -87,9 +59,10 @@ class CollectScreen(CommandScreen):
             says = "Looking for GPUs ..."
         elif not gpus:
             says = "✗ No GPU here: copy the command (y) to where one is, or import timings (i)."
-        if self.query_one("#collect-gpus", Static).content != says:
-            self.put("#collect-gpus", says)
-            self.query_one("#collect-gpus").display = bool(says)
+        if says != self._says:
+            self._says = says
+            self.put("#command-warning", says)
+            self.query_one("#command-warning").display = bool(says)
             self.form.complain({})
             if self.session.store.last.ready:
                 self.reload()
@@ -104,15 +77,14 @@ class CollectScreen(CommandScreen):
         self._plan = snapshot
         self.form.complain(snapshot.mistakes)
         if snapshot.summary is None:
-            self.show_nothing()
+            self.show_plan()
             return
         plan, gpus = snapshot.summary, snapshot.gpus
         where = f"{text.quantity(gpus, 'GPUs')}{'' if self._gpus else ' like an H200'}"
-        self.put(
-            "#collect-counts",
+        counts = (
             f"{plan['problems']:,} problems · {plan['candidates']:,} candidates\n"
             f"up to {plan['compiles']:,} compiles · about {text.seconds(plan['seconds'])} on "
-            f"{where}",
+            f"{where}"
         )
         if self.has_class("-wide"):
             kinds = ("operator", "by_op"), ("type", "by_type"), ("selection", "by_selection")
@@ -122,16 +94,11 @@ class CollectScreen(CommandScreen):
             shown = Content("\n\n").join(parts)
         else:
             shown = Content("\n").join([_line(plan["by_op"]), _line(plan["by_type"])])
-        self.put("#collect-shares", shown)
-
-    def show_nothing(self) -> None:
-        self._plan = None
-        self.put("#collect-counts", _NO_PLAN)
-        self.put("#collect-shares", "")
+        self.show_plan(counts, shown)
 
     def on_resize(self) -> None:
         super().on_resize()
-        if self._plan is not None:
+        if self._plan is not None and not self.form.mistakes:
             self.show(self._plan)
 
     # Actions
@@ -144,11 +111,8 @@ class CollectScreen(CommandScreen):
             "machine that has one. Import the timings that come with Diode instead?"
         )
         if await self.app.push_screen_wait(Confirm(question, yes="Import")):
-            await self.app.run_action("app.import_shipped(True)")
+            await self.app.run_action("app.import_timings(True)")
         return False
-
-    def page_of(self, run: int) -> RunScreen:
-        return RunScreen(self.session, run)
 
     def action_pick(self) -> None:
         async def pick() -> None:

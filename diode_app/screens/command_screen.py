@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.widgets import Static
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widgets import Button, Static
 
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.widgets.command_form import CommandForm
 from diode_app.widgets.form import Field
 
@@ -16,31 +19,61 @@ if TYPE_CHECKING:
 
 
 class CommandScreen(DiodeScreen):
-    """The form of COMMAND, and beside it what follows from its values. NOUN says what a run of the
-    command is, and COUNTS selects the text that is repeated in the question before it starts."""
+    """The form of COMMAND, and beside or below it the plan that follows from its values. NOUN says
+    what a run of the command is."""
 
     COMMAND: ClassVar[str] = ""
     NOUN: ClassVar[str] = ""
-    COUNTS: ClassVar[str] = ""
+    HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
+    DEFAULT_CSS = """
+    CommandScreen {
+        #command-parts { height: 1fr; }
+        #command-plan { border: round $panel; border-title-color: $primary; padding: 0 1; }
+        #command-warning { color: $text-warning; }
+        #command-counts { text-style: bold; }
+        &.-narrow #command-parts { layout: vertical; }
+        &.-narrow #command-plan { height: auto; max-height: 10; }
+        &.-wide #command-plan { width: 2fr; height: 1fr; }
+        &.-wide FieldRows { width: 3fr; }
+        &.-wide Button { margin-top: 1; }
+    }
+    """
+
+    def body(self) -> ComposeResult:
+        with Horizontal(id="command-parts"):
+            yield self.make_form()
+            with VerticalScroll(id="command-plan", can_focus=False) as panel:
+                panel.border_title = "Plan"
+                yield Static(id="command-warning", markup=False)
+                yield Static("Counting ...", id="command-counts", markup=False)
+                yield Static(id="command-details", markup=False)
+                yield Button("Start (^g)", action="screen.start", compact=True)
+
+    def make_form(self) -> CommandForm:
+        """Return the form."""
+        return CommandForm(self.COMMAND)
 
     @property
     def form(self) -> CommandForm:
         return self.query_one(CommandForm)
 
     def body_mounted(self) -> None:
+        self.query_one("#command-warning").display = False
         self.form.follow()
         self.form.focus_rows()
 
     def on_field_changed(self, event: Field.Changed) -> None:
         self.form.follow()
         if self.form.mistakes:
-            self.show_nothing()
+            self.show_plan()
         elif self.session.store.last.ready:
             self.reload()
 
-    def show_nothing(self) -> None:
-        """Called where a field has a mistake: shows no plan."""
+    def show_plan(self, counts: str = "", details: str | Content = "") -> None:
+        """Show what would be done; without counts, that a field has a mistake."""
+        self.put("#command-counts", counts or "No plan yet: a field needs another value.")
+        self.put("#command-details", details)
 
     def values(self) -> Mapping[str, object]:
         from diode_engine.runs import command_line
@@ -53,16 +86,6 @@ class CommandScreen(DiodeScreen):
     async def may_start(self) -> bool:
         """Called before the question: whether the run can be started here."""
         return True
-
-    def page_of(self, run: int) -> DiodeScreen:
-        """Return the page of the run that has started."""
-        raise NotImplementedError
-
-    def has_started(self, run: int) -> None:
-        """Called when the run has started: opens its page."""
-        self.form.focus_rows()  # who comes back is in no field, so that letters are keys
-        self.app.push_screen(self.page_of(run))
-        self.notify(f"Run {run} has started; it continues when you leave.", markup=False)
 
     def action_start(self) -> None:
         mistakes = self.form.mistakes
@@ -78,15 +101,18 @@ class CommandScreen(DiodeScreen):
 
             return start(store, self.COMMAND, spec).id
 
-        async def go() -> None:
-            self.session.store.must_be_writable()
+        async def go() -> str | None:
             if not await self.may_start():
-                return
-            counts = self.query_one(self.COUNTS, Static).content
-            if await self.confirm(f"Start this {self.NOUN}?\n{counts}", "Start it"):
-                self.has_started(await self.session.store.write(begin))
+                return None
+            counts = self.query_one("#command-counts", Static).content
+            if not await self.confirm(f"Start this {self.NOUN}?\n{counts}", "Start it"):
+                return None
+            run = await self.session.store.write(begin)
+            self.form.focus_rows()  # who comes back is in no field, so that letters are keys
+            self.open_run(run)
+            return f"Run {run} has started; it continues when you leave."
 
-        self.act(go, f"starts a {self.NOUN}")
+        self.act(go, f"starts a {self.NOUN}", writes=True)
 
     def action_defaults(self) -> None:
         self.form.reset()

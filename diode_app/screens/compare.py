@@ -1,4 +1,4 @@
-"""Two models side by side."""
+"""Several things side by side: models, or (in `compare_runs`) runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,40 @@ from diode_app.session import Session
 from diode_app.widgets.table import MemoryTable
 
 
-class CompareScreen(DiodeScreen):
-    """What each model was made of, and its own metrics; `warning` says where these cannot be
-    compared."""
+class ComparisonScreen(DiodeScreen):
+    """A title, what cannot be compared, and a table with a column for each thing."""
+
+    DEFAULT_CSS = """
+    ComparisonScreen {
+        #comparison-title { height: 1; padding: 0 1; text-style: bold; }
+        #comparison-warning { height: auto; padding: 0 1; color: $text-warning; }
+    }
+    """
+
+    def body(self) -> ComposeResult:
+        yield Static(id="comparison-title", markup=False)
+        yield Static(id="comparison-warning", markup=False)
+        yield MemoryTable(self.session, (FACT,), what="facts", wraps=True)
+
+    def body_mounted(self) -> None:
+        self.query_one("#comparison-warning").display = False
+        self.query_one(MemoryTable).focus_rows()
+
+    def show_comparison(
+        self, title: str, names: Mapping[str, str], found: Comparison, *, all_facts: bool = True
+    ) -> None:
+        """Show what is known of each thing; `names` are the headings, by the things' keys."""
+        self.put("#comparison-title", title)
+        self.put("#comparison-warning", f"⚠ {found.warning}")
+        self.query_one("#comparison-warning").display = bool(found.warning)
+        table = self.query_one(MemoryTable)
+        columns = (Column(key, name, rank=place) for place, (key, name) in enumerate(names.items()))
+        table.set_columns((FACT, *columns))
+        table.show_rows(found.rows(all_facts=all_facts))
+
+
+class CompareScreen(ComparisonScreen):
+    """What each of two models was made of, and its own metrics."""
 
     MODE = "models"
     NEEDS_STORE = False
@@ -26,30 +57,15 @@ class CompareScreen(DiodeScreen):
         Action("comparison.back", "escape", "Back", "To the models.",
                "diode-engine models compare {a} {b}"),
     )  # fmt: skip
-    DEFAULT_CSS = """
-    CompareScreen {
-        #comparison-title { height: 1; padding: 0 1; text-style: bold; }
-        #comparison-warning { height: auto; padding: 0 1; color: $text-warning; }
-    }
-    """
 
-    def __init__(self, session: Session, comparison: Comparison, warning: str | None) -> None:
+    def __init__(self, session: Session, comparison: Comparison) -> None:
         super().__init__(session)
         self._comparison = comparison
-        self._warning = warning
-
-    def body(self) -> ComposeResult:
-        names = tuple(self._comparison.facts)
-        yield Static(" and ".join(names), id="comparison-title", markup=False)
-        if self._warning is not None:
-            yield Static(f"⚠ {self._warning}", id="comparison-warning", markup=False)
-        columns = (FACT, *(Column(name, name, sortable=False) for name in names))
-        yield MemoryTable(self.session, columns, what="facts", wraps=True)
 
     def body_mounted(self) -> None:
-        table = self.query_one(MemoryTable)
-        table.show_rows(self._comparison.rows(all_facts=True))
-        table.focus_rows()
+        super().body_mounted()
+        names = {name: name for name in self._comparison.facts}
+        self.show_comparison(" and ".join(names), names, self._comparison)
 
     def values(self) -> Mapping[str, object]:
         return dict(zip("ab", self._comparison.facts, strict=True))

@@ -6,24 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.columns import Column
 from diode_app.data.compare_runs import ComparedRuns, compare_runs
-from diode_app.data.comparison import FACT
 from diode_app.data.curves import CurveReader, series_of
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.compare import ComparisonScreen
 from diode_app.session import Session
 from diode_app.widgets.curve_charts import RunCurves, training_charts
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import MemoryTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
 
-class CompareRunsScreen(DiodeScreen):
+class CompareRunsScreen(ComparisonScreen):
     """`colours` are those of the runs' curves, by run. The pinned run, if there is one, is shown
     too; the differences in brackets are to it, else to the first run."""
 
@@ -39,7 +35,6 @@ class CompareRunsScreen(DiodeScreen):
     )  # fmt: skip
     DEFAULT_CSS = """
     CompareRunsScreen {
-        #comparing-title { height: 1; padding: 0 1; text-style: bold; }
         MemoryTable { height: 2fr; }
         Plot { height: 3fr; border-top: solid $panel; }
     }
@@ -56,12 +51,8 @@ class CompareRunsScreen(DiodeScreen):
         self._log_scale = False
 
     def body(self) -> ComposeResult:
-        yield Static(id="comparing-title", markup=False)
-        yield MemoryTable(self.session, (FACT,), what="facts", wraps=True)
+        yield from super().body()
         yield Plot("None of these runs has drawn curves.")
-
-    def body_mounted(self) -> None:
-        self.query_one(MemoryTable).focus_rows()
 
     def reader(self) -> Callable[[Store], ComparedRuns]:
         wanted, reader = tuple(self._colours), self._reader
@@ -76,20 +67,11 @@ class CompareRunsScreen(DiodeScreen):
         found = self._compared
         assert found is not None
         shown = "all that is known" if self._all_facts else "what differs"
-        self.put(
-            "#comparing-title", f"Runs {', '.join(map(str, found.runs))}: {shown} (d changes it)"
-        )
-        table = self.query_one(MemoryTable)
-        table.set_columns((
-            FACT,
-            *(
-                Column(
-                    str(run), f"run {run}{' (pinned)' if run == found.pinned else ''}", rank=place
-                )
-                for place, run in enumerate(found.runs)
-            ),
-        ))  # fmt: skip
-        table.show_rows(found.comparison.rows(all_facts=self._all_facts))
+        title = f"Runs {', '.join(map(str, found.runs))}: {shown} (d changes it)"
+        names = {
+            str(run): f"run {run}{' (pinned)' if run == found.pinned else ''}" for run in found.runs
+        }
+        self.show_comparison(title, names, found.comparison, all_facts=self._all_facts)
 
     def _draw(self) -> None:
         found = self._compared

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -12,27 +11,21 @@ from textual.content import Content
 from textual.widgets import Static
 
 from diode_app import text
-from diode_app.actions import Action
+from diode_app.actions import Action, import_timings
 from diode_app.data.columns import Column, pick
-from diode_app.data.overview import shipped_timings
+from diode_app.data.filters import suggestions
 from diode_app.data.problem_columns import PROBLEM_COLUMNS
 from diode_app.data.problems import (
     Preview,
-    known_values,
     parse_key,
     preview,
     problems_page,
-    suggestions,
 )
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.problem import ProblemScreen
-from diode_app.screens.run import RunScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
-from diode_app.widgets.form import existing_file
-from diode_app.widgets.modals import Prompt
-from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.saving import ask_target
 from diode_app.widgets.table import PagedTable
@@ -46,7 +39,7 @@ _FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 # The actions that need timings in the store.
 _WITH_TIMINGS = ("open", "map", "choose", "export_dataset")
 _NEXT = (
-    Step("Import timings", "screen.import", "Those that come with Diode, or a dataset file.", "i"),
+    Step("Import timings", "app.import_timings", "Those that come with Diode, or a file's.", "i"),
     Step("Collect", "app.go('collect')", "Time kernels on the GPUs of this machine.", "C"),
 )
 
@@ -63,8 +56,7 @@ class DataScreen(FilteredList):
         Action("data.map", "m", "Map", "How many problems have which sizes.",
                "diode-engine data map {filter} --store={store}"),
         Action("data.choose", "w", "Ask", "What would a model choose for this problem?"),
-        Action("data.import", "i", "Import", "Add the timings that come with Diode, or those of a "
-               "dataset file.", "diode-engine data import {file} --store={store}"),
+        import_timings("data", footer=True),
         Action("data.export-dataset", "x", "Export dataset", "Write all timings to a dataset "
                "file.",
                "diode-engine data export {target} --store={store}"),
@@ -94,7 +86,7 @@ class DataScreen(FilteredList):
             what="problems",
             sort="problem",
             filter_hint="op:mm dtype:bf16 m<=64 k%8!=0 -layout:row/col efficiency<0.8",
-            suggest=suggestions(self._known),
+            suggest=suggestions("data", self._known),
         )
         yield Static(id="data-preview")
         yield EmptyState(
@@ -118,6 +110,7 @@ class DataScreen(FilteredList):
     def reader(self) -> Callable[[Store], tuple[bool, dict[str, list[str]]]]:
         def read(store: Store) -> tuple[bool, dict[str, list[str]]]:
             from diode_engine.store.query import problems
+            from diode_engine.store.run_query import known_values
 
             return bool(problems(store, limit=1)), known_values(store)
 
@@ -143,7 +136,6 @@ class DataScreen(FilteredList):
 
     def values(self) -> Mapping[str, object]:
         return {
-            "file": None,
             "target": "timings.msgpack.zst",
             "problem": self.record.get("id"),
             "filter": tuple(self.table.query_now.filter.split()),
@@ -193,27 +185,6 @@ class DataScreen(FilteredList):
     def action_map(self) -> None:
         now = self.table.query_now
         self.app.push_screen(SpaceMapScreen(self.session, now.filter, self.narrow))
-
-    # The headless commands below continue where the dashboard is left.
-
-    def action_import(self) -> None:
-        async def start_import() -> str | None:
-            given = await self.app.push_screen_wait(
-                Prompt(
-                    "Import the timings of which file? Without one, those that come with Diode",
-                    check=lambda given: existing_file(given) if given else None,
-                    suggest=complete_path,
-                )
-            )
-            if given is None:
-                return None
-            files = (Path(given).expanduser(),) if given else shipped_timings()
-            run = await self.session.store.start_import(files)
-            self.app.push_screen(RunScreen(self.session, run))
-            what = files[0].name if given else "the shipped timings"
-            return f"Run {run} imports {what}; it continues when you leave."
-
-        self.act(start_import, "imports timings", writes=True)
 
     def action_export_dataset(self) -> None:
         async def export() -> str | None:

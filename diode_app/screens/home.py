@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from diode_app import text
-from diode_app.actions import Action, import_shipped
+from diode_app.actions import Action, import_timings
 from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, find_hardware
 from diode_app.data.overview import RUNS_SHOWN, ModelInUse, StoreOverview, model_in_use, overview
@@ -24,22 +24,15 @@ from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts, badge
 from diode_app.widgets.modals import Notice
-from diode_app.widgets.reading import Reading
 from diode_app.widgets.styling import FocusScroll
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
-    from diode_app.data.home_charts import HomeChartReader, HomeCharts
     from diode_engine.runs import Status
     from diode_engine.store import Store
 
 _NEXT = (
-    Step(
-        "Import the shipped timings",
-        "app.import_shipped",
-        "Taken on an NVIDIA H200.",
-        "i",
-    ),
+    Step("Import timings", "app.import_timings", "Those that come with Diode, or a file's.", "i"),
     Step("Collect timings", "app.go('collect')", "On this machine's GPUs.", "C"),
 )
 
@@ -48,14 +41,10 @@ class HomeScreen(DiodeScreen):
     """An overview."""
 
     MODE = "home"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (160, "-broad")]  # noqa: RUF012  # as Textual types it
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (45, "-high")]  # noqa: RUF012
     ACTIONS = (
-        import_shipped("home", footer=True),
+        import_timings("home", footer=True),
         Action("home.stats", "d", "Details", "All counts of the store.",
                "diode-engine data stats --store={store}"),
-        Action("home.hardware", "h", "Hardware", "Look at this machine's hardware again.",
-               footer=False),
     )  # fmt: skip
     DEFAULT_CSS = """
     HomeScreen {
@@ -64,20 +53,13 @@ class HomeScreen(DiodeScreen):
         #home-rows Facts { padding: 0; }
         #run-rows { layout: grid; grid-size: 2; grid-columns: 41 1fr; grid-rows: auto; }
         #run-rows Static { height: auto; display: none; }
-        #home-charts { display: none; height: 1fr; min-height: 20; }
-        &.-broad.-high #home-charts { display: block; }
     }
     """
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._asked = False
-        self._has_figures = False
         self._registry = 0
-        self._charts: HomeChartReader | None = None
-        self._charting: Reading[HomeCharts] = Reading(
-            self, session.store, self._show_charts, self.fail
-        )
 
     def body(self) -> ComposeResult:
         with FocusScroll():
@@ -104,7 +86,6 @@ class HomeScreen(DiodeScreen):
             with VerticalGroup(classes="panel") as panel:
                 panel.border_title = "This machine"
                 yield Static("Looking ...", id="hardware-facts", markup=False)
-            yield VerticalGroup(id="home-charts")
 
     def body_mounted(self) -> None:
         self.query_one("#home-next").display = False
@@ -114,7 +95,7 @@ class HomeScreen(DiodeScreen):
         opened = self.session.store.last.condition is not Condition.OPENING
         if opened and not self._asked and not self.reading.busy:
             self._asked = True
-            self.action_hardware()
+            self.run_worker(self._look_around(), group="hardware", exit_on_error=False)
 
     # The store
 
@@ -126,31 +107,6 @@ class HomeScreen(DiodeScreen):
 
     def reader(self) -> Callable[[Store], StoreOverview]:
         return overview
-
-    def on_resize(self) -> None:
-        if self._has_figures and self._charts is None and self.session.store.last.ready:
-            self._read_charts()  # there may be room for them now
-
-    def _read_charts(self) -> None:
-        if self.has_class("-broad") and self.has_class("-high"):
-            self._charting.ask(self._charts_of)
-
-    def _charts_of(self, store: Store) -> HomeCharts:
-        # Imported here, in the thread: where there is no room for charts, the start needs none.
-        from diode_app.data.home_charts import HomeChartReader
-        from diode_app.widgets import home_charts as _  # noqa: F401
-
-        self._charts = self._charts or HomeChartReader()
-        return self._charts.read(store)
-
-    def _show_charts(self, charts: HomeCharts) -> None:
-        from diode_app.widgets.home_charts import HomeChartsPanel
-
-        group = self.query_one("#home-charts", VerticalGroup)
-        if (panel := next(iter(group.query(HomeChartsPanel)), None)) is None:
-            group.mount(HomeChartsPanel(charts))
-        else:
-            panel.show(charts)
 
     def show(self, snapshot: StoreOverview) -> None:
         on_disk = isinstance(self.session.location, Path)
@@ -165,12 +121,7 @@ class HomeScreen(DiodeScreen):
         self.query_one("#store-facts", Facts).show(facts)
         self._show_runs(snapshot.last)
         self.query_one("#home-next").display = snapshot.timings == 0
-        self._has_figures = True
-        self.call_after_refresh(self._figures_shown)
-
-    def _figures_shown(self) -> None:
-        self._read_charts()
-        self.store_looked()
+        self.call_after_refresh(self.store_looked)
 
     def _show_runs(self, last: Sequence[Status]) -> None:
         self.put("#no-runs", "No run yet.")
@@ -195,12 +146,6 @@ class HomeScreen(DiodeScreen):
         self.act(stats, "counts what the store holds", asks=False)
 
     # Hardware and model
-
-    def action_hardware(self) -> None:
-        self.run_worker(
-            self._look_around(), group="hardware", exclusive=True, exit_on_error=False,
-            description="looks at the hardware",
-        )  # fmt: skip
 
     async def _look_around(self) -> None:
         panel = self.query_one("#hardware-facts", Static)

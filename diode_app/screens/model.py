@@ -17,7 +17,6 @@ from diode_app.data.lineage import DATA, MODEL, RUN, ModelView, model_view
 from diode_app.data.models import Verdict
 from diode_app.data.threads import in_thread
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, write_verdict
-from diode_app.screens.run import RunScreen
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
 from diode_app.widgets.facts import Facts
@@ -135,9 +134,9 @@ class ModelScreen(TabbedScreen, ModelActions):
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         _, leads, where = event.key.split(":", 2)
         if leads == RUN:
-            self.app.push_screen(RunScreen(self.session, int(where)))
+            self.open_run(int(where))
         elif leads == MODEL:
-            self.app.push_screen(ModelScreen(self.session, where))
+            self.open_model(where)
         elif leads == DATA:
             self.session.pending_filters["data"] = where
             self.app.switch_mode("data")

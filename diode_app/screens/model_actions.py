@@ -194,7 +194,7 @@ class ModelActions(Labels):
             )  # fmt: skip
             if chosen is not None:
                 found = await in_thread(lambda: compare(entry, others[chosen]), "compare")
-                self.app.push_screen(CompareScreen(self.session, *found))
+                self.app.push_screen(CompareScreen(self.session, found))
 
         self.act(choose, "compares two models")
 

@@ -12,7 +12,6 @@ from textual.widgets import Static
 from diode_app.actions import Action
 from diode_app.data.models import MODEL_COLUMNS, Models, facts, models
 from diode_app.data.threads import in_thread
-from diode_app.screens.model import ModelScreen
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
@@ -126,11 +125,11 @@ class ModelsScreen(ModelActions):
     # Actions
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        self.app.push_screen(ModelScreen(self.session, event.key))
+        self.open_model(event.key)
 
     def action_open(self) -> None:
         if self.table.pointed is not None:
-            self.app.push_screen(ModelScreen(self.session, self.table.pointed))
+            self.open_model(self.table.pointed)
 
     def action_import_model(self) -> None:
         async def bring() -> str | None:

@@ -7,13 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from diode_app.data.columns import Column, pick
+from diode_app.data.filters import suggestions
 from diode_app.data.problem_columns import PROBLEM_COLUMNS
 from diode_app.data.problems import (
-    known_values,
     parse_key,
     problems_page,
     row_of,
-    suggestions,
 )
 from diode_app.data.shapesets import read_captured
 from diode_app.data.threads import in_thread
@@ -37,11 +36,13 @@ _CAPTURED = (
 
 async def pick_from_store(screen: DiodeScreen) -> Problem | None:
     """Return a problem of the store; None where the person leaves. Raises StoreError."""
+    from diode_engine.store.run_query import known_values
+
     access = screen.session.store
     known = await access.read(known_values)
     table = PagedTable(
         screen.session, _STORED, problems_page, what="problems", sort="problem",
-        filter_hint="op:mm dtype:bf16 m<=64 k%8!=0", suggest=suggestions(known),
+        filter_hint="op:mm dtype:bf16 m<=64 k%8!=0", suggest=suggestions("data", known),
     )  # fmt: skip
     key = await screen.app.push_screen_wait(
         PickRow("Which problem of the store? Enter takes it.", table)

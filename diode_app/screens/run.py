@@ -16,7 +16,6 @@ from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.curves import CurveReader, kinds
 from diode_app.data.runs import Gpu, RunView, run_view
-from diode_app.screens.base import ModelAsked
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.screens.validate_new import open_validation
@@ -226,7 +225,7 @@ class RunScreen(TabbedScreen, RunActions):
     def action_model(self) -> None:
         assert self._view is not None
         assert self._view.trained is not None
-        self.post_message(ModelAsked(self._view.trained.folder))
+        self.open_model(self._view.trained.folder)
 
     def action_validate(self) -> None:
         assert self._view is not None

@@ -97,12 +97,11 @@ class RunActions(Labels):
                 f"Stop run {run}? What it has written stays, and it can be resumed.", "Stop it"
             ):
                 return None
-            self.notify(f"Run {run} is asked to stop ...")
             # A process of its own: it may take twenty seconds, and is not to end with us.
             await self.session.store.command(
                 ["runs", "cancel", str(run), f"--store={self.session.location}"]
             )
-            return f"Run {run} has stopped."
+            return None  # a notification tells the end of every run
 
         self.act(cancel, f"cancels run {run}", writes=True)
 
@@ -126,6 +125,7 @@ class RunActions(Labels):
             if not await self.confirm(question, "Start it" if is_done else "Continue"):
                 return None
             started = await self.session.store.write(start)
+            self.open_run(started)
             return f"Run {started} {'does the same as' if is_done else 'continues'} run {run}."
 
         self.act(run_again, f"starts run {run} again", writes=True)

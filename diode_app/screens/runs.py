@@ -14,14 +14,14 @@ from textual.widgets import Static
 from diode_app.actions import Action
 from diode_app.data.columns import Column, pick
 from diode_app.data.curves import CurveReader
+from diode_app.data.filters import suggestions
 from diode_app.data.pages import Page, PageQuery
 from diode_app.data.run_columns import RUN_COLUMNS
 from diode_app.data.run_preview import RunPreview, run_preview
-from diode_app.data.runs import RunLister, suggestions
+from diode_app.data.runs import RunLister
 from diode_app.screens.base import WIDTHS
 from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
-from diode_app.screens.run import RunScreen
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.session import Session
 from diode_app.themes import SERIES
@@ -92,7 +92,7 @@ class RunsScreen(FilteredList, RunActions):
                 sort="run",
                 descending=True,
                 filter_hint="state:failed kind:train tag:x problems>100 started>2026-11-01",
-                suggest=suggestions(),
+                suggest=suggestions("runs"),
             )
             with Vertical(id="runs-preview"):
                 yield Static(id="preview-title")
@@ -177,7 +177,7 @@ class RunsScreen(FilteredList, RunActions):
     # Actions
 
     def open(self, key: str) -> None:
-        self.app.push_screen(RunScreen(self.session, int(key)))
+        self.open_run(int(key))
 
     def action_mark(self) -> None:
         if (run := self.run) is None:

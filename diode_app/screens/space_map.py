@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from diode_app import text
 from diode_app.actions import Action
-from diode_app.data.problems import known_values, suggestions
+from diode_app.data.filters import suggestions
 from diode_app.data.space_map import AXES, FEW, SizeMap, size_map
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
@@ -56,7 +56,7 @@ class SpaceMapScreen(DiodeScreen):
         self._known: dict[str, list[str]] = {}
 
     def body(self) -> ComposeResult:
-        yield FilterBox("op:mm dtype:bf16 gpu:h200", suggestions(self._known))
+        yield FilterBox("op:mm dtype:bf16 gpu:h200", suggestions("data", self._known))
         yield Static(id="map-title", markup=False)
         yield Static(id="map-says", markup=False)
         yield HeatMap()
@@ -68,7 +68,13 @@ class SpaceMapScreen(DiodeScreen):
 
     def reader(self) -> Callable[[Store], tuple[SizeMap, dict[str, list[str]]]]:
         query, across, down = self._query, self._across, self._down
-        return lambda store: (size_map(store, query, across, down), known_values(store))
+
+        def read(store: Store) -> tuple[SizeMap, dict[str, list[str]]]:
+            from diode_engine.store.run_query import known_values
+
+            return size_map(store, query, across, down), known_values(store)
+
+        return read
 
     def values(self) -> Mapping[str, object]:
         return {

@@ -13,17 +13,14 @@ from diode_app.actions import Action
 from diode_app.data.report_curves import curves, kinds, members
 from diode_app.data.report_rows import BAR, CASES, FIGURES, GROUPS
 from diode_app.data.report_view import (
-    REPORTS,
     ReportView,
     environment_of,
     report_view,
     reports,
-    reports_page,
 )
 from diode_app.data.reports import ShownReport
 from diode_app.screens.base import WIDTHS
 from diode_app.screens.problem import ProblemScreen
-from diode_app.screens.run import RunScreen
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.screens.validate_new import open_validation
 from diode_app.screens.validate_words import (
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
     from diode_engine.validation.report import Case
 
 
-_REPORT_ACTIONS = ("against", "worst", "curves", "last", "run", "tab")
+_REPORT_ACTIONS = ("against", "curves", "reports", "run", "tab")
 
 
 class ValidateScreen(TabbedScreen):
@@ -62,15 +59,14 @@ class ValidateScreen(TabbedScreen):
                "diode-engine validate --model={model} --store={store}"),
         Action("validate.against", "a", "Against", "Compare the model with another chooser, or "
                "against another report's model."),
-        Action("validate.worst", "w", "Worst", "The problems, the worst choices first; Enter "
-               "opens a problem's page."),
-        Action("validate.curves", "v", "Curves", "The share of problems near the best; press "
-               "again for curves by op, type, M, ..."),
-        Action("validate.last", "l", "Last", "The last report, whichever it is.", footer=False),
+        Action("validate.all", "escape", "All problems", "The problems of all groups."),
+        Action("validate.curves", "v", "Next curves", "The share of problems near the best, by "
+               "op, type, M, ..."),
+        Action("validate.reports", "r", "Reports", "Show another report.",
+               "diode-engine runs list kind:validate --store={store}"),
         Action("validate.run", "u", "Run", "The page of the run that the report is of.",
                "diode-engine runs show {run} --store={store}", footer=False),
     )  # fmt: skip
-    HEADLESS = (("Reports", "diode-engine runs list kind:validate --store={store}"),)
     DEFAULT_CSS = """
     ValidateScreen {
         #report-title { height: 1; padding: 0 1; }
@@ -118,12 +114,6 @@ class ValidateScreen(TabbedScreen):
                 yield Plot(NO_CONFIDENCE, id="report-reliability")
                 with VerticalScroll(id="report-confidence"):
                     yield Static(id="report-confidence-text", markup=False)
-            with TabPane("Reports", id="tab-reports"):
-                yield PagedTable(
-                    self.session, REPORTS, reports_page, what="reports", sort="run",
-                    descending=True, filter_hint="state:done tag:paper started>2026-11",
-                    id="report-list",
-                )  # fmt: skip
         yield EmptyState("", "", id="report-none")
 
     def body_mounted(self) -> None:
@@ -140,10 +130,6 @@ class ValidateScreen(TabbedScreen):
         self.query_one("#report-figures", MemoryTable).set_columns(
             (*FIGURES[:1], BAR, *FIGURES[1:]) if wide else FIGURES
         )
-
-    def reload(self) -> None:
-        super().reload()
-        self.query_one("#report-list", PagedTable).reload()
 
     def reader(self) -> Callable[[Store], ReportView]:
         wanted, against, before = self._wanted, self._against, self._view
@@ -211,7 +197,7 @@ class ValidateScreen(TabbedScreen):
             [row for row, groups in zip(view.cases, view.report.groups, strict=True)
              if only is None or name in groups[kind]]
         )  # fmt: skip
-        narrowed = "" if only is None else f" · only {kind} {name} (w: all)"
+        narrowed = "" if only is None else f" · only {kind} {name} (Escape: all)"
         self.put("#cases-legend", f"{self._legend}{narrowed}")
 
     def _draw(self) -> None:
@@ -237,9 +223,11 @@ class ValidateScreen(TabbedScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in _REPORT_ACTIONS:
             return self.report is not None
+        if action == "all":
+            return self._group is not None
         return super().check_action(action, parameters)
 
-    def action_worst(self) -> None:
+    def action_all(self) -> None:
         self._narrow(None)
 
     def _narrow(self, group: str | None) -> None:
@@ -254,31 +242,20 @@ class ValidateScreen(TabbedScreen):
             self._draw()
         self.show_tab("tab-curves")
 
-    def action_last(self) -> None:
-        self._wanted = None
-        self.reload()
-
     def action_run(self) -> None:
         if self.report is not None:
-            self.app.push_screen(RunScreen(self.session, self.report.run))
+            self.open_run(self.report.run)
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         report = self.report
-        if event.table.id == "report-list":
-            self._show_report(int(event.key))
-        elif report is None:
+        if report is None:
             return
-        elif event.table.id == "report-cases":
+        if event.table.id == "report-cases":
             self._open(report.cases[int(event.key)])
         elif event.table.id == "report-groups":
             self._narrow(event.key)
-        elif event.key in {chooser.name for chooser in report.choosers} - {report.model}:
+        elif event.key in {c.chooser for c in report.choosers} - {report.model}:
             self._hold_against(event.key)
-
-    def _show_report(self, run: int) -> None:
-        self._wanted = run
-        self.reload()
-        self.show_tab("tab-figures")
 
     def _hold_against(self, other: str | int) -> None:
         self._against = other
@@ -296,13 +273,24 @@ class ValidateScreen(TabbedScreen):
     def action_new(self) -> None:
         open_validation(self)
 
+    def action_reports(self) -> None:
+        async def choose() -> None:
+            there = await self.session.store.read(reports)
+            choices = [(str(run), f"run {run}  {judged}") for run, judged in there]
+            now = None if self.report is None else str(self.report.run)
+            chosen = await self.app.push_screen_wait(PickOne("Which report?", choices, now))
+            if chosen is not None:  # the last one, whichever it is, or this one from now on
+                self._wanted = None if chosen == choices[0][0] else int(chosen)
+
+        self.act(choose, "chooses a report")
+
     def action_against(self) -> None:
         report = self.report
         assert report is not None
 
         async def choose() -> None:
             there = await self.session.store.read(reports)
-            choices = [(c.name, c.name) for c in report.choosers if c.name != report.model]
+            choices = [(c.chooser, c.chooser) for c in report.choosers if c.chooser != report.model]
             choices += [(f"#{run}", f"{judged}, as run {run} judged it")
                         for run, judged in there if run != report.run]  # fmt: skip
             now = f"#{self._against}" if isinstance(self._against, int) else self._against

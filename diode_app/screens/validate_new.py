@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from textual.app import ComposeResult
-from textual.containers import VerticalGroup
-from textual.widgets import Button, Static
-
 from diode_app import text
 from diode_app.actions import Action
-from diode_app.data.problems import suggestions
+from diode_app.data.filters import query_language, suggestions
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
 from diode_app.widgets.command_form import CommandForm, form_options
-from diode_app.widgets.form import Field
 from diode_engine.errors import QueryError
 
 if TYPE_CHECKING:
@@ -54,46 +49,24 @@ class NewValidationScreen(CommandScreen):
 
     MODE = COMMAND = "validate"
     NOUN = "validation"
-    COUNTS = "#validation-count"
     HELP_TITLE = "A new validation"
     ACTIONS = (
         Action("validation.back", "escape", "Back", "Start nothing."),
         Action("validation.start", "ctrl+g", "Start", "Start it as a run.", "{command}"),
     )
-    DEFAULT_CSS = """
-    NewValidationScreen {
-        #validation-plan { height: auto; padding: 0 1; border-top: solid $panel; }
-        #validation-command { color: $text-muted; height: auto; }
-    }
-    """
 
     def __init__(self, session: Session, models: Sequence[str], model: str | None = None) -> None:
         super().__init__(session)
         self._models = models
         self._model = model if model in models else None
 
-    def body(self) -> ComposeResult:
+    def make_form(self) -> CommandForm:
         usual = form_options("validate")["model"].default_text
-        yield CommandForm(
+        return CommandForm(
             "validate", choices={"model": (usual, *self._models)},
-            first={"model": self._model or usual}, suggest={"query": suggestions({})},
+            first={"model": self._model or usual}, suggest={"query": suggestions("data")},
             checks={"query": _check_query},
         )  # fmt: skip
-        with VerticalGroup(id="validation-plan"):
-            yield Static(id="validation-count", markup=False)
-            yield Static(id="validation-command", markup=False)
-            yield Button("Start (^g)", action="screen.start", compact=True)
-
-    def body_mounted(self) -> None:
-        super().body_mounted()
-        self._show_command()
-
-    def _show_command(self) -> None:
-        self.put("#validation-command", f"$ {self.headless_command('validation.start')}")
-
-    def on_field_changed(self, event: Field.Changed) -> None:
-        super().on_field_changed(event)
-        self._show_command()
 
     def reader(self) -> Callable[[Store], int] | None:
         if self.form.mistakes:
@@ -108,18 +81,13 @@ class NewValidationScreen(CommandScreen):
         return count
 
     def show(self, snapshot: int) -> None:
-        self.put("#validation-count", f"{text.quantity(snapshot, 'problems')} with timings.")
-
-    def has_started(self, run: int) -> None:
-        self.app.notify(f"Run {run} has started; its report is shown here when it is done.")
-        self.call_next(self.action_back)
+        command = self.headless_command("validation.start")
+        self.show_plan(f"{text.quantity(snapshot, 'problems')} with timings.", f"$ {command}")
 
 
 def _check_query(query: str) -> str | None:
-    from diode_engine.store.fields import PROBLEMS
-
     try:
-        PROBLEMS.parse(query)
+        query_language("data").parse(query)
     except QueryError as error:
         return str(error)
     return None

@@ -23,7 +23,7 @@ NO_CONFIDENCE = (
 NO_TIMINGS = (
     "There is nothing to judge a model on yet",
     "A model is judged on timings that it has not learned from: import some, or collect them.",
-    (Step("Import the shipped timings", "app.import_shipped", "Taken on an NVIDIA H200."),),
+    (Step("Import timings", "app.import_timings", "Those that come with Diode, or a file's."),),
 )
 NO_REPORT = (
     "No model has been judged yet",

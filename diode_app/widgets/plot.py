@@ -149,7 +149,7 @@ class Plot(Actions, Vertical):
     ACTIONS = (
         Action("plot.forward", "right", "Values", "The values of all curves at the next point."),
         Action("plot.backward", "left", "Values back", "At the point before.", footer=False),
-        Action("plot.export", "e", "Save plot", "Write the plot as SVG, or its numbers as CSV."),
+        Action("plot.export", "e", "Export", "Write the plot as SVG, or its numbers as CSV."),
     )
     can_focus = True
     DEFAULT_CSS = """

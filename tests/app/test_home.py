@@ -1,4 +1,4 @@
-"""Home draws its charts where there is room for them, and needs nothing of them elsewhere."""
+"""What Home and the start of the dashboard need, and what they do not import."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def test_a_run_is_watched_cancelled_and_done_again(
         assert store.run(run.id).state is RunState.CANCELLED
         await looked(pilot)
         assert "■ cancelled" in text_of(app)
-        assert f"Run {run.id} has stopped." in toasts(app)
+        assert toasts(app) == [f"Run {run.id}, collect: ■ cancelled after 0 s"]
 
         await pilot.press("c")  # which is not offered of a run that has ended
         await settled(pilot)
@@ -69,6 +69,8 @@ async def test_a_run_is_watched_cancelled_and_done_again(
         await settled(pilot)
         again = store.run(run.id + 1)
         assert again.resumes == run.id
+        assert app.screen.run == again.id
+        assert toasts(app)[1:] == [f"Run {again.id} continues run {run.id}."]
         assert job.hear() == f"begun {again.id}"
     # The dashboard has gone; the run has not.
     again = store.run(again.id)

@@ -16,7 +16,7 @@ from diode_engine.store import RunState, Store, write_dataset
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import imported, looked, press, say_yes, started, text_of
+from tests.app.waiting import imported, looked, press, started, text_of
 from tests.training.conftest import make_timings
 
 
@@ -85,7 +85,7 @@ async def test_an_import_makes_the_store_in_an_empty_database(database, tmp_path
         await started(pilot)
         assert "There is no store yet" in text_of(app)
         await pilot.press("i")
-        await say_yes(pilot)
+        await press(pilot, "enter")
         run = await imported(pilot)
         assert run.state is RunState.DONE
         assert "problems 30" in text_of(app)

@@ -42,7 +42,7 @@ def model(tmp_path) -> ModelVersion:
 async def test_without_timings_or_reports_it_says_what_to_do(make_app, store):
     async with running(make_app(), (100, 30), "V") as (app, pilot):
         assert "There is nothing to judge a model on yet" in text_of(app)
-        assert "Import the shipped timings" in text_of(app)
+        assert "Import timings" in text_of(app)
         store.import_table(make_timings(5), key="x", spec={})
         await looked(pilot)
         assert "No model has been judged yet" in text_of(app)
@@ -58,7 +58,7 @@ async def test_the_report_and_the_worst_problems_page(make_app, timed, model):
             app
         )
         assert "not seen in training" in text_of(app)
-        await press(pilot, "w")
+        await press(pilot, "4")
         table = app.screen.query_one("#report-cases PageGrid", PageGrid)
         assert table.has_focus
         assert f"{worst.problem.M}×{worst.problem.N}" in table.cells_of(0)["problem"][0]
@@ -69,6 +69,8 @@ async def test_the_report_and_the_worst_problems_page(make_app, timed, model):
         await pilot.press("3", "down", "down", "enter")  # past "all problems" and the op
         await settled(pilot)
         assert "only dtype bfloat16" in text_of(app)
+        await press(pilot, "escape")
+        assert "only dtype" not in text_of(app)
         await press(pilot, "5")
         assert f"expected calibration error {report.calibration.error:.3f}" in text_of(app)
         await press(pilot, "u")
@@ -91,17 +93,19 @@ async def test_a_model_is_compared_with_anothers_report(make_app, timed, model, 
         row = app.screen.query_one("#report-groups PageGrid", PageGrid).cells_of(0)
         assert row["ours"][0] == f"{of_other.efficiency:.3f}"
         assert row["theirs"][0] == f"{of_plain.efficiency:.3f}"
-        await pilot.press("6", "down", "enter")  # the other report
-        await settled(pilot)
-        assert "plain@1 takes" in text_of(app)
-        await press(pilot, "l")
-        assert "stages@1 takes" in text_of(app)
+        for key, shown in (("down", "plain@1 takes"), ("up", "stages@1 takes")):
+            await press(pilot, "r")
+            await pilot.press(key, "enter")
+            await settled(pilot)
+            assert shown in text_of(app)
 
 
 async def test_curves_go_round(make_app, timed, model):
     judge(timed, model)
     async with running(make_app(), (120, 40), "V") as (app, pilot):
-        for expected in ("max-autotune DEFAULT", "by op", "by dtype", "M ≤ 16", "by layout"):
+        await press(pilot, "2")
+        assert "max-autotune DEFAULT" in text_of(app)
+        for expected in ("by op", "by dtype", "M ≤ 16", "by layout"):
             await press(pilot, "v")
             assert expected in text_of(app)
 
@@ -112,7 +116,7 @@ async def test_a_problem_that_is_gone_from_the_store_is_told(make_app, timed, mo
     for case in document["cases"]:
         case["problem"]["N"] += 1
     timed.set_result(run, document)
-    async with running(make_app(), (120, 40), "V", "w", "enter") as (app, _pilot):
+    async with running(make_app(), (120, 40), "V", "4", "enter") as (app, _pilot):
         assert "has no timings of" in text_of(app)
 
 
@@ -144,12 +148,13 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         await pilot.press("ctrl+g")
         await say_yes(pilot)
         await settled(pilot)
-        *_, toast = toasts(app)
-        assert "has started" in toast
         run = timed.runs()[-1]
+        assert toasts(app)[1:] == [f"Run {run.id} has started; it continues when you leave."]
+        assert isinstance(app.screen, RunScreen)
+        assert app.screen.run == run.id
         wait_for_end(run.process)
         assert timed.run(run.id).state is RunState.DONE, timed.run(run.id).message
-        await looked(pilot)
+        await press(pilot, "V")
         assert "plain@1 takes kernels that reach" in text_of(app)
         assert np.isfinite(report_of(timed, run.id).choosers[0].geomean)
 

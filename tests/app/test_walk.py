@@ -57,7 +57,7 @@ async def finished(pilot, path, kind: str) -> int:
 async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
     async with running(make_app(), (80, 24)) as (app, pilot):
         assert "There is no store yet" in text_of(app)
-        await press_each(pilot, "i", "y")
+        await press_each(pilot, "i", "enter")
         await finished(pilot, path, "import")
         await press_each(pilot, "escape")
         assert f"problems {PROBLEMS}" in text_of(app)
@@ -73,12 +73,12 @@ async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
         assert "mine@1 reaches 0." in text_of(app)
         await press_each(pilot, "v")
         assert "efficiency" in text_of(app)  # of its curves
-        await press_each(pilot, "escape", "R")
+        await press_each(pilot, "R", "enter")
         assert app.screen.run == run
 
-        await press_each(pilot, "enter", "w", "ctrl+g", "y")
+        await press_each(pilot, "w", "ctrl+g", "y")
         judged = await finished(pilot, path, "validate")
-        await press_each(pilot, "escape", "V")
+        await press_each(pilot, "V")
         assert "mine@1 takes kernels that reach 0." in text_of(app)
         assert f"run {judged}" in text_of(app)
 
@@ -110,7 +110,7 @@ async def test_by_the_mouse_alone(make_app, path, disk):
 
     async with app.run_test(size=(120, 40)) as pilot:
         await started(pilot)
-        await click("Import the shipped timings", "Import (y)")
+        await click("Import timings", "Enter takes it")
         await finished(pilot, path, "import")
         await click("esc Back")
         assert f"problems {PROBLEMS}" in text_of(app)
@@ -119,12 +119,12 @@ async def test_by_the_mouse_alone(make_app, path, disk):
         assert isinstance(app.screen, RunScreen)
         run = await finished(pilot, path, "train")
         assert "trees@1 reaches 0." in text_of(app)
-        await click("v Curves", "esc Back", " Runs ")
+        await click("Curves", "esc Back", " Runs ", "100 %", "100 %")
         assert app.screen.run == run
 
-        await click("100 %", "100 %", "w Validate", "Start (^g)", "Start it")
+        await click("w Validate", "Start (^g)", "Start it")
         judged = await finished(pilot, path, "validate")
-        await click("esc Back", " Validate ")
+        await click(" Validate ")
         assert "trees@1 takes kernels that reach 0." in text_of(app)
         assert f"run {judged}" in text_of(app)
 
