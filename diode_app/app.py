@@ -260,15 +260,13 @@ class DiodeApp(Actions, App[None]):
         """Import a dataset file, or, where none is named or they are meant, those shipped."""
 
         async def bring() -> str | None:
-            from diode_app.screens.run import RunScreen
-
             self.session.store.must_be_writable()
             given = "" if shipped else await self.push_screen_wait(_ask_for_timings())
             if given is None:
                 return None
             files = (Path(given).expanduser(),) if given else shipped_timings()
             run = await self.session.store.start_import(files)
-            self.push_screen(RunScreen(self.session, run))
+            self.open_run(run)
             what = files[0].name if given else "the shipped timings"
             return f"Run {run} imports {what}; it continues when you leave."
 
@@ -354,6 +352,18 @@ class DiodeApp(Actions, App[None]):
         place = self.screen_stack[0]
         while isinstance(place, DiodeScreen) and not place.has_body:
             await asyncio.sleep(0.01)
+
+    def open_run(self, run: int) -> None:
+        """Open the page of a run."""
+        from diode_app.screens.run import RunScreen
+
+        self.push_screen(RunScreen(self.session, run))
+
+    def open_model(self, folder: str) -> None:
+        """Open the page of the model in this folder."""
+        from diode_app.screens.model import ModelScreen
+
+        self.push_screen(ModelScreen(self.session, folder))
 
     # Settings
 

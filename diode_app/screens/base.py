@@ -179,19 +179,15 @@ class DiodeScreen(Actions, Screen[None]):
             if self.app.screen is working:
                 await working.dismiss()
 
-    # The modules of these pages import this one.
+    # Pages, which the app opens: their modules import this one.
 
     def open_run(self, run: int) -> None:
-        """Open the page of a run."""
-        from diode_app.screens.run import RunScreen
-
-        self.app.push_screen(RunScreen(self.session, run))
+        app: Any = self.app
+        app.open_run(run)
 
     def open_model(self, folder: str) -> None:
-        """Open the page of the model in this folder."""
-        from diode_app.screens.model import ModelScreen
-
-        self.app.push_screen(ModelScreen(self.session, folder))
+        app: Any = self.app
+        app.open_model(folder)
 
     def ask_about(self, problem: Problem) -> None:
         """Go to the screen that shows what a model would choose for the problem."""
