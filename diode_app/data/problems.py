@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from diode_app import text
+from diode_app.data.columns import Column, make_row
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.problem_columns import PROBLEM_COLUMNS, short
+from diode_app.data.problem_columns import CANDIDATE, PROBLEM_COLUMNS, short
 
 if TYPE_CHECKING:
+    from diode_engine.core.candidate import Candidate
     from diode_engine.store import Store
     from diode_engine.store.query import ProblemRow
 
@@ -45,13 +48,22 @@ def problems_page(store: Store, query: PageQuery) -> Page:
     return Page(rows, count_problems(store, query.filter))
 
 
+PREVIEW_COLUMNS = (
+    Column("bar", "", "the best time divided by this one", sortable=False),
+    Column("efficiency", "eff.", "the best time divided by this one", show=text.ratio, right=True),
+    Column("time_us", "µs", "median measured time, in µs", show=text.microseconds, right=True),
+    CANDIDATE[2],
+)
+_BAR = 12
+
+
 @dataclass(frozen=True)
 class Preview:
-    """A problem's fastest candidates with their times in microseconds; `more` others were timed."""
+    """A problem's fastest candidates: rows of a table, and the candidates by the rows' keys."""
 
     row: ProblemRow
-    fastest: tuple[tuple[str, float], ...]
-    more: int
+    rows: tuple[Row, ...]
+    candidates: Mapping[str, Candidate]
 
 
 def preview(store: Store, key: str) -> Preview | None:
@@ -63,8 +75,15 @@ def preview(store: Store, key: str) -> Preview | None:
     if row is None:
         return None
     found = candidates(store, row.number, row.environment_number, limit=FASTEST)
-    timed = [(short(c.candidate), c.time_us) for c in found if c.time_us is not None]
-    return Preview(row, tuple(timed), row.candidates - row.failed - len(timed))
+    # With the problem in the key: the same candidate of another problem is another row.
+    timed = {f"{key}/{c.candidate.key}": c for c in found if c.time_us is not None}
+    rows = []
+    for name, c in timed.items():
+        efficiency = (row.best_us or 0.0) / (c.time_us or 1.0)
+        record = {"efficiency": efficiency, "time_us": c.time_us, "candidate": short(c.candidate)}
+        bar = {"bar": text.bar(efficiency, _BAR)}
+        rows.append(make_row(name, record, PREVIEW_COLUMNS, bar))
+    return Preview(row, tuple(rows), {name: c.candidate for name, c in timed.items()})
 
 
 def rows_of(store: Store, key: str) -> list[ProblemRow]:

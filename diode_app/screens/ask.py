@@ -21,6 +21,7 @@ from diode_app.data.threads import in_thread
 from diode_app.screens import picking
 from diode_app.screens.ask_words import headline, why_words
 from diode_app.screens.base import WIDTHS, DiodeScreen
+from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
@@ -236,6 +237,13 @@ class AskScreen(DiodeScreen):
         self.query_one("#ask-why-words", Static).update(why_words(found))
 
     # Actions
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        found = self._answer
+        keys = [] if found is None else [row.key for row in found.rows]
+        if found is not None and event.key in keys:
+            q, candidate = found.question, found.ranked[keys.index(event.key)]
+            self.app.push_screen(CandidateScreen(self.session, q.problem, candidate, q.hardware))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "rows":  # not offered where the focus is in the list already

@@ -7,34 +7,36 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.content import Content
-from textual.widgets import Static
+from textual.containers import Horizontal
 
-from diode_app import text
 from diode_app.actions import Action, import_timings
+from diode_app.data.candidate import CandidateView, candidate_facts, candidate_view
 from diode_app.data.columns import Column, pick
 from diode_app.data.filters import suggestions
 from diode_app.data.problem_columns import PROBLEM_COLUMNS
 from diode_app.data.problems import (
+    PREVIEW_COLUMNS,
     Preview,
     parse_key,
     preview,
     problems_page,
 )
+from diode_app.screens.base import WIDTHS
+from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.facts import Facts
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.saving import ask_target
-from diode_app.widgets.table import PagedTable
+from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine.core.problem import Problem
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-_BAR = 24
 _FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 # The actions that need timings in the store.
 _WITH_TIMINGS = ("open", "map", "choose", "export_dataset")
@@ -45,10 +47,12 @@ _NEXT = (
 
 
 class DataScreen(FilteredList):
-    """The list; Enter opens a problem's page."""
+    """The list; Enter opens a problem's page. Where there is room, the fastest kernels of the
+    problem under the cursor are below the list, and beside them the kernel under the cursor."""
 
     MODE = "data"
     COLUMNS = "problem_columns"
+    HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("data.open", "enter", "Open", "The page of this problem.",
@@ -65,8 +69,11 @@ class DataScreen(FilteredList):
     HEADLESS = (("List", "diode-engine data problems {filter} --store={store}"),)
     DEFAULT_CSS = """
     DataScreen {
-        #data-preview { height: auto; border-top: solid $panel; padding: 0 1; }
-        &.-low #data-preview { display: none; }
+        #data-parts { height: 13; border-top: solid $panel; }
+        #data-parts > * { width: 1fr; }
+        #data-candidate { border-left: solid $panel; height: 1fr; }
+        &.-low #data-parts { display: none; }
+        &.-narrow #data-candidate { display: none; }
     }
     """
 
@@ -76,6 +83,10 @@ class DataScreen(FilteredList):
         self._has_timings = True  # until the store was read and has none
         self._previewing: Reading[Preview | None] = Reading(
             self, session.store, self._show_preview, self.fail
+        )
+        self._preview: Preview | None = None
+        self._pointing: Reading[CandidateView] = Reading(
+            self, session.store, self._show_candidate, self.fail
         )
 
     def body(self) -> ComposeResult:
@@ -88,7 +99,11 @@ class DataScreen(FilteredList):
             filter_hint="op:mm dtype:bf16 m<=64 k%8!=0 -layout:row/col efficiency<0.8",
             suggest=suggestions("data", self._known),
         )
-        yield Static(id="data-preview")
+        with Horizontal(id="data-parts"):
+            yield MemoryTable(
+                self.session, PREVIEW_COLUMNS, what="fastest candidates", id="data-preview"
+            )
+            yield Facts(id="data-candidate")
         yield EmptyState(
             "There are no timings yet",
             "Problems come with the timings of their kernels: from a file, or from this machine's "
@@ -126,7 +141,7 @@ class DataScreen(FilteredList):
         if empty.display is there:
             empty.display = not there
             self.table.display = there
-            self.query_one("#data-preview").display = there
+            self.query_one("#data-parts").display = there
             if there:
                 self.table.focus_rows()
             else:
@@ -142,30 +157,31 @@ class DataScreen(FilteredList):
         }
 
     def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
-        key = event.key
-        self._previewing.ask(lambda store: preview(store, key))
+        if not self.query_one("#data-parts").region:
+            return
+        key, shown = event.key, self._preview
+        if event.table is self.table:
+            self._previewing.ask(lambda store: preview(store, key))
+        elif shown is not None and key in shown.candidates:
+            asked = shown.row.problem, shown.candidates[key], shown.row.environment.hardware
+            self._pointing.ask(lambda store: candidate_view(store, *asked, asks=False))
 
     def _show_preview(self, found: Preview | None) -> None:
-        panel = self.query_one("#data-preview", Static)
-        if found is None:
-            panel.update("")
-            return
-        row = found.row
-        lines = [
-            Content.assemble((str(row.problem), "bold"), f"  on {row.environment.hardware.name}")
-        ]
-        for name, us in found.fastest:
-            best = found.fastest[0][1] / us
-            lines.append(
-                Content.assemble(
-                    (text.bar(best, _BAR), "$primary"),
-                    f" {best:.3f} {text.microseconds(us):>10} µs  {name}",
-                )
-            )
-        rest = [f"{found.more:,} more were slower" if found.more else "",
-                f"{row.failed:,} failed" if row.failed else ""]  # fmt: skip
-        lines.append(Content.styled(", ".join(filter(None, rest)), "dim"))
-        panel.update(Content("\n").join(lines))
+        self._preview = found
+        rows = () if found is None else found.rows
+        self.query_one("#data-preview", MemoryTable).show_rows(rows)
+        if not rows:
+            self.query_one("#data-candidate", Facts).show(())
+
+    def _show_candidate(self, found: CandidateView) -> None:
+        self.query_one("#data-candidate", Facts).show(candidate_facts(found))
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        shown = self._preview
+        if shown is not None and event.key in shown.candidates:  # the list's is FilteredList's
+            row, candidate = shown.row, shown.candidates[event.key]
+            hardware = row.environment.hardware
+            self.app.push_screen(CandidateScreen(self.session, row.problem, candidate, hardware))
 
     # Actions
 

@@ -56,7 +56,8 @@ class FilteredList(DiodeScreen):
         raise NotImplementedError
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        self.open(event.key)
+        if event.table is self.table:
+            self.open(event.key)
 
     def action_open(self) -> None:
         if self.table.pointed is not None:

@@ -54,6 +54,7 @@ PAGES = (
     "diode_app.screens.run:RunScreen",
     "diode_app.screens.compare_runs:CompareRunsScreen",
     "diode_app.screens.problem:ProblemScreen",
+    "diode_app.screens.candidate:CandidateScreen",
     "diode_app.screens.space_map:SpaceMapScreen",
     "diode_app.screens.validate_new:NewValidationScreen",
     "diode_app.screens.model:ModelScreen",

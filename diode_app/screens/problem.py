@@ -7,21 +7,33 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app import text
 from diode_app.actions import Action
+from diode_app.data.candidate import (
+    CandidateView,
+    candidate_facts,
+    candidate_in,
+    candidate_view,
+)
 from diode_app.data.columns import Column
 from diode_app.data.problem import Choice, ProblemView, problem_view
 from diode_app.data.problem_columns import CANDIDATE, ROOFLINE_US, SPACE, short
+from diode_app.screens.base import WIDTHS
+from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
+from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Line, Lines, Plot
-from diode_app.widgets.table import MemoryTable
+from diode_app.widgets.reading import Reading
+from diode_app.widgets.table import MemoryTable, PagedTable
 
 if TYPE_CHECKING:
+    from diode_engine.core.candidate import Candidate
     from diode_engine.store import Store
 
 
@@ -66,9 +78,12 @@ class ProblemScreen(TabbedScreen):
     MODE = "data"
     HELP_TITLE = "A problem"
     LINK = "problem"
+    HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("problem.back", "escape", "Back", "To where this page was opened."),
+        Action("problem.open", "enter", "Open", "The page of this candidate: each timing and "
+               "prediction, and its config.", footer=False),
         Action("problem.plot", "p", "Plot", "Measured and predicted times over the rank, or the "
                "table again."),
         Action("problem.choose", "w", "Ask", "What would a model choose of the whole space?"),
@@ -82,9 +97,12 @@ class ProblemScreen(TabbedScreen):
         #problem-title { height: 1; padding: 0 1; }
         #problem-facts { height: auto; padding: 0 1; color: $text-muted; }
         #problem-choices { height: auto; padding: 0 1; }
-        Plot { height: 15; }
-        &.-low Plot { display: none; }
-        &.-plot Plot { display: block; height: 1fr; }
+        #problem-parts { height: 15; }
+        #problem-candidate { display: none; width: 1fr; height: 1fr; border-left: solid $panel; }
+        Plot { width: 1fr; }
+        &.-low #problem-parts { display: none; }
+        &.-wide #problem-candidate { display: block; }
+        &.-plot #problem-parts { display: block; height: 1fr; }
         &.-plot TabbedContent { display: none; }
     }
     """
@@ -95,6 +113,9 @@ class ProblemScreen(TabbedScreen):
         self._environment = environment
         self._references: tuple[str, ...] | None = None
         self._view: ProblemView | None = None
+        self._pointing: Reading[CandidateView] = Reading(
+            self, session.store, self._show_candidate, self.fail
+        )
 
     def body(self) -> ComposeResult:
         yield Static(id="problem-title")
@@ -109,7 +130,9 @@ class ProblemScreen(TabbedScreen):
                 yield MemoryTable(
                     self.session, _FAILED, what="failed candidates", id="problem-failures"
                 )
-        yield Plot("Asking the models ...")
+        with Horizontal(id="problem-parts"):
+            yield Plot("Asking the models ...")
+            yield Facts(id="problem-candidate")
 
     def body_mounted(self) -> None:
         self.query_one("#problem-candidates", MemoryTable).focus_rows()
@@ -142,6 +165,34 @@ class ProblemScreen(TabbedScreen):
         table.show_rows(view.rows)
         self.query_one("#problem-failures", MemoryTable).show_rows(view.failures)
         self._draw(view)
+
+    # The candidate under the cursor
+
+    @property
+    def _candidate(self) -> Candidate | None:
+        """The candidate under the cursor of the tab that is shown."""
+        table = self.query_one(f"#{self.tabs.active}").query_one(MemoryTable)
+        row = next((row for row in table.page.rows if row.key == table.pointed), None)
+        return None if row is None else candidate_in(row)
+
+    def on_paged_table_pointed(self) -> None:
+        view, candidate = self._view, self._candidate
+        if view is None or candidate is None or not self.query_one("#problem-candidate").region:
+            return
+        problem, hardware = view.problem, view.row.environment.hardware
+        self._pointing.ask(lambda store: candidate_view(store, problem, candidate, hardware))
+
+    def _show_candidate(self, found: CandidateView) -> None:
+        self.query_one("#problem-candidate", Facts).show(candidate_facts(found))
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        view, candidate = self._view, self._candidate
+        if view is not None and candidate is not None:
+            hardware = view.row.environment.hardware
+            self.app.push_screen(CandidateScreen(self.session, view.problem, candidate, hardware))
 
     def _draw(self, view: ProblemView) -> None:
         if not view.rows:

@@ -1,0 +1,102 @@
+"""The page of a candidate on a problem: each timing, each prediction, and the kernel itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Static, TabbedContent, TabPane
+
+from diode_app.actions import Action
+from diode_app.data.candidate import (
+    PREDICTION_COLUMNS,
+    TIMING_COLUMNS,
+    CandidateView,
+    candidate_facts,
+    candidate_view,
+)
+from diode_app.data.problem_columns import short
+from diode_app.screens.run import RunScreen
+from diode_app.screens.tabs import TabbedScreen
+from diode_app.session import Session
+from diode_app.widgets.facts import Facts
+from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Problem
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+
+class CandidateScreen(TabbedScreen):
+    """`hardware` is what the predictions are for."""
+
+    MODE = "data"
+    HELP_TITLE = "A candidate"
+    ACTIONS = (
+        Action("candidate.back", "escape", "Back", "To where this page was opened."),
+        Action("candidate.run", "enter", "Run", "The run that took this timing.", footer=False),
+        Action("candidate.copy", "c", "Copy config", "Copy the candidate as JSON, as collect "
+               "--candidates reads it."),
+    )  # fmt: skip
+    HEADLESS = (("Timings", "diode-engine data show {key} --store={store}"),)
+    DEFAULT_CSS = """
+    CandidateScreen {
+        #candidate-title { height: 1; padding: 0 1; }
+        Facts { max-height: 10; }
+    }
+    """
+
+    def __init__(
+        self, session: Session, problem: Problem, candidate: Candidate, hardware: Hardware
+    ) -> None:
+        super().__init__(session)
+        self._asked = problem, candidate, hardware
+
+    def body(self) -> ComposeResult:
+        problem, candidate, _ = self._asked
+        title = Content.assemble((short(candidate), "bold"), f" · {problem}")
+        yield Static(title, id="candidate-title")
+        yield Facts()
+        with TabbedContent(initial="tab-timings"):
+            with TabPane("Timings", id="tab-timings"):
+                yield MemoryTable(self.session, TIMING_COLUMNS, what="timings", id="timings")
+            with TabPane("Predictions", id="tab-predictions"):
+                yield MemoryTable(
+                    self.session, PREDICTION_COLUMNS, what="predictions", id="predictions"
+                )
+
+    def body_mounted(self) -> None:
+        self.query_one("#timings", MemoryTable).focus_rows()
+
+    def reader(self) -> Callable[[Store], CandidateView]:
+        asked = self._asked
+        return lambda store: candidate_view(store, *asked)
+
+    def values(self) -> Mapping[str, object]:
+        return {"key": self._asked[0].key}
+
+    def show(self, snapshot: CandidateView) -> None:
+        self.query_one(Facts).show(candidate_facts(snapshot))
+        self.query_one("#timings", MemoryTable).show_rows(snapshot.timings)
+        self.query_one("#predictions", MemoryTable).show_rows(snapshot.predictions)
+
+    def action_copy(self) -> None:
+        config = json.dumps(self._asked[1].to_dict())
+        self.app.copy(config)  # type: ignore[attr-defined]
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        if event.table.what == "timings":
+            self._open_run(event.table)
+
+    def action_run(self) -> None:
+        self._open_run(self.query_one("#timings", MemoryTable))
+
+    def _open_run(self, table: PagedTable) -> None:
+        row = next((row for row in table.page.rows if row.key == table.pointed), None)
+        if row is not None:
+            self.app.push_screen(RunScreen(self.session, int(row.record["run"])))
