@@ -32,8 +32,9 @@ from typing import Any
 
 import measuring
 import torch
-from measuring import geomean, graph_of, in_turn_us, stock
+from measuring import geomean, stock
 from processes import Row, Rows
+from replays import graph_of, in_turn_us
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 FORWARD, BACKWARD, DECODING = "forward", "backward", "decoding"

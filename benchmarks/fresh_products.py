@@ -32,8 +32,9 @@ from typing import Any, NamedTuple
 
 import measuring
 import torch
-from measuring import Way, diode, graph_of, in_turn_us, stock
+from measuring import Way, diode, stock
 from processes import Row, Rows, each_in_a_process, python, rows_out
+from replays import graph_of, in_turn_us
 from zoo_measuring import kept_alive
 
 import diode_engine

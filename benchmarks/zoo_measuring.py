@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 import triton
-from measuring import ROUNDS, Replay, Way, graph_of, in_turn, stock, warm_up
+from measuring import Way, stock, warm_up
 from processes import Row
+from replays import ROUNDS, Replay, graph_of, in_turn
 from torch._inductor.output_code import CompiledFxGraph
 from torch._inductor.utils import fresh_cache
 from zoo_models import Model

@@ -92,7 +92,7 @@ def test_the_shares_of_a_lock_are_many_and_one_is_alone(tmp_path: Path, monkeypa
 
 def test_times_are_compared_round_by_round(monkeypatch: Any) -> None:
     import zoo_measuring
-    from measuring import Replay
+    from replays import Replay
     from zoo_measuring import Compiled, timed
 
     def made(**more: Any) -> Compiled:
@@ -138,7 +138,7 @@ def test_slower_is_over_both_plain_compiles_by_both_of_diodes(
     import torch
     import zoo_measuring
     import zoo_report
-    from measuring import Replay
+    from replays import Replay
     from zoo_measuring import Bench, Compiled
     from zoo_models import ZOO
     from zoo_ways import WAYS
