@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import time
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diode_engine.runs.job import Job, is_awaited
+from diode_engine.runs.status import look
 from diode_engine.store import Imported
+from diode_engine.store.staging import discard, unfinished_imports
 from diode_engine.store.transfer import ToImport, import_table_of, read_import
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-# All rows are written in one transaction, so nobody can see how far it is. The progress is computed
-# from the time that it is expected to take, at the speed of two cores of a shared machine.
-_ROWS_PER_SECOND = 60_000
 _READ = 0.2  # about the share of an import's time that reading the file takes
+_TELL_SECONDS = 0.5  # between two reports of how far it is
 
 
 def import_as_run(store: Store, path: str | PathLike[str]) -> Imported:
@@ -38,13 +38,34 @@ def import_as_run(store: Store, path: str | PathLike[str]) -> Imported:
 
 
 def _written(store: Store, given: ToImport, job: Job) -> Imported:
-    rows = len(given.table)
-    expected = round(0.5 + rows / _ROWS_PER_SECOND, 1)
-    job.tell({"doing": f"writing {rows:,} timings", "fraction": _READ, "since": time.time(),
-              "seconds_expected": expected})  # fmt: skip
-    done = import_table_of(store, given, run=job.id)
+    _remove_rests(store)
+    told, began = 0.0, time.monotonic()
+
+    def tell(total: int, done: int) -> None:
+        nonlocal told
+        job.check()
+        now = time.monotonic()
+        if now - told < _TELL_SECONDS:
+            return
+        told = now
+        progress: dict[str, Any] = {"doing": f"writing {total:,} timings",
+                                    "fraction": _READ + (1 - _READ) * done / total}  # fmt: skip
+        if done:
+            progress["rate"] = done / (now - began)
+            progress["seconds_left"] = (now - began) * (total - done) / done
+        job.tell(progress)
+
+    tell(len(given.table), 0)
+    done = import_table_of(store, given, run=job.id, progress=tell)
     before = f"; {done.there:,} were there before" if done.there else ""
     job.message = f"{done.timings:,} timings{before}"
     if not done.timings:
         job.message = f"all {done.there:,} timings were there before, by run {done.run}"
     return done
+
+
+def _remove_rests(store: Store) -> None:
+    """Remove what imports have left that were killed."""
+    for run in unfinished_imports(store):
+        if look(store, run).state.ended:
+            discard(store, run)

@@ -236,7 +236,7 @@ def _spilling() -> Any:
         sa.select(sa.func.count(kernel.c.candidate.distinct()))
         .select_from(sweep.join(kernel, kernel.c.sweep == sweep.c.id))
         .where(sweep.c.problem == _S.problem, sweep.c.environment == _S.environment)
-        .where(kernel.c.spill_stores > 0)
+        .where(kernel.c.spill_stores > 0, schema.is_finished(sweep.c.run))
         .correlate(schema.summaries)
         .scalar_subquery()
     )

@@ -1,8 +1,9 @@
-"""Writes timings to the tables, in one transaction."""
+"""Writes timings to the tables, in one transaction or in several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,12 +18,14 @@ from diode_engine.core.timing import Failure
 from diode_engine.errors import StoreError
 from diode_engine.store import bulk, checksums, schema
 from diode_engine.store.records import columns_of, pairs_of
-from diode_engine.store.summaries import summarise, tally
+from diode_engine.store.summaries import Summaries, tally
 
 _Record = TypeVar("_Record", Problem, Candidate, Environment)
 _Ids = npt.NDArray[np.int64]
 
-_KEYS_A_QUERY = 500
+Transactions = Callable[[], AbstractContextManager[sa.Connection]]
+
+_AT_ONCE = 500  # records that are looked up, and written, together
 _LOW = 2**32 - 1  # the lower half of an integer that has two integers in its halves
 
 
@@ -32,53 +35,127 @@ def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
     timed."""
     if not len(table):
         return 0
-    if np.any(table.failure == FAILURES.index(Failure.NOT_TIMED) + 1):
-        raise StoreError(
-            "Some of these rows were never timed; a store keeps timings and failures only."
-        )
-    problem = _ids(connection, schema.problems, table.problems, table.problem)
-    candidate = _ids(connection, schema.candidates, table.candidates, table.candidate)
-    environment = _ids(connection, schema.environments, table.environments, table.environment)
-    sweep, there = _sweep_ids(connection, run, problem, environment)
-    failure = _failure_ids(connection, table.failure)[table.failure]
-    summarise(connection, problem, environment, candidate, table.time_us)
-    tally(connection, run, table, environment, failure)
-    # Rows in the order of the B-tree fill its pages. The sort is stable: equal rows keep their
-    # order.
-    order = np.argsort((sweep << 32) | candidate, kind="stable")
-    sweep, candidate = sweep[order], candidate[order]
-    seq = _occurrence(sweep, candidate)
-    if there:
-        _after_those_there(connection, there, sweep, candidate, seq)
-    times = (table.min_us[order], table.median_us[order], table.spread_us[order])
-    repeats, failure = table.repeats[order].astype(np.int64), failure[order]
-    numbers = checksums.of_rows(candidate, seq, times, repeats, failure)
-    ids, sums = checksums.of_sweeps(sweep, numbers)
-    bulk.execute_many(
-        connection,
-        "UPDATE sweeps SET checksum = checksum + ? WHERE id = ?",
-        zip(sums.tolist(), ids.tolist(), strict=True),
-    )
-    bulk.insert_timings(connection, (sweep, candidate, seq, *times, repeats, failure))
-    if table.kernel is not None:
-        _add_kernels(connection, sweep, candidate, table.kernel[order])
+    rows = Ingest(lambda: nullcontext(connection), run, table)
+    rows.identify()
+    rows.prepare(connection)
+    rows.derive(connection)
+    rows.write(lambda n: (slice(n),))
     return len(table)
 
 
-def _add_kernels(
-    connection: sa.Connection, sweep: _Ids, candidate: _Ids, facts: npt.NDArray[np.int32]
-) -> None:
-    """Writes the compiler's facts on these timings' kernels, where they are known. Facts that the
-    store has already are not changed."""
-    known = facts[:, 0] >= 0
-    rows = np.column_stack([sweep[known], candidate[known], facts[known]])
-    names = [column.name for column in schema.kernels.columns]
-    bulk.execute_many(
-        connection,
-        f"INSERT INTO kernels ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-        " ON CONFLICT (sweep, candidate) DO NOTHING",
-        rows.tolist(),
-    )
+class Ingest:
+    """Rows of a table on their way into a run. Each transaction that `identify` and `write` need
+    comes from `transaction`, so that they may be several short ones or parts of a single one.
+    Raises StoreError where a row was never timed."""
+
+    problem: _Ids  # [n] each, as `environment`, `candidate` and `failure`: the ids in the store
+    prepared: Summaries
+
+    def __init__(self, transaction: Transactions, run: int, table: TimingTable) -> None:
+        if np.any(table.failure == FAILURES.index(Failure.NOT_TIMED) + 1):
+            raise StoreError(
+                "Some of these rows were never timed; a store keeps timings and failures only."
+            )
+        self._transaction, self._run, self._table = transaction, run, table
+
+    def identify(self) -> None:
+        """Writes the records that are new."""
+        table = self._table
+        self.problem = self._ids(schema.problems, table.problems, table.problem)
+        self.candidate = self._ids(schema.candidates, table.candidates, table.candidate)
+        self.environment = self._ids(schema.environments, table.environments, table.environment)
+        with self._transaction() as connection:
+            self.failure = _failure_ids(connection, table.failure)[table.failure]
+
+    def write(self, slices: Callable[[int], Iterable[slice]]) -> None:
+        """Writes the timings, those of each of the slices of n rows in a transaction."""
+        table = self._table
+        sweep, there = self._sweep_ids()
+        # Rows in the order of the B-tree fill its pages. The sort is stable: equal rows keep their
+        # order.
+        order = np.argsort((sweep << 32) | self.candidate, kind="stable")
+        sweep, candidate, failure = sweep[order], self.candidate[order], self.failure[order]
+        seq = _occurrence(sweep, candidate)
+        if there:
+            with self._transaction() as connection:
+                _after_those_there(connection, there, sweep, candidate, seq)
+        times = (table.min_us[order], table.median_us[order], table.spread_us[order])
+        repeats = table.repeats[order].astype(np.int64)
+        numbers = checksums.of_rows(candidate, seq, times, repeats, failure)
+        columns = (sweep, candidate, seq, *times, repeats, failure)
+        kernel = None if table.kernel is None else table.kernel[order]
+        for some in slices(len(table)):
+            ids, sums = checksums.of_sweeps(sweep[some], numbers[some])
+            with self._transaction() as connection:
+                bulk.execute_many(
+                    connection,
+                    "UPDATE sweeps SET checksum = checksum + ? WHERE id = ?",
+                    zip(sums.tolist(), ids.tolist(), strict=True),
+                )
+                bulk.insert_timings(connection, [column[some] for column in columns])
+                if kernel is not None:
+                    _add_kernels(connection, sweep[some], candidate[some], kernel[some])
+
+    def prepare(self, connection: sa.Connection) -> None:
+        """Computes what `derive` writes; the store may change between the two."""
+        times = self._table.time_us
+        self.prepared = Summaries.read(
+            connection, self.problem, self.environment, self.candidate, times
+        )
+
+    def derive(self, connection: sa.Connection) -> None:
+        """Writes what is derived from the rows."""
+        self.prepared.write(connection)
+        tally(connection, self._run, self._table, self.environment, self.failure)
+
+    def _ids(
+        self, table: sa.Table, records: Sequence[_Record], index: npt.NDArray[np.int32]
+    ) -> _Ids:
+        """[n] the id of each row's record; new records are written, in the rows' order."""
+        used, first = np.unique(index, return_index=True)
+        used = used[np.argsort(first)]
+        ids = np.zeros(len(records), dtype=np.int64)
+        for start in range(0, len(used), _AT_ONCE):
+            some = used[start : start + _AT_ONCE]
+            by_key = {records[i].key: records[i] for i in some.tolist()}
+            keys = [records[i].key for i in some.tolist()]
+            with self._transaction() as connection:
+                known = _known(connection, table, keys)
+                largest = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
+                new = [key for key in by_key if key not in known]
+                known |= {key: i for i, key in enumerate(new, largest + 1)}
+                if new:
+                    rows = [{"id": known[k], "key": k, **columns_of(by_key[k])} for k in new]
+                    connection.execute(sa.insert(table), rows)
+            ids[some] = [known[key] for key in keys]
+        return ids[index]
+
+    def _sweep_ids(self) -> tuple[_Ids, list[int]]:
+        """[n] the sweep of each row, and which of the sweeps had timings before."""
+        pairs, inverse = np.unique((self.problem << 32) | self.environment, return_inverse=True)
+        ids = np.zeros(len(pairs), dtype=np.int64)
+        there: list[int] = []
+        s = schema.sweeps.c
+        for start in range(0, len(pairs), _AT_ONCE):
+            some = pairs[start : start + _AT_ONCE].tolist()
+            mine = sa.select(bulk.packed(s.problem, s.environment), s.id).where(
+                s.run == self._run, s.problem.in_({pair >> 32 for pair in some})
+            )
+            with self._transaction() as connection:
+                known = dict(map(tuple, connection.execute(mine)))
+                largest = connection.scalar(sa.select(sa.func.max(s.id))) or 0
+                there += [known[pair] for pair in some if pair in known]
+                new = [pair for pair in some if pair not in known]
+                known |= {pair: i for i, pair in enumerate(new, largest + 1)}
+                if new:
+                    rows = [
+                        {"id": known[pair], "problem": pair >> 32, "run": self._run,
+                         "environment": pair & _LOW}
+                        for pair in new
+                    ]  # fmt: skip
+                    connection.execute(sa.insert(schema.sweeps), rows)
+            ids[start : start + _AT_ONCE] = [known[pair] for pair in some]
+        return ids[inverse], there
 
 
 def rows_there(
@@ -105,6 +182,7 @@ def rows_there(
     earlier = sa.select(
         t.candidate, t.min_us, t.median_us, t.spread_us, t.repeats, t.failure, s.run
     ).join_from(schema.sweeps, schema.timings)
+    finished = schema.is_finished(s.run)
     pairs, group = np.unique(
         (table.problem.astype(np.int64) << 32) | table.environment, return_inverse=True
     )
@@ -115,7 +193,7 @@ def rows_there(
         if problem is None or environment is None:
             continue
         runs_of: dict[tuple[Any, ...], list[int]] = {}
-        here = earlier.where(s.problem == problem, s.environment == environment)
+        here = earlier.where(s.problem == problem, s.environment == environment, finished)
         for candidate, *times, repeats, failure, run in connection.execute(here):
             row = (candidate, *_nanoseconds(times), repeats, failure)
             runs_of.setdefault(row, []).append(run)
@@ -135,66 +213,29 @@ def failure_reasons(connection: sa.Connection) -> dict[str, int]:
     return pairs_of(connection, schema.failures.c.reason, schema.failures.c.id)
 
 
-def _ids(
-    connection: sa.Connection,
-    table: sa.Table,
-    records: Sequence[_Record],
-    index: npt.NDArray[np.int32],
-) -> _Ids:
-    """[n] the id of each row's record; new records are written, in the rows' order."""
-    used, first = np.unique(index, return_index=True)
-    used = used[np.argsort(first)]
-    keys = [records[i].key for i in used.tolist()]
-    known = _known(connection, table, keys)
-    new = {key: records[i] for key, i in zip(keys, used.tolist(), strict=True) if key not in known}
-    if new:
-        largest = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
-        rows = []
-        for i, (key, record) in enumerate(new.items(), largest + 1):
-            rows.append({"id": i, "key": key, **columns_of(record)})
-            known[key] = i
-        connection.execute(sa.insert(table), rows)
-    ids = np.zeros(len(records), dtype=np.int64)
-    ids[used] = [known[key] for key in keys]
-    return ids[index]
+def _add_kernels(
+    connection: sa.Connection, sweep: _Ids, candidate: _Ids, facts: npt.NDArray[np.int32]
+) -> None:
+    """Writes the compiler's facts on these timings' kernels, where they are known. Facts that the
+    store has already are not changed."""
+    known = facts[:, 0] >= 0
+    rows = np.column_stack([sweep[known], candidate[known], facts[known]])
+    names = [column.name for column in schema.kernels.columns]
+    bulk.execute_many(
+        connection,
+        f"INSERT INTO kernels ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+        " ON CONFLICT (sweep, candidate) DO NOTHING",
+        rows.tolist(),
+    )
 
 
 def _known(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> dict[str, int]:
     """The ids of those of the keys that are in the table."""
     known: dict[str, int] = {}
-    for start in range(0, len(keys), _KEYS_A_QUERY):
-        some = keys[start : start + _KEYS_A_QUERY]
+    for start in range(0, len(keys), _AT_ONCE):
+        some = keys[start : start + _AT_ONCE]
         known |= pairs_of(connection, table.c.key, table.c.id, table.c.key.in_(some))
     return known
-
-
-def _sweep_ids(
-    connection: sa.Connection, run: int, problem: _Ids, environment: _Ids
-) -> tuple[_Ids, list[int]]:
-    """[n] the sweep of each row, and which of the sweeps had timings before."""
-    pairs, inverse = np.unique((problem << 32) | environment, return_inverse=True)
-    s = schema.sweeps.c
-    known: dict[int, int] = {}
-    problems = np.unique(problem).tolist()
-    for start in range(0, len(problems), _KEYS_A_QUERY):
-        some = problems[start : start + _KEYS_A_QUERY]
-        query = sa.select(s.id, s.problem, s.environment).where(s.run == run, s.problem.in_(some))
-        known.update(((p << 32) | e, i) for i, p, e in connection.execute(query))
-    ids = np.zeros(len(pairs), dtype=np.int64)
-    there: list[int] = []
-    new: list[dict[str, int]] = []
-    largest = connection.scalar(sa.select(sa.func.max(s.id))) or 0
-    for k, pair in enumerate(pairs.tolist()):
-        sweep = known.get(pair)
-        if sweep is None:
-            sweep = largest + len(new) + 1
-            new.append({"id": sweep, "problem": pair >> 32, "run": run, "environment": pair & _LOW})
-        else:
-            there.append(sweep)
-        ids[k] = sweep
-    if new:
-        connection.execute(sa.insert(schema.sweeps), new)
-    return ids[inverse], there
 
 
 def _occurrence(sweep: _Ids, candidate: _Ids) -> _Ids:

@@ -187,7 +187,7 @@ def candidates(
     query = (
         sa.select(t.candidate, sa.func.coalesce(t.min_us, t.median_us), t.spread_us, t.failure)
         .join_from(schema.sweeps, schema.timings)
-        .where(s.problem == problem, s.environment == environment)
+        .where(s.problem == problem, s.environment == environment, schema.is_finished(s.run))
     )
     with store.reads() as connection:
         rows = connection.execute(query).all()
@@ -209,7 +209,7 @@ def candidates(
         kernels = (
             sa.select(k.candidate, *(k[name] for name in KERNEL_FACTS))
             .join_from(schema.sweeps, schema.kernels)
-            .where(s.problem == problem, s.environment == environment)
+            .where(s.problem == problem, s.environment == environment, schema.is_finished(s.run))
             .order_by(k.sweep)
         )
         facts = {number: KernelFacts(*rest) for number, *rest in connection.execute(kernels)}

@@ -305,7 +305,7 @@ def run_of(row: Any, tags: Sequence[str]) -> Run:
         finished=None if row.finished is None else _moment(row.finished),
         progress=None if row.progress is None else _object(row.progress),
         message=row.message,
-        key=row.key,
+        key=None if (row.key or "").startswith(schema.UNFINISHED) else row.key,
         process=process,
         command=None if row.command is None else tuple(json.loads(row.command)),
         directory=row.directory,

@@ -10,6 +10,11 @@ transaction, so that a page of problems, or the counts of a store, can be read w
 millions of timings. A sweep's `checksum` (see `checksums`) is derived in the same way; `soundness`
 compares it with the timings.
 
+An import is written in many short transactions, so that others can write in between. Until it is
+finished its run has a key that begins with UNFINISHED: its sweeps are left out of all questions
+(see `is_finished`), and nothing is derived from them. The last transaction derives, and gives the
+run its key (see `staging`).
+
 On PostgreSQL the references of `timings` and `kernels` are not constraints: a trigger would look up
 each row, which makes a bulk insert six times slower. `ingest` writes what a row refers to before
 the row, nothing is ever deleted, and `soundness` looks for what is missing.
@@ -25,6 +30,8 @@ from diode_engine.store.types import INTEGER, LONG, REAL, TEXT
 
 HEAD = "0007"  # the newest revision in migrations/versions
 APPLICATION_ID = 0x44494F44  # "DIOD": tells a store from any other SQLite file
+
+UNFINISHED = "unfinished:"  # begins the key of a run that is still being imported
 
 metadata = sa.MetaData()
 
@@ -263,3 +270,14 @@ results = sa.Table(
     sa.Column("document", sa.LargeBinary, nullable=False),  # JSON, compressed with Zstandard
     sqlite_strict=True,
 )
+
+
+def unfinished() -> sa.Select[Any]:
+    """The query of the runs whose import is not finished, or was killed before it was."""
+    r = runs.alias()
+    return sa.select(r.c.id).where(r.c.key.startswith(UNFINISHED, autoescape=True))
+
+
+def is_finished(run: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """The condition that the timings of a run are to be seen."""
+    return run.not_in(unfinished())

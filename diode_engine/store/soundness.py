@@ -46,6 +46,7 @@ _ROWS = sa.text(
     "SELECT t.sweep, t.candidate, t.seq, t.min_us, t.median_us, t.spread_us, t.repeats,"
     " coalesce(t.failure, 0) FROM sweeps s CROSS JOIN timings t"
     " WHERE t.sweep = s.id AND s.problem BETWEEN :first AND :last"
+    f" AND s.run NOT IN (SELECT id FROM runs WHERE key LIKE '{schema.UNFINISHED}%')"
 )
 _SWEEP = np.dtype(
     [(name, np.int64) for name in ("id", "problem", "run", "environment", "checksum")]
@@ -107,7 +108,12 @@ def check_counts(where: Location) -> None:
 
 
 def _counts(connection: sa.Connection) -> Iterator[str]:
-    there = connection.scalar(sa.select(sa.func.count()).select_from(schema.timings))
+    hidden = sa.select(schema.sweeps.c.id).where(schema.sweeps.c.run.in_(schema.unfinished()))
+    there = connection.scalar(
+        sa.select(sa.func.count())
+        .select_from(schema.timings)
+        .where(schema.timings.c.sweep.not_in(hidden))
+    )
     told = connection.scalar(sa.select(sa.func.sum(schema.tallies.c.timings))) or 0
     if there != told:
         yield f"It has {there} timings, and counts {told}."
@@ -189,7 +195,11 @@ def _timings(connection: sa.Connection) -> Iterator[str]:
     for first in range(min(kinds, default=1), last + 1, _PROBLEMS):
         end = first + _PROBLEMS - 1
         s = schema.sweeps.c
-        of_sweeps = sa.select(schema.sweeps).where(s.problem.between(first, end)).order_by(s.id)
+        of_sweeps = (
+            sa.select(schema.sweeps)
+            .where(s.problem.between(first, end), schema.is_finished(s.run))
+            .order_by(s.id)
+        )
         sweeps = bulk.rows(connection, of_sweeps, _SWEEP)
         query = _ROWS.bindparams(first=first, last=end)
         rows = bulk.rows(connection, query, bulk.TIMING_ROW)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,8 +22,9 @@ from diode_engine.store import bulk, schema
 from diode_engine.store.fields import sweeps_found
 from diode_engine.store.ingest import add_rows, failure_reasons, rows_there
 from diode_engine.store.records import candidate_of, environment_of, problem_of, records_with
-from diode_engine.store.run_table import RunTable, as_json
-from diode_engine.store.runs import Run, RunState
+from diode_engine.store.run_table import RunTable
+from diode_engine.store.runs import Run
+from diode_engine.store.staging import Staging
 from diode_engine.store.summaries import count_timings
 
 _Ids = npt.NDArray[np.int64]
@@ -91,29 +93,59 @@ class Store(RunTable):
             return connection.scalar(there) is not None
 
     def import_table(
-        self, table: TimingTable, *, key: str, spec: Mapping[str, Any], run: int | None = None
+        self,
+        table: TimingTable,
+        *,
+        key: str,
+        spec: Mapping[str, Any],
+        run: int | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Imported:
-        """Writes these rows as a finished run of kind import, in one transaction.
+        """Writes these rows as a finished run of kind import, in many short transactions, between
+        which others can write. All rows are seen at once, after the last; whatever ends the import
+        before that leaves none.
 
         Rows that the store has already, from whatever run, are not written. No run is made where a
         run has this key already, or no row is left. With `run` no run is made: the rows become
-        those of this run, which must be running and gets the key.
+        those of this run, which must be running and gets the key. `progress` is called with how
+        many rows are written, and how many there are to write.
         """
-        with self.writes(in_turn=True) as connection:
-            there = connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
+        staged: Staging | None = None
+        known = np.zeros(0, dtype=np.bool_)
+        while True:
+            with self.reads() as connection:
+                there = connection.scalar(
+                    sa.select(schema.runs.c.id).where(schema.runs.c.key == key)
+                )
+                imports = _imports(connection)
+                before, (known, last) = known, rows_there(connection, table)
+            count = int(known.sum())
+            if staged is not None and not np.array_equal(known, before):
+                staged.discard()  # another import has brought some of its rows meanwhile
+                staged = None
             if there is not None:
                 return Imported(there, new=False, timings=0, there=len(table))
-            known, last = rows_there(connection, table)
-            count = int(known.sum())
             if last is not None and count == len(table):
                 return Imported(last, new=False, timings=0, there=count)
-            if run is None:
-                run = self._start(connection, "import", spec, RunState.DONE, key=key)
-            else:
-                values = {"key": key, "spec": as_json(spec, "A run's spec")}
-                self._update(connection, run, values)
-            added = add_rows(connection, run, table.take(~known) if count else table)
-            return Imported(run, new=True, timings=added, there=count)
+            if staged is None:
+                rest = table.take(~known) if count else table
+                staged = Staging(self, rest, spec, run=run, progress=partial(progress, len(rest)))
+            if self._published(staged, key, imports):
+                return Imported(staged.run, new=True, timings=len(table) - count, there=count)
+
+    def _published(self, staged: Staging, key: str, imports: int) -> bool:
+        """Whether the staged rows are now seen; False where another import was finished since there
+        were so many."""
+        try:
+            staged.prepare()
+            with self.writes(in_turn=True) as connection:
+                if _imports(connection) != imports:
+                    return False
+                staged.publish(connection, key)
+                return True
+        except BaseException:
+            staged.discard()
+            raise
 
     def timed(self, problem: Problem, environment: Environment) -> dict[str, float | None]:
         """What was timed on the problem in exactly this environment, by candidate key: the shortest
@@ -131,6 +163,7 @@ class Store(RunTable):
             .where(
                 schema.problems.c.key == problem.key,
                 schema.environments.c.key == environment.key,
+                schema.is_finished(schema.sweeps.c.run),
             )
             .group_by(schema.candidates.c.key)
         )
@@ -161,6 +194,7 @@ class Store(RunTable):
             wanted = wanted.where(schema.sweeps.c.run == run)
         if query:
             wanted = wanted.where(sweeps_found(query))
+        hidden = sa.select(schema.sweeps.c.id).where(schema.sweeps.c.run.in_(schema.unfinished()))
         t = schema.timings.c
         rows = sa.select(
             bulk.packed(t.sweep, t.candidate),
@@ -175,6 +209,9 @@ class Store(RunTable):
             rows = rows.where(t.failure.is_(None))
 
         with self.reads() as connection:
+            if connection.execute(hidden.limit(1)).first() is not None:
+                wanted = wanted.where(schema.is_finished(schema.sweeps.c.run))
+                rows = rows.where(t.sweep.not_in(hidden))
             found = [tuple(row) for row in connection.execute(wanted.order_by(schema.sweeps.c.id))]
             sweeps = np.array(found, dtype=np.int64).reshape(-1, 3)
             data = bulk.rows(connection, rows, _ROW)
@@ -221,6 +258,7 @@ class Store(RunTable):
             sa.select(schema.sweeps.c.run)
             .join(schema.environments)
             .where(schema.environments.c.key.in_([e.key for e in environments]))
+            .where(schema.is_finished(schema.sweeps.c.run))
         )
         if query:
             ids = ids.where(sweeps_found(query))
@@ -236,8 +274,8 @@ class Store(RunTable):
             counts = count_timings(connection)
             return StoreStats(
                 size_bytes=self._backend.size_bytes(connection),
-                problems=_count(connection, schema.problems),
-                candidates=_count(connection, schema.candidates),
+                problems=_count(connection, schema.summaries.c.problem.distinct()),
+                candidates=_count(connection, schema.candidates.c.id),
                 timings=counts.timings,
                 failures=counts.failures,
                 by_op=counts.by_op,
@@ -280,8 +318,15 @@ class Store(RunTable):
         return codes
 
 
-def _count(connection: sa.Connection, table: sa.Table) -> int:
-    return int(connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0)
+def _count(connection: sa.Connection, what: sa.ColumnElement[Any]) -> int:
+    return int(connection.scalar(sa.select(sa.func.count(what))) or 0)
+
+
+def _imports(connection: sa.Connection) -> int:
+    """How many imports are finished."""
+    return _count(connection, schema.runs.c.key) - len(
+        connection.scalars(schema.unfinished()).all()
+    )
 
 
 def _kernels(

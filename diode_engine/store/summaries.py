@@ -25,6 +25,7 @@ _EARLIER = sa.text(
     "SELECT t.candidate, coalesce(t.min_us, t.median_us)"
     " FROM sweeps s JOIN timings t ON t.sweep = s.id"
     " WHERE s.problem = :problem AND s.environment = :environment"
+    f" AND s.run NOT IN (SELECT id FROM runs WHERE key LIKE '{schema.UNFINISHED}%')"
 )
 _WRITE = (
     "INSERT INTO summaries"
@@ -59,24 +60,56 @@ def medians(group: _Ids, candidate: _Ids, time_us: _Times) -> tuple[_Ids, _Ids, 
     return group[starts], candidate[starts], median, rows
 
 
-def summarise(
-    connection: sa.Connection, problem: _Ids, environment: _Ids, candidate: _Ids, time_us: _Times
-) -> None:
-    """Updates `summaries` for these rows (all [n]; NaN for a failure), which are not written
-    yet."""
-    pairs, group = np.unique((problem << 32) | environment, return_inverse=True)
-    there = _there(connection, pairs)
-    groups, candidates, times = [group], [candidate], [time_us]
-    for index in np.flatnonzero(there).tolist():
-        pair = int(pairs[index])
-        which = {"problem": pair >> 32, "environment": pair & 0xFFFFFFFF}
-        rows = connection.execute(_EARLIER, which).all()
-        groups.append(np.full(len(rows), index))
-        candidates.append(np.array([c for c, _ in rows], dtype=np.int64))
-        times.append(np.array([t for _, t in rows], dtype=np.float64))  # None becomes NaN
-    group, candidate, time_us = map(np.concatenate, (groups, candidates, times))
-    rows_of = summaries_of(pairs, group, candidate, time_us, extern_ids(connection))
-    bulk.execute_many(connection, _WRITE, rows_of)
+@dataclass(frozen=True)
+class Summaries:
+    """The rows of `summaries` for timings that are not derived from yet, as they were when `read`
+    computed them. `given` are the timings' pairs (problem << 32 | environment), candidates and
+    times, [n] each, NaN for a failure."""
+
+    given: tuple[_Ids, _Ids, _Times]
+    pairs: _Ids  # distinct, ascending
+    counted: _Ids  # how many timings the store had of each pair
+    rows: list[tuple[Any, ...]]
+
+    @classmethod
+    def read(
+        cls, connection: sa.Connection, problem: _Ids, environment: _Ids, candidate: _Ids,
+        time_us: _Times,
+    ) -> Summaries:  # fmt: skip
+        """Computes the rows; all arguments are [n]."""
+        return cls._of(connection, (problem << 32) | environment, candidate, time_us)
+
+    @classmethod
+    def _of(
+        cls, connection: sa.Connection, pair: _Ids, candidate: _Ids, time_us: _Times
+    ) -> Summaries:
+        pairs, group = np.unique(pair, return_inverse=True)
+        if not len(pairs):
+            return cls((pair, candidate, time_us), pairs, pairs, [])
+        counted = _counted(connection, pairs)
+        groups, candidates, times = [group], [candidate], [time_us]
+        for index in np.flatnonzero(counted).tolist():
+            one = int(pairs[index])
+            which = {"problem": one >> 32, "environment": one & 0xFFFFFFFF}
+            earlier = connection.execute(_EARLIER, which).all()
+            groups.append(np.full(len(earlier), index))
+            candidates.append(np.array([c for c, _ in earlier], dtype=np.int64))
+            times.append(np.array([t for _, t in earlier], dtype=np.float64))  # None becomes NaN
+        joined = np.concatenate(groups), np.concatenate(candidates), np.concatenate(times)
+        rows = list(summaries_of(pairs, *joined, extern_ids(connection)))
+        return cls((pair, candidate, time_us), pairs, counted, rows)
+
+    def write(self, connection: sa.Connection) -> None:
+        """Writes the rows. Those of pairs that have got timings since are computed again."""
+        if not self.rows:
+            return
+        changed = self.pairs[_counted(connection, self.pairs) != self.counted]
+        rows = self.rows
+        if len(changed):
+            pair, candidate, time_us = self.given
+            mine = np.isin(pair, changed)
+            rows = rows + self._of(connection, pair[mine], candidate[mine], time_us[mine]).rows
+        bulk.execute_many(connection, _WRITE, rows)
 
 
 def summaries_of(
@@ -108,18 +141,20 @@ def summaries_of(
     )
 
 
-def _there(connection: sa.Connection, pairs: _Ids) -> npt.NDArray[np.bool_]:
-    """[n] which of these problems, in these environments, have a summary."""
+def _counted(connection: sa.Connection, pairs: _Ids) -> _Ids:
+    """[n] how many timings there are of each of these problems in its environment, by
+    `summaries`."""
     s = schema.summaries.c
     problems = np.unique(pairs >> 32)
     # A few problems are looked up one by one; for many, the part of the table from the first to the
     # last is read.
-    query = sa.select(bulk.packed(s.problem, s.environment)).where(
+    query = sa.select(bulk.packed(s.problem, s.environment), s.timings).where(
         s.problem.in_(problems.tolist())
         if len(problems) <= 500
         else s.problem.between(int(problems[0]), int(problems[-1]))
     )
-    return np.isin(pairs, np.array(connection.scalars(query).all(), dtype=np.int64))
+    found = dict(map(tuple, connection.execute(query)))
+    return np.array([found.get(pair, 0) for pair in pairs.tolist()], dtype=np.int64)
 
 
 def extern_ids(connection: sa.Connection) -> _Ids:

@@ -45,9 +45,9 @@ def read_import(path: str | PathLike[str]) -> ToImport:
     return ToImport(table, dataset_key(table), spec, left_out)
 
 
-def import_table_of(store: Store, given: ToImport, *, run: int | None = None) -> Imported:
-    """Adds what was read from a file (see Store.import_table)."""
-    done = store.import_table(given.table, key=given.key, spec=given.spec, run=run)
+def import_table_of(store: Store, given: ToImport, **options: Any) -> Imported:
+    """Adds what was read from a file, with Store.import_table's `options`."""
+    done = store.import_table(given.table, key=given.key, spec=given.spec, **options)
     return replace(done, left_out=given.left_out)
 
 

@@ -17,7 +17,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.errors import StoreError
-from diode_engine.store import RunState, Store
+from diode_engine.store import RunState, Store, soundness
 from tests.store.conftest import one_product
 
 ROOT = Path(__file__).parents[2]
@@ -235,8 +235,10 @@ def test_a_killed_ingest_leaves_whole_batches_and_goes_on(place, make_table, as_
     whole = [make_table(10, 100, first=0), make_table(10, 100, first=10)]
     with Store.open(place) as store:
         assert as_rows(store.read()) == as_rows(whole[0]) + as_rows(whole[1])
-        (run,) = store.runs()
-        assert run.state is RunState.RUNNING
+        run, *importing = store.runs()
+        assert (run.kind, run.state) == ("collect", RunState.RUNNING)
+        assert [(r.kind, r.state) for r in importing] == [("import", "running")] * (how == "import")
+        assert soundness.check(store.location).problems == ()
         there = whole[0].environments[0], [p for table in whole for p in table.problems]
         assert sum(len(store.timed(problem, there[0])) for problem in there[1]) == 2000
         again = make_table(1000, 100, first=20)

@@ -39,6 +39,7 @@ from diode_engine.store.schema import APPLICATION_ID
 
 LARGE_WAL = 8 * 2**20  # a write-ahead log of more bytes is truncated at the end of a session
 _WAL_SECONDS = 1.0  # how long that waits for those who read at the time
+_LOOK_SECONDS = 0.003  # between two looks whether others have ended their transactions
 _WATCH_BUSY_MS = 100  # a short wait for locks, since who watches asks again soon
 
 
@@ -78,8 +79,10 @@ class SqliteBackend(Backend):
 
         @sa.event.listens_for(engine, "begin")
         def begin(connection: sa.Connection) -> None:
-            reads = connection.get_execution_options().get("reads", False)
-            connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+            if connection.get_execution_options().get("reads", False):
+                connection.exec_driver_sql("BEGIN")
+            else:
+                _begin_to_write(connection)
 
         return engine
 
@@ -273,6 +276,29 @@ class SqliteBackend(Backend):
             f"it, its folder, or {beside}, may not be read here; get the right to read them, or "
             "copy these files into a folder of your own"
         )
+
+
+def _begin_to_write(connection: sa.Connection) -> None:
+    """Begin a transaction that writes, as soon as no other process has one. SQLite itself looks
+    every 0.1 s after a while, and would miss the pauses between the transactions of an import."""
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    (wait_ms,) = driver.execute("PRAGMA busy_timeout").fetchone()
+    deadline = time.monotonic() + wait_ms / 1000
+    driver.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                driver.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {wait_ms}")
 
 
 def _begin_wal(connection: sqlite3.Connection) -> None:
