@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from diode_engine import paths
-from diode_engine.store import write_dataset
+from diode_engine.store import Store, write_dataset
 from tests.soak import crowd, damage, fuzzing, kills, made, work
+from tests.soak.children import start
 
 Tries = Callable[..., int]
 
@@ -44,6 +46,26 @@ def test_eight_writers_and_eight_readers(tmp_path: Path, tries: Tries) -> None:
     rows, reads = crowd.gather(tmp_path / "a.db", 8, 8, tmp_path, seconds=seconds, batches=batches)
     assert rows >= 8 * 100
     print(f"{seconds} s: {rows} timings written, all of them read {reads} times")  # noqa: T201
+
+
+def test_notes_are_written_while_an_import_writes(tmp_path: Path, tries: Tries) -> None:
+    rows, store = tries(quick=200_000, full=3_000_000), tmp_path / "a.db"
+    with Store.open(store) as opened:
+        run = opened.start_run("collect", {})
+    child, hear = start(work.import_many, str(store), rows, home=tmp_path)
+    waits: list[float] = []
+    while not hear.poll(0.02):
+        began = time.monotonic()
+        with Store.open(store) as opened:
+            opened.set_note(run, f"{len(waits)}")
+            assert opened.run(run).note == f"{len(waits)}"
+        waits.append(time.monotonic() - began)
+    took = hear.recv()
+    child.join()
+    assert max(waits) < took / 4
+    with Store.open(store) as opened:
+        assert opened.stats().timings == rows
+    print(f"{rows} timings in {took:.1f} s, {len(waits)} notes, worst {max(waits):.3f} s")  # noqa: T201
 
 
 @pytest.mark.parametrize("how", ["flipped", "truncated"])

@@ -120,6 +120,17 @@ def read(store: str, until: float, least: int) -> tuple[int, list[str]]:
     return times, wrong
 
 
+def import_many(store: str, rows: int) -> float:
+    """Imports so many timings: the seconds from the first of them to the last."""
+    moments = []
+    with Store.open(store) as opened:
+        opened.import_table(
+            table(rows // 100, 100), key="many", spec={},
+            progress=lambda *_: moments.append(time.monotonic()),
+        )  # fmt: skip
+    return moments[-1] - moments[0]
+
+
 def check(store: str) -> tuple[str, ...]:
     return soundness.check(Path(store)).problems
 
