@@ -50,15 +50,33 @@ def pick(columns: Sequence[C], keys: Sequence[str]) -> list[C]:
     return [by_key[key] for key in keys]
 
 
-def fit_columns(columns: Sequence[C], widths: Sequence[int], room: int) -> tuple[C, ...]:
+def fit_columns(
+    columns: Sequence[C],
+    widths: Sequence[int],
+    room: int,
+    edge: int | None = None,
+    *,
+    skip: int = 0,
+) -> tuple[C, ...]:
     """Return the columns that fit, in their order. The one with the highest rank is left out first;
-    of several with this rank, the last one."""
+    of several with this rank, the last one. Where `skip` is not 0, so many columns behind the first
+    one with a heading are left out instead, and then those at the end. A column of texts may be cut
+    at the `edge` (by default where the room ends), a column of numbers may not."""
     left = list(zip(columns, widths, strict=True))
-    while sum(width for _, width in left) > room:
+    if skip:
+        fixed = 1 + (not columns[0].label)
+        del left[fixed : min(fixed + skip, len(left) - 1)]
+    while not skip and sum(width for _, width in left) > room:
         rank = max(column.rank for column, _ in left)
         if rank == 0:
             break
         del left[max(place for place, (column, _) in enumerate(left) if column.rank == rank)]
+    room = room if edge is None else edge
+    for place, (column, width) in enumerate(left):
+        room -= width
+        if room < 0:
+            del left[place if column.right and place else place + 1 :]
+            break
     return tuple(column for column, _ in left)
 
 

@@ -46,6 +46,15 @@ class LocalHardware:
     count: int
     versions: Mapping[str, str]
 
+    def __str__(self) -> str:
+        hw = self.hardware
+        if not self.count:
+            return f"No GPU: {hw.name}."
+        return (
+            f"{self.count} × {hw.name} ({hw.backend} {hw.arch}, {hw.multiprocessors} "
+            f"multiprocessors, {hw.clock_mhz} MHz, {hw.memory_gb_s} GB/s)"
+        )
+
 
 async def find_hardware() -> LocalHardware:
     """Take seconds. Raises HardwareUnknownError, with the reason."""

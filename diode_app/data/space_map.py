@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from diode_app.data.pages import Row
+
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
@@ -28,36 +30,28 @@ class SizeMap:
         return sum(map(sum, self.counts))
 
     @property
-    def thinnest(self) -> tuple[int, int]:
-        """The bin with the fewest problems among those with problems on both sides, left and right
-        or above and below: a gap in what was measured. Of equal ones, that with the most problems
-        around it."""
-        inside = [cell for cell in self._cells() if self._between(*cell)]
-        return min(
-            inside or self._cells(),
-            key=lambda cell: (self.counts[cell[0]][cell[1]], -self._around(*cell)),
-        )
-
-    @property
     def gaps(self) -> tuple[int, int]:
-        """How many of those bins have no problem, and how many have some but fewer than FEW."""
-        inside = [self.counts[i][j] for i, j in self._cells() if self._between(i, j)]
+        """How many of the bins between measured ones, left and right or above and below, have no
+        problem, and how many have some but fewer than FEW."""
+        inside = [n for i, row in enumerate(self.counts) for j, n in enumerate(row)
+                  if self._is_between(i, j)]  # fmt: skip
         return sum(n == 0 for n in inside), sum(0 < n < FEW for n in inside)
 
-    def query(self, row: int, column: int) -> str:
-        """Return the filter query of a bin."""
-        return f"{_term(self.down, self.rows[row])} {_term(self.across, self.columns[column])}"
-
-    def _cells(self) -> list[tuple[int, int]]:
-        return [(i, j) for i in range(len(self.rows)) for j in range(len(self.columns))]
-
-    def _around(self, i: int, j: int) -> int:
-        near = self.counts[max(i - 1, 0) : i + 2]
-        return sum(sum(row[max(j - 1, 0) : j + 2]) for row in near)
-
-    def _between(self, i: int, j: int) -> bool:
+    def _is_between(self, i: int, j: int) -> bool:
         across, down = self.counts[i], [row[j] for row in self.counts]
         return (any(across[:j]) and any(across[j + 1 :])) or (any(down[:i]) and any(down[i + 1 :]))
+
+    def table_rows(self) -> tuple[Row, ...]:
+        """Return a row for each `down` bin, whose key is the bin's filter query; the columns' keys
+        are the first sizes of the `across` bins."""
+        found = []
+        for (first, last), counts in zip(self.rows, self.counts, strict=True):
+            names = [str(least) for least, _ in self.columns]
+            record = {"size": first, **dict(zip(names, counts, strict=True))}
+            cells = {name: short_count(n) for name, n in record.items() if name != "size"}
+            term = f"{self.down}:{first}" if first == last else f"{self.down}:{first}..{last}"
+            found.append(Row(term, {"size": short_size(first), **cells}, record))
+        return tuple(found)
 
 
 def size_map(store: Store, query: str, across: str, down: str) -> SizeMap:
@@ -80,5 +74,18 @@ def _bins(first: int, count: int) -> tuple[tuple[int, int], ...]:
     return tuple((2**power, 2 ** (power + 1) - 1) for power in range(first, first + count))
 
 
-def _term(axis: str, ends: tuple[int, int]) -> str:
-    return f"{axis}:{ends[0]}" if ends[0] == ends[1] else f"{axis}:{ends[0]}..{ends[1]}"
+def short_size(number: int) -> str:
+    """Return a power of two in at most four characters: 64, 2k, 1M."""
+    for unit, size in (("G", 2**30), ("M", 2**20), ("k", 2**10)):
+        if number >= size:
+            return f"{number // size}{unit}"
+    return str(number)
+
+
+def short_count(count: int) -> str:
+    """Return a count in at most four characters: 998, 1.2k, 35k, 2.1M; a dot for none."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if count >= size:
+            value = count / size
+            return f"{value:.1f}{unit}" if value < 9.95 else f"{value:.0f}{unit}"
+    return str(count or "·")

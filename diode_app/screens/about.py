@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import sys
@@ -53,7 +52,7 @@ class AboutScreen(DiodeScreen):
             "data": str(paths.data_dir()),
             "shipped": str(paths.shipped_dir()),
             "python is": sys.executable,
-            "hardware": "not known yet" if here is None else json.dumps(here.hardware.to_dict()),
+            "hardware": "not known yet" if here is None else str(here),
         }
         facts |= {name: version for name in _PACKAGES if (version := _version(name))}
         width = max(map(len, facts))

@@ -157,17 +157,9 @@ class HomeScreen(DiodeScreen):
             panel.update(f"✗ {error}")
             return
         here = self.session.here
-        hw = here.hardware
         versions = ", ".join(f"{name} {version}" for name, version in here.versions.items())
-        if here.count:
-            panel.update(
-                f"{here.count} × {hw.name} ({hw.backend} {hw.arch}, {hw.multiprocessors} "
-                f"multiprocessors, {hw.clock_mhz} MHz, {hw.memory_gb_s} GB/s)\n{versions}"
-            )
-        else:
-            panel.update(
-                f"No GPU: {hw.name}. Timings need one; all else works without.\n{versions}"
-            )
+        says = "" if here.count else " Timings need one; all else works without."
+        panel.update(f"{here}{says}\n{versions}")
         await self._show_model()
 
     async def _show_model(self) -> None:

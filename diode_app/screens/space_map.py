@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
+from textual.color import Color
 from textual.widgets import Static
 
-from diode_app import text
 from diode_app.actions import Action
-from diode_app.data.filters import suggestions
-from diode_app.data.space_map import AXES, FEW, SizeMap, size_map
+from diode_app.data.columns import Column
+from diode_app.data.space_map import AXES, FEW, SizeMap, short_count, short_size, size_map
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
-from diode_app.widgets.filter_box import FilterBox
-from diode_app.widgets.heat_map import HeatMap, Map
+from diode_app.widgets.table import MemoryTable, PagedTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
 
 class SpaceMapScreen(DiodeScreen):
-    """`query` is the filter to begin with. When a bin is chosen, `narrow` is called with the bin's
-    query and the page closes."""
+    """A table of counts, the fuller cells brighter. `query` is the filter of the counted problems.
+    When a row is chosen, `narrow` is called with the row's query and the page closes."""
 
     MODE = "data"
     HELP_TITLE = "The map of the problems"
     ACTIONS = (
         Action("map.back", "escape", "Back", "To the list of problems."),
-        Action("map.filter", "slash", "Filter", "Count only the problems that a query matches.",
-               "diode-engine data map {filter} --across={across} --down={down} --store={store}"),
         Action("map.across", "x", "Across", "Another size from left to right."),
-        Action("map.down", "d", "Down", "Another size from bottom to top."),
-        Action("map.thinnest", "t", "Thinnest", "The emptiest bin between measured ones."),
-        Action("map.list", "enter", "Problems", "List the problems of the bin.",
-               "diode-engine data problems {bin} --store={store}"),
+        Action("map.down", "d", "Down", "Another size from top to bottom.",
+               "diode-engine data map {filter} --across={across} --down={down} --store={store}"),
+        Action("map.list", "enter", "Problems", "List the problems of the row.",
+               "diode-engine data problems {row} --store={store}"),
     )  # fmt: skip
     DEFAULT_CSS = """
     SpaceMapScreen {
         #map-title { height: 1; padding: 0 1; text-style: bold; }
         #map-says { height: 1; padding: 0 1; color: $text-muted; }
-        #map-cell { height: 1; padding: 0 1; }
-        HeatMap { padding: 0 1; }
     }
     """
 
@@ -51,104 +47,62 @@ class SpaceMapScreen(DiodeScreen):
         self._query = query
         self._narrow = narrow
         self._across, self._down = "n", "m"
-        self._map: SizeMap | None = None
-        self._cursor = (0, 0)
-        self._known: dict[str, list[str]] = {}
 
     def body(self) -> ComposeResult:
-        yield FilterBox("op:mm dtype:bf16 gpu:h200", suggestions("data", self._known))
         yield Static(id="map-title", markup=False)
         yield Static(id="map-says", markup=False)
-        yield HeatMap()
-        yield Static(id="map-cell", markup=False)
+        yield MemoryTable(self.session, (), what="ranges of sizes")
+
+    @property
+    def table(self) -> MemoryTable:
+        return self.query_one(MemoryTable)
 
     def body_mounted(self) -> None:
-        self.query_one(FilterBox).put(self._query)
-        self.query_one(HeatMap).focus()
+        self.table.focus_rows()
 
-    def reader(self) -> Callable[[Store], tuple[SizeMap, dict[str, list[str]]]]:
+    def reader(self) -> Callable[[Store], SizeMap]:
         query, across, down = self._query, self._across, self._down
-
-        def read(store: Store) -> tuple[SizeMap, dict[str, list[str]]]:
-            from diode_engine.store.run_query import known_values
-
-            return size_map(store, query, across, down), known_values(store)
-
-        return read
+        return lambda store: size_map(store, query, across, down)
 
     def values(self) -> Mapping[str, object]:
-        return {
-            "filter": tuple(self._query.split()),
-            "across": self._across,
-            "down": self._down,
-            "bin": None if self._map is None else tuple(self._bin().split()),
-        }
+        asked = {"across": self._across, "down": self._down, "filter": tuple(self._query.split())}
+        return {**asked, "row": tuple(self._row(self.table.pointed or "").split())}
 
-    def show(self, snapshot: tuple[SizeMap, dict[str, list[str]]]) -> None:
-        found, known = snapshot
-        self._known.update(known)
-        self.query_one(FilterBox).complain(None)
-        before, self._map = self._map, found
+    def show(self, snapshot: SizeMap) -> None:
+        across, down = snapshot.across.upper(), snapshot.down.upper()
         matching = f" · filter: {self._query}" if self._query else ""
-        self.query_one("#map-title", Static).update(
-            f"{found.problems:,} problems by {found.down.upper()} and {found.across.upper()}"
-            f"{matching}"
-        )
-        if not found.rows:
-            self.query_one("#map-says", Static).update("No problem matches the filter.")
-            self.query_one("#map-cell", Static).update("")
-        else:
-            none, few = found.gaps
-            self.query_one("#map-says", Static).update(
-                f"Of the bins between measured ones {none:,} are empty, {few:,} have fewer than "
-                f"{FEW} problems."
-            )
-        same = before is not None and (before.rows, before.columns) == (found.rows, found.columns)
-        self.query_one(HeatMap).show(
-            Map(
-                found.counts,
-                [_size(first) for first, _ in found.rows],
-                [_size(first) for first, _ in found.columns],
-                found.down.upper(),
-                found.across.upper(),
-            ),
-            None if same or not found.rows else found.thinnest,
-        )
+        self.put("#map-title", f"{snapshot.problems:,} problems by {down} and {across}{matching}")
+        none, few = snapshot.gaps
+        says = f"Of the bins between measured ones {none:,} are empty, {few:,} have fewer than "
+        self.put("#map-says", f"{says}{FEW} problems.")
+        self._colour_cells(snapshot)
+        self.table.show_rows(snapshot.table_rows())
 
-    def fail(self, sentence: str) -> None:
-        self.query_one(FilterBox).complain(sentence)
+    def _colour_cells(self, found: SizeMap) -> None:
+        """Set the columns, whose cells are brighter the more problems they count: by the logarithm,
+        since the map is there to show where there is little."""
+        colours = self.app.theme_variables
+        low, high = Color.parse(colours["surface"]), Color.parse(colours["primary"])
+        most = max((n for row in found.counts for n in row), default=0)
+        styles = {"": ("", "")}
+        for count in {n for row in found.counts for n in row}:
+            ground = low.blend(high, math.log1p(count) / math.log1p(max(most, 1)))
+            style = f"{ground.get_contrast_text(1.0).hex6} on {ground.hex6}"
+            styles[short_count(count)] = short_count(count), style
+        down, across = found.down.upper(), found.across.upper()
+        self.table.set_columns((
+            Column("size", f"{down} from", f"the least {down} of the row", right=True),
+            *(Column(str(first), f"{across} {short_size(first)}" if not i else short_size(first),
+                     f"problems with {across} from {first:,} to {last:,}", right=True,
+                     sign=lambda value: styles.get(value, (value, "")))
+              for i, (first, last) in enumerate(found.columns)),
+        ))  # fmt: skip
 
-    def on_heat_map_pointed(self, event: HeatMap.Pointed) -> None:
-        found = self._map
-        if found is None or not found.rows:
-            return
-        self._cursor = event.row, event.column
-        count = found.counts[event.row][event.column]
-        self.query_one("#map-cell", Static).update(
-            f"{_range(found.down, found.rows[event.row])}, "
-            f"{_range(found.across, found.columns[event.column])}: "
-            f"{text.quantity(count, 'problems')}"
-        )
-
-    def on_heat_map_chosen(self, event: HeatMap.Chosen) -> None:
-        self._cursor = event.row, event.column
-        self.action_list()
-
-    def _bin(self) -> str:
-        """Return the query of the bin under the cursor, within the filter."""
-        if self._map is None or not self._map.rows:
-            return self._query
-        return f"{self._query} {self._map.query(*self._cursor)}".strip()
+    def _row(self, term: str) -> str:
+        """Return the query of a row, within the filter."""
+        return f"{self._query} {term}".strip()
 
     # Actions
-
-    def action_filter(self) -> None:
-        self.query_one(FilterBox).open()
-
-    def on_filter_box_submitted(self, event: FilterBox.Submitted) -> None:
-        self._query = event.text
-        self.query_one(HeatMap).focus()
-        self.reload()
 
     def action_across(self) -> None:
         self._across = _next(self._across, self._down)
@@ -158,28 +112,19 @@ class SpaceMapScreen(DiodeScreen):
         self._down = _next(self._down, self._across)
         self.reload()
 
-    def action_thinnest(self) -> None:
-        if self._map is not None and self._map.rows:
-            self.query_one(HeatMap).point(*self._map.thinnest)
-
     def action_list(self) -> None:
+        if self.table.pointed is not None:
+            self._list(self.table.pointed)
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        self._list(event.key)
+
+    def _list(self, term: str) -> None:
         self.dismiss()
-        self._narrow(self._bin())
+        self._narrow(self._row(term))
 
 
 def _next(axis: str, other: str) -> str:
     """Return the next axis that is not the other one."""
     free = [name for name in AXES if name != other]
     return free[(free.index(axis) + 1) % len(free)]
-
-
-def _size(number: int) -> str:
-    for unit, size in (("G", 2**30), ("M", 2**20), ("k", 2**10)):
-        if number >= size:
-            return f"{number // size}{unit}"
-    return str(number)
-
-
-def _range(axis: str, ends: tuple[int, int]) -> str:
-    first, last = ends
-    return f"{axis.upper()} {first:,}" if first == last else f"{axis.upper()} {first:,}–{last:,}"

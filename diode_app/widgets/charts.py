@@ -7,7 +7,6 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from diode_app.themes import SERIES
 from diode_app.widgets.ticks import Tick, linear, logarithmic
@@ -140,68 +139,3 @@ def as_csv(charts: Sequence[Lines]) -> str:
                 (chart.title, line.name, x, y) for x, y in zip(line.xs, line.ys, strict=True)
             )
     return out.getvalue()
-
-
-# As SVG
-
-_WIDTH, _HEIGHT = 760, 380  # of a chart
-_LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 20, 50
-_ROW = 18  # of the legend
-_DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4")  # told apart without colours as well
-
-
-def as_svg(charts: Sequence[Lines]) -> str:
-    """Return the charts as one picture, one below the other, each with its legend below it."""
-    parts: list[str] = []
-    top = 0
-    for frame in filter(None, map(lay_out_chart, charts)):
-        parts.append(f'<g transform="translate(0 {top})">{_svg(frame)}</g>')
-        top += _HEIGHT + _ROW * len(frame.curves) + 20
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" '
-        f'viewBox="0 0 {_WIDTH} {top}" font-family="sans-serif" font-size="12">\n'
-        f'<clipPath id="axes"><rect x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" '
-        f'height="{_HEIGHT - _TOP - _BOTTOM}"/></clipPath>\n'
-        f'<rect width="100%" height="100%" fill="#ffffff"/>\n{"".join(parts)}\n</svg>\n'
-    )
-
-
-def _svg(frame: Frame) -> str:
-    chart, right, bottom = frame.chart, _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-
-    def across(x: float) -> float:
-        low, high = frame.x_ends
-        return _LEFT + (x - low) / (high - low) * (right - _LEFT)
-
-    def down(y: float) -> float:
-        low, high = frame.y_ends
-        return bottom - (y - low) / (high - low) * (bottom - _TOP)
-
-    middle = (_LEFT + right) / 2
-    parts = [_words(middle, 22, chart.title, 'text-anchor="middle" font-size="15"')]
-    for x, says in frame.x_ticks(8):
-        at = across(x)
-        parts.append(f'<path d="M{at:.1f} {_TOP}V{bottom}" stroke="#dddddd"/>')
-        parts.append(_words(at, bottom + 16, says, 'text-anchor="middle"'))
-    for y, says in frame.y_ticks(6):
-        at = down(y)
-        parts.append(f'<path d="M{_LEFT} {at:.1f}H{right}" stroke="#dddddd"/>')
-        parts.append(_words(_LEFT - 6, at + 4, says, 'text-anchor="end"'))
-    parts.append(_words(middle, bottom + 36, chart.x_label, 'text-anchor="middle"'))
-    parts.append(_words(_LEFT, _TOP - 8, chart.y_label, 'text-anchor="end"'))
-    for number, curve in enumerate(frame.curves):
-        dash = _DASHES[curve.mark % len(_DASHES)]
-        stroke = (
-            f'fill="none" stroke="rgb{SERIES[curve.colour]}" '
-            f'stroke-width="{3 if curve.line.strong else 1.5}" stroke-dasharray="{dash}"'
-        )
-        points = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in curve.points)
-        row = _HEIGHT + _ROW * number
-        parts.append(f'<polyline points="{points}" clip-path="url(#axes)" {stroke}/>')
-        parts.append(f'<path d="M{_LEFT} {row}h30" {stroke}/>')
-        parts.append(_words(_LEFT + 38, row + 4, curve.line.name, ""))
-    return "\n".join(parts)
-
-
-def _words(x: float, y: float, words: str, style: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(words)}</text>' if words else ""

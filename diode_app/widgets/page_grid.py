@@ -40,10 +40,10 @@ class PageGrid(ScrollView, can_focus=True):
     """Rows under headings, with a cursor on one row. It draws its own lines: Textual's DataTable
     lays out every cell again whenever one changes, which takes three times as long.
 
-    Where there is no room for all columns, some are left out (see `fit_columns`); where it `wraps`,
-    cells take several lines before that. The cursor stays on its row when the page or the columns
-    change. `sorted_by` is the key of the column whose heading has the arrow, and whether the order
-    is descending.
+    Where there is no room for all columns, some are left out (see `fit_columns`), and Right goes to
+    them; where it `wraps`, cells take several lines before that. The cursor stays on its row when
+    the page or the columns change. `sorted_by` is the key of the column whose heading has the
+    arrow, and whether the order is descending.
 
     Posts `PageGrid.Pointed` where the cursor comes to another row, `PageGrid.Chosen` on Enter or a
     click on the cursor's row, and `PageGrid.HeadingChosen` on a click on a heading.
@@ -77,6 +77,8 @@ class PageGrid(ScrollView, can_focus=True):
         Binding("enter", "choose_row", "Choose", show=False),
         Binding("up", "move(-1)", "Up", show=False),
         Binding("down", "move(1)", "Down", show=False),
+        Binding("left", "shift(-1)", "Columns before", show=False),
+        Binding("right", "shift(1)", "Next columns", show=False),
         Binding("pageup", "move_page(-1)", "Page up", show=False),
         Binding("pagedown", "move_page(1)", "Page down", show=False),
         Binding("ctrl+home", "move_to_end(-1)", "First", show=False),
@@ -94,6 +96,9 @@ class PageGrid(ScrollView, can_focus=True):
     class HeadingChosen(Pointed):
         pass
 
+    class Shifted(Message):
+        """Other columns are shown."""
+
     def __init__(
         self, columns: Sequence[Column], sorted_by: tuple[str | None, bool], *, wraps: bool
     ) -> None:
@@ -103,6 +108,7 @@ class PageGrid(ScrollView, can_focus=True):
         self.cursor_row = 0
         self.columns = self.all_columns  # those that there is room for
         self._wraps = wraps
+        self._shift = 0  # how many columns are passed over, behind the first one
         self._page = Page()
         self._widest: dict[str, int] = {}  # the widest cell or heading so far, by column
         self._widths: list[int] = []  # of `columns`, without the blanks beside the cells
@@ -140,7 +146,7 @@ class PageGrid(ScrollView, can_focus=True):
 
     def set_columns(self, columns: Sequence[Column]) -> None:
         if tuple(columns) != self.all_columns:
-            self.all_columns = tuple(columns)
+            self.all_columns, self._shift = tuple(columns), 0
             self._widest.clear()
             self.show_page(self._page)
 
@@ -183,24 +189,13 @@ class PageGrid(ScrollView, can_focus=True):
         room = self.outer_size.width - self.styles.scrollbar_size_vertical
         if room <= 0:  # in a tab that is not shown
             room = sum(self._widest.values()) + 2 * _PAD * len(self.all_columns)
-        widths = [self._widest[column.key] + 2 * _PAD for column in self.all_columns]
-        if self._wraps:
-            least = [min(width, _MIN_WRAPPED_WIDTH + 2 * _PAD) for width in widths]
-            self.columns = fit_columns(self.all_columns, least, room)
-            wanted = [self._widest[column.key] for column in self.columns]
-            self._widths = share_width(wanted, room - 2 * _PAD * len(wanted))
-            return
-        self.columns = fit_columns(self.all_columns, widths, room)
+        most = _MIN_WRAPPED_WIDTH if self._wraps else max(self._widest.values(), default=0)
+        least = [min(self._widest[column.key], most) + 2 * _PAD for column in self.all_columns]
+        edge = room + self.styles.scrollbar_size_vertical
+        self.columns = fit_columns(self.all_columns, least, room, edge, skip=self._shift)
         self._widths = [self._widest[column.key] for column in self.columns]
-        # A number must not be cut off: the column at the edge is hidden if it has numbers.
-        left = 0
-        for place, column in enumerate(self.columns):
-            right = left + self._widths[place] + 2 * _PAD
-            if left < room + self.styles.scrollbar_size_vertical < right:
-                if column.right and place:
-                    self._widths[place - 1] += room + self.styles.scrollbar_size_vertical - left
-                break
-            left = right
+        if self._wraps:
+            self._widths = share_width(self._widths, room - 2 * _PAD * len(self._widths))
 
     def _make_cells(self, cells: Mapping[str, str]) -> list[_Cell]:
         """Return the cells of a row that are drawn."""
@@ -282,6 +277,16 @@ class PageGrid(ScrollView, can_focus=True):
 
     def action_move(self, rows: int) -> None:
         self.point(self.cursor_row + rows)
+
+    def action_shift(self, columns: int) -> None:
+        """Show columns that were left out, in place of the first ones behind the fixed ones."""
+        is_cut = self.virtual_size.width > self.size.width
+        more = self.columns[-1:] != self.all_columns[-1:] if self._shift else self.left_out > 0
+        most = len(self.all_columns) - 2
+        if self._shift > 0 if columns < 0 else (more or is_cut) and self._shift < most:
+            self._shift += columns
+            self.show_page(self._page)
+            self.post_message(self.Shifted())
 
     def action_move_page(self, pages: int) -> None:
         self.point(self.cursor_row + pages * max(1, self.size.height - 1))

@@ -18,7 +18,7 @@ from textual_plotext import PlotextPlot
 from diode_app.actions import Action, Actions
 from diode_app.keys import ASKING
 from diode_app.themes import SERIES
-from diode_app.widgets.charts import DrawnLine, Frame, Line, Lines, as_csv, as_svg, lay_out_chart
+from diode_app.widgets.charts import DrawnLine, Frame, Line, Lines, as_csv, lay_out_chart
 from diode_app.widgets.saving import save_as
 
 __all__ = ["Line", "Lines", "Plot"]
@@ -149,7 +149,7 @@ class Plot(Actions, Vertical):
     ACTIONS = (
         Action("plot.forward", "right", "Values", "The values of all curves at the next point."),
         Action("plot.backward", "left", "Values back", "At the point before.", footer=False),
-        Action("plot.export", "e", "Export", "Write the plot as SVG, or its numbers as CSV."),
+        Action("plot.export", "e", "Export", "Write its numbers as CSV, or the screen as SVG."),
     )
     can_focus = True
     DEFAULT_CSS = """
@@ -253,11 +253,12 @@ class Plot(Actions, Vertical):
         name = "-".join("".join(c if c.isalnum() else " " for c in title).split()) or "plot"
 
         async def make_text(target: Path) -> str:
-            return as_csv(charts) if target.suffix == ".csv" else as_svg(charts)
+            is_csv = target.suffix == ".csv"
+            return as_csv(charts) if is_csv else self.app.export_screenshot(title=title)
 
         async def export() -> None:
-            question = "Write this plot to (.svg or .csv)"
-            target = await save_as(self, question, f"{name}.svg", (".svg", ".csv"), make_text)
+            question = "Write this plot to (.csv, or .svg as it is on the screen)"
+            target = await save_as(self, question, f"{name}.csv", (".csv", ".svg"), make_text)
             if target is not None:
                 self.notify(f"It is in {target}.", markup=False)
 

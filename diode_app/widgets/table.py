@@ -205,7 +205,7 @@ class PagedTable(Actions, Vertical):
         shown = f"page {query.page + 1} of {self.pages} · " if self.pages > 1 else ""
         matching = f" · filter: {query.filter}" if query.filter else ""
         hidden = self._grid.left_out
-        more = f" · {text.quantity(hidden, 'more columns')} where it is wider" if hidden else ""
+        more = f" · {text.quantity(hidden, 'more columns')}: → ←" if hidden else ""
         self.query_one(".table--foot", Static).update(
             f"{shown}{text.quantity(self.page.total, self._what)}{matching}{more}"
         )
@@ -227,6 +227,10 @@ class PagedTable(Actions, Vertical):
         event.stop()
         self.refresh_bindings()  # what can be done depends on the row
         self.post_message(self.Pointed(self, event.key))
+
+    def on_page_grid_shifted(self, event: PageGrid.Shifted) -> None:
+        event.stop()
+        self._write_foot()
 
     # Filter, order, pages
 

@@ -107,17 +107,34 @@ async def test_columns_narrow_away_in_every_table_of_a_small_terminal(make_app, 
     store.import_table(make_timings(80), key="x", spec={"file": "gemm"})
     judge(store, model)
     async with running(make_app(), (80, 24)) as (app, pilot):
-        for keys in ("M", "V", "3", "4", "6", "D", "RH", "W"):
+        for keys in ("M", "V", "3", "4", "D", "RH", "W"):
             await press_each(pilot, *keys)
             for table in app.screen.query(PagedTable):
                 if table.region:
                     assert table.grid.max_scroll_x == 0, (keys, table.what)
                     left_out = len(table.columns) - len(table.grid.columns)
                     if left_out:
-                        words = f"{left_out} more column{'s' if left_out > 1 else ''} where"
+                        words = f"{left_out} more column{'s' if left_out > 1 else ''}: → ←"
                         assert words in text_of(app), (keys, table.what)
         await press(pilot, "D", "enter")
         assert app.screen.query_one("#problem-candidates", PagedTable).grid.max_scroll_x == 0
+
+
+async def test_columns_without_room_are_reached_sideways(make_app, store):
+    store.import_table(make_timings(20), key="x", spec={})
+    async with running(make_app(), (80, 24), "D") as (app, pilot):
+        grid = app.screen.query_one(PagedTable).grid
+        first = grid.columns
+        seen = set(first)
+        for _ in grid.all_columns:
+            await press(pilot, "right")
+            assert grid.columns[0].key == "problem"  # which row it is stays visible
+            seen |= set(grid.columns)
+        assert seen == set(grid.all_columns)
+        assert grid.columns[-1].key == "timings"
+        assert f"{grid.left_out} more columns: → ←" in text_of(app)
+        await press(pilot, *["left"] * len(grid.all_columns))
+        assert grid.columns == first
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
