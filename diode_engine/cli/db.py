@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import WRITTEN_FILE, StoreType, option, store_option
+from diode_engine.cli.queries import form_options, table_text, write
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 
 
 @click.group()
 def db() -> None:
-    """Upgrade, back up, copy, check and compact the store."""
+    """Upgrade, back up, copy, check, compact and query the store."""
 
 
 @db.command()
@@ -119,3 +121,64 @@ def vacuum(store: Location) -> Result:
     before, after = maintenance.vacuum(store)
     text = f"{store}: {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now."
     return Result({"store": str(store), "before": before, "after": after}, text)
+
+
+@db.command()
+@click.argument("statement", required=False)
+@store_option
+@option(
+    "--rows",
+    type=click.IntRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    help="The most rows to show.",
+)
+@option(
+    "--seconds",
+    type=click.FloatRange(0.1, 86_400),
+    default=10.0,
+    show_default=True,
+    help="End the statement after so many seconds.",
+)
+@form_options
+def query(statement: str | None, store: Location, rows: int, seconds: float, form: str) -> None:
+    """Answer one SQL STATEMENT that reads; without one, list the tables and their columns.
+
+    The statement is in the language of the store's database, SQLite or PostgreSQL, and begins with
+    SELECT, WITH or VALUES. It runs on a connection that can write nothing. Long texts and blobs are
+    cut.
+    """
+    from diode_engine.store import console
+
+    if statement is None:
+        columns = [asdict(column) for column in console.store_columns()]
+        if form == "text":
+            click.echo(_describe_tables(console.describe_tables(), columns))
+        else:
+            write(form, columns, list(columns[0]))
+        return
+    answer = console.ask(store, statement, rows=rows, seconds=seconds)
+    records = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    if form != "text":
+        write(form, records, answer.columns)
+    elif records:
+        click.echo(table_text([{name: _cell(v) for name, v in r.items()} for r in records]))
+    else:
+        diagnostics.note("The answer has no rows.")
+    if answer.more:
+        diagnostics.note(f"There are more than {rows:,} rows; --rows shows more of them.")
+
+
+def _describe_tables(tables: Mapping[str, str], columns: Sequence[Mapping[str, str]]) -> str:
+    lines = []
+    for table, meaning in tables.items():
+        lines += [f"{table}: {meaning}"]
+        for column in columns:
+            if column["table"] == table:
+                refers = f", of {column['refers_to']}" if column["refers_to"] else ""
+                lines.append(f"    {column['name']} ({column['type']}{refers})")
+    return "\n".join(lines)
+
+
+def _cell(value: str | float | None) -> str:
+    return "" if value is None else " ".join(str(value).split())

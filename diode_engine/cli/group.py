@@ -80,7 +80,7 @@ COMMANDS = {
     "runs": CommandEntry("runs:runs", "List, follow, cancel and resume long jobs."),
     "doctor": CommandEntry("doctor:doctor", "Say what works here, what does not, and why."),
     "serve": CommandEntry("serve:serve", "Show the dashboard in a browser."),
-    "db": CommandEntry("db:db", "Upgrade, back up, copy, check and compact the store."),
+    "db": CommandEntry("db:db", "Upgrade, back up, copy, check, compact and query the store."),
     "completion": CommandEntry(
         "completion:completion", "Make a shell complete commands and options."
     ),

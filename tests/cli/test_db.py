@@ -93,3 +93,40 @@ def test_vacuum_gives_the_space_back(run, store):
     assert done["after"] < done["before"]
     assert done["after"] == store.stat().st_size
     assert run("db", "check", "--store", store).code == 0
+
+
+def test_a_statement_is_answered_as_text_json_and_csv(run, store):
+    sql = "SELECT op, count(*) AS problems FROM problems GROUP BY op"
+    assert run("db", "query", sql, "--store", store).out.split() == [
+        "op", "problems", "──", "────────", "mm", "12",
+    ]  # fmt: skip
+    assert json.loads(run("db", "query", sql, "--json", "--store", store).out) == [
+        {"op": "mm", "problems": 12}
+    ]
+    assert run("db", "query", sql, "--csv", "--store", store).out == "op,problems\nmm,12\n"
+
+
+def test_the_limits_of_a_query_are_said(run, store):
+    sql = "SELECT id FROM problems ORDER BY id"
+    few = run("db", "query", sql, "--rows", "3", "--csv", "--store", store)
+    assert (few.code, few.out) == (0, "id\n1\n2\n3\n")
+    assert "more than 3 rows" in few.err
+    none = run("db", "query", "SELECT id FROM problems WHERE 1 = 0", "--store", store)
+    assert (none.code, none.out) == (0, "")
+    assert "no rows" in none.err
+
+
+def test_a_statement_that_writes_is_refused(run, store):
+    before = store.read_bytes()
+    refused = run("db", "query", "DELETE FROM timings", "--store", store)
+    assert (refused.code, refused.out) == (1, "")
+    assert "it begins with DELETE; only a query" in refused.err
+    assert store.read_bytes() == before
+
+
+def test_without_a_statement_the_tables_are_listed(run, store):
+    listed = run("db", "query", "--store", store).out
+    assert "timings: one timing of a candidate" in listed
+    assert "    sweep (integer, of sweeps.id)" in listed
+    columns = json.loads(run("db", "query", "--json", "--store", store).out)
+    assert {"table": "problems", "name": "M", "type": "integer", "refers_to": ""} in columns

@@ -99,7 +99,8 @@ def test_every_option_has_its_name_in_files_and_variables(words, monkeypatch):
 
 READERS = {
     "data export": "out.json", "data map": "", "data problems": "", "data show": "1",
-    "data stats": "", "db backup": "b.db", "db check": "", "db upgrade": "", "db vacuum": "",
+    "data stats": "", "db backup": "b.db", "db check": "", "db query": "VALUES(1)",
+    "db upgrade": "", "db vacuum": "",
     "models promote": "tripled", "runs cancel": "1", "runs follow": "1", "runs list": "",
     "runs note": "1 x", "runs resume": "1", "runs show": "1", "runs tag": "1 x",
     "runs untag": "1 x", "train": "", "validate": "", "validate-model": "",

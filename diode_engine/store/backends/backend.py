@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import sqlalchemy as sa
 
@@ -13,6 +13,8 @@ from diode_engine.errors import SchemaTooOldError, StoreError
 from diode_engine.location import Location
 from diode_engine.store import schema
 from diode_engine.store.migrations import alembic_config, refuse_newer
+
+Row = TypeVar("Row")
 
 BUSY_SECONDS = 30.0  # how long a connection waits for a lock
 
@@ -168,6 +170,15 @@ class Backend(ABC):
         """Return sentences about damaged pages and about references to rows that are not there."""
 
     @abstractmethod
+    def answer(
+        self, statement: str, *, rows: int, seconds: float, shorten: Callable[[Any], Row]
+    ) -> tuple[list[str], list[Row]]:
+        """Return the names of the columns, and the first `rows` rows, of the answer to one
+        statement, each as `shorten` returns it. It runs on a connection of its own, on which
+        nothing can be written. Raises StoreError where it has a mistake, is no query, or is not
+        answered after `seconds`."""
+
+    @abstractmethod
     def size_bytes(self, connection: sa.Connection) -> int:
         """Return the bytes that the store takes on a disk."""
 
@@ -188,6 +199,19 @@ class Backend(ABC):
 @contextmanager
 def _nothing() -> Iterator[None]:
     yield
+
+
+def no_answer(said: object) -> StoreError:
+    """Return the error of a statement that the database does not answer."""
+    return StoreError(f"The statement is not answered: {str(said).strip().rstrip('.')}.")
+
+
+def no_answer_in(seconds: float) -> StoreError:
+    """Return the error of a statement that takes longer than it may."""
+    return StoreError(
+        f"The statement was not answered within {seconds:g} s and was ended; ask for less, or "
+        "allow more time (`diode-engine db query --seconds`)."
+    )
 
 
 def dangle(n: int, table: str, parent: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar
 
@@ -20,7 +21,13 @@ from psycopg import sql
 from diode_engine.errors import StoreError, StoreLockedError, StoreMissingError
 from diode_engine.location import ServerUrl
 from diode_engine.store import schema
-from diode_engine.store.backends.backend import BUSY_SECONDS, Backend
+from diode_engine.store.backends.backend import (
+    BUSY_SECONDS,
+    Backend,
+    Row,
+    no_answer,
+    no_answer_in,
+)
 from diode_engine.store.schema import APPLICATION_ID
 
 CHANNEL = "diode"  # of the notifications at the end of each write
@@ -116,6 +123,8 @@ _FAILED: tuple[tuple[str, type[StoreError], str], ...] = (
     ),
     ("", StoreError, "The store {at} could not be read or written: {said}."),
 )
+
+_FETCH = "FETCH 50 FROM answer"  # few rows, since a value may have megabytes
 
 
 class PostgresBackend(Backend):
@@ -240,6 +249,36 @@ class PostgresBackend(Backend):
         """Nothing: the server checks its pages itself."""
         return []
 
+    def answer(
+        self, statement: str, *, rows: int, seconds: float, shorten: Callable[[Any], Row]
+    ) -> tuple[list[str], list[Row]]:
+        self.revision()
+        end = time.monotonic() + seconds
+        with self._connected() as connection:
+            connection.execute("SET default_transaction_read_only = on")
+            connection.autocommit = False
+            connection.read_only = True
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            # A cursor is made of a query alone, and what is prepared is one statement alone.
+            declared = f"DECLARE answer NO SCROLL CURSOR FOR {statement}".encode()
+            try:
+                _limit_time(connection, end)
+                cursor = connection.execute(declared, prepare=True)
+                found: list[Row] = []
+                while True:
+                    _limit_time(connection, end)
+                    cursor = connection.execute(_FETCH)
+                    batch = [shorten(row) for row in cursor.fetchmany(rows - len(found))]
+                    found += batch
+                    if not batch or len(found) == rows:
+                        return [column.name for column in cursor.description or ()], found
+            except psycopg.errors.QueryCanceled as error:
+                raise no_answer_in(seconds) from error
+            except psycopg.DatabaseError as error:
+                if not re.match("2|42|0A|54", error.sqlstate or ""):
+                    raise
+                raise no_answer(str(error).partition("\n")[0]) from error
+
     def size_bytes(self, connection: sa.Connection) -> int:
         """Return the bytes that the tables and their indexes take on the server's disk."""
         return int(connection.scalar(sa.text(_SIZE)) or 0)
@@ -336,3 +375,9 @@ class ServerClaims:
                     self._connection.execute("SELECT pg_try_advisory_lock(%s)", (held,))
             row = self._connection.execute(f"SELECT {function}(%s)", (number,)).fetchone()
             return bool(row[0])
+
+
+def _limit_time(connection: psycopg.Connection[Any], end: float) -> None:
+    """Have the server end the next statement at this moment of the monotonic clock."""
+    left = max(1, round(1000 * (end - time.monotonic())))
+    connection.execute(f"SET statement_timeout = {left}".encode())

@@ -15,10 +15,11 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, Pool, QueuePool
@@ -26,7 +27,14 @@ from sqlalchemy.pool import NullPool, Pool, QueuePool
 from diode_engine import paths
 from diode_engine.atomic import scratch_beside
 from diode_engine.errors import StoreError, StoreLockedError, StoreMissingError
-from diode_engine.store.backends.backend import BUSY_SECONDS, Backend, dangle
+from diode_engine.store.backends.backend import (
+    BUSY_SECONDS,
+    Backend,
+    Row,
+    dangle,
+    no_answer,
+    no_answer_in,
+)
 from diode_engine.store.backends.sqlite_connection import (
     Connection,
     connect,
@@ -41,6 +49,19 @@ LARGE_WAL = 8 * 2**20  # a write-ahead log of more bytes is truncated at the end
 _WAL_SECONDS = 1.0  # how long that waits for those who read at the time
 _LOOK_SECONDS = 0.003  # between two looks whether others have ended their transactions
 _WATCH_BUSY_MS = 100  # a short wait for locks, since who watches asks again soon
+# What a statement of a person may do. Without ATTACH, no other file can be read or made.
+_READING = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+_LARGEST_VALUE = 2**24  # bytes, of a value that a statement makes
+_STEPS = 10_000  # of SQLite's machine, between two looks at the clock
+
+
+# What SQLite says about a statement, in other words.
+_ANSWERS = {
+    "not authorized": "it may only read the tables of the store",
+    "You can only execute one statement at a time.": "there may be one statement only",
+}
 
 
 class SqliteBackend(Backend):
@@ -176,6 +197,27 @@ class SqliteBackend(Backend):
             unchanged(connection, self.location),
         ):
             yield connection
+
+    def answer(
+        self, statement: str, *, rows: int, seconds: float, shorten: Callable[[Any], Row]
+    ) -> tuple[list[str], list[Row]]:
+        self.revision()
+        end = time.monotonic() + seconds
+        with self._reading() as connection:
+            connection.execute("PRAGMA query_only = ON")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
+            connection.set_authorizer(_allow_reading)
+            connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
+            try:
+                cursor = connection.execute(statement)
+                if cursor.description is None:
+                    raise no_answer("it is empty")
+                found = [shorten(row) for row in islice(cursor, rows)]
+                return [column[0] for column in cursor.description], found
+            except (sqlite3.Error, sqlite3.Warning) as error:
+                if time.monotonic() > end:
+                    raise no_answer_in(seconds) from error
+                raise no_answer(_ANSWERS.get(str(error), error)) from error
 
     def clean_up(self) -> None:
         """Truncate the write-ahead log. SQLite removes it with the last connection, but keeps it
@@ -380,3 +422,7 @@ class FileClaims:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _allow_reading(action: int, *_: str | None) -> int:
+    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
