@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor import choices as inductor_choices
 from torch._inductor import config, lowering, virtualized
 from torch._inductor.choices import InductorChoices
 from torch._inductor.fx_passes import pad_mm, post_grad
@@ -339,7 +340,9 @@ def functions_in_torch() -> Iterator[tuple[str, Any]]:
     for patterns in post_grad.pass_patterns:
         for entries in patterns.patterns.values():
             yield from (("mm_plus_mm", entry.extra_check) for entry in entries)
-    yield "_default", virtualized._choices._default.__func__
+    registered = dict(getattr(inductor_choices, "registered_inductor_choices", dict)())
+    default = registered.get("diode_engine", virtualized._choices._default)
+    yield "_default", default.__func__
     yield "diode_state", INSTALLATION.cache_key.__func__
     for name, method in vars(DiodeInductorChoices).items():
         if hasattr(InductorChoices, name) or name == "uuid":  # from torch 2.15 on

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 def chooser_of(choices: Any) -> ProductChooser | None:
-    """The chooser of DiodeInductorChoices; None for other choices."""
-    return getattr(choices, "diode_chooser", None)
+    """The chooser of the DiodeInductorChoices that Inductor asks for kernels, where these are a
+    thread's choices; None where it asks others."""
+    asks, hook = choices_slot.asked_parts(choices)
+    return getattr(hook, "diode_chooser", None) if asks is hook else None
 
 
 def current_chooser() -> ProductChooser | None:

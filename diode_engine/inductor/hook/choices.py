@@ -36,8 +36,9 @@ from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.hook.options import make_unrepeatable_key
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
+from diode_engine.inductor.torch_internals import choices_slot
 from diode_engine.inductor.torch_internals.versions import part, uuid_of
-from diode_engine.inductor.torch_internals.wrapped_functions import hook_of
+from diode_engine.inductor.torch_internals.wrapped_functions import HOOK, hook_of
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def _guard(
 
     def decorate(method: Callable[P, R]) -> Callable[P, R]:
         def below(self: DiodeInductorChoices, *args: Any, **kwargs: Any) -> Any:
-            return getattr(super(DiodeInductorChoices, self), method.__name__)(*args, **kwargs)
+            return self._behind(method.__name__)(*args, **kwargs)
 
         def report(self: DiodeInductorChoices, *_: Any, **__: Any) -> Report:
             return self.diode_chooser.outcomes.report_failure
@@ -109,11 +110,13 @@ class DiodeInductorChoices(InductorChoices):
         `other` offers, and all other questions are passed on to `other`."""
         if type(other) is InductorChoices:
             return self
-        bases = (DiodeInductorChoices, type(other))
-        kind = type(type(self).__name__, bases, {"diode_chooser": self.diode_chooser})
-        both: Any = object.__new__(kind)
-        both.__dict__ = other.__dict__  # shared: it is `other`'s state, and Diode never writes it
-        return both  # type: ignore[no-any-return]
+        chooser = {"diode_chooser": self.diode_chooser}
+        both: InductorChoices = choices_slot.combine(DiodeInductorChoices, other, chooser)
+        return both
+
+    def _behind(self, name: str) -> Callable[..., Any]:
+        """Return the method that answers where Diode's of this name leaves a question."""
+        return choices_slot.method_behind(DiodeInductorChoices, self, name)
 
     @staticmethod
     def remove_preprocessing() -> None:
@@ -136,7 +139,8 @@ class DiodeInductorChoices(InductorChoices):
         default_mode.leave_to_default()
         below = _below.set(True)
         try:
-            return super().get_template_configs(*args, **kwargs)
+            rendered: list[Any] = self._behind("get_template_configs")(*args, **kwargs)
+            return rendered
         finally:
             _below.reset(below)
 
@@ -153,7 +157,7 @@ class DiodeInductorChoices(InductorChoices):
         search, they are those of the choices below Diode's."""
         chosen = _chosen.set(False)
         try:
-            rendered = super().get_template_configs(
+            rendered: list[Any] = self._behind("get_template_configs")(
                 kernel_inputs, templates, op_name, kwarg_overrides
             )
             if _chosen.get() and not rendered:
@@ -191,14 +195,15 @@ class DiodeInductorChoices(InductorChoices):
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
         if _below.get() or default_mode.is_default():
-            rendered: list[Any] = hook_of(super())(
+            rendered: list[Any] = self._behind(HOOK)(
                 template_choices, kernel_inputs, templates, op_name, kwarg_overrides
             )
             return rendered
         start = time.perf_counter()
         chooser, stats = self.diode_chooser, self.diode_chooser.outcomes.stats
         request = Request(op_name, kernel_inputs, templates, kwarg_overrides, template_choices)
-        rebuild = type(self) is DiodeInductorChoices and _is_stock()
+        whole = choices_slot.whole_of(self)
+        rebuild = type(whole) is DiodeInductorChoices and _is_stock()
         if rebuild and (known := chooser.remembered_choices(request)) is not None:
             _chosen.set(bool(known))
             preprocessing.add(final_choice)
@@ -210,7 +215,7 @@ class DiodeInductorChoices(InductorChoices):
             considered = [each for each in templates if is_usable(each.uid)]
             request = replace(request, templates=considered, offers=usable)
         stock: Callable[..., list[Any]] = functools.partial(
-            hook_of(super()),
+            self._behind(HOOK),
             kernel_inputs=kernel_inputs,
             templates=templates,
             op_name=op_name,
@@ -238,7 +243,7 @@ class DiodeInductorChoices(InductorChoices):
         overrides = kwarg_overrides or {}
         return stock(  # from new generators: the others are consumed
             {
-                t.uid: self.get_ktc(kernel_inputs, t, op_name, overrides.get(t.uid, {}))
+                t.uid: whole.get_ktc(kernel_inputs, t, op_name, overrides.get(t.uid, {}))
                 for t in templates
             }
         )

@@ -11,7 +11,7 @@ from torch._inductor.kernel.flex import flex_attention, flex_decoding
 
 from diode_engine.choosing.outcomes import FLEX_CALLS
 from diode_engine.errors import IntegrationError
-from diode_engine.inductor.choosing.current import chooser_of
+from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.guard import STOCK, Report, guard
 from diode_engine.inductor.patches import Patches, is_named_in
 from diode_engine.models.flex_attention import BACKWARD, DECODING, FORWARD
@@ -40,7 +40,7 @@ def apply(patches: Patches) -> None:
 def _wrap(kind: str, theirs: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     @guard("the config could not be chosen", stock=theirs, report=_report)
     def configs(self: InductorChoices, *args: Any, **kwargs: Any) -> Any:
-        chooser = chooser_of(self)
+        chooser = current_chooser()
         if chooser is None:
             return STOCK
         return chooser.flex.configs(kind, functools.partial(theirs, self, *args, **kwargs))
@@ -48,8 +48,8 @@ def _wrap(kind: str, theirs: Callable[..., list[Any]]) -> Callable[..., list[Any
     return configs
 
 
-def _report(choices: InductorChoices, *_: Any, **__: Any) -> Report | None:
-    chooser = chooser_of(choices)
+def _report(*_: Any, **__: Any) -> Report | None:
+    chooser = current_chooser()
     if chooser is None:
         return None
     return functools.partial(chooser.outcomes.report_failure, left=FLEX_CALLS)

@@ -1,9 +1,8 @@
 """What of Diode is installed in this process: one object, with its lock.
 
-Inductor keeps its choices in a slot of which every thread has its own copy, filled from a default;
-the backward is compiled in autograd's thread. So the default is replaced, and the name under which
-threads keep their copies is changed, so that threads with a copy ask again. Diode works on top of
-what was in the slot, and puts it back at the end.
+Inductor keeps its choices in a slot of which every thread has its own copy; the backward is
+compiled in autograd's thread (`torch_internals/choices_slot.py`). Diode works on top of what was in
+the slot, or beside what else is registered there, and restores the slot at the end.
 
 `import diode_engine` only prepares this. The slot is taken when torch._inductor is imported, and
 the model is loaded when something is compiled, a cache key is made or the status is asked for.
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.choosing.stats import Stats
-from diode_engine.errors import DiodeError
+from diode_engine.errors import DiodeError, IntegrationError
 from diode_engine.inductor.choosing.current import chooser_of
 from diode_engine.inductor.guard import STOCK, Report, do_nothing, guard
 from diode_engine.inductor.hook import options
@@ -27,7 +26,7 @@ from diode_engine.inductor.hook.compiled import forget_compiled
 from diode_engine.inductor.hook.integration import IntegrationRegistry, State
 from diode_engine.inductor.on_import import when_imported
 from diode_engine.inductor.torch_internals import choices_slot
-from diode_engine.inductor.torch_internals.choices_slot import Occupant
+from diode_engine.inductor.torch_internals.choices_slot import ChoicesSlot
 
 if TYPE_CHECKING:
     from diode_engine.inductor.hook.choices import DiodeInductorChoices
@@ -61,9 +60,8 @@ class Installation:
         self.integrations = IntegrationRegistry()
         self.lock = self.integrations.lock
         self.decision = Decision(None, "Diode was not asked to install its choices", is_made=False)
-        self._below: Occupant | None = None  # what was in the slot; None while Diode is not there
+        self._slot = ChoicesSlot(self.choices_of_thread)
         self._deciding = False
-        self._changes = 0
 
     def prepare(self) -> None:
         """Install Diode's choices when torch._inductor is imported; costs nothing before."""
@@ -75,16 +73,23 @@ class Installation:
             return
         self.decision = replace(self.decision, reason=_NOT_YET)
         late = choices_slot.MODULE in sys.modules
-        when_imported(choices_slot.MODULE, self._take_slot_first)
+        when_imported(choices_slot.MODULE, self._prepare_slot)
         if late:
             forget_compiled()
 
     def install(self, choices: DiodeInductorChoices) -> None:
-        """Make every thread's compiles choose by these choices from now on."""
+        """Make every thread's compiles choose by these choices from now on. Raises IntegrationError
+        where Inductor does not accept them."""
         with self.lock:
             self._register_options()
+            before = self.decision
             self._decide_on(choices, "")
-            self._take_slot()
+            try:
+                self._take_slot()
+            except IntegrationError:
+                self.decision = before
+                options.invalidate()
+                raise
         if not self._deciding:  # else something is being compiled, by these choices already
             forget_compiled()
 
@@ -95,20 +100,16 @@ class Installation:
             if self.decision.choices is not None:
                 self.decision.choices.remove_preprocessing()
             self._decide_on(None, reason)
-            if self._below is None:
+            if not self._slot.is_taken:
                 return
             self.integrations.turn_off(requiring=MATMUL, reason=reason)
-            now = choices_slot.occupant()
-            if now.default == self.choices_of_thread:  # else somebody took the slot, on top of it
-                _move_foreign(now.key, self._below.key)
-                choices_slot.occupy(self._below)
-                self._below = None
+            self._slot.give_back()
         forget_compiled()
 
     def snapshot(self) -> tuple[Decision, bool]:
         """Return the present decision and whether Diode is in the slot, for `restore`."""
         with self.lock:
-            return self.decision, self._below is not None
+            return self.decision, self._slot.is_taken
 
     def restore(self, snapshot: tuple[Decision, bool]) -> None:
         """Make every thread's compiles choose as they did at the `snapshot`."""
@@ -136,11 +137,20 @@ class Installation:
         serving = choices_slot.present()
         if chooser_of(serving) is choices.diode_chooser:
             return State.ACTIVE, ""
-        kind = type(serving)
+        ours = choices.diode_chooser
+        asked = choices_slot.asked_parts(serving)
+        kind = type(next((part for part in asked if chooser_of(part) is not ours), serving))
+        other = f"{kind.__module__}.{kind.__qualname__}"
+        if any(chooser_of(part) is ours for part in choices_slot.parts_of(serving)):
+            return State.INACTIVE, (
+                f"Inductor asks {other} for kernels, which overrides the same method and was "
+                "registered before the installed choices; register it after them, and Diode "
+                "chooses among what it offers"
+            )
         return State.INACTIVE, (
-            f"another handler, {kind.__module__}.{kind.__qualname__}, serves this thread in place "
-            "of the installed choices; call diode_engine.install_diode_choices() again, and Diode "
-            "chooses among what that handler offers"
+            f"another handler, {other}, serves this thread in place of the installed choices; call "
+            "diode_engine.install_diode_choices() again, and Diode chooses among what that handler "
+            "offers"
         )
 
     def decide(self) -> None:
@@ -176,26 +186,27 @@ class Installation:
     def _register_options(self) -> None:
         options.register(self.cache_key)
 
+    def _prepare_slot(self) -> None:
+        when_imported(choices_slot.module_of_place(), self._take_slot_first)
+
     def _take_slot_first(self) -> None:
-        """Take the slot, unless something was decided in the meantime."""
-        with self.lock:
-            if self.decision.is_made:
-                return
-            try:
+        """Take the slot, unless something was decided in the meantime. Another thread that holds
+        the lock for long decides, and takes the slot; to wait for it inside an import could last
+        forever."""
+        if not self.lock.acquire(timeout=1):
+            return
+        try:
+            if not self.decision.is_made:
                 self._take_slot()
-            except Exception as error:
-                self._decide_on(None, f"this torch has no place for Diode's choices ({error!r})")
-                raise
+        except Exception as error:
+            why = f"this torch has no place for Diode's choices ({error!r})"
+            self._decide_on(None, str(error) if isinstance(error, DiodeError) else why)
+            raise
+        finally:
+            self.lock.release()
 
     def _take_slot(self) -> None:
-        now = choices_slot.occupant()
-        if now.default != self.choices_of_thread:
-            self._below = now
-        assert self._below is not None
-        _move_foreign(now.key, self._below.key)
-        self._changes += 1
-        key = f"{self._below.key}_diode{self._changes}"
-        choices_slot.occupy(Occupant(self.choices_of_thread, key))
+        self._slot.take()
         # The last module that a compile imports: then all modules with a place are imported.
         when_imported("torch._inductor.compile_fx", self._turn_on_others)
 
@@ -205,26 +216,15 @@ class Installation:
         does that, or the first compile does; to wait for it inside an import could last forever."""
         if self.lock.acquire(blocking=False):
             try:
-                if self._below is not None:
+                if self._slot.is_taken:
                     self.integrations.integrate_all(requiring=MATMUL)
             finally:
                 self.lock.release()
 
-    def _choices_below(self) -> Any:
-        """Return this thread's choices without Diode's."""
-        below = self._below or choices_slot.occupant()
-        choices = choices_slot.of_thread(below.key)
-        if choices is None:
-            choices = below.default()
-            choices_slot.set_of_thread(below.key, choices)
-        return choices
-
     def _keep_below(self) -> Any:
         """Make the choices below Diode's those of this thread, and return them."""
         with self.lock:
-            choices = self._choices_below()
-            choices_slot.set_of_thread(choices_slot.occupant().key, choices)
-            return choices
+            return self._slot.keep(self._slot.below())
 
     def _report(self) -> Report | None:
         choices = self.decision.choices
@@ -232,16 +232,19 @@ class Installation:
 
     @guard("a thread could not get Diode's choices", stock=_keep_below, report=_report)
     def choices_of_thread(self) -> Any:
-        """Return the choices of a thread that has none yet: the default of Inductor's slot."""
+        """Return the choices of a thread that has none yet, for Inductor's slot. It can be asked
+        long before a compile, for example when another library registers its choices."""
         with self.lock:
-            if self._below is None:  # uninstalled since this thread found it in the slot
+            # Uninstalled since this thread found it in the slot, or not installed yet.
+            if not self._slot.is_taken or self._slot.is_registering:
                 return STOCK
-            choices = self._choices_below()
+            choices = self._slot.below()
+            if not (self.decision.is_made or choices_slot.is_compiling() or _may_decide()):
+                return self._slot.lend(choices)
             self.decide()
             if self.decision.choices is not None:
                 choices = self.decision.choices.over(choices)
-            choices_slot.set_of_thread(choices_slot.occupant().key, choices)
-            return choices
+            return self._slot.keep(choices)
 
     @guard("the cache key could not be computed", stock=options.make_unrepeatable_key)
     def cache_key(self) -> str:
@@ -273,14 +276,6 @@ def _may_decide() -> bool:
     import torch
 
     return torch.cuda.is_initialized() or not torch.cuda.is_available()
-
-
-def _move_foreign(ours: str, theirs: str) -> None:
-    """Move this thread's choices from Diode's key to the other one, if they are not Diode's:
-    somebody has set them while Diode was in the slot."""
-    choices = choices_slot.of_thread(ours)
-    if choices is not None and chooser_of(choices) is None:
-        choices_slot.set_of_thread(theirs, choices)
 
 
 INSTALLATION = Installation()

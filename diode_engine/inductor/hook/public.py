@@ -65,12 +65,11 @@ def _install(options: ChoiceOptions) -> bool:
         log.warning("Diode's choices are not installed: DIODE_DISABLE is set.")
         return False
     try:
-        choices = make_choices(options)
+        INSTALLATION.install(make_choices(options))
     except IntegrationError as error:
         log.warning("Diode's choices are not installed: %s", error)
         INSTALLATION.explain(str(error))
         return False
-    INSTALLATION.install(choices)
     return True
 
 
