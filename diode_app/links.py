@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 # The pages that are opened by a name or number, and the place that each belongs to.
-_PAGES = {"run": "runs", "problem": "data", "model": "models"}
+_PAGES = {"run": "runs", "problem": "data", "model": "models", "program": "programs"}
 
 
 class LinkError(DiodeError):
@@ -70,7 +70,7 @@ def link(given: str | None, query: str | None = None) -> Link | None:
     else:
         raise LinkError(
             f"There is nothing to open at {given!r}; there are run/NUMBER, problem/NUMBER, "
-            f"model/NAME and {', '.join(modes)}."
+            f"model/NAME, program/FILE and {', '.join(modes)}."
         )
     if query is None:
         return found
@@ -108,6 +108,14 @@ async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:
         number = int(wanted.name)
         await session.store.read(lambda store: store.run(number))
         return RunScreen(session, number)
+    if wanted.place == "programs":
+        from diode_app.data.program import Source, read_program
+        from diode_app.screens.program import ProgramScreen
+
+        source = Source.named(wanted.name)
+        if source.path is not None:
+            await in_thread(lambda: read_program(source, None), "program")
+        return ProgramScreen(session, source)
     if wanted.place == "models":
         from diode_app.screens.model import ModelScreen
 

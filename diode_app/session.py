@@ -47,7 +47,7 @@ class Undo:
 class Session:
     """One dashboard. `here` is None until the hardware was found out. Screens leave messages to
     others here: `problem` is the one that Ask shows next; `pending_filters` are filters, by the
-    mode of the screen whose list gets them."""
+    mode of the screen whose list gets them, and `pending_fields` the values of a form's fields."""
 
     store: StoreAccess
     settings: Settings = field(default_factory=Settings)
@@ -57,6 +57,7 @@ class Session:
     filter_history: dict[str, list[str]] = field(default_factory=dict)  # by what is listed
     undo: Undo = field(default_factory=Undo)
     pending_filters: dict[str, str] = field(default_factory=dict)
+    pending_fields: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def location(self) -> Location:

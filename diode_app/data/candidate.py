@@ -73,13 +73,14 @@ def candidate_in(row: Row) -> Candidate:
 
 
 def candidate_view(
-    store: Store, problem: Problem, candidate: Candidate, hardware: Hardware, *, asks: bool = True
-) -> CandidateView:
-    """Return what is known of the candidate; with `asks` False no model is asked. Raises StoreError
-    where the store cannot be read."""
+    store: Store | None, problem: Problem, candidate: Candidate, hardware: Hardware, *,
+    asks: bool = True,
+) -> CandidateView:  # fmt: skip
+    """Return what is known of the candidate; without a store it has no timings, and with `asks`
+    False no model is asked. Raises StoreError where the store cannot be read."""
     from diode_engine.store.timing_query import timings_of
 
-    found = timings_of(store, problem.key, candidate.key)
+    found = [] if store is None else timings_of(store, problem.key, candidate.key)
     here = [each.timing for each in found if each.environment.hardware == hardware]
     times = [t.median_us if t.min_us is None else t.min_us for t in here if t.failure is None]
     measured = median(us for us in times if us is not None) if times else None

@@ -41,7 +41,8 @@ _NEXT = (
 )
 
 
-def _columns(other: bool) -> list[Column]:
+def ranking_columns(other: bool) -> list[Column]:
+    """Return the columns of ranked candidates, with or without those of another model."""
     return [
         *CANDIDATE,
         Column("predicted_us", "1: µs" if other else "µs",
@@ -107,7 +108,7 @@ class AskScreen(DiodeScreen):
             yield Select[str]([("none", _NONE)], allow_blank=False, compact=True, id="ask-other")
         yield Static("Asking ...", id="ask-says")
         with Horizontal(id="ask-columns"):
-            yield MemoryTable(self.session, _columns(False), what="candidates")
+            yield MemoryTable(self.session, ranking_columns(False), what="candidates")
             with VerticalScroll(id="ask-why", can_focus=True):
                 yield Static(id="ask-why-words")
         yield EmptyState(
@@ -212,7 +213,7 @@ class AskScreen(DiodeScreen):
     def _show_answer(self, found: Answer) -> None:
         self._answer = found
         self.query_one("#ask-says", Static).update(headline(found))
-        self.table.set_columns(_columns(found.question.other is not None))
+        self.table.set_columns(ranking_columns(found.question.other is not None))
         self.table.show_rows(found.rows)
         self._explain_pointed(self.table.pointed)
 

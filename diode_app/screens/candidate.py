@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import partial
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -19,7 +19,7 @@ from diode_app.data.candidate import (
     candidate_view,
 )
 from diode_app.data.problem_columns import short
-from diode_app.screens.run import RunScreen
+from diode_app.data.threads import in_thread
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
 from diode_app.widgets.facts import Facts
@@ -28,14 +28,12 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 
-if TYPE_CHECKING:
-    from diode_engine.store import Store
-
 
 class CandidateScreen(TabbedScreen):
     """`hardware` is what the predictions are for."""
 
     MODE = "data"
+    NEEDS_STORE = False
     HELP_TITLE = "A candidate"
     ACTIONS = (
         Action("candidate.back", "escape", "Back", "To where this page was opened."),
@@ -73,9 +71,13 @@ class CandidateScreen(TabbedScreen):
     def body_mounted(self) -> None:
         self.query_one("#timings", MemoryTable).focus_rows()
 
-    def reader(self) -> Callable[[Store], CandidateView]:
-        asked = self._asked
-        return lambda store: candidate_view(store, *asked)
+    def reload(self) -> None:
+        view = partial(candidate_view, problem=self._asked[0], candidate=self._asked[1],
+                       hardware=self._asked[2])  # fmt: skip
+        if self.session.store.last.ready:
+            self.reading.ask(view)
+        else:
+            self.reading.do(partial(in_thread, partial(view, None), "candidate"))
 
     def values(self) -> Mapping[str, object]:
         return {"key": self._asked[0].key}
@@ -99,4 +101,4 @@ class CandidateScreen(TabbedScreen):
     def _open_run(self, table: PagedTable) -> None:
         row = next((row for row in table.page.rows if row.key == table.pointed), None)
         if row is not None:
-            self.app.push_screen(RunScreen(self.session, int(row.record["run"])))
+            self.open_run(int(row.record["run"]))

@@ -63,6 +63,10 @@ class CommandScreen(DiodeScreen):
         self.form.follow()
         self.form.focus_rows()
 
+    def store_looked(self) -> None:
+        for name, value in self.session.pending_fields.pop(self.MODE, {}).items():
+            self.form.field(name).value = value
+
     def on_field_changed(self, event: Field.Changed) -> None:
         self.form.follow()
         if self.form.mistakes:

@@ -37,6 +37,7 @@ class Place:
 
 PLACES = (
     Place("home", "H", "Home", "Home", "diode_app.screens.home:HomeScreen"),
+    Place("programs", "P", "Programs", "Programs", "diode_app.screens.programs:ProgramsScreen"),
     Place("runs", "R", "Runs", "Runs", "diode_app.screens.runs:RunsScreen"),
     Place("collect", "C", "Collect", "Collect", "diode_app.screens.collect:CollectScreen"),
     Place("data", "D", "Data", "Data", "diode_app.screens.data:DataScreen"),
@@ -55,6 +56,7 @@ PAGES = (
     "diode_app.screens.compare_runs:CompareRunsScreen",
     "diode_app.screens.problem:ProblemScreen",
     "diode_app.screens.candidate:CandidateScreen",
+    "diode_app.screens.program:ProgramScreen",
     "diode_app.screens.space_map:SpaceMapScreen",
     "diode_app.screens.validate_new:NewValidationScreen",
     "diode_app.screens.model:ModelScreen",

@@ -1,0 +1,360 @@
+"""The page of a program: which of its products gain most, why, and what to do about the others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from diode_app.actions import Action
+from diode_app.data.choice import Answer, RankReasons, why
+from diode_app.data.pages import Row, page_in_memory
+from diode_app.data.predictors import Model, all_models
+from diode_app.data.program import (
+    REPORT,
+    ProductView,
+    Program,
+    Source,
+    ask_models,
+    find_sources,
+    product_columns,
+    product_rows,
+    read_program,
+    view_products,
+    write_products,
+)
+from diode_app.data.threads import in_thread
+from diode_app.screens.ask import ranking_columns
+from diode_app.screens.ask_words import why_words
+from diode_app.screens.base import WIDTHS, DiodeScreen
+from diode_app.screens.candidate import CandidateScreen
+from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.program_words import product_words, summary
+from diode_app.session import Session
+from diode_app.widgets.modals import PickOne
+from diode_app.widgets.reading import Latest
+from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_engine.core.problem import Problem
+from diode_engine.errors import ReportError
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
+
+_AT_ONCE = 8  # products that the model is asked about before they are shown
+_MINUTES = 10  # of a tuning
+
+
+class ProgramScreen(DiodeScreen):
+    """The products, the candidates of the product under the cursor, and why the one under their
+    cursor has its place. Where there is no room, `w` shows the words in place of the products."""
+
+    MODE = "programs"
+    NEEDS_STORE = False
+    HELP_TITLE = "A program"
+    LINK = "program"
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012  # as Textual types it
+    ACTIONS = (
+        Action("program.back", "escape", "Back", "To where this page was opened."),
+        Action("program.open", "enter", "Open", "What was timed of this product, or else what the "
+               "model would choose.", footer=False),
+        Action("program.why", "w", "Why", "Why this product gets its kernel, what it gains, and "
+               "where it is."),
+        Action("program.ask", "a", "Ask", "All candidates of this product, as a model ranks them."),
+        Action("program.collect", "c", "Collect", "Time the products that are listed (/ filters "
+               "them).", "diode-engine collect --file {products} --store={store}"),
+        Action("program.tune", "t", "Tune", "Make a model for the products that are listed.",
+               "diode-engine tune --shapes {products} --store={store}"),
+        Action("program.model", "m", "Model", "Another model's choices beside these."),
+        Action("program.beside", "v", "Beside", "Another program's choices beside these."),
+    )  # fmt: skip
+    HEADLESS = (("As text", "diode-engine report --file {program}"),)
+    DEFAULT_CSS = """
+    ProgramScreen {
+        #program-title { height: 1; padding: 0 1; }
+        #program-says { height: auto; max-height: 5; padding: 0 1; }
+        #program-products { height: 1fr; }
+        #program-parts { height: 1fr; border-top: solid $panel; }
+        #program-candidates { width: 1fr; }
+        #program-why { width: 1fr; padding: 0 1; border-left: solid $panel; }
+        &.-narrow #program-parts, &.-low #program-parts { display: none; }
+        &.-words #program-parts { display: block; border-top: none; }
+        &.-words #program-products, &.-words #program-candidates { display: none; }
+        &.-words #program-why { border-left: none; }
+    }
+    """
+
+    def __init__(self, session: Session, source: Source) -> None:
+        super().__init__(session)
+        self._source = source
+        self._program: Program | None = None
+        self._other: Model | None = None
+        self._beside: Program | None = None
+        self._answers: dict[Problem, Answer] = {}
+        self._views: tuple[ProductView, ...] = ()
+        self._loading: Latest[Program] = Latest(self, self._show_program, self._refuse)
+        self._answering: Latest[dict[Problem, Answer]] = Latest(
+            self, self._show_answers, self._refuse
+        )
+        self._explaining: Latest[RankReasons] = Latest(self, self._show_why, self.fail)
+
+    def body(self) -> ComposeResult:
+        yield Static(id="program-title", markup=False)
+        yield Static("Reading ...", id="program-says")
+        yield MemoryTable(
+            self.session, product_columns(""), what="distinct products", sort="saved_us",
+            descending=True, id="program-products",
+        )  # fmt: skip
+        with Horizontal(id="program-parts"):
+            yield MemoryTable(
+                self.session, ranking_columns(False), what="candidates", id="program-candidates"
+            )
+            with VerticalScroll(id="program-why", can_focus=True):
+                yield Static(id="program-words")
+                yield Static(id="program-reasons")
+
+    @property
+    def table(self) -> MemoryTable:
+        return self.query_one("#program-products", MemoryTable)
+
+    def body_mounted(self) -> None:
+        self.table.focus_rows()
+
+    def values(self) -> Mapping[str, object]:
+        return {"program": str(self._source), "products": None}
+
+    # What is read
+
+    def reload(self) -> None:
+        self._loading.do(partial(self._read, self._source))
+
+    async def _read(self, source: Source) -> Program:
+        here = self.session.here
+        hardware = None if here is None else here.hardware
+        if source.path is None:
+            read = self.session.store.read
+            return await read(lambda store: read_program(source, hardware, store))
+        return await in_thread(partial(read_program, source, hardware), "program")
+
+    def _refuse(self, sentence: str) -> None:
+        self.put("#program-says", Content(f"✗ {sentence}"))
+
+    def _show_program(self, program: Program) -> None:
+        if program != self._program:
+            self._program = program
+            known = set(program.problems)
+            self._answers = {p: said for p, said in self._answers.items() if p in known}
+            made = program.report.created[:16].replace("T", " ")
+            self.put("#program-title", f"{program.report.program} · {program.kind} of {made} UTC")
+            self._list()
+        self._ask_next()
+
+    def _ask_next(self) -> None:
+        program = self._program
+        if program is not None and program.model is not None:
+            left = [p for p in program.problems if p not in self._answers][:_AT_ONCE]
+            if left:
+                work = partial(ask_models, left, program, self._other)
+                self._answering.do(partial(in_thread, work, "ask"))
+
+    def _show_answers(self, answers: dict[Problem, Answer]) -> None:
+        self._answers |= answers
+        self._list()
+        self._ask_next()
+
+    def _list(self) -> None:
+        program = self._program
+        assert program is not None
+        beside = self._beside.report.program if self._beside is not None else ""
+        other = "" if self._other is None else self._other.reference
+        self._views = view_products(program, self._answers, self._beside)
+        self.put("#program-says", summary(program, self._views, beside or other))
+        columns = product_columns("2" if beside or other else "")
+        if columns != self.table.columns:
+            self.table.set_columns(columns)
+        # Where no report says what gains most, all answers come first: the cursor is on the top.
+        waits = program.model is not None and len(self._answers) < len(program.problems)
+        if program.kind == REPORT or not waits:
+            self.table.show_rows(product_rows(self._views, columns))
+            self._show_product(self.table.pointed)
+
+    # The product under the cursor
+
+    @property
+    def _view(self) -> ProductView | None:
+        pointed = self.table.pointed
+        return self._views[int(pointed)] if pointed and int(pointed) < len(self._views) else None
+
+    @property
+    def _answer(self) -> Answer | None:
+        view = self._view
+        problem = None if view is None else view.product.problem
+        return None if problem is None else self._answers.get(problem)
+
+    def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
+        if event.table is self.table:
+            self._show_product(event.key)
+        else:
+            self._explain(event.key)
+
+    def _show_product(self, key: str | None) -> None:
+        view, said = self._view, self._answer
+        if view is None or key is None:
+            return
+        self.put("#program-words", product_words(view, self._views))
+        # With the product in the key: the same candidate of another product is another row.
+        rows = () if said is None else said.rows
+        candidates = self.query_one("#program-candidates", MemoryTable)
+        candidates.show_rows([Row(f"{key}/{r.key}", r.cells, r.record) for r in rows])
+        kernel = view.product.kernel
+        self._explain(f"{key}/{kernel.key}" if kernel is not None else "")
+
+    def _explain(self, key: str) -> None:
+        """Say why the candidate has its place among those of the product under the cursor."""
+        said = self._answer
+        keys = [] if said is None else [candidate.key for candidate in said.ranked]
+        candidate = key.partition("/")[2]
+        if said is None or candidate not in keys:
+            self.put("#program-reasons", "")
+            return
+        work = partial(why, said.question, said.ranked, keys.index(candidate))
+        self._explaining.do(partial(in_thread, work, "why"))
+
+    def _show_why(self, found: RankReasons) -> None:
+        self.put("#program-reasons", Content("\n") + why_words(found))
+
+    # Actions
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        if event.table is self.table:
+            self.action_open()
+            return
+        said, candidate = self._answer, event.key.partition("/")[2]
+        found = [c for c in (() if said is None else said.ranked) if c.key == candidate]
+        if said is not None and found:
+            q = said.question
+            self.app.push_screen(CandidateScreen(self.session, q.problem, found[0], q.hardware))
+
+    def action_open(self) -> None:
+        problem = None if self._view is None else self._view.product.problem
+        if problem is None:
+            self.notify("Diode has no such problem: there is nothing to open.")
+            return
+
+        def is_timed(store: Store) -> bool:
+            from diode_engine.store.query import problems
+
+            return bool(problems(store, f"key:{problem.key}", limit=1))
+
+        async def open_page() -> None:
+            ready = self.session.store.last.ready
+            if ready and await self.session.store.read(is_timed):
+                self.app.push_screen(ProblemScreen(self.session, problem.key))
+            else:
+                self.ask_about(problem)
+
+        self.act(open_page, "opens a product", asks=False)
+
+    def action_ask(self) -> None:
+        view = self._view
+        if view is not None and view.product.problem is not None:
+            self.ask_about(view.product.problem)
+
+    def action_back(self) -> None:
+        if self.has_class("-words"):
+            self.action_why()
+        else:
+            super().action_back()
+
+    def action_why(self) -> None:
+        if self.query_one("#program-candidates").region and not self.has_class("-words"):
+            self.query_one("#program-why").focus()
+            return
+        self.toggle_class("-words")
+        if self.has_class("-words"):
+            self.query_one("#program-why").focus()
+        else:
+            self.table.focus_rows()
+
+    @property
+    def _listed(self) -> Sequence[Problem]:
+        """The problems of the rows that the filter matches."""
+        rows = product_rows(self._views, self.table.columns)
+        query = replace(self.table.query_now, page=0, rows=max(1, len(rows)))
+        found = {int(row.key) for row in page_in_memory(rows, query).rows}
+        problems = (v.product.problem for i, v in enumerate(self._views) if i in found)
+        return tuple(dict.fromkeys(p for p in problems if p is not None))
+
+    async def _write_listed(self) -> str:
+        """Write a shapeset of the listed products, and return its path."""
+        problems = self._listed
+        if not problems:
+            raise ReportError(
+                "No product is listed that could be timed; Escape removes the filter."
+            )
+        digest = hashlib.sha256("".join(p.key for p in problems).encode()).hexdigest()[:12]
+        write = partial(write_products, problems, digest)
+        return str(await self.session.store.change(write, "products"))
+
+    def action_collect(self) -> None:
+        async def collect() -> None:
+            self.session.pending_fields["collect"] = {"file": await self._write_listed()}
+            self.app.switch_mode("collect")
+
+        self.act(collect, "collects products", writes=True)
+
+    def action_tune(self) -> None:
+        async def tune() -> str | None:
+            here, count = self.session.here, len(self._listed)
+            if here is not None and not here.count:
+                return "There is no GPU here; copy the command (y) to where one is."
+            question = f"Tune a model to these {count} products? It takes {_MINUTES} minutes."
+            if not await self.confirm(question, "Start it"):
+                return None
+            spec = {"minutes": _MINUTES, "shapes": [await self._write_listed()]}
+
+            def begin(store: Store) -> int:
+                from diode_engine.runs import start
+
+                return start(store, "tune", spec).id
+
+            run = await self.session.store.write(begin)
+            self.open_run(run)
+            return f"Run {run} has started; it continues when you leave."
+
+        self.act(tune, "tunes a model", writes=True)
+
+    def action_model(self) -> None:
+        async def choose() -> None:
+            models = await in_thread(partial(all_models, None), "models")
+            names = [("", "none"), *((str(m.folder), m.name) for m in models)]
+            chosen = await self.app.push_screen_wait(PickOne("Whose choices beside these?", names))
+            if chosen is not None:
+                self._other = next((m for m in models if str(m.folder) == chosen), None)
+                self._beside = None
+                self._answers = {}
+                self._list()
+                self._ask_next()
+
+        self.act(choose, "compares a model")
+
+    def action_beside(self) -> None:
+        async def choose() -> None:
+            sources = await in_thread(find_sources, "programs")
+            found = [await self._read(source) for source in sources if source != self._source]
+            names = [(str(p.source), f"{p.report.program} · {p.report.created}") for p in found]
+            chosen = await self.app.push_screen_wait(
+                PickOne("Which program beside this one?", [("", "none"), *names])
+            )
+            if chosen is not None:
+                self._beside = next((p for p in found if str(p.source) == chosen), None)
+                self._list()
+
+        self.act(choose, "compares a program")

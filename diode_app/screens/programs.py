@@ -1,0 +1,144 @@
+"""Programs: what is known of the products that programs compile, and which kernels they get."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.widgets import Static
+
+from diode_app.actions import Action
+from diode_app.data.pages import Row
+from diode_app.data.program import (
+    PROGRAM_COLUMNS,
+    Source,
+    list_programs,
+    parse_products,
+    write_by_hand,
+)
+from diode_app.data.threads import in_thread
+from diode_app.screens.base import DiodeScreen
+from diode_app.screens.program import ProgramScreen
+from diode_app.session import Session
+from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.form import existing_file
+from diode_app.widgets.modals import Prompt
+from diode_app.widgets.path_completion import complete_path
+from diode_app.widgets.reading import Latest
+from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_engine.errors import ReportError
+
+if TYPE_CHECKING:
+    pass
+
+_HOW = (
+    "diode-engine report -- python program.py   runs a program, and says what it compiles\n"
+    "DIODE_FEEDBACK={store} python program.py   while it runs"
+)
+_SIZES = "Which products? Such as: mm 512 4096 1024 bf16 row/col x4, bmm 8 64 64 128"
+_NEXT = (
+    Step("A file", "screen.file", "A report, or a shapeset that diode-engine capture wrote.", "f"),
+    Step("Sizes", "screen.sizes", "Type the products.", "n"),
+)
+
+
+class ProgramsScreen(DiodeScreen):
+    """The list; Enter opens a program's page."""
+
+    MODE = "programs"
+    NEEDS_STORE = False
+    ACTIONS = (
+        Action("programs.open", "enter", "Open", "The products of this program.",
+               "diode-engine report --file {file}", footer=False),
+        Action("programs.file", "f", "File", "Open a report, or a shapeset that diode-engine "
+               "capture wrote."),
+        Action("programs.sizes", "n", "Sizes", "Type products, to see what would be chosen."),
+    )  # fmt: skip
+    HEADLESS = (("Report on a program", "diode-engine report -- python PROGRAM"),)
+    DEFAULT_CSS = "ProgramsScreen #programs-how { height: auto; padding: 0 1; color: $text-muted; }"
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._listing: Latest[tuple[Row, ...]] = Latest(self, self._list, self.fail)
+
+    def body(self) -> ComposeResult:
+        yield MemoryTable(
+            self.session, PROGRAM_COLUMNS, what="programs", sort="created", descending=True
+        )
+        yield EmptyState(
+            "No program is known yet", "Run one with diode-engine report, or:", _NEXT,
+            id="programs-none",
+        )  # fmt: skip
+        how = _HOW.format(store=self.session.location)
+        yield Static(how, id="programs-how", markup=False)
+
+    def body_mounted(self) -> None:
+        self.query_one("#programs-none").display = False
+        self.query_one(MemoryTable).focus_rows()
+
+    def values(self) -> dict[str, object]:
+        pointed = self.query_one(MemoryTable).pointed if self.has_body else None
+        return {"file": pointed}
+
+    def reload(self) -> None:
+        here = self.session.here
+        hardware = None if here is None else here.hardware
+        access = self.session.store
+        if access.last.ready:
+            work = partial(access.read, lambda store: list_programs(store, hardware))
+        else:
+            work = partial(in_thread, partial(list_programs, None, hardware), "programs")
+        self._listing.do(work)
+
+    def _list(self, rows: tuple[Row, ...]) -> None:
+        table, none = self.query_one(MemoryTable), self.query_one("#programs-none")
+        table.show_rows(rows)
+        if none.display is bool(rows):
+            none.display, table.display = not rows, bool(rows)
+            if rows:
+                table.focus_rows()
+            else:
+                self.query("#programs-none Button").first().focus()
+
+    # Actions
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        self._open(Source.named(event.key))
+
+    def action_open(self) -> None:
+        if (pointed := self.query_one(MemoryTable).pointed) is not None:
+            self._open(Source.named(pointed))
+
+    def _open(self, source: Source) -> None:
+        self.app.push_screen(ProgramScreen(self.session, source))
+
+    def action_file(self) -> None:
+        async def choose() -> None:
+            given = await self.app.push_screen_wait(
+                Prompt("Which file?", f"{Path.cwd()}/", check=existing_file, suggest=complete_path)
+            )
+            if given is not None:
+                self._open(Source(Path(given).expanduser().absolute()))
+
+        self.act(choose, "opens a program")
+
+    def action_sizes(self) -> None:
+        here = self.session.here
+        hardware = None if here is None else here.hardware
+
+        async def make() -> None:
+            given = await self.app.push_screen_wait(Prompt(_SIZES, check=_mistake))
+            if given is not None:
+                write = partial(write_by_hand, given, hardware)
+                self._open(await self.session.store.change(write, "sizes"))
+
+        self.act(make, "asks about products", writes=True)
+
+
+def _mistake(given: str) -> str | None:
+    try:
+        return None if parse_products(given) else "Type an operator, M, N and K."
+    except ReportError as error:
+        return str(error)

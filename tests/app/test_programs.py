@@ -1,0 +1,329 @@
+"""Programs: the list, and the page of one; over the report of a real lowering, captured products,
+and feedback in the store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diode_app.data.program import (
+    CAPTURED,
+    FEEDBACK,
+    REPORT,
+    Source,
+    ask_models,
+    list_programs,
+    parse_products,
+    product_columns,
+    product_rows,
+    read_program,
+    view_products,
+    write_by_hand,
+)
+from diode_app.screens.ask import AskScreen
+from diode_app.screens.candidate import CandidateScreen
+from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.program import ProgramScreen
+from diode_app.screens.run import RunScreen
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Problem
+from diode_engine.core.table import TimingTable
+from diode_engine.core.timing import Timing
+from diode_engine.errors import ReportError
+from diode_engine.problems.predicted_choice import predict_choice
+from diode_engine.problems.sources import problems_in, write_shapeset
+from diode_engine.reports import record
+from tests.app.waiting import (
+    click_on,
+    enter,
+    looked,
+    press_each,
+    running,
+    settled,
+    text_of,
+    toasts,
+)
+from tests.training.conftest import ENVIRONMENT
+
+REPORTED = Path(__file__).parents[1] / "reports" / "program.json"
+# The second one gains most.
+PRODUCTS = tuple(
+    Problem.make("addmm", 16, n, 4096, "bfloat16", b_layout="col") for n in (11008, 4097, 4096)
+)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch) -> Path:
+    """An empty home and folder of work; the models are those that come with Diode."""
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def captured() -> Path:
+    path = Path.cwd() / "captured.json"
+    write_shapeset(PRODUCTS, path, "captured from: python program.py")
+    return path
+
+
+@pytest.fixture
+def reported() -> Path:
+    return record.write(record.read(REPORTED))
+
+
+@pytest.fixture
+def fed(store) -> int:
+    """A run of a process that benchmarks with DIODE_FEEDBACK."""
+    run = store.start_run("feedback", {"program": ["serve.py"]})
+    timing = Timing(min_us=20.0)
+    store.add(run, TimingTable.from_records(
+        [(PRODUCTS[1], Candidate.make("aten::bias_addmm"), ENVIRONMENT, timing)]
+    ))  # fmt: skip
+    return run
+
+
+def _program(path: Path):
+    return read_program(Source(path), H200)
+
+
+# What is known
+
+
+def test_the_list_has_reports_captured_products_and_feedback(store, reported, captured, fed):
+    (captured.parent / "settings.json").write_text("{}")
+    rows = {row.record["kind"]: row for row in list_programs(store, H200)}
+    assert set(rows) == {REPORT, CAPTURED, FEEDBACK}
+    report = record.read(reported)
+    assert rows[REPORT].record["saved_us"] == report.saved_us
+    assert rows[REPORT].record["products"] == sum(p.count for p in report.products)
+    assert rows[CAPTURED].record["products"] == 3
+    assert rows[FEEDBACK].record["program"] == f"run {fed}: serve.py"
+    for kind, row in rows.items():
+        source = Source.named(row.key)
+        assert read_program(source, H200, store).kind == kind
+        assert str(source) == row.key
+
+
+def test_a_report_that_cannot_be_read_is_listed_with_the_reason(store, reported):
+    reported.write_text('{"format": "diode-report", "version": 99}')
+    (row,) = list_programs(store, H200)
+    assert "has the version 99" in row.record["program"]
+
+
+def test_what_a_compile_has_chosen_stays_and_what_it_has_not_asked_is_predicted(reported, captured):
+    program = _program(reported)
+    assert (program.model.reference, program.model.hardware) == ("gemm@12", H200)
+    for view, product in zip(
+        view_products(program, {}, None), program.report.products, strict=True
+    ):
+        assert view.product == product
+        assert view.saved_us == product.saved_us
+
+    program = _program(captured)
+    before = view_products(program, {}, None)
+    assert not any(view.is_asked or view.saved_us for view in before)
+    answers = ask_models(program.problems, program, None)
+    for view in view_products(program, answers, None):
+        said = predict_choice(view.product.problem, "NVIDIA-H200-matmul")
+        assert view.product.kernel == said.candidates[0]
+        assert view.product.predicted_us == pytest.approx(said.predicted_us[0])
+        assert view.product.library_us == pytest.approx(said.library_us)
+        assert view.product.why == said.why
+        assert view.default_us == pytest.approx(answers[view.product.problem].default_us)
+
+
+def test_a_product_that_no_model_knows_is_left_with_a_reason(captured):
+    unknown = Problem.make("mm", 64, 64, 64, "float64")
+    write_shapeset([unknown], captured, "x")
+    program = _program(captured)
+    (view,) = view_products(program, ask_models([unknown], program, None), None)
+    assert (view.kernel, view.product.outcome) == ("", record.Outcome.LEFT)
+    columns = product_columns("")
+    (row,) = product_rows([view], columns)
+    assert row.cells["kernel"] == "left"
+    assert "does not know such a product" in row.cells["why"]
+
+
+def test_two_programs_are_compared_by_problem(reported, captured):
+    program = _program(reported)
+    product = program.report.products[1]
+    other = Candidate.make("aten::mm")
+    changed = replace(product, kernel=other, predicted_us=9.5)
+    beside = replace(program, report=replace(program.report, products=(changed,)))
+    views = view_products(program, {}, beside)
+    assert (views[1].other, views[1].other_us) == ("aten::mm", 9.5)
+    assert [view.other for view in views if view is not views[1]] == [""] * (len(views) - 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem", "count"),
+    [
+        ("mm 512 4096 1024", Problem.make("mm", 512, 4096, 1024, "bf16"), 1),
+        ("addmm 16 4097 4096 fp16 row/col x4",
+         Problem.make("addmm", 16, 4097, 4096, "fp16", a_layout="row", b_layout="col"), 4),
+        ("bmm 8 64 32 16 tf32 ×2",
+         Problem.make("bmm", 64, 32, 16, "fp32", B=8, allow_tf32=True), 2),
+    ],
+)  # fmt: skip
+def test_products_are_typed(given, problem, count):
+    assert parse_products(f"{given}, {given}") == {problem: 2 * count}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [("matmul 1 2 3", "no operator"), ("mm 1 2", "give M, N and K"), ("mm 1 2 0", "mm 1 2 0: ")],
+)
+def test_a_mistake_in_typed_products_is_named(given, why):
+    with pytest.raises(ReportError, match=why):
+        parse_products(given)
+
+
+def test_typed_products_become_a_report_with_choices():
+    source = write_by_hand("addmm 16 4097 4096 bf16 row/col x4", H200)
+    (product,) = record.read(source.path).products
+    assert product.count == 4
+    assert product.kernel is not None
+    assert product.outcome is record.Outcome.PREDICTED
+    assert product.saved_us > 0
+    assert record.list_reports() == [source.path]
+
+
+# The pages
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+async def test_three_keys_from_a_captured_program_to_what_gains_most_and_why(
+    make_app, captured, size
+):
+    async with running(make_app(), size, "P", "enter", "w") as (app, _):
+        words = app.screen.query_one("#program-words")
+        assert words.region
+        assert words.content.plain.startswith(f"{PRODUCTS[1]} ×1\nsaves 10.")
+        assert "Why: predicted to be the fastest" in text_of(app)
+        assert "What makes it faster" in text_of(app)
+
+
+async def test_a_report_is_sorted_by_what_it_saves(make_app, reported):
+    async with running(make_app(), (120, 40), "P", "enter") as (app, _):
+        page = app.screen
+        assert isinstance(page, ProgramScreen)
+        shown = [row.record["saved_us"] for row in page.table.page.rows]
+        assert shown == sorted(shown, reverse=True)
+        report = record.read(reported)
+        assert f"saves {report.saved_us:.2f} µs" in text_of(app)
+        assert "All times are predictions" in text_of(app)
+        assert "layers.0.up Linear" in text_of(app)
+
+
+async def test_products_candidates_and_reasons_move_together(make_app, captured):
+    async with running(make_app(), (120, 40), "P", "enter") as (app, pilot):
+        page = app.screen
+        await press_each(pilot, "down")
+        assert f"{PRODUCTS[2]} ×1" in text_of(app)
+        assert page.query_one("#program-candidates").page.rows[0].key.startswith("2/")
+        await press_each(pilot, "tab", "down")
+        second = page._answer.ranked[1]
+        reasons = page.query_one("#program-reasons").content.plain
+        assert reasons.strip().startswith(page._answer.rows[1].cells["candidate"])
+        await press_each(pilot, "enter")
+        assert isinstance(app.screen, CandidateScreen)
+        assert json.dumps(second.to_dict())[:30] in text_of(app)
+
+
+async def test_another_model_and_another_program_beside(make_app, captured, reported):
+    async with running(make_app(), (160, 50), "P") as (app, pilot):
+        await click_on(pilot, "captured.json")
+        await press_each(pilot, "m")
+        await click_on(pilot, "gemm@11")
+        assert "2: kernel" in text_of(app)
+        assert "beside gemm@11" in text_of(app)
+        assert all(row.record["other_us"] for row in app.screen.table.page.rows)
+        await press_each(pilot, "v", "down", "enter")
+        assert "beside python program.py" in text_of(app)
+
+
+async def test_enter_opens_what_was_timed_else_what_would_be_chosen(make_app, store, captured):
+    timing = Timing(min_us=20.0)
+    table = TimingTable.from_records([(PRODUCTS[1], Candidate.make("aten::addmm"), ENVIRONMENT,
+                                       timing)])  # fmt: skip
+    store.add(store.start_run("collect", {}), table)
+    async with running(make_app(), (80, 24), "P", "enter", "enter") as (app, pilot):
+        assert isinstance(app.screen, ProblemScreen)
+        await press_each(pilot, "escape", "down", "enter")
+        assert isinstance(app.screen, AskScreen)
+        assert "4096 × 4096" in text_of(app) or "4096" in text_of(app)
+
+
+async def test_just_the_listed_products_are_collected(make_app, store, captured):
+    async with running(make_app(), (120, 40), "P", "enter") as (app, pilot):
+        await press_each(pilot, "slash", *"4097", "enter", "c")
+        file = app.screen.form.field("file").value
+        assert tuple(problems_in(Path(file), 0)) == (PRODUCTS[1],)
+        assert "1 problems" in text_of(app)  # of the plan
+
+
+async def test_just_the_listed_products_are_tuned_to(make_app, store, captured, monkeypatch):
+    asked = []
+    monkeypatch.setattr("diode_engine.runs.start", _noted(asked))
+    async with running(make_app(), (120, 40), "P", "enter", "t") as (app, pilot):
+        assert "Tune a model to these 3 products?" in text_of(app)
+        await press_each(pilot, "y")
+        assert isinstance(app.screen, RunScreen)
+        ((kind, spec),) = asked
+        assert kind == "tune"
+        assert set(problems_in(Path(spec["shapes"][0]), 0)) == set(PRODUCTS)
+
+
+def _noted(asked):
+    """Starts no process: a tuning needs a GPU."""
+
+    def start(store, kind, spec):
+        asked.append((kind, spec))
+        return store.run(store.start_run(kind, {}))
+
+    return start
+
+
+async def test_the_page_of_a_process_follows_its_feedback(make_app, store, fed):
+    async with running(make_app(), (120, 40), "P", "enter") as (app, pilot):
+        assert len(app.screen.table.page.rows) == 1
+        table = TimingTable.from_records([(PRODUCTS[2], Candidate.make("aten::bias_addmm"),
+                                           ENVIRONMENT, Timing(min_us=19.0))])  # fmt: skip
+        store.add(fed, table)
+        await looked(pilot)
+        assert len(app.screen.table.page.rows) == 2
+        assert np.isfinite([row.record["saved_us"] for row in app.screen.table.page.rows]).all()
+
+
+async def test_products_are_typed_on_the_screen(make_app, home):
+    async with running(make_app(), (80, 24), "P") as (app, pilot):
+        assert "No program is known yet" in text_of(app)
+        await press_each(pilot, "n")
+        await enter(pilot, "mm 1 2")
+        assert "give M, N and K" in text_of(app)
+        await enter(pilot, "addmm 16 4097 4096 bf16 row/col x4")
+        assert isinstance(app.screen, ProgramScreen)
+        assert "4 products for NVIDIA H200" in text_of(app)
+
+
+async def test_read_only_writes_no_file(make_app, home, captured):
+    async with running(make_app(read_only=True), (80, 24), "P", "enter", "c") as (app, pilot):
+        await settled(pilot)
+        assert "--read-only" in text_of(app) + " ".join(toasts(app))
+        assert not (home / "programs").exists()
+
+
+async def test_a_link_opens_a_program(make_app, reported):
+    from diode_app.links import link, link_to
+
+    wanted = link(f"program/{reported}")
+    async with running(make_app(wanted=wanted), (80, 24)) as (app, _):
+        assert isinstance(app.screen, ProgramScreen)
+        assert link_to(app.screen) == wanted
