@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from diode_engine.problems.predicted_choice import predict_choice as predict_choice
     from diode_engine.registry.public import list_available_models as list_available_models
     from diode_engine.registry.public import register_model as register_model
+    from diode_engine.reports.watching import report as report
 
 _HOME = {
     "BaseIntegration": "diode_engine.inductor.hook.integration",
@@ -80,6 +81,7 @@ _HOME = {
     "profile_predictions": "diode_engine.choosing.stats",
     "register_integration": "diode_engine.inductor.hook.public",
     "register_model": "diode_engine.registry.public",
+    "report": "diode_engine.reports.watching",
     "uninstall_diode_choices": "diode_engine.inductor.hook.public",
 }
 

@@ -45,6 +45,9 @@ class CommandEntry:
 
 
 COMMANDS = {
+    "report": CommandEntry(
+        "report:report", "Show a program's products, Diode's choices for them, and their gain."
+    ),
     "collect": CommandEntry("collect:collect", "Time Inductor's candidates on GPUs."),
     "collect-shapeset": CommandEntry(
         "shapesets:collect_shapeset", "Time candidates on the problems of a file."

@@ -1,4 +1,4 @@
-"""Runs a program and finds out which GEMMs it compiles."""
+"""Runs a program and collects what its processes note: which GEMMs they compile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,54 +22,92 @@ PATIENCE_SECONDS = 20.0  # how long an interrupted program may take to end
 
 
 @dataclass(frozen=True)
-class Captured:
-    """What a program compiled. `exit_code` is the program's; 128 plus the signal's number where a
-    signal ended it."""
+class Watched:
+    """What the processes of a program noted, each a list of notes in order, the processes in the
+    order of their files. `exit_code` is the program's; 128 plus the signal's number where a signal
+    ended it."""
 
-    problems: tuple[Problem, ...]  # each once; those of a process in its order
-    left_out: tuple[str, ...]  # descriptions of products that Diode has no problem for
-    pythons: tuple[str, ...]  # the Python interpreters that were watched
-    compiled: bool  # whether Inductor was imported
-    too_old: tuple[str, ...]  # versions of torch that cannot be watched
+    processes: tuple[tuple[Mapping[str, Any], ...], ...]
     exit_code: int
     interrupted: bool
 
+    def values(self, name: str) -> list[Any]:
+        """Return the values of this field in all notes that have it."""
+        return [note[name] for notes in self.processes for note in notes if name in note]
+
     @property
     def why_nothing(self) -> str:
-        """A sentence that says why there is no problem."""
-        if not self.pythons:
+        """A sentence that says why nothing was noted."""
+        if not self.values("python"):
             return (
                 "No Python that Diode is installed in was started: run the program by this one, "
                 f"{sys.executable}, and without -I, -E or -S."
             )
-        if self.too_old:
-            return f"torch {self.too_old[0]} cannot be watched; Diode needs 2.10 or newer."
-        if not self.compiled:
+        if too_old := self.values("too_old"):
+            return f"torch {too_old[0]} cannot be watched; Diode needs 2.10 or newer."
+        if not self.values("inductor"):
             return "The program compiled nothing: it never came to use torch.compile's Inductor."
-        if self.left_out:
-            return f"The program compiled no GEMM that Diode knows, but {self.left_out[0]}."
+        if left_out := self.values("left_out"):
+            return f"The program compiled no GEMM that Diode knows, but {left_out[0]}."
         return "The program compiled no GEMM."
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What a program compiled; `exit_code` and `interrupted` are as in Watched."""
+
+    problems: tuple[Problem, ...]  # each once; those of a process in its order
+    left_out: tuple[str, ...]  # descriptions of products that Diode has no problem for
+    pythons: tuple[str, ...]  # the Python interpreters that were watched
+    exit_code: int
+    interrupted: bool
+    why_nothing: str  # a sentence that says why there is no problem
 
 
 def run(command: Sequence[str]) -> Captured:
     """Runs the command to its end, with this process's input and output, and collects the GEMMs
     that it and its children compile.
 
-    Caches of compiled graphs are off for it: what comes from a cache is not lowered, and what is
-    compiled here must not be used by others. An interrupt ends the program and keeps what was seen.
-    Raises CollectionError where the command cannot be started.
+    Caches of compiled graphs are off for it: what is compiled here must not be used by others. An
+    interrupt ends the program and keeps what was seen. Raises CollectionError where the command
+    cannot be started.
+    """
+    watched = watch(command, {"DIODE_DISABLE": "1"}, capture.FOLDER)
+    problems = [Problem.from_dict(fields) for fields in watched.values("problem")]
+    return Captured(
+        problems=tuple(dict.fromkeys(problems)),
+        left_out=tuple(dict.fromkeys(watched.values("left_out"))),
+        pythons=tuple(dict.fromkeys(watched.values("python"))),
+        exit_code=watched.exit_code,
+        interrupted=watched.interrupted,
+        why_nothing=watched.why_nothing,
+    )
+
+
+def watch(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    variable: str,
+    stdout: int | None = None,
+) -> Watched:
+    """Runs the command to its end with this environment added to the process's own, and reads what
+    its processes note in the folder that `variable` names. `stdout` is a file descriptor for its
+    output, None for this process's.
+
+    Caches of compiled graphs are off for it: what comes from a cache is not lowered. Raises
+    CollectionError where the command cannot be started.
     """
     with tempfile.TemporaryDirectory(prefix="diode-capture-") as folder:
         path = os.pathsep.join(filter(None, (str(AT_START), os.environ.get("PYTHONPATH"))))
-        environment = {
-            **os.environ,
+        added = {
             "PYTHONPATH": path,
-            capture.FOLDER: folder,
-            "DIODE_DISABLE": "1",
+            variable: folder,
             "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
         }
         try:
-            process = subprocess.Popen(list(command), env=environment)
+            process = subprocess.Popen(
+                list(command), env={**os.environ, **added, **environment}, stdout=stdout
+            )
         except OSError as error:
             raise CollectionError(
                 f"{command[0]} cannot be started: {error.strerror or error}."
@@ -80,7 +118,7 @@ def run(command: Sequence[str]) -> Captured:
         except KeyboardInterrupt:
             interrupted = True
             code = _wait_for_end(process)
-        return _read(Path(folder), 128 - code if code < 0 else code, interrupted)
+        return Watched(_read(Path(folder)), 128 - code if code < 0 else code, interrupted)
 
 
 def _wait_for_end(process: subprocess.Popen[bytes]) -> int:
@@ -93,22 +131,14 @@ def _wait_for_end(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def _read(folder: Path, code: int, interrupted: bool) -> Captured:
-    said: dict[str, list[Any]] = {
-        name: [] for name in ("python", "inductor", "too_old", "problem", "left_out")
-    }
-    for file in sorted(folder.glob("*.jsonl")):
-        for line in file.read_text(errors="replace").splitlines():
-            with contextlib.suppress(ValueError):  # cut short by a kill
-                for name, value in json.loads(line).items():
-                    said[name].append(value)
-    problems = [Problem.from_dict(fields) for fields in said["problem"]]
-    return Captured(
-        problems=tuple(dict.fromkeys(problems)),
-        left_out=tuple(dict.fromkeys(said["left_out"])),
-        pythons=tuple(dict.fromkeys(said["python"])),
-        compiled=bool(said["inductor"]),
-        too_old=tuple(said["too_old"]),
-        exit_code=code,
-        interrupted=interrupted,
+def _read(folder: Path) -> tuple[tuple[Mapping[str, Any], ...], ...]:
+    return tuple(
+        tuple(_parse(file.read_text(errors="replace").splitlines()))
+        for file in sorted(folder.glob("*.jsonl"))
     )
+
+
+def _parse(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    for line in lines:
+        with contextlib.suppress(ValueError):  # cut short by a kill
+            yield json.loads(line)

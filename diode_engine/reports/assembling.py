@@ -13,11 +13,12 @@ from typing import Any
 
 from diode_engine import registry
 from diode_engine.choosing.chooser import Chooser
+from diode_engine.choosing.fingerprint import Fingerprint
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.operand import Bias
 from diode_engine.core.problem import Problem
-from diode_engine.errors import DiodeError, NothingError
+from diode_engine.errors import DiodeError
 from diode_engine.inductor.hook.product_notes import fields_of
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.predicted_choice import choose_offered
@@ -29,8 +30,6 @@ from diode_engine.version import __version__, torch_version, triton_version
 Notes = Sequence[Mapping[str, Any]]  # of one process, in order
 
 _PLACE = ("module", "kind", "file", "line", "code")
-_NOT_ASKED = "the compile does not ask Diode (mode default)"
-_CPU = "it was compiled for the CPU"
 
 
 class Judge:
@@ -42,24 +41,37 @@ class Judge:
     ) -> None:
         said = [note["diode"] for each in notes for note in each if "diode" in note]
         there = next((Hardware.from_dict(s["hardware"]) for s in said if "hardware" in s), None)
-        self.identity = next((s["model"] for s in said if "model" in s), "")
+        self._identity = next((s["model"] for s in said if "model" in s), "")
         self.is_assumed = hardware is None and there is None
         self.hardware = hardware or there or H200
         self._given = model
 
     @cached_property
-    def model(self) -> ModelVersion | None:
-        """The model that predicts; None where there is none for the GPU."""
-        if self._given is not None:
-            return self._given
-        for model in registry.list_models() if self.identity else ():
+    def _installed(self) -> ModelVersion | None:
+        """The model that chose in the program; None where the registry does not have it."""
+        for model in registry.list_models() if self._identity else ():
             try:
-                if model.manifest.identity == self.identity:
+                if model.manifest.identity == self._identity:
                     return model
             except DiodeError:  # it cannot be read
                 continue
+        return None
+
+    @cached_property
+    def model(self) -> ModelVersion | None:
+        """The model that predicts; None where there is none for the GPU."""
+        if (found := self._given or self._installed) is not None:
+            return found
         match = registry.best_for(self.hardware)
         return None if match is None else match.model
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model that chose in the program, else of the one that predicts; "" where
+        there is none."""
+        if self._identity and self._installed is None:
+            return self._identity
+        return "" if self.model is None else self.model.reference
 
     @cached_property
     def _chooser(self) -> Chooser | None:
@@ -74,7 +86,7 @@ class Judge:
             if self._chooser is None:
                 return f"there is no model for {self.hardware.name}"
             _, choice = choose_offered(problem, self._chooser, torch_version() or "")
-        except NothingError as error:
+        except DiodeError as error:
             return str(error)
         return fields_of(choice)
 
@@ -98,12 +110,11 @@ def assemble(
     hardware: Hardware | None = None,
     model: ModelVersion | None = None,
     exit_code: int | None = None,
-    notes: Iterable[str] = (),
 ) -> Report:
     """Return the report of a program whose processes took these notes. `hardware` is the GPU to
     choose for (None: the program's), `model` the model that predicts what the program did not ask
-    for (None: the program's); `notes` are sentences for the reader. Raises ModelError where the
-    model cannot be loaded."""
+    for (None: the program's)."""
+    processes = [each for each in processes if any("at" in n or "cached" in n for n in each)]
     judge = Judge(processes, hardware, model)
     graphs: dict[tuple[int, int], Graph] = {}
     products: Counter[Product] = Counter()
@@ -129,13 +140,13 @@ def assemble(
         or "",
         triton=triton_version() or "",
         hardware=judge.hardware.name,
-        model="" if judge.model is None else judge.model.reference,
-        fingerprint=next((s["fingerprint"] for s in said if "fingerprint" in s), ""),
+        model=judge.model_name,
+        fingerprint=said[0]["fingerprint"]["key"] if said else "",
         active=any(s["active"] for s in said),
         reason=next((s["reason"] for s in said if s["reason"]), ""),
         processes=len(said),
         cached_graphs=cached,
-        notes=(*notes, *_remarks(judge, [each for _, each in lowered], cached)),
+        notes=(*_remarks(judge, [each for _, each in lowered], cached), *_differences(said)),
         graphs=tuple(graphs.values()),
         products=tuple(
             replace(product, count=count, places=_with_counts(places[product]))
@@ -246,3 +257,13 @@ def _remarks(judge: Judge, lowered: Sequence[_Lowered], cached: int) -> list[str
             "are not in this report. To see them, set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1."
         )
     return remarks
+
+
+def _differences(said: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each process that chooses by something else than the first one."""
+    prints = [Fingerprint(each["fingerprint"]["parts"]) for each in said]
+    return [
+        f"Process {number} chooses otherwise than process 0: {different}."
+        for number, each in enumerate(prints)
+        if (different := each.describe_differences(prints[0]))
+    ]

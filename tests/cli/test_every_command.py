@@ -30,7 +30,7 @@ WITHOUT_STORE = {
     "capture", "completion", "data merge", "data verify", "db copy", "explain", "models alias",
     "models compare", "models export", "models import", "models list", "models note",
     "models register", "models remove", "models rollback", "models show", "models tag",
-    "models verify", "predict", "workflow",
+    "models verify", "predict", "report", "workflow",
 }  # fmt: skip
 WITHOUT_JSON = {"capture", "completion", "demo", "serve"}
 DRAWING = {
@@ -58,7 +58,7 @@ def test_help_goes_to_stdout(run, words):
 
 @each
 def test_wrong_use_exits_with_2_and_nothing_on_stdout(run, words):
-    wrong = run(*words.split(), *([] if words == "capture" else ["--no-such-option"]))
+    wrong = run(*words.split(), *([] if words in ("capture", "report") else ["--no-such-option"]))
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.err.startswith(f"Usage: diode-engine {words} ")
     assert "Error: " in wrong.err

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._guards import detect_fake_mode
+from torch._inductor import config
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
 import diode_engine
 from diode_engine.core.hardware import H200
 from diode_engine.inductor.hook.product_notes import ProductNotes
-from diode_engine.inductor.without_gpu import lower, without_data
+from diode_engine.inductor.without_gpu import lower, lowering, without_data
+from diode_engine.reports import record
 from diode_engine.reports.assembling import assemble
-from diode_engine.reports.record import Outcome, Product, Report
+from diode_engine.reports.record import Outcome, Report
 from tests.inductor_nogpu.conftest import FixedPredictor, empty
-
-MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
 
 
 @pytest.fixture
@@ -41,10 +50,6 @@ class Block(torch.nn.Module):
 
 def net() -> tuple[Any, Sequence[torch.Tensor]]:
     return without_data(torch.nn.Sequential(Block(), Block())), [empty(128, 1024)]
-
-
-def by_kind(report: Report) -> dict[str, Product]:
-    return {product.places[0].kind: product for product in report.products}
 
 
 def test_products_have_counts_places_and_the_choices(
@@ -87,3 +92,155 @@ def test_noting_changes_no_program(predictor: FixedPredictor, report: Callable[[
     diode_engine.install_diode_choices(predictor=(stock := FixedPredictor()), top_k_configs=1)
     lowered = lower(net)
     assert (lowered.seen, len(stock.asked)) == (watched.seen, asked)
+
+
+def test_forward_and_backward_are_in_one_report(
+    predictor: FixedPredictor, report: Callable[[], Report]
+) -> None:
+    """As in test_capture: what autograd, on the CPU, hands to Inductor is lowered for the GPU, the
+    backward in another thread."""
+
+    def on_gpu(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        with detect_fake_mode(inputs):
+            moved = [
+                torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda")
+                for x in inputs
+            ]
+        with config.patch(max_autotune_gemm=True):  # of this thread alone
+            compile_fx_inner(copy.deepcopy(graph), moved, **kwargs)
+        return make_boxed_func(graph)
+
+    torch._dynamo.reset()
+    net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Linear(512, 64)).bfloat16()
+    x = torch.randn(128, 256, dtype=torch.bfloat16)
+    with lowering():
+        compiled = torch.compile(
+            net, backend=lambda graph, inputs: compile_fx(graph, inputs, inner_compile=on_gpu)
+        )
+        thread = threading.Thread(target=lambda out: out.sum().backward(), args=[compiled(x)])
+        thread.start()
+        thread.join()
+    found = report()
+    assert [graph.phase for graph in found.graphs] == ["forward", "backward"]
+    places = {(p.graph, p.problem.M, p.problem.N, p.places[0].module) for p in found.products}  # type: ignore[union-attr]
+    assert places == {
+        (0, 128, 512, "0"), (0, 128, 64, "1"), (1, 512, 256, "0"), (1, 64, 512, "1"),
+        (1, 128, 512, "1"),
+    }  # fmt: skip
+    assert {p.outcome for p in found.products} == {Outcome.CHOSEN}
+
+
+@pytest.mark.usefixtures("predictor")
+def test_a_second_compile_with_a_dynamic_size_is_another_graph(
+    report: Callable[[], Report],
+) -> None:
+    lower(net)
+    lower(net, dynamic=True)
+    found = report()
+    assert {(p.graph, p.dynamic) for p in found.products} == {(0, False), (1, True)}
+    assert found.search_candidates == 2 * 22  # a search times each problem once
+
+
+def test_what_is_left_has_its_reason(report: Callable[[], Report]) -> None:
+    class Unsure(FixedPredictor):
+        def predict_us(self, problem: Any, candidates: Any) -> Any:
+            return super().predict_us(problem, candidates) * float("nan")
+
+    def integers() -> tuple[Any, Sequence[torch.Tensor]]:
+        return torch.mm, [empty(64, 64, dtype=torch.int16)] * 2
+
+    diode_engine.install_diode_choices(predictor=Unsure())
+    lower(net)
+    lower(integers)
+    first, _, last = report().products
+    assert (first.outcome, first.kernel, first.saved_us) == (Outcome.LEFT, None, 0.0)
+    assert first.why.startswith("the model has no prediction for addmm")
+    assert (last.outcome, last.problem) == (Outcome.LEFT, None)
+    assert last.name.startswith("mm of")
+
+
+@pytest.mark.usefixtures("predictor")
+def test_a_part_of_a_program_is_reported_and_kept(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+    with diode_engine.report() as program:
+        lower(net)
+        assert "*.up (2)" in str(program)
+        assert "on NVIDIA H200, by fixed:" in str(program)
+    lower(lambda: (torch.mm, [empty(64, 64)] * 2))  # after the end
+    assert program.path is not None
+    kept = record.read(program.path)
+    assert len(kept.products) == 2
+    assert [record.read(path) for path in record.list_reports()] == [kept]
+
+
+@pytest.mark.usefixtures("predictor")
+def test_a_report_that_cannot_be_kept_does_not_end_the_program(
+    tmp_path: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    (tmp_path / "reports").write_text("in the way")
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+    with diode_engine.report() as program:
+        lower(net)
+    assert program.path is None
+    assert "The report was not written" in caplog.text
+
+
+@pytest.mark.usefixtures("predictor")
+def test_a_failing_note_does_not_disturb() -> None:
+    plain = lower(net)
+
+    def note(**fields: Any) -> None:
+        if "at" in fields:
+            raise OSError("No space left")
+
+    watch = ProductNotes(note)
+    watch.begin()
+    assert lower(net).seen == plain.seen
+    watch.end()
+
+
+def test_graphs_from_a_cache_are_counted(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+    from torch._dynamo.utils import counters
+
+    counters["inductor"]["fxgraph_cache_hit"] = 3
+    with diode_engine.report() as program:
+        counters["inductor"]["fxgraph_cache_hit"] += 2
+        assert program.read().cached_graphs == 2
+        assert "2 graphs came from Inductor's caches" in str(program)
+
+
+PROGRAM = """
+import sys
+import torch
+from diode_engine.inductor import without_gpu
+without_gpu.pretend()
+def build():
+    a, b = (torch.empty(*s, dtype=torch.float16, device="cuda") for s in ((64, 96), (96, 128)))
+    return (lambda a, b: torch.relu(a @ b), (a, b))
+without_gpu.lower(build)
+print("its own output")
+sys.exit(7)
+"""
+
+
+def test_a_program_is_reported_from_outside(tmp_path: Any) -> None:
+    child = (
+        f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {PROGRAM!r}]))"
+    )
+    page = tmp_path / "report.html"
+    done = subprocess.run(
+        [sys.executable, "-m", "diode_engine", "report", "--json", "--html", page, "--",
+         sys.executable, "-c", child],
+        env={**os.environ, "DIODE_HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 7
+    assert "its own output" in done.stderr
+    found = Report.from_dict(json.loads(done.stdout))
+    assert (found.exit_code, found.active, len(found.fingerprint)) == (7, True, 32)
+    assert [(p.name, p.outcome) for p in found.products] == [
+        ("mm 64×128×96 float16 row16/row16", Outcome.CHOSEN)
+    ]
+    assert [record.read(path) for path in record.list_reports()] == []  # in another home
+    assert "mm 64×128×96" in page.read_text()

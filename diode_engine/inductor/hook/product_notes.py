@@ -29,6 +29,7 @@ from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.stats import Profile, begin_profile, end_profile
 from diode_engine.core.operators import OPERATORS
 from diode_engine.inductor.guard import STOCK, do_nothing, guard
+from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.integration import State
 from diode_engine.inductor.listening import capture
@@ -61,7 +62,7 @@ class ProductNotes(Profile):
         self._note = note
         self._patches = Patches()
         self._numbers = itertools.count()
-        self._said_what_chooses = False
+        self._process = 0  # in which it was noted what chooses
         self._open = True
 
     def begin(self) -> None:
@@ -139,8 +140,8 @@ class ProductNotes(Profile):
         if place is None or op_name not in OPERATORS:
             return
         at, graph, node = place
-        if not self._said_what_chooses:
-            self._said_what_chooses = True
+        if self._process != os.getpid():  # the first product, or a forked process
+            self._process = os.getpid()
             self._note(diode=_what_chooses())
         problem = capture.read_problem(kernel_inputs, op_name, overrides)
         is_described = isinstance(problem, str)
@@ -187,7 +188,11 @@ def fields_of(choice: Choice) -> dict[str, Any]:
 def _what_chooses() -> dict[str, Any]:
     state, reason = INSTALLATION.state()
     choices = INSTALLATION.decision.choices
-    found: dict[str, Any] = {"active": state is State.ACTIVE, "reason": reason}
+    found: dict[str, Any] = {
+        "active": state is State.ACTIVE,
+        "reason": reason,
+        "fingerprint": read_fingerprint().to_dict(),
+    }
     if choices is not None:
         chooser = choices.diode_chooser
         found |= {"model": chooser.predictor.identity, "hardware": chooser.hardware.to_dict()}

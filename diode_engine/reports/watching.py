@@ -1,0 +1,81 @@
+"""Reports on a program: on a command, which runs to its end, or on a part of this process."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from diode_engine.collect.capture import Watched, watch
+from diode_engine.core.hardware import Hardware
+from diode_engine.inductor.hook.product_notes import VARIABLE, ProductNotes
+from diode_engine.inductor.torch_internals.graph_caches import count_cached_graphs
+from diode_engine.reports import record
+from diode_engine.reports.assembling import assemble
+from diode_engine.reports.record import Report
+from diode_engine.reports.text import render_text
+
+log = logging.getLogger(__name__)
+
+
+def watch_program(command: Sequence[str], stdout: int | None = None) -> Watched:
+    """Runs the command to its end, with Diode on in all its Python processes, and returns what
+    these noted for `report_of`. `stdout` is a file descriptor for the program's output, None for
+    this process's. Raises CollectionError where the command cannot be started."""
+    return watch(command, {"DIODE_AUTOLOAD": "1"}, VARIABLE, stdout)
+
+
+def report_of(watched: Watched, command: Sequence[str], hardware: Hardware | None = None) -> Report:
+    """Return the report of a program that `watch_program` has run. `hardware` is the GPU to choose
+    for, None for the program's."""
+    return assemble(
+        watched.processes, shlex.join(command), hardware=hardware, exit_code=watched.exit_code
+    )
+
+
+@dataclass
+class ProgramReport:
+    """The report of a part of this process. As a text it is the table of its products."""
+
+    path: Path | None = None  # its file, after the part has ended
+    _notes: list[dict[str, Any]] = field(default_factory=list)
+    _cached: int = 0  # graphs that came from caches before
+
+    def take_note(self, **note: Any) -> None:
+        """Take a note of what this process lowers."""
+        self._notes.append(note)
+
+    def read(self) -> Report:
+        """Return the report of what was compiled so far."""
+        cached = {"cached": max(0, count_cached_graphs() - self._cached)}
+        return assemble([[*self._notes, cached]], shlex.join(sys.argv))
+
+    def __str__(self) -> str:
+        return render_text(self.read())
+
+
+@contextmanager
+def report() -> Iterator[ProgramReport]:
+    """Collects what this process compiles while it is open, in all threads: the products, where
+    they are in the model, what Diode chooses for them, and what that gains.
+
+    The report can be printed or read at any time. At the end it is written to a file that the
+    dashboard shows; its `path` says where. Where that fails, the log says so, and the program goes
+    on. What comes from Inductor's caches is not compiled, and the report counts it.
+    """
+    program = ProgramReport(_cached=count_cached_graphs())
+    notes = ProductNotes(program.take_note)
+    notes.begin()
+    try:
+        yield program
+    finally:
+        notes.end()
+        try:
+            program.path = record.write(program.read())
+        except Exception as error:
+            log.warning("The report was not written: %s", error, exc_info=True)
