@@ -74,7 +74,8 @@ def report(
         made = found
     if html is not None:
         write_output(html, render_page(made))
-    click.echo(json.dumps(made.to_dict(), allow_nan=False) if as_json else render_text(made, top))
+    text = json.dumps(made.to_dict(), allow_nan=False) if as_json else render_text(made, top)
+    click.echo(text.rstrip())
     return code
 
 

@@ -119,7 +119,7 @@ def assemble(
     graphs: dict[tuple[int, int], Graph] = {}
     products: Counter[Product] = Counter()
     places: dict[Product, Counter[Place]] = {}
-    lowered = [each for number, said in enumerate(processes) for each in _join(said, number)]
+    lowered = [each for number, noted in enumerate(processes) for each in _join(noted, number)]
     for key, each in lowered:
         graph = Graph(each.product["phase"], each.product["mode"], each.process)
         graphs.setdefault((each.process, key[0]), graph)
@@ -128,6 +128,10 @@ def assemble(
         products[product] += 1
         place = Place(**{name: each.product[name] for name in _PLACE})
         places.setdefault(product, Counter())[place] += 1
+    for process, noted in enumerate(processes):
+        for key, count in next((n["runs"] for n in reversed(noted) if "runs" in n), {}).items():
+            if (at := (process, int(key))) in graphs:
+                graphs[at] = replace(graphs[at], runs=count)
     said = [note["diode"] for each in processes for note in each if "diode" in note]
     cached = sum(note.get("cached", 0) for each in processes for note in each)
     return Report(
@@ -244,12 +248,11 @@ def _remarks(judge: Judge, lowered: Sequence[_Lowered], cached: int) -> list[str
             'Diode is not asked: compile with mode="max-autotune-no-cudagraphs", or with '
             'options={"fast_autotune": True}, to get these kernels.'
         )
-    if any(each.product["device"] == "cpu" for each in lowered):
-        remarks.append("Products that the program compiles for the CPU are predicted for the GPU.")
+    if (off := next((each.reason for each in lowered if not each.active), None)) is not None:
+        remarks.append(f"Diode was off in the program: {off.rstrip('.')}.")
     if judge.is_assumed:
         remarks.append(
-            f"No GPU that Diode knows is here: kernels and times are for an {judge.hardware.name}. "
-            "Name another GPU with --hardware."
+            f"Kernels and times are those of an {judge.hardware.name}; --hardware takes another."
         )
     if cached:
         remarks.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from diode_engine.documents import shortened
 from diode_engine.reports.record import Report
 from diode_engine.reports.text import (
     Row,
@@ -52,7 +53,7 @@ def render_page(report: Report) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{escape(render_heading(report))}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>{escape(report.program)}</h1>{said}"
+        f"<h1>{escape(shortened(report.program))}</h1>{said}"
         f"<table><thead><tr>{header}</tr></thead><tbody>"
         + "\n".join(_row(report, row, most) for row in rows)
         + f"</tbody></table><dl>{listed}</dl></body></html>\n"

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from diode_engine.documents import shortened
 from diode_engine.reports.record import Outcome, Place, Product, Report
 from diode_engine.validation.text import aligned
 
@@ -109,7 +110,7 @@ def render_text(report: Report, top: int = 20) -> str:
 def render_heading(report: Report) -> str:
     """Return what the report is about."""
     by = f", by {report.model}" if report.model else ""
-    return f"{report.program} on {report.hardware}{by}:"
+    return f"{shortened(report.program, _WIDTH)} on {report.hardware}{by}:"
 
 
 def summarize(report: Report) -> list[str]:
@@ -120,10 +121,17 @@ def summarize(report: Report) -> list[str]:
     library = report.predicted_us + report.saved_us
     gain = f" ({report.saved_us / library:.1%} of them)" if library else ""
     distinct = len({product.problem or product.name for product in report.products})
+    runs = sum(graph.runs or 0 for graph in report.graphs)
+    in_runs = ""
+    if report.saved_in_runs_us is not None:
+        in_runs = (
+            f" The program ran its {len(report.graphs)} graphs {runs:,} times: "
+            f"{format_us(report.saved_in_runs_us)} less in all."
+        )
     return [
         f"{count} products, {distinct} of them different. With every compiled graph run once, they "
         f"are predicted to take {format_us(report.predicted_us)}, {format_us(report.saved_us)} less"
-        f" than with the library's kernels{gain}. Nothing was timed.",
+        f" than with the library's kernels{gain}.{in_runs} Nothing was timed.",
         f"max-autotune's search would time {report.search_candidates:,} candidates: "
         f"about {report.search_seconds:,.0f} s of compiling.",
     ]

@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +37,29 @@ def report_of(watched: Watched, command: Sequence[str], hardware: Hardware | Non
     )
 
 
-@dataclass
 class ProgramReport:
     """The report of a part of this process. As a text it is the table of its products."""
 
-    path: Path | None = None  # its file, after the part has ended
-    _notes: list[dict[str, Any]] = field(default_factory=list)
-    _cached: int = 0  # graphs that came from caches before
+    def __init__(self) -> None:
+        self.path: Path | None = None  # its file, after the part has ended
+        self._noted: list[dict[str, Any]] = []
+        self._notes = ProductNotes(lambda **note: self._noted.append(note))
+        self._cached = count_cached_graphs()  # before
 
-    def take_note(self, **note: Any) -> None:
-        """Take a note of what this process lowers."""
-        self._notes.append(note)
+    def begin(self) -> None:
+        """Collect what is compiled from now on."""
+        self._notes.begin()
+
+    def end(self) -> None:
+        """Collect nothing more, and write the report to its file."""
+        self._notes.end()
+        self.path = record.write(self.read())
 
     def read(self) -> Report:
         """Return the report of what was compiled so far."""
+        self._notes.note_runs()
         cached = {"cached": max(0, count_cached_graphs() - self._cached)}
-        return assemble([[*self._notes, cached]], shlex.join(sys.argv))
+        return assemble([[*self._noted, cached]], shlex.join(sys.argv))
 
     def __str__(self) -> str:
         return render_text(self.read())
@@ -68,14 +74,12 @@ def report() -> Iterator[ProgramReport]:
     dashboard shows; its `path` says where. Where that fails, the log says so, and the program goes
     on. What comes from Inductor's caches is not compiled, and the report counts it.
     """
-    program = ProgramReport(_cached=count_cached_graphs())
-    notes = ProductNotes(program.take_note)
-    notes.begin()
+    program = ProgramReport()
+    program.begin()
     try:
         yield program
     finally:
-        notes.end()
         try:
-            program.path = record.write(program.read())
+            program.end()
         except Exception as error:
             log.warning("The report was not written: %s", error, exc_info=True)

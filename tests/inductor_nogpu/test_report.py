@@ -131,6 +131,17 @@ def test_forward_and_backward_are_in_one_report(
 
 
 @pytest.mark.usefixtures("predictor")
+def test_reports_inside_each_other_have_the_same_graphs(
+    report: Callable[[], Report], tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+    with diode_engine.report() as inner:
+        lower(net)
+    assert inner.read().products == report().products
+    assert len(report().graphs) == 1
+
+
+@pytest.mark.usefixtures("predictor")
 def test_a_second_compile_with_a_dynamic_size_is_another_graph(
     report: Callable[[], Report],
 ) -> None:

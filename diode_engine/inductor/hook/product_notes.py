@@ -10,11 +10,13 @@ Each note is a dictionary:
     {"at": […], "product": {…}}               it lowers a product, under this key of a graph's node
     {"at": […], "choice": {…}}                Diode's choice for the product
     {"at": […], "left": reason}               why Diode makes no choice for it
-    {"cached": number}                        graphs that came from Inductor's caches
+    {"runs": {number: count}}                 how often each graph has run, at the end
+    {"cached": count}                         graphs that came from Inductor's caches
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import itertools
@@ -30,6 +32,7 @@ from diode_engine.choosing.stats import Profile, begin_profile, end_profile
 from diode_engine.core.operators import OPERATORS
 from diode_engine.inductor.guard import STOCK, do_nothing, guard
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
+from diode_engine.inductor.hook.graph_runs import GraphRuns
 from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.integration import State
 from diode_engine.inductor.listening import capture
@@ -42,7 +45,7 @@ VARIABLE = "DIODE_REPORT"  # names the folder for the notes of a program's proce
 
 Note = Callable[..., None]  # takes the note's fields
 
-_NUMBER = "_diode_report"  # an attribute of Inductor's graph: the notes, and its number in them
+_NUMBERS = "_diode_report"  # an attribute of Inductor's graph: its number, by the notes' id
 _FRAME = re.compile(r'File "(.+)", line (\d+), in .*\n\s*(.*)')
 _ROOT = re.compile(r"^L\['[^']*'\]\.?|^getattr\(L\['[^']*'\], '|'\)$")
 
@@ -51,7 +54,9 @@ def begin() -> None:
     """Note what this process lowers in the folder that DIODE_REPORT names, if it is set."""
     folder = os.environ.get(VARIABLE)
     if folder and Path(folder).is_dir():
-        ProductNotes(functools.partial(capture.write_note, Path(folder))).begin()
+        notes = ProductNotes(functools.partial(capture.write_note, Path(folder)))
+        notes.begin()
+        atexit.register(notes.note_runs)
 
 
 class ProductNotes(Profile):
@@ -62,6 +67,7 @@ class ProductNotes(Profile):
         self._note = note
         self._patches = Patches()
         self._numbers = itertools.count()
+        self._runs = GraphRuns(self._number_of)
         self._process = 0  # in which it was noted what chooses
         self._open = True
 
@@ -76,6 +82,11 @@ class ProductNotes(Profile):
         self._open = False
         end_profile(self)
         self._patches.restore()
+
+    def note_runs(self) -> None:
+        """Note how often the graphs have run so far."""
+        if self._runs.counts:
+            self._note(runs=dict(self._runs.counts))
 
     @guard("a choice was not noted", stock=do_nothing)
     def take_choice(self, choice: Choice) -> None:
@@ -104,6 +115,7 @@ class ProductNotes(Profile):
         # Not the hook itself, which Diode asks whether it is Inductor's own.
         self._patches.wrap(kind, "get_template_configs", self._wrap_request)
         when_imported("torch._inductor.kernel.mm_grouped", self._attach_grouped)
+        when_imported("torch._inductor.output_code", self._attach_runs)
 
     def _wrap_request(self, theirs: Function) -> Function:
         @guard("a product was not noted", stock=theirs)
@@ -115,6 +127,10 @@ class ProductNotes(Profile):
             return STOCK
 
         return request
+
+    def _attach_runs(self) -> None:
+        if self._open:
+            self._runs.attach(self._patches)
 
     def _attach_grouped(self) -> None:
         module: Any = sys.modules["torch._inductor.kernel.mm_grouped"]
@@ -166,11 +182,16 @@ class ProductNotes(Profile):
         node = getattr(graph, "current_node", None)
         if node is None:
             return None
-        notes, number = getattr(graph, _NUMBER, (None, 0))
-        if notes is not self:
+        number = self._number_of(graph)
+        if number is None:
             number = next(self._numbers)
-            setattr(graph, _NUMBER, (self, number))
+            graph.__dict__.setdefault(_NUMBERS, {})[id(self)] = number
         return [number, node.name], graph, node
+
+    def _number_of(self, graph: Any) -> int | None:
+        """Return the graph's number in these notes; None where it has none."""
+        number: int | None = getattr(graph, _NUMBERS, {}).get(id(self))
+        return number
 
 
 def fields_of(choice: Choice) -> dict[str, Any]:
