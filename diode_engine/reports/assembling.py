@@ -266,7 +266,7 @@ def _differences(said: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence for each process that chooses by something else than the first one."""
     prints = [Fingerprint(each["fingerprint"]["parts"]) for each in said]
     return [
-        f"Process {number} chooses otherwise than process 0: {different}."
+        f"Process {number} chooses by something else than process 0: {different}."
         for number, each in enumerate(prints)
         if (different := each.describe_differences(prints[0]))
     ]
