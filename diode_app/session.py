@@ -14,6 +14,7 @@ from diode_app.settings import Settings
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
+    from diode_engine.core.hardware import Hardware
     from diode_engine.core.problem import Problem
 
 
@@ -46,14 +47,15 @@ class Undo:
 @dataclass
 class Session:
     """One dashboard. `here` is None until the hardware was found out. Screens leave messages to
-    others here: `problem` is the one that Ask shows next; `pending_filters` are filters, by the
-    mode of the screen whose list gets them, and `pending_fields` the values of a form's fields."""
+    others here: `asked` is the problem that Ask shows next, and the GPU; `pending_filters` are
+    filters, by the mode of the screen whose list gets them, and `pending_fields` the values of a
+    form's fields."""
 
     store: StoreAccess
     settings: Settings = field(default_factory=Settings)
     settings_path: Path | None = None
     here: LocalHardware | None = None
-    problem: Problem | None = None
+    asked: tuple[Problem, Hardware] | None = None
     filter_history: dict[str, list[str]] = field(default_factory=dict)  # by what is listed
     undo: Undo = field(default_factory=Undo)
     pending_filters: dict[str, str] = field(default_factory=dict)

@@ -61,7 +61,7 @@ def _facts(store: Store, run: int) -> dict[str, Any]:
         "family": cell(listed, "family"),
         "model": cell(listed, "model"),
         "data": cell(listed, "data"),
-        **{f"setting {name.replace('_', ' ')}": value
+        **{f"setting {name.replace('_', ' ').replace('.', ' ')}": value
            for name, value in flatten(status.run.spec).items()},
         "seconds": round(status.seconds),
         f"started, {text.zone()}": f"{text.local(status.run.started):%Y-%m-%d %H:%M:%S}",

@@ -53,6 +53,14 @@ def overview(store: Store) -> StoreOverview:
     )
 
 
+def find_main_hardware(store: Store) -> Hardware | None:
+    """Return the hardware with the most timings in the store; None where there are none."""
+    counts: dict[Hardware, int] = {}
+    for environment, timings in store.stats().by_environment:
+        counts[environment.hardware] = counts.get(environment.hardware, 0) + timings
+    return max(counts, key=lambda hardware: counts[hardware], default=None)
+
+
 @dataclass(frozen=True)
 class ModelInUse:
     """The model that is taken for a device: its reference, its main figures, and that of its GPUs

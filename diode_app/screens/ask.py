@@ -15,6 +15,7 @@ from textual.widgets import Input, Label, Select, Static
 from diode_app.actions import Action
 from diode_app.data.choice import Answer, Question, RankReasons, answer, why
 from diode_app.data.columns import Column
+from diode_app.data.overview import find_main_hardware
 from diode_app.data.predictors import Model, all_models
 from diode_app.data.problem_columns import CANDIDATE, ROOFLINE_US, SPACE
 from diode_app.data.threads import in_thread
@@ -31,6 +32,7 @@ from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.problem_form import ProblemForm
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 
 _FIRST = Problem.make("addmm", 1024, 4096, 4096, "bfloat16", b_layout="col")
@@ -65,8 +67,6 @@ class AskScreen(DiodeScreen):
     ACTIONS = (
         Action("ask.rows", "escape", "List", "From the fields to the candidates."),
         Action("ask.sizes", "m", "Sizes", "Type another problem."),
-        Action("ask.pick", "p", "Pick", "Take a problem of the store.",
-               "diode-engine data problems --store={store}"),
         Action("ask.shapeset", "f", "Captured", "Take a problem of a captured program, from the "
                "shapeset that diode-engine capture wrote."),
         Action("ask.timings", "d", "Timings", "What was measured on this problem.",
@@ -91,16 +91,17 @@ class AskScreen(DiodeScreen):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._problem: Problem | None = session.problem or _FIRST
-        session.problem = None
+        self._problem: Problem | None = _FIRST
+        self._hardware: Hardware | None = None  # of the problem whose page this was opened from
         self._models: tuple[Model, ...] | None = None
+        self._for: Hardware | None = None  # what the models were looked up for
         self._answer: Answer | None = None
         self._listing: Latest[tuple[Model, ...]] = Latest(self, self._list, self.fail)
         self._answering: Latest[Answer] = Latest(self, self._show_answer, self._refuse)
         self._explaining: Latest[RankReasons] = Latest(self, self._show_why, self.fail)
 
     def body(self) -> ComposeResult:
-        yield ProblemForm(self._problem or _FIRST)
+        yield ProblemForm(_FIRST)
         with Horizontal(id="ask-models"):
             yield Label("model")
             yield Select[str]([("...", _NONE)], allow_blank=False, compact=True, id="ask-model")
@@ -134,17 +135,30 @@ class AskScreen(DiodeScreen):
     # The models
 
     def reload(self) -> None:
-        if (asked := self.session.problem) is not None:
-            self.session.problem = None
-            self.query_one(ProblemForm).put(asked)
+        if (asked := self.session.asked) is not None:
+            self.session.asked = None
+            problem, self._hardware = asked
+            self._models = None  # the first choice is that GPU's
+            self.query_one(ProblemForm).put(problem)
             self.table.focus_rows()
-        here = self.session.here
-        hardware = None if here is None else here.hardware
-        self._listing.do(partial(in_thread, partial(all_models, hardware), "models"))
+        self._listing.do(self._find_models)
+
+    async def _find_models(self) -> tuple[Model, ...]:
+        """Return the models, those for the GPU in question first: that of the problem's page, else
+        the one here, else the one with the most timings in the store."""
+        here, store = self.session.here, self.session.store
+        hardware = self._hardware
+        if hardware is None and here is not None and here.count:
+            hardware = here.hardware
+        elif hardware is None and store.last.ready:
+            hardware = await store.read(find_main_hardware)
+        self._for = hardware
+        return await in_thread(partial(all_models, hardware), "models")
 
     def _list(self, models: tuple[Model, ...]) -> None:
         if models == self._models:
             return
+        is_new = self._models is None
         self.query_one("#ask-empty").display = not models
         for part in ("ProblemForm", "#ask-columns", "#ask-says", "#ask-models"):
             self.query_one(part).display = bool(models)
@@ -163,7 +177,8 @@ class AskScreen(DiodeScreen):
             ):
                 now = select.value
                 select.set_options(choices)
-                select.value = now if now in [value for _, value in choices] else choices[0][1]
+                kept = now in [value for _, value in choices] and not is_new
+                select.value = now if kept else choices[0][1]
         self._ask()
 
     def _model(self, select: str) -> Model | None:
@@ -192,14 +207,14 @@ class AskScreen(DiodeScreen):
         if model is None or self._problem is None:
             return
         other = self._model("#ask-other")
-        here = self.session.here
-        # Where the device here is another kind, the answer is for the model's own.
-        serves = here is not None and model.likeness > 0
+        here, hardware = self.session.here, self._for
+        # Where that GPU is of another kind than the model's, the answer is for the model's own.
+        serves = hardware is not None and model.likeness > 0
         question = Question(
             self._problem,
             model,
             None if other == model else other,
-            here.hardware if here is not None and serves else model.hardware,
+            hardware if hardware is not None and serves else model.hardware,
             "" if here is None else here.versions.get("torch", ""),
         )
         self._answering.do(partial(in_thread, partial(answer, question), "ask"))
@@ -268,9 +283,6 @@ class AskScreen(DiodeScreen):
     def action_timings(self) -> None:
         if self._problem is not None:
             self.app.push_screen(ProblemScreen(self.session, self._problem.key))
-
-    def action_pick(self) -> None:
-        self._take(partial(picking.pick_from_store, self))
 
     def action_shapeset(self) -> None:
         async def chosen() -> Problem | None:

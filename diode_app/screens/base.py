@@ -31,6 +31,7 @@ from diode_app.widgets.top_bar import TopBar
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
+    from diode_engine.core.hardware import Hardware
     from diode_engine.core.problem import Problem
     from diode_engine.store import Store
 
@@ -189,9 +190,9 @@ class DiodeScreen(Actions, Screen[None]):
         app: Any = self.app
         app.open_model(folder)
 
-    def ask_about(self, problem: Problem) -> None:
-        """Go to the screen that shows what a model would choose for the problem."""
-        self.session.problem = problem
+    def ask_about(self, problem: Problem, hardware: Hardware) -> None:
+        """Go to the screen that shows what a model would choose for the problem on this GPU."""
+        self.session.asked = problem, hardware
         if self.app.current_mode == "ask":  # this is a page in front of it
             self.dismiss()
         else:

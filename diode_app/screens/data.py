@@ -20,6 +20,7 @@ from diode_app.data.problems import (
     parse_key,
     preview,
     problems_page,
+    row_of,
 )
 from diode_app.screens.base import WIDTHS
 from diode_app.screens.candidate import CandidateScreen
@@ -32,12 +33,10 @@ from diode_app.widgets.facts import Facts
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.saving import ask_target
 from diode_app.widgets.table import MemoryTable, PagedTable
-from diode_engine.core.problem import Problem
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
-_FIELDS = tuple(Problem.make("mm", 1, 1, 1, "float16").to_dict())
 # The actions that need timings in the store.
 _WITH_TIMINGS = ("open", "map", "choose", "export_dataset")
 _NEXT = (
@@ -194,9 +193,16 @@ class DataScreen(FilteredList):
         self.app.push_screen(ProblemScreen(self.session, *parse_key(key)))
 
     def action_choose(self) -> None:
-        if self.record:
-            fields = {name: self.record[name] for name in _FIELDS}
-            self.ask_about(Problem.from_dict(fields))
+        key = self.table.pointed
+
+        async def ask() -> None:
+            if key is None:
+                return
+            row = await self.session.store.read(lambda store: row_of(store, *parse_key(key)))
+            if row is not None:
+                self.ask_about(row.problem, row.environment.hardware)
+
+        self.act(ask, "asks about a problem", asks=False)
 
     def action_map(self) -> None:
         now = self.table.query_now

@@ -17,8 +17,8 @@ Point = tuple[float, float]
 @dataclass(frozen=True)
 class Line:
     """A curve. `xs` and `ys` have one length; points that are not finite are left out. The `strong`
-    one is what the chart is about. `colour` is its number in SERIES, by default its index in the
-    chart; several lines of one colour have different marks."""
+    one is what the chart is about: it is thick, and over the others. `colour` is its number in
+    SERIES, by default its index in the chart."""
 
     name: str
     xs: Sequence[float]
@@ -47,12 +47,11 @@ class Lines:
 @dataclass(frozen=True)
 class DrawnLine:
     """A line as it is drawn: its points where the axes have them, in logarithms on a logarithmic
-    axis, and the number of its colour and of its mark."""
+    axis, and the number of its colour."""
 
     line: Line
     points: tuple[Point, ...]
     colour: int
-    mark: int
 
 
 @dataclass(frozen=True)
@@ -107,8 +106,7 @@ def lay_out_chart(chart: Lines) -> Frame | None:
         )
         if points:
             colour = (number if line.colour is None else line.colour) % len(SERIES)
-            mark = sum(curve.colour == colour for curve in curves)
-            curves.append(DrawnLine(line, points, colour, mark))
+            curves.append(DrawnLine(line, points, colour))
     if not curves:
         return None
     x_ends = _ends([x for c in curves for x, _ in c.points], chart.x_range, log=chart.log_x)

@@ -29,14 +29,17 @@ def training_charts(
     runs: Sequence[RunCurves], kind: str | None, *, member: str | None = None, log_y: bool = False
 ) -> tuple[Lines, ...]:
     """Return the curves of one kind over each other, those of networks over epochs and those of
-    trees over rounds, each on axes of their own."""
+    trees over rounds, each on axes of their own. A run that has one colour has no curves on the
+    problems that it was fitted to."""
     lines: dict[str, list[Line]] = {}
     for run in runs:
         found = [(series_of(name), points) for name, points in run.curves.items()]
         found = [
             (series, points)
             for series, points in found
-            if series.kind == kind and member in (None, series.member)
+            if series.kind == kind
+            and member in (None, series.member)
+            and not (series.of_fit and run.colour is not None)
         ]
         alone = sum(not series.of_fit for series, _ in found) == 1
         for series, points in found:

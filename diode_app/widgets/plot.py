@@ -23,9 +23,8 @@ from diode_app.widgets.saving import save_as
 
 __all__ = ["Line", "Lines", "Plot"]
 
-# Curves differ in their marks too, not in colour alone: plotext's name, and the legend's sign.
-_MARKS = (("braille", "⣀⣀"), ("dot", "••"), ("x", "xx"), ("*", "**"), ("+", "++"), ("o", "oo"))
-_STRONG = ("sd", "▚▚")
+# How curves are drawn: plotext's name, and the legend's sign.
+_THIN, _THICK = ("braille", "⣀⣀"), ("sd", "▄▄")
 _BESIDE = 90  # columns from which on the legend is beside the curves and not below them
 _PANEL = 44  # least columns of a chart that has others beside it
 _ROWS = 9  # least rows of a chart that has others below it
@@ -283,12 +282,12 @@ def _number(value: float, whole: bool = False) -> str:
 
 
 def _marker(curve: DrawnLine) -> tuple[str, str]:
-    return _STRONG if curve.line.strong else _MARKS[curve.mark % len(_MARKS)]
+    return _THICK if curve.line.strong else _THIN
 
 
 def _fill(plt: Any, frame: Frame, at: float | None, columns: int, rows: int) -> None:
-    """Give the chart to plotext."""
-    for curve in frame.curves:
+    """Give the chart to plotext. What the chart is about is drawn last, over the others."""
+    for curve in sorted(frame.curves, key=lambda curve: curve.line.strong):
         plt.plot(
             [x for x, _ in curve.points],
             [y for _, y in curve.points],

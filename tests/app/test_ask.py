@@ -12,21 +12,22 @@ import pytest
 from textual.widgets import Select
 
 from diode_app.data.choice import SURE, Question, answer, why
+from diode_app.data.hardware import LocalHardware
 from diode_app.data.predictors import all_models
+from diode_app.links import Link
 from diode_app.widgets.modals import ErrorDialog
 from diode_app.widgets.page_grid import PageGrid
-from diode_app.widgets.pick_row import PickRow
 from diode_engine import paths
 from diode_engine.choosing.choice import Why as Reason
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200
+from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.problems.spaces import exhaustive_space
 from tests.app.registered import register_model
-from tests.app.waiting import enter, press, put, running, text_of
-from tests.training.conftest import make_timings
+from tests.app.waiting import enter, press, put, running, settled, text_of
+from tests.training.conftest import ENVIRONMENT, make_timings
 
 SHIPPED = paths.shipped_dir
 PROBLEM = Problem.make("mm", 512, 4096, 1024, "bfloat16", b_layout="col")
@@ -247,17 +248,44 @@ async def test_why_is_beside_the_table_or_in_its_place(make_app, model, size):
         assert "esc List" in text_of(app)
 
 
-async def test_a_problem_of_the_store_is_picked_and_its_timings_are_a_key_away(
-    make_app, store, model
+H100 = replace(H200, name="NVIDIA H100", memory_gb_s=3350)
+
+
+@pytest.mark.parametrize("gpu", [H200, H100], ids=str)
+async def test_it_opens_with_the_gpu_of_the_timings_and_its_model(
+    make_app, store, tmp_path, monkeypatch, gpu
 ):
+    """Without a GPU here, of two models that are the default of their GPU each."""
+    models = {g: register_model(tmp_path, name, hardware=g, default=True)
+              for g, name in ((H200, "one"), (H100, "two"))}  # fmt: skip
+    other = H100 if gpu == H200 else H200
+    for number, hardware, problems in ((1, gpu, 12), (2, other, 3)):
+        timings = make_timings(problems, environment=replace(ENVIRONMENT, hardware=hardware))
+        store.import_table(timings, key=str(number), spec={})
+
+    async def find_hardware() -> LocalHardware:
+        return LocalHardware(Hardware("cpu", "a CPU", "x86_64", *[0] * 7), 0, {})
+
+    monkeypatch.setattr("diode_app.screens.home.find_hardware", find_hardware)
+    async with running(make_app(), (120, 40), "W") as (app, pilot):
+        assert app.screen.query_one("#ask-model", Select).value == str(models[gpu].folder)
+        assert app.screen._answer.question.hardware == gpu
+        # From the page of a problem it takes this problem's GPU, with its model.
+        app.open_link(Link("data", filter=f'gpu:"{other.name}" -gpu:"{gpu.name}"'))
+        await settled(pilot)
+        await press(pilot, "enter")
+        while other.name not in text_of(app):
+            await press(pilot, "v")
+        await press(pilot, "w")
+        assert app.screen.query_one("#ask-model", Select).value == str(models[other].folder)
+        assert app.screen._answer.question.hardware == other
+
+
+async def test_its_timings_are_a_key_away(make_app, store, model):
     store.import_table(make_timings(12), key="x", spec={})
-    async with running(make_app(), (80, 24), "W") as (app, pilot):
+    async with running(make_app(), (80, 24), "D", "down", "down", "w") as (app, pilot):
         screen = app.screen
-        await press(pilot, "p")
-        assert isinstance(app.screen, PickRow)
-        await press(pilot, "down", "down", "enter")
         wanted = make_timings(12).problems[2]
-        assert screen._problem == wanted
         assert screen._answer.question.problem == wanted
         await press(pilot, "d")
         assert "best measured" in text_of(app)

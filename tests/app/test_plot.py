@@ -13,7 +13,7 @@ from textual.app import App, ComposeResult
 from diode_app.data.curves import kinds, samples
 from diode_app.widgets.charts import Line, Lines, as_csv, lay_out_chart
 from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
-from diode_app.widgets.plot import Plot
+from diode_app.widgets.plot import Plot, PlotCanvas
 from diode_app.widgets.ticks import linear, logarithmic
 from tests.app.waiting import enter, lines_of, press, settled, text_of
 
@@ -68,6 +68,23 @@ async def test_the_legend_is_outside_of_the_axes(size):
         assert "DEFAULT" not in inside
         assert "gemm@6" not in inside
         assert "max-autotune DEFAULT" in text_of(pilot.app)
+
+
+async def test_what_a_chart_is_about_is_thick_and_over_the_others():
+    """A curve that lies on the strong one, and comes after it, hides nothing of it."""
+    places = tuple(range(30))
+    strong, same, other = (
+        Line("gemm@6", places, places, strong=True), Line("DEFAULT", places, places),
+        Line("ATen", places, places[::-1], colour=1),
+    )  # fmt: skip
+    shown = []
+    async with _Shown().run_test(size=(80, 24)) as pilot:
+        for lines in ([strong, other], [strong, same, other]):
+            await drawn(pilot, Lines(lines))
+            (canvas,) = pilot.app.query(PlotCanvas)
+            shown.append([sign in "▀▄▌▐▚▞▙▟▛▜█" for sign in str(canvas.render())])
+    assert shown[0] == shown[1]
+    assert sum(shown[0]) > 60
 
 
 async def test_the_crosshair_has_the_values_of_all_curves():
@@ -170,10 +187,12 @@ def test_epochs_and_rounds_are_apart_and_a_run_has_one_colour():
     assert [(c.x_label, c.whole_x) for c in charts] == [("epoch", True), ("round", True)]
     assert [[line.name for line in c.lines] for c in charts] == [
         ["3 network-1", "7 network-1"],
-        ["3 trees-0", "3 trees-0 (fitted to)", "7 trees-0", "7 trees-0 (fitted to)"],
+        ["3 trees-0", "7 trees-0"],
     ]
     frame = lay_out_chart(charts[1])
-    assert [(c.colour, c.mark) for c in frame.curves] == [(4, 0), (4, 1), (1, 0), (1, 1)]
+    assert [c.colour for c in frame.curves] == [4, 1]
+    alone = training_charts([RunCurves(CURVES)], "loss")[1]
+    assert [line.name for line in alone.lines] == ["trees-0", "trees-0 (fitted to)"]
     assert training_charts([RunCurves(CURVES)], "loss", member="trees-0")[0].x_label == "round"
 
 

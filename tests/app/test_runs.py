@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from diode_app.data.columns import Column, fit_columns
+from diode_app.data.comparison import name_metric
 from diode_app.data.pages import PageQuery
 from diode_app.data.runs import RunLister
 from diode_app.screens.compare_runs import CompareRunsScreen
@@ -18,8 +19,11 @@ from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
+from tests.app.judged import judge
+from tests.app.registered import register_model
 from tests.app.trained import drawn, make_training
 from tests.app.waiting import enter, looked, press, running, settled, started, text_of, toasts
+from tests.training.conftest import make_timings
 
 
 def cell(app, run: int, column: str):
@@ -30,11 +34,12 @@ def cell(app, run: int, column: str):
 
 async def test_a_training_is_a_run_with_what_came_of_it(store):
     first = make_training(store, "trees", 0.9, {"network.epochs": 30, "seed": 0, "query": "op:mm"})
-    second = make_training(store, "network", 0.95)
+    second = make_training(store, "network", 0.95, {"query": "op:mm"})
+    make_training(store, "network", 0.5, {"query": "op:bmm"})
     store.tag(first, "diode/baseline")
     lister = RunLister()
     page = lister.page(store, PageQuery(sort="efficiency", descending=True), {})
-    assert [row.key for row in page.rows] == [str(second), str(first)]
+    assert [row.key for row in page.rows][:2] == [str(second), str(first)]
     cells = page.rows[1].cells
     assert cells["family"] == "trees"
     assert cells["efficiency"] == "0.900"
@@ -42,9 +47,10 @@ async def test_a_training_is_a_run_with_what_came_of_it(store):
     assert cells["data"] == "op:mm"
     assert cells["changed"] == "network.epochs 30"
     assert page.rows[0].cells["against"] == "+0.050"
+    assert page.rows[2].cells["against"] == ""  # it was judged on other problems
     store.set_note(first, "the first")  # what is known of a result is read once, a note each time
     page = lister.page(store, PageQuery(), {})
-    assert page.rows[1].cells["note"] == "the first"
+    assert page.rows[2].cells["note"] == "the first"
 
 
 async def test_the_preview_is_beside_the_list_where_it_is_wide(make_app, store):
@@ -82,15 +88,15 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         await press(pilot, "v")
         assert isinstance(app.screen, CompareRunsScreen)
         rows = {row.key: row.cells for row in app.screen.query_one(MemoryTable).page.rows}
-        assert rows["setting: trees.depth"][str(runs[1])] == "8 (+2)"
-        assert rows["efficiency"][str(runs[1])] == "0.97 (+0.06)"
-        assert rows["efficiency"][str(runs[0])] == "0.91"
-        assert "setting: seed" not in rows  # it is the same of all
-        assert "metric: efficiency_p10" not in rows
+        assert rows["setting trees depth"][str(runs[1])] == "8 (+2)"
+        assert rows["of best"][str(runs[1])] == "0.97 (+0.06)"
+        assert rows["of best"][str(runs[0])] == "0.91"
+        assert "setting seed" not in rows  # it is the same of all
+        assert "worst tenth, below" not in rows
         assert len(drawn(app)) == 3
         await press(pilot, "d")
         rows = {row.key for row in app.screen.query_one(MemoryTable).page.rows}
-        assert {"setting: seed", "metric: efficiency_p10"} <= rows
+        assert {"setting seed", "worst tenth, below", "judged on"} <= rows
         await press(pilot, "v", "l")
         chart = app.screen.query_one(Plot).charts[0]
         assert chart.title == "loss"
@@ -100,6 +106,28 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         await press(pilot, "ctrl+end", "p")
         assert store.run(runs[0]).tags == ()
         assert f"Run {runs[0]} is no longer pinned." in toasts(app)
+
+
+async def test_a_validation_has_its_efficiency_among_the_runs(make_app, store, tmp_path):
+    store.import_table(make_timings(60), key="x", spec={})
+    training = make_training(store, "trees", 0.9, {"query": "op:mm"})
+    run, report = judge(store, register_model(tmp_path, "plain", default=True))
+    async with running(make_app(), (160, 40), "R", "space", "down") as (app, pilot):
+        assert cell(app, run, "efficiency")[0] == f"{report.efficiency:.3f}"
+        await press(pilot, "v")
+        rows = {row.key: row.cells for row in app.screen.query_one(MemoryTable).page.rows}
+        # They were judged on different problems, so that there is no difference in brackets.
+        assert rows["of best"] == {
+            "fact": "of best", str(run): f"{report.efficiency:.6g}", str(training): "0.9",
+        }  # fmt: skip
+        assert "They were judged on different problems" in text_of(app)
+
+
+def test_metrics_are_words():
+    names = ("efficiency_top 3", "efficiency_of_others ATen", "efficiency_p10", "log_rmse")
+    assert [name_metric(name) for name in names] == [
+        "best of the first three", "ATen", "worst tenth, below", "error of the times' logarithm",
+    ]  # fmt: skip
 
 
 async def test_members_are_looked_at_one_by_one(make_app, store):
@@ -153,7 +181,7 @@ async def test_columns_that_have_no_room_are_left_out_and_come_back(make_app, st
         assert grid.virtual_size.width <= grid.size.width
         narrow = {column.key for column in grid.columns}
         assert {"run", "state", "efficiency", "kind"} <= narrow
-        assert "more columns where it is wider" in text_of(app)
+        assert "more columns: → ←" in text_of(app)
         await pilot.resize_terminal(119, 40)
         await settled(pilot)
         assert narrow < {column.key for column in grid.columns}
