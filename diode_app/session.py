@@ -55,7 +55,7 @@ class Session:
     settings: Settings = field(default_factory=Settings)
     settings_path: Path | None = None
     here: LocalHardware | None = None
-    asked: tuple[Problem, Hardware] | None = None
+    asked: tuple[Problem, Hardware | None] | None = None
     filter_history: dict[str, list[str]] = field(default_factory=dict)  # by what is listed
     undo: Undo = field(default_factory=Undo)
     pending_filters: dict[str, str] = field(default_factory=dict)

@@ -16,10 +16,9 @@ from diode_app.data.columns import Column, make_row
 from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, all_models, models_for
 from diode_app.data.problem_columns import dtype, layout, short
+from diode_app.data.problem_text import parse_problem
 from diode_engine import paths
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.operand import TYPES
-from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.errors import DiodeError, RecordError, ReportError
 from diode_engine.reports.record import Graph, Outcome, Product, Report, list_reports, read, write
@@ -200,25 +199,13 @@ def parse_products(given: str) -> dict[Problem, int]:
     how many there are of each. Raises ReportError, with the part that is wrong."""
     found: dict[Problem, int] = {}
     for part in filter(None, (part.strip() for part in given.replace(";", ",").split(","))):
-        op, *words = part.replace("×", "x").split()
-        if op not in OPERATORS:
-            raise ReportError(f"{op} is no operator; there are {', '.join(OPERATORS)}.")
-        sizes = [int(word) for word in words if word.isdecimal()]
-        batch = [sizes.pop(0)] if OPERATORS[op].batched and len(sizes) == 4 else [1]
-        kinds = [word for word in words if word in (*TYPES, "tf32")] or ["bf16"]
-        layouts = next((word.split("/") for word in words if "/" in word), (None, None))
-        counts = [int(word[1:]) for word in words if word[0] == "x" and word[1:].isdecimal()] or [1]
-        if len(sizes) != 3:
-            raise ReportError(f"{part}: give M, N and K, and the batch before them if it has one.")
-        m, n, k = sizes
+        words = part.split()
+        count = words.pop() if words[-1][0] in "x×" and words[-1][1:].isdecimal() else "x1"
         try:
-            problem = Problem.make(
-                op, m, n, k, "fp32" if kinds[0] == "tf32" else kinds[0], B=batch[0],
-                a_layout=layouts[0], b_layout=layouts[-1], allow_tf32=kinds[0] == "tf32",
-            )  # fmt: skip
+            problem = parse_problem(" ".join(words))
         except RecordError as error:
             raise ReportError(f"{part}: {error}") from None
-        found[problem] = found.get(problem, 0) + counts[0]
+        found[problem] = found.get(problem, 0) + int(count[1:])
     return found
 
 

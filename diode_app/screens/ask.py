@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
@@ -18,22 +17,20 @@ from diode_app.data.columns import Column
 from diode_app.data.overview import find_main_hardware
 from diode_app.data.predictors import Model, all_models
 from diode_app.data.problem_columns import CANDIDATE, ROOFLINE_US, SPACE
+from diode_app.data.problem_text import parse_problem, write_problem
 from diode_app.data.threads import in_thread
-from diode_app.screens import picking
 from diode_app.screens.ask_words import headline, why_words
 from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
-from diode_app.widgets.form import existing_file
-from diode_app.widgets.modals import Prompt
-from diode_app.widgets.path_completion import complete_path
-from diode_app.widgets.problem_form import ProblemForm
 from diode_app.widgets.reading import Latest
+from diode_app.widgets.styling import COMPACT
 from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
+from diode_engine.errors import RecordError
 
 _FIRST = Problem.make("addmm", 1024, 4096, 4096, "bfloat16", b_layout="col")
 _NONE = ""
@@ -66,9 +63,8 @@ class AskScreen(DiodeScreen):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     ACTIONS = (
         Action("ask.rows", "escape", "List", "From the fields to the candidates."),
-        Action("ask.sizes", "m", "Sizes", "Type another problem."),
-        Action("ask.shapeset", "f", "Captured", "Take a problem of a captured program, from the "
-               "shapeset that diode-engine capture wrote."),
+        Action("ask.sizes", "m", "Problem", "Type another problem: the operator, the sizes, the "
+               "type, the layouts, and name=value of the rest."),
         Action("ask.timings", "d", "Timings", "What was measured on this problem.",
                "diode-engine data show {key} --store={store}"),
         Action("ask.why", "w", "Why", "Why the candidate under the cursor has its place.",
@@ -76,8 +72,8 @@ class AskScreen(DiodeScreen):
     )  # fmt: skip
     DEFAULT_CSS = """
     AskScreen {
-        #ask-models { height: 1; }
-        #ask-models Label { padding: 0 1; color: $text-muted; }
+        #ask-models, #ask-line { height: 1; }
+        #ask-models Label, #ask-line Label { padding: 0 1; color: $text-muted; }
         #ask-models Select { width: 30; }
         #ask-says { height: auto; padding: 0 1; margin-top: 1; }
         #ask-columns { height: 1fr; margin-top: 1; }
@@ -101,7 +97,9 @@ class AskScreen(DiodeScreen):
         self._explaining: Latest[RankReasons] = Latest(self, self._show_why, self.fail)
 
     def body(self) -> ComposeResult:
-        yield ProblemForm(_FIRST)
+        with Horizontal(id="ask-line"):
+            yield Label("problem")
+            yield Input(write_problem(_FIRST), compact=True, classes=COMPACT, id="ask-problem")
         with Horizontal(id="ask-models"):
             yield Label("model")
             yield Select[str]([("...", _NONE)], allow_blank=False, compact=True, id="ask-model")
@@ -139,7 +137,7 @@ class AskScreen(DiodeScreen):
             self.session.asked = None
             problem, self._hardware = asked
             self._models = None  # the first choice is that GPU's
-            self.query_one(ProblemForm).put(problem)
+            self.query_one("#ask-problem", Input).value = write_problem(problem)
             self.table.focus_rows()
         self._listing.do(self._find_models)
 
@@ -160,7 +158,7 @@ class AskScreen(DiodeScreen):
             return
         is_new = self._models is None
         self.query_one("#ask-empty").display = not models
-        for part in ("ProblemForm", "#ask-columns", "#ask-says", "#ask-models"):
+        for part in ("#ask-line", "#ask-columns", "#ask-says", "#ask-models"):
             self.query_one(part).display = bool(models)
         if not models:
             self.query("#ask-empty Button").first().focus()
@@ -191,11 +189,16 @@ class AskScreen(DiodeScreen):
 
     # The answer
 
-    def on_problem_form_changed(self, event: ProblemForm.Changed) -> None:
-        if event.problem is None:
-            self._refuse(event.why or "")
-        elif event.problem != self._problem or self._answer is None:
-            self._problem = event.problem
+    def on_input_changed(self, event: Input.Changed) -> None:
+        if event.input.id != "ask-problem":
+            return
+        try:
+            problem = parse_problem(event.value)
+        except RecordError as error:
+            self._refuse(str(error))
+            return
+        if problem != self._problem or self._answer is None:
+            self._problem = problem
             self._ask()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -271,7 +274,7 @@ class AskScreen(DiodeScreen):
         self.table.focus_rows()
 
     def action_sizes(self) -> None:
-        self.query_one(ProblemForm).focus_sizes()
+        self.query_one("#ask-problem", Input).focus()
 
     def action_why(self) -> None:
         self.toggle_class("-why")
@@ -283,23 +286,3 @@ class AskScreen(DiodeScreen):
     def action_timings(self) -> None:
         if self._problem is not None:
             self.app.push_screen(ProblemScreen(self.session, self._problem.key))
-
-    def action_shapeset(self) -> None:
-        async def chosen() -> Problem | None:
-            given = await self.app.push_screen_wait(
-                Prompt(
-                    "Which shapeset?", f"{Path.cwd()}/", check=existing_file, suggest=complete_path
-                )
-            )
-            return None if given is None else await picking.pick_from_shapeset(self, Path(given))
-
-        self._take(chosen)
-
-    def _take(self, pick: picking.Picking) -> None:
-        async def pick_problem() -> None:
-            problem = await pick()
-            if problem is not None:
-                self.query_one(ProblemForm).put(problem)
-                self.table.focus_rows()
-
-        self.act(pick_problem, "picks a problem")

@@ -190,8 +190,9 @@ class DiodeScreen(Actions, Screen[None]):
         app: Any = self.app
         app.open_model(folder)
 
-    def ask_about(self, problem: Problem, hardware: Hardware) -> None:
-        """Go to the screen that shows what a model would choose for the problem on this GPU."""
+    def ask_about(self, problem: Problem, hardware: Hardware | None = None) -> None:
+        """Go to the screen that shows what a model would choose for the problem on this GPU (None:
+        the one here, or that of the timings)."""
         self.session.asked = problem, hardware
         if self.app.current_mode == "ask":  # this is a page in front of it
             self.dismiss()

@@ -258,14 +258,15 @@ class ProgramScreen(DiodeScreen):
             if ready and await self.session.store.read(is_timed):
                 self.app.push_screen(ProblemScreen(self.session, problem.key))
             else:
-                self.ask_about(problem)
+                self.action_ask()
 
         self.act(open_page, "opens a product", asks=False)
 
     def action_ask(self) -> None:
-        view = self._view
+        view, said = self._view, self._answer
         if view is not None and view.product.problem is not None:
-            self.ask_about(view.product.problem)
+            hardware = None if said is None else said.question.hardware
+            self.ask_about(view.product.problem, hardware)
 
     def action_back(self) -> None:
         if self.has_class("-words"):

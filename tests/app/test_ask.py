@@ -15,7 +15,6 @@ from diode_app.data.choice import SURE, Question, answer, why
 from diode_app.data.hardware import LocalHardware
 from diode_app.data.predictors import all_models
 from diode_app.links import Link
-from diode_app.widgets.modals import ErrorDialog
 from diode_app.widgets.page_grid import PageGrid
 from diode_engine import paths
 from diode_engine.choosing.choice import Why as Reason
@@ -26,10 +25,11 @@ from diode_engine.core.resources import fits
 from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.problems.spaces import exhaustive_space
 from tests.app.registered import register_model
-from tests.app.waiting import enter, press, put, running, settled, text_of
+from tests.app.waiting import press, put, running, settled, text_of
 from tests.training.conftest import ENVIRONMENT, make_timings
 
 SHIPPED = paths.shipped_dir
+MM = "mm 1024 4096 4096 bf16 row/col"
 PROBLEM = Problem.make("mm", 512, 4096, 1024, "bfloat16", b_layout="col")
 
 
@@ -150,61 +150,36 @@ def test_its_words_are_those_of_the_problem(model, problem, words):
 # The screen
 
 
-async def _type(pilot, field, value):
-    box = pilot.app.screen.query_one(f"#problem-{field}")
-    await put(pilot, box, value)
+async def _type(pilot, problem):
+    await put(pilot, pilot.app.screen.query_one("#ask-problem"), problem)
 
 
 async def test_it_answers_without_a_store_and_follows_the_fields(make_app, model):
     async with running(make_app(), (80, 24), "W") as (app, pilot):
         screen = app.screen
         assert "plain@1 cannot say" in text_of(app)  # addmm
-        await _type(pilot, "op", "mm")
+        await _type(pilot, MM)
         assert "plain@1 takes" in text_of(app)
         assert "sure 0.50; 0.90 by timing 3" in text_of(app)
         before = screen._answer.answers[0].choice.predicted_us[0]
-        await press(pilot, "m", *"65536")
+        await press(pilot, "m", *"mm 65536 4096 4096 bf16 row/col")
         assert screen._answer.question.problem.M == 65536
         assert screen._answer.answers[0].choice.predicted_us[0] > 10 * before
         await press(pilot, "enter", "down")
         assert isinstance(app.focused, PageGrid)
 
 
-async def test_a_size_that_is_none_is_told(make_app, model):
+async def test_a_problem_that_is_none_is_told(make_app, model):
     async with running(make_app(), (80, 24), "W") as (app, pilot):
         screen = app.screen
-        await _type(pilot, "op", "mm")
-        await _type(pilot, "K", "")
-        assert "K must be a whole number" in text_of(app)
-        assert screen.table.page.total == 0
-        await _type(pilot, "K", "4294967296")
-        assert "from 1 to 2147483647" in text_of(app)
-        await _type(pilot, "K", "4096")  # what was asked before
+        for given, says in (
+            ("mm 512 4096", "give M, N and K"), ("mm 512 4096 4294967296", "from 1 to 2147483647"),
+        ):  # fmt: skip
+            await _type(pilot, given)
+            assert says in text_of(app)
+            assert screen.table.page.total == 0
+        await _type(pilot, MM)
         assert "plain@1 takes" in text_of(app)
-
-
-async def test_only_what_the_op_and_the_type_have_can_be_changed(make_app, model):
-    async with running(make_app(), (80, 24), "W") as (app, pilot):
-        screen = app.screen
-
-        def closed():
-            return {
-                name
-                for name in ("B", "bias", "tf32")
-                if screen.query_one(f"#problem-{name}").disabled
-            }
-
-        assert closed() == {"B", "tf32"}
-        await _type(pilot, "op", "bmm")
-        await _type(pilot, "B", "12")
-        assert closed() == {"bias", "tf32"}
-        assert screen._problem.B == 12
-        await _type(pilot, "dtype", "float32")
-        await _type(pilot, "tf32", "yes")
-        assert closed() == {"bias"}
-        assert screen._problem.allow_tf32
-        await _type(pilot, "op", "addmm")
-        assert (screen._problem.B, str(screen._problem.bias)) == (1, "vector")
 
 
 async def test_without_a_model_it_says_what_to_do(make_app):
@@ -217,7 +192,7 @@ async def test_the_cursor_stays_where_it_is_when_the_columns_change(make_app, tm
     register_model(tmp_path, "stages", stage=0.5)
     async with running(make_app(), (160, 50), "W") as (app, pilot):
         screen = app.screen
-        await _type(pilot, "op", "mm")
+        await _type(pilot, MM)
         await press(pilot, "down", "down")
         third, explained = screen.table.pointed, screen.query_one("#ask-why-words").content
         assert third == screen._answer.rows[2].key
@@ -235,7 +210,7 @@ async def test_the_cursor_stays_where_it_is_when_the_columns_change(make_app, tm
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 async def test_why_is_beside_the_table_or_in_its_place(make_app, model, size):
     async with running(make_app(), size, "W") as (app, pilot):
-        await _type(pilot, "op", "mm")
+        await _type(pilot, MM)
         wide = size[0] == 160
         assert ("makes it faster" in text_of(app)) is wide
         await press(pilot, "w")
@@ -291,36 +266,3 @@ async def test_its_timings_are_a_key_away(make_app, store, model):
         assert "best measured" in text_of(app)
         await press(pilot, "w")
         assert app.screen is screen
-
-
-async def test_a_problem_of_a_captured_program_keeps_what_the_form_does_not_show(
-    make_app, tmp_path, model
-):
-    problem = Problem.make("mm", 33, 65, 129, "bfloat16", a_align=8, b_align=4)
-    fields = problem.to_dict()
-    file = tmp_path / "captured.json"
-    file.write_text(json.dumps({"columns": list(fields), "shapes": [list(fields.values())]}))
-    async with running(make_app(), (80, 24), "W") as (app, pilot):
-        screen = app.screen
-        for given in (str(tmp_path / "none"), str(file)):
-            await press(pilot, "f")
-            await enter(pilot, given)
-            if given != str(file):
-                assert "There is no file" in text_of(app)
-                await press(pilot, "escape")
-        await press(pilot, "enter")
-        assert screen._problem == problem
-        await _type(pilot, "M", "34")
-        assert screen._problem == Problem.make("mm", 34, 65, 129, "bfloat16")
-        await _type(pilot, "M", "33")
-        assert screen._problem == problem
-
-
-async def test_a_file_that_is_no_shapeset_is_told(make_app, tmp_path, model):
-    file = tmp_path / "notes.json"
-    file.write_text("{}")
-    async with running(make_app(), (80, 24), "W") as (app, pilot):
-        await press(pilot, "f")
-        await enter(pilot, str(file))
-        assert isinstance(app.screen, ErrorDialog)
-        assert "is no shapeset" in text_of(app)

@@ -15,7 +15,16 @@ from diode_engine import paths
 from diode_engine.registry import default_for
 from diode_engine.store import RunState, Store, read_dataset, write_dataset
 from tests.app.registered import register_model
-from tests.app.waiting import click_on, looked, press_each, running, settled, started, text_of
+from tests.app.waiting import (
+    click_on,
+    looked,
+    press,
+    press_each,
+    running,
+    settled,
+    started,
+    text_of,
+)
 from tests.runs.conftest import wait_for_end
 
 PROBLEMS = 150
@@ -97,7 +106,7 @@ async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
         await press_each(pilot, "U")
         assert taken() == "mine@1"
 
-        await press_each(pilot, "W", "m", *"512")
+        await press(pilot, "W", "m", *"mm 512 4096 1024")
         assert "mine@1 takes" in text_of(app)
 
 
