@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from textual.binding import Binding
 
@@ -22,7 +22,7 @@ class Action:
     chosen on the screen; {store} is always known. None: there is no such command, as for moving
     about on the screen. With `footer` False the action is not in the footer, only in the palette
     and the help. `does` is the action in Textual's notation where it takes arguments, such as
-    `go('home')`.
+    `go('home')`. What `writes` is not offered with --read-only.
     """
 
     id: str
@@ -32,6 +32,7 @@ class Action:
     headless: str | None = None
     footer: bool = True
     does: str = ""
+    writes: bool = False
 
     @property
     def name(self) -> str:
@@ -84,13 +85,26 @@ class Actions:
     """A mixin before a Textual class: its `ACTIONS` become key bindings."""
 
     ACTIONS: tuple[Action, ...] = ()
+    # The names of the actions that write: those of ACTIONS, and others that buttons do.
+    WRITES: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **options: Any) -> None:
         if own := cls.__dict__.get("ACTIONS"):
+            cls.WRITES |= {action.name for action in own if action.writes}
             # Before Textual's own __init_subclass__, which merges the bindings.
             given = cls.__dict__.get("BINDINGS", ())
             cls.BINDINGS = [*given, *(a.binding() for a in own)]  # type: ignore[attr-defined]
         super().__init_subclass__(**options)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether the action can be done now; only then is it offered."""
+        may: bool | None = super().check_action(action, parameters)  # type: ignore[misc]
+        return may and not self.is_refused(action)
+
+    def is_refused(self, action: str) -> bool:
+        """Whether the action writes and the dashboard was started with --read-only."""
+        session = getattr(self.app, "session", None)  # type: ignore[attr-defined]
+        return action in self.WRITES and session is not None and session.read_only
 
 
 def clashes(actions: Iterable[Action], keys: Mapping[str, str]) -> list[str]:

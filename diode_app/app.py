@@ -83,6 +83,7 @@ class DiodeApp(Actions, App[None]):
     DEFAULT_MODE = "home"
     COMMANDS = App.COMMANDS | {_everything}
     ACTIONS = APP_ACTIONS
+    WRITES = frozenset({"import_timings", "create_store"})
     HELP_TITLE: ClassVar[str] = "Everywhere"
 
     def __init__(
@@ -109,6 +110,7 @@ class DiodeApp(Actions, App[None]):
         self._came_from = self.DEFAULT_MODE
         self._made: dict[str, Screen[Any]] = {}  # the screens of the places, by mode
         self.keys = Keys(self, super().on_event)
+        session.store.tell_waiting = self._show_waiting
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
@@ -191,6 +193,11 @@ class DiodeApp(Actions, App[None]):
                 self.open_link(self._wanted)
         if before.ready and look.condition is Condition.LOCKED and look.why:
             self.notify(look.why, severity="warning", markup=False)
+
+    def _show_waiting(self) -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, DiodeScreen | Prompt) and screen.is_attached:
+                screen.show_waiting()
 
     async def _work_ahead(self) -> None:
         await import_screens(self._is_busy)

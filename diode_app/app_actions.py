@@ -17,7 +17,7 @@ APP_ACTIONS = (
            "others."),
     Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
     Action("app.undo", "U", "Undo", "Undo the last roll-back, change of tags or deletion that "
-           "was made here.", footer=False),
+           "was made here.", footer=False, writes=True),
     Action("move.down", "j", "Down", "As the arrow key.", footer=False, does="press('down')"),
     Action("move.up", "k", "Up", "As the arrow key.", footer=False, does="press('up')"),
     Action("move.first", "g", "First", "To the first row or line.", footer=False,

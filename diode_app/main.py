@@ -72,6 +72,11 @@ def _command(
 
         click.echo(f"diode-tui {__version__}")
         return 0
+    if "TEXTUAL_DRIVER" not in os.environ and not _has_terminal():
+        raise click.UsageError(
+            "diode-tui needs a terminal for its screen and its keys; start it in one, or in "
+            "a browser by `diode-engine serve`. Every command of `diode-engine` works without."
+        )
     # A widget is many small objects. With Python's own thresholds the garbage collector takes a
     # third of a key's time, and now and then stops the screen for 0.1 s or more.
     gc.set_threshold(20_000, 50, 100)
@@ -96,6 +101,11 @@ def _command(
     )
     app.run()
     return app.return_code or 0
+
+
+def _has_terminal() -> bool:
+    """Whether Textual can read keys and write the screen, which it does by stdin and stderr."""
+    return all(stream is not None and stream.isatty() for stream in (sys.__stdin__, sys.__stderr__))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from diode_app import text
-from diode_app.data.progress import fraction
+from diode_app.data.progress import fraction, outcome
 from diode_app.data.store_access import Look
 from diode_app.settings import BELL, NOTIFICATION
 
@@ -58,7 +58,7 @@ def describe_end(status: Status) -> str:
     """Return how a run has ended, in one line."""
     run = status.run
     why = (status.why or run.message or "").split("\n")[0]
-    described = f"Run {run.id}, {run.kind}: {text.state(str(status.state))}"
+    described = f"Run {run.id}, {run.kind}: {text.state(outcome(status))}"
     return f"{described} after {text.seconds(status.seconds)}" + (f"; {why}" if why else "")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from textual.command import Hit, Hits, Provider
 
 from diode_app import text
+from diode_app.data.progress import outcome
 from diode_app.data.run_columns import Listed, cell
 from diode_app.data.threads import in_thread
 from diode_app.links import Link, link, page_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 _RUNS = 500  # so many of the last ones are searched
+_MARGIN = 12  # of the palette's lines
 _PROBLEMS = 8  # of a query that are shown
 
 
@@ -59,7 +61,8 @@ class Everything(Provider):
             yield Hit(2.0, str(wanted), self._open(wanted), help="Open what this link names.")
         for found in await asyncio.shield(self._gathering):
             if (match := matcher.match(found.words)) > 0:
-                yield Hit(match, matcher.highlight(found.words), found.action, help=found.help)
+                shown = text.shorten(found.words, self.app.size.width - _MARGIN)
+                yield Hit(match, matcher.highlight(shown), found.action, help=found.help)
         if not self._session.store.last.ready:
             return
         for found in await self._session.store.read(lambda store: self._problems(store, query)):
@@ -92,7 +95,7 @@ class Everything(Provider):
         found = []
         for status in find(store, limit=_RUNS):
             run, listed = status.run, Listed(status)
-            words = [f"run {run.id}", run.kind, text.state(str(status.state)), *run.tags]
+            words = [f"run {run.id}", run.kind, text.state(outcome(status)), *run.tags]
             words += [cell(listed, "data"), cell(listed, "note")]
             shown = " · ".join(filter(None, words))
             found.append(Found(shown, "Open this run.", self._open(Link("runs", str(run.id)))))

@@ -15,6 +15,7 @@ STATE_SIGNS = {
     "failed": "✗",
     "cancelled": "■",
     "dead": "†",
+    "refused": "✗",  # a promotion, by the gate
 }
 # The theme's colour for each state, as a CSS class has it.
 STATE_COLOURS = {
@@ -25,6 +26,7 @@ STATE_COLOURS = {
     "failed": "text-error",
     "cancelled": "text-warning",
     "dead": "text-error",
+    "refused": "text-warning",
 }
 NONE = "–"
 
@@ -32,6 +34,12 @@ NONE = "–"
 def state(name: str) -> str:
     """Return the state with its sign, such as `▶ running`."""
     return f"{STATE_SIGNS.get(name, '?')} {name}"
+
+
+def shorten(words: str, width: int) -> str:
+    """Return the first of the words, in one line of at most so many characters."""
+    line = " ".join(words.split())
+    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def count(number: int | None) -> str:

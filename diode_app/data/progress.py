@@ -51,6 +51,12 @@ def seconds_left(status: Status) -> float | None:
     return status.seconds * (1 - part) / part if part else None
 
 
+def outcome(status: Status) -> str:
+    """Return the state as it is shown: a promotion that the gate has refused is not just done."""
+    is_refused = status.state == "done" and (status.run.progress or {}).get("refused")
+    return "refused" if is_refused else str(status.state)
+
+
 def describe_progress(status: Status) -> str:
     """Return what a run's progress says besides how far it is."""
     run, progress = status.run, status.run.progress or {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from diode_engine import paths
@@ -26,6 +27,19 @@ def prepare_default(reference: str, slug: str) -> Callable[[], None]:
             registry.set_verdict(model, known.status, known.gate or {}, slug)
 
     return set_default
+
+
+@lru_cache(maxsize=64)
+def can_roll_back(slug: str, version: int) -> bool:
+    """Whether there is a promotion on this hardware to undo. `version` is that of the registry (see
+    `registry_version`)."""
+    from diode_engine import registry
+
+    try:
+        registry.last_change(slug)
+    except DiodeError:
+        return False
+    return True
 
 
 def remove_model(model: ModelVersion) -> Callable[[], str] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_app import text
 from diode_app.data.columns import Column
-from diode_app.data.progress import as_number, fraction, remarks, seconds_left
+from diode_app.data.progress import as_number, fraction, outcome, remarks, seconds_left
 from diode_app.data.trainings import Training
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ RUN_COLUMNS = (
     _column("kind", "collect, train, validate, import, …", lambda r: r.status.run.kind,
             lambda r: r.status.run.kind, rank=1),
     _column("state", "queued, running, cancelling, done, failed, cancelled, or dead: its process "
-            "is gone", lambda r: text.state(str(r.status.state)), lambda r: str(r.status.state),
+            "is gone", lambda r: text.state(outcome(r.status)), lambda r: outcome(r.status),
             state=True),
     _column("progress", "the part of its work that is done, in %", _progress,
             lambda r: fraction(r.status) or 0.0, rank=3),

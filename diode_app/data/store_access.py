@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -28,6 +30,7 @@ if TYPE_CHECKING:  # SQLAlchemy comes with it: imported in a thread, when it is 
     from diode_engine.store.backends import Watch
 
 T = TypeVar("T")
+WAIT_SECONDS = 0.1  # what is not written after that is shown as waiting
 
 
 class Condition(StrEnum):
@@ -74,6 +77,8 @@ class StoreAccess:
         self.location = location
         self.read_only = read_only
         self.last = Look(Condition.OPENING)
+        self.waiting = 0  # writes that wait for the store, or take long
+        self.tell_waiting: Callable[[], object] = lambda: None  # called when `waiting` has changed
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._file = 0
@@ -96,7 +101,8 @@ class StoreAccess:
             with Store.open(self.location) as store:
                 return work(store)
 
-        return await in_thread(done, "write")
+        with self._shown_as_waiting():
+            return await in_thread(done, "write")
 
     async def create(self) -> None:
         """Make the store, or upgrades one of an older schema after a backup. Raises StoreError."""
@@ -107,7 +113,27 @@ class StoreAccess:
 
             Store.open(self.location).close()
 
-        await in_thread(done, "create")
+        with self._shown_as_waiting():
+            await in_thread(done, "create")
+
+    @contextmanager
+    def _shown_as_waiting(self) -> Iterator[None]:
+        """Counts what the block does among the `waiting` once it has taken WAIT_SECONDS."""
+        counted = 0
+
+        def count(change: int) -> None:
+            nonlocal counted
+            counted += change
+            self.waiting += change
+            self.tell_waiting()
+
+        timer = asyncio.get_running_loop().call_later(WAIT_SECONDS, count, 1)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if counted:
+                count(-1)
 
     async def change(self, work: Callable[[], T], name: str) -> T:
         """Return the result of `work`, which writes models or files, in a thread of this name.

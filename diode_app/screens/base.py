@@ -170,6 +170,11 @@ class DiodeScreen(Actions, Screen[None]):
         """For `act`: asks before something that cannot be undone."""
         return await self.app.push_screen_wait(Confirm(question, yes=yes))
 
+    def show_waiting(self) -> None:
+        """Show whether something waits to be written."""
+        for bar in self.query(TopBar):
+            bar.show(self.session.store.last)
+
     async def wait_for(self, work: Awaitable[T], what: str) -> T:
         """For `act`: the result of some seconds of work, with a dialog that names the work."""
         working = Working(what)
@@ -200,7 +205,9 @@ class DiodeScreen(Actions, Screen[None]):
             self.app.switch_mode("ask")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "leave" or self.MODE in ASIDE or self._is_in_field()
+        if action == "leave":
+            return self.MODE in ASIDE or self._is_in_field()
+        return super().check_action(action, parameters)
 
     def _is_in_field(self) -> bool:
         return isinstance(self.focused, Input | Select | Choices)

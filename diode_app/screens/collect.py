@@ -30,7 +30,7 @@ class CollectScreen(CommandScreen):
     NOUN = "collection"
     ACTIONS = (
         Action("collect.start", "ctrl+g", "Start", "Start this collection as a run.",
-               "{command}"),
+               "{command}", writes=True),
         Action("collect.pick", "p", "Sources", "Choose sources and their parameters."),
         Action("collect.defaults", "d", "Defaults", "Set all fields to their defaults."),
         import_timings("collect"),

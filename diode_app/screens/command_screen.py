@@ -48,7 +48,8 @@ class CommandScreen(DiodeScreen):
                 yield Static(id="command-warning", markup=False)
                 yield Static("Counting ...", id="command-counts", markup=False)
                 yield Static(id="command-details", markup=False)
-                yield Button("Start (^g)", action="screen.start", compact=True)
+                if not self.session.read_only:
+                    yield Button("Start (^g)", action="screen.start", compact=True)
 
     def make_form(self) -> CommandForm:
         """Return the form."""

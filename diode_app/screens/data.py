@@ -62,7 +62,7 @@ class DataScreen(FilteredList):
         import_timings("data", footer=True),
         Action("data.export-dataset", "x", "Export dataset", "Write all timings to a dataset "
                "file.",
-               "diode-engine data export {target} --store={store}"),
+               "diode-engine data export {target} --store={store}", writes=True),
         *list_actions("data"),
     )  # fmt: skip
     HEADLESS = (("List", "diode-engine data problems {filter} --store={store}"),)
@@ -185,9 +185,10 @@ class DataScreen(FilteredList):
     # Actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        may = super().check_action(action, parameters)
         if action in _WITH_TIMINGS:
-            return self._has_timings and self.is_readable
-        return super().check_action(action, parameters)
+            return may and self._has_timings and self.is_readable
+        return may
 
     def open(self, key: str) -> None:
         self.app.push_screen(ProblemScreen(self.session, *parse_key(key)))

@@ -16,7 +16,7 @@ from diode_app.actions import Action, import_timings
 from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, find_hardware
 from diode_app.data.overview import RUNS_SHOWN, ModelInUse, StoreOverview, model_in_use, overview
-from diode_app.data.progress import headline
+from diode_app.data.progress import headline, outcome
 from diode_app.data.store_access import Condition, Look
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
@@ -52,7 +52,8 @@ class HomeScreen(DiodeScreen):
         #home-store, #home-model { width: 1fr; min-height: 8; }
         #home-rows Facts { padding: 0; }
         #run-rows { layout: grid; grid-size: 2; grid-columns: 41 1fr; grid-rows: auto; }
-        #run-rows Static { height: auto; display: none; }
+        #run-rows Static { height: 1; display: none; }
+        .run-says { text-wrap: nowrap; text-overflow: ellipsis; }
     }
     """
 
@@ -197,7 +198,7 @@ def _model(model: ModelInUse) -> list[tuple[str, str]]:
 
 
 def _run_head(status: Status) -> Content:
-    state = str(status.state)
+    state = outcome(status)
     pad = " " * (12 - len(text.state(state)))
     return Content.assemble(
         f"{status.run.id:>4}  {status.run.kind:<9} ", badge(state),

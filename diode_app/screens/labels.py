@@ -30,10 +30,10 @@ class Labels(DiodeScreen):
         async def edit() -> str | None:
             before = await read()
             question = f"The {label} of {of}{hint}"
-            given = await self.app.push_screen_wait(Prompt(question, before, check=check))
+            prompt = Prompt(question, before, check=check, take=write)
+            given = await self.app.push_screen_wait(prompt)
             if given is None:
                 return None
-            await write(given)
 
             async def undo() -> str:
                 await write(before)

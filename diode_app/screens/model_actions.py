@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from diode_app.data.models import Verdict, compare, find_slug_to_change, promote
 from diode_app.data.models import models as all_models
 from diode_app.data.registry_changes import (
     aliases_of,
+    can_roll_back,
     prepare_default,
     remove_model,
     set_aliases,
@@ -30,26 +32,31 @@ if TYPE_CHECKING:
 MODEL_ACTIONS = (
     Action("models.promote", "p", "Promote", "Judge this model by the gate, and make it its "
            "hardware's default if it is no worse than the present one.",
-           "diode-engine models promote {model} --hardware={hardware} --store={store}"),
+           "diode-engine models promote {model} --hardware={hardware} --store={store}",
+           writes=True),
     Action("models.rollback", "b", "Roll back", "Take what was taken before the last promotion.",
-           "diode-engine models rollback --hardware={hardware}"),
+           "diode-engine models rollback --hardware={hardware}", writes=True),
     Action("models.compare", "c", "Compare", "This model and another, side by side.",
            "diode-engine models compare {model} OTHER"),
     Action("models.validate", "w", "Validate", "Judge this model on the store's timings, as a run.",
-           "diode-engine validate --model={model} --store={store}"),
+           "diode-engine validate --model={model} --store={store}", writes=True),
     Action("models.verify", "v", "Verify", "Check this model's files against their hashes.",
            "diode-engine models verify {model} --hardware={hardware}"),
     Action("models.export-model", "x", "Export model", "Write this model into one file, to "
            "pass it on.",
-           "diode-engine models export {model} {name}.diode.zip --hardware={hardware}"),
+           "diode-engine models export {model} {name}.diode.zip --hardware={hardware}",
+           writes=True),
     Action("models.delete", "d", "Delete", "Delete this model's files.",
-           "diode-engine models remove {model} --hardware={hardware}"),
+           "diode-engine models remove {model} --hardware={hardware}", writes=True),
     Action("models.alias", "a", "Aliases", "Write this model's aliases.",
-           "diode-engine models alias ALIAS {model} --hardware={hardware}", footer=False),
+           "diode-engine models alias ALIAS {model} --hardware={hardware}", footer=False,
+           writes=True),
     Action("models.tag", "t", "Tags", "Write this model's tags.",
-           "diode-engine models tag {model} TAG --hardware={hardware}", footer=False),
+           "diode-engine models tag {model} TAG --hardware={hardware}", footer=False,
+           writes=True),
     Action("models.note", "n", "Note", "Write a note on this model.",
-           "diode-engine models note {model} NOTE --hardware={hardware}", footer=False),
+           "diode-engine models note {model} NOTE --hardware={hardware}", footer=False,
+           writes=True),
 )  # fmt: skip
 _MODEL_ACTIONS = frozenset(action.name for action in MODEL_ACTIONS)
 
@@ -69,9 +76,19 @@ class ModelActions(Labels):
         return entry
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in _MODEL_ACTIONS:
-            return self.has_body and self.entry is not None
-        return super().check_action(action, parameters)
+        may = super().check_action(action, parameters)
+        if action not in _MODEL_ACTIONS or not may:
+            return may
+        entry = self.entry if self.has_body else None
+        if entry is None:
+            return False
+        look = self.session.store.last
+        offered: dict[str, Callable[[], bool]] = {
+            "promote": lambda: look.ready and not entry.taken,
+            "rollback": lambda: can_roll_back(self._slug(entry), look.registry),
+            "validate": lambda: look.ready,
+        }
+        return offered.get(action, lambda: True)()
 
     def values(self) -> dict[str, object]:
         entry = self.entry

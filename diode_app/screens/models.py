@@ -47,7 +47,7 @@ class ModelsScreen(ModelActions):
                "diode-engine models show {model} --hardware={hardware}", footer=False),
         *MODEL_ACTIONS[:5],
         Action("models.import-model", "i", "Import", "Register a model from an archive, or from a "
-               "folder.", "diode-engine models import FILE"),
+               "folder.", "diode-engine models import FILE", writes=True),
         *MODEL_ACTIONS[5:],
     )  # fmt: skip
     HEADLESS = (("List", "diode-engine models list"),)

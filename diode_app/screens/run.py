@@ -15,6 +15,7 @@ from textual.widgets import Static, TabbedContent, TabPane
 from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.curves import CurveReader, kinds
+from diode_app.data.progress import outcome
 from diode_app.data.runs import Gpu, RunView, run_view
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.screens.tabs import TabbedScreen
@@ -43,7 +44,7 @@ class RunScreen(TabbedScreen, RunActions):
         Action("run.model", "m", "Model", "The page of the model that it made.",
                "diode-engine models show {model}"),
         Action("run.validate", "w", "Validate", "Judge the model that it made.",
-               "diode-engine validate --model={model} --store={store}"),
+               "diode-engine validate --model={model} --store={store}", writes=True),
         Action("run.curves", "v", "Curves", "The curves; once more, those of another kind."),
         Action("run.log-scale", "l", "Log scale", "Values on a logarithmic axis, or not."),
         # The footer has no room for notes here; the list has them.
@@ -120,7 +121,7 @@ class RunScreen(TabbedScreen, RunActions):
             "#run-title",
             Content.assemble(
                 f"Run {run.id}, {run.kind}  ",
-                badge(str(status.state)),
+                badge(outcome(status)),
                 f"  {text.seconds(status.seconds)}" + (f"  {why}" if why else ""),
             ),
         )
@@ -206,9 +207,10 @@ class RunScreen(TabbedScreen, RunActions):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         view = self._view
+        may = super().check_action(action, parameters)
         if action in ("model", "validate"):
-            return view is not None and view.trained is not None
-        return super().check_action(action, parameters)
+            return may and view is not None and view.trained is not None
+        return may
 
     def action_log_scale(self) -> None:
         self._log_scale = not self._log_scale

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 RUN_ACTIONS = (
     Action("runs.pin", "p", "Pin", "Make this training the one that others are compared with, or "
            "not: it has the tag diode/baseline.",
-           "diode-engine runs tag {run} diode/baseline --store={store}"),
+           "diode-engine runs tag {run} diode/baseline --store={store}", writes=True),
     Action("runs.cancel", "c", "Cancel", "Stop this run; what it has written stays.",
-           "diode-engine runs cancel {run} --store={store}"),
+           "diode-engine runs cancel {run} --store={store}", writes=True),
     Action("runs.resume", "r", "Run again", "Continue a run that failed, died or was cancelled, "
-           "or start the command of one that is done once more.", "{again}"),
+           "or start the command of one that is done once more.", "{again}", writes=True),
     Action("runs.tag", "a", "Tags", "Write this run's tags.",
-           "diode-engine runs tag {run} TAG --store={store}"),
+           "diode-engine runs tag {run} TAG --store={store}", writes=True),
     Action("runs.note", "n", "Note", "Write a note on this run.",
-           "diode-engine runs note {run} NOTE --store={store}"),
+           "diode-engine runs note {run} NOTE --store={store}", writes=True),
 )  # fmt: skip
 
 
@@ -55,8 +55,9 @@ class RunActions(Labels):
         return {"run": self.run, "again": again}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action not in _RUN_ACTIONS:
-            return super().check_action(action, parameters)
+        may = super().check_action(action, parameters)
+        if action not in _RUN_ACTIONS or not may:
+            return may
         known = self.run_record
         if known is None:
             return False

@@ -16,6 +16,7 @@ from diode_app.data.columns import Column, pick
 from diode_app.data.curves import CurveReader
 from diode_app.data.filters import suggestions
 from diode_app.data.pages import Page, PageQuery
+from diode_app.data.progress import outcome
 from diode_app.data.run_columns import RUN_COLUMNS
 from diode_app.data.run_preview import RunPreview, run_preview
 from diode_app.data.runs import RunLister
@@ -144,7 +145,7 @@ class RunsScreen(FilteredList, RunActions):
         self.put(
             "#preview-title",
             Content.assemble((f"Run {run.id}, {run.kind}  ", "bold"),
-                             badge(str(view.status.state))),
+                             badge(outcome(view.status))),
         )  # fmt: skip
         self.query_one(Facts).show(snapshot.facts)
         plot = self.query_one(Plot)

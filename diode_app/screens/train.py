@@ -25,7 +25,8 @@ class TrainScreen(CommandScreen):
     MODE = COMMAND = "train"
     NOUN = "training"
     ACTIONS = (
-        Action("train.start", "ctrl+g", "Start", "Start this training as a run.", "{command}"),
+        Action("train.start", "ctrl+g", "Start", "Start this training as a run.", "{command}",
+           writes=True),
         Action("train.curves", "v", "Trainings", "The trainings among the runs, to compare them.",
                "diode-engine runs list kind:train --store={store}"),
         Action("train.defaults", "d", "Defaults", "Set all fields to their defaults."),

@@ -56,7 +56,7 @@ class ValidateScreen(TabbedScreen):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012
     ACTIONS = (
         Action("validate.new", "n", "New", "Judge a model, or a way of making models, as a run.",
-               "diode-engine validate --model={model} --store={store}"),
+               "diode-engine validate --model={model} --store={store}", writes=True),
         Action("validate.against", "a", "Against", "Compare the model with another chooser, or "
                "against another report's model."),
         Action("validate.all", "escape", "All problems", "The problems of all groups."),

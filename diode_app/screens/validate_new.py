@@ -52,7 +52,9 @@ class NewValidationScreen(CommandScreen):
     HELP_TITLE = "A new validation"
     ACTIONS = (
         Action("validation.back", "escape", "Back", "Start nothing."),
-        Action("validation.start", "ctrl+g", "Start", "Start it as a run.", "{command}"),
+        Action(
+            "validation.start", "ctrl+g", "Start", "Start it as a run.", "{command}", writes=True
+        ),
     )
 
     def __init__(self, session: Session, models: Sequence[str], model: str | None = None) -> None:

@@ -46,13 +46,20 @@ class EmptyState(VerticalGroup):
     def compose(self) -> ComposeResult:
         yield Static(self._title, classes="empty--title", markup=False)
         yield Static(self._sentence, markup=False)
-        for step in self._steps:
+        for step in filter(self._can_be_done, self._steps):
             with VerticalGroup(classes="empty--step"):
                 key = f" ({step.key})" if step.key else ""
                 yield Button(Content(f"{step.label}{key}"), action=step.action,
                              compact=True, classes=COMPACT)  # fmt: skip
                 if step.why:
                     yield Static(step.why, classes="empty--why", markup=False)
+
+    def _can_be_done(self, step: Step) -> bool:
+        """Whether the step can be done, and not just refused by --read-only."""
+        where, _, action = step.action.partition(".")
+        node = self.app if where == "app" else self.screen
+        is_refused = getattr(node, "is_refused", None)
+        return is_refused is None or not is_refused(action)
 
     async def show_advice(self, title: str, sentence: str, steps: Sequence[Step] = ()) -> None:
         """Show this instead."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from textual import events
@@ -19,9 +19,11 @@ from textual.widgets.option_list import Option
 from diode_app import text
 from diode_app.actions import Action, Actions
 from diode_app.widgets.filter_box import Completions, Suggest
+from diode_engine.errors import DiodeError
 
 T = TypeVar("T")
 _LEAVING = ("n", "escape")
+_TAKES_SECONDS = 0.3  # at most, for which keys wait while a line is written
 _TAKES, _LEAVES = ("Enter takes it", "take"), ("Escape leaves everything as it is", "leave")
 
 
@@ -174,7 +176,9 @@ class Working(Dialog[None]):
 
 
 class Prompt(Dialog[str | None]):
-    """Asks for one line. `check` returns a sentence for an invalid one."""
+    """Asks for one line. `check` returns a sentence for an invalid one. With `take` the dialog
+    stays until that has taken the line: what it refuses by a DiodeError stays to be changed, with
+    the reason below."""
 
     def __init__(
         self,
@@ -183,8 +187,11 @@ class Prompt(Dialog[str | None]):
         *,
         check: Callable[[str], str | None] = lambda _: None,
         suggest: Suggest | None = None,
+        take: Callable[[str], Awaitable[object]] | None = None,
     ) -> None:
         super().__init__(question)
+        self._take = take
+        self._since = -math.inf  # when it began to take the line; infinite where it does not
         self._value = value
         self._check = check
         self._suggester = None if suggest is None else Completions(suggest)
@@ -199,16 +206,50 @@ class Prompt(Dialog[str | None]):
         yield Static(classes="error", markup=False)
         yield DialogKeys(_TAKES, _LEAVES)
 
+    @property
+    def is_made(self) -> bool:
+        """Whether keys may come; those that follow Enter are for the screen, not for the line."""
+        return not 0 <= time.monotonic() - self._since < _TAKES_SECONDS
+
     def on_input_changed(self, event: Input.Changed) -> None:
-        self.query_one(".error", Static).update(self._check(event.value) or "")
+        self.say(self._check(event.value) or "")
 
     def on_input_submitted(self) -> None:
         self.action_take()
 
     def action_take(self) -> None:
         given = self.query_one(Input).value
-        if self._check(given) is None:
+        if (wrong := self._check(given)) is not None:
+            self.say(wrong)
+        elif self._take is None:
             self.dismiss(given)
+        elif self._since == -math.inf:
+            self._since = time.monotonic()
+            # A worker of the app: it continues where the person leaves.
+            self.app.run_worker(self._taken(self._take(given), given), exit_on_error=False)
+
+    async def _taken(self, work: Awaitable[object], given: str) -> None:
+        app = self.app
+        try:
+            await work
+        except DiodeError as error:
+            self._since = -math.inf
+            if self.is_attached:
+                self.say(str(error))
+            else:
+                app.push_screen(ErrorDialog(str(error)))
+            return
+        self._since = -math.inf
+        if self.is_attached:
+            self.dismiss(given)
+
+    def say(self, sentence: str) -> None:
+        self.query_one(".error", Static).update(sentence)
+
+    def show_waiting(self) -> None:
+        """Show that the line waits to be written."""
+        if self._since > 0:
+            self.say("◍ waiting for the store; Escape leaves, and it is written all the same")
 
 
 class Choose(Dialog[tuple[str, ...] | None]):

@@ -148,7 +148,7 @@ class Plot(Actions, Vertical):
     ACTIONS = (
         Action("plot.forward", "right", "Values", "The values of all curves at the next point."),
         Action("plot.backward", "left", "Values back", "At the point before.", footer=False),
-        Action("plot.export", "e", "Export", "Write its numbers as CSV, or the screen as SVG."),
+        Action("plot.export", "e", "Export", "Numbers as CSV, or the screen as SVG.", writes=True),
     )
     can_focus = True
     DEFAULT_CSS = """

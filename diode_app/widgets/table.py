@@ -64,7 +64,7 @@ class PagedTable(Actions, Vertical):
         Action("table.next-page", "right_square_bracket", "Next page", "The next rows."),
         Action("table.previous-page", "left_square_bracket", "Page before", "The rows before."),
         Action("table.export", "e", "Export", "Write all rows that the filter matches as CSV or "
-               "JSON."),
+               "JSON.", writes=True),
     )  # fmt: skip
 
     class Chosen(Message):
@@ -284,7 +284,7 @@ class PagedTable(Actions, Vertical):
             return self.query_now.page + 1 < self.pages
         if action == "previous_page":
             return self.query_now.page > 0
-        return True
+        return super().check_action(action, parameters)
 
     def action_next_page(self) -> None:
         if self.query_now.page + 1 < self.pages:

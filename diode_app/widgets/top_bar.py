@@ -14,6 +14,7 @@ from diode_app import text
 from diode_app.data.store_access import Condition, Look
 from diode_app.session import Session
 
+WAITING = "◍ waiting for the store"
 _SIGNS = {
     Condition.OPENING: ("…", "$text-muted"),
     Condition.READY: ("●", "$text-success"),
@@ -63,6 +64,8 @@ class TopBar(VerticalGroup):
             runs = f" · {text.quantity(look.runs, 'runs')}"
             live = f", {len(look.live)} live" if look.live else ""
             words.append(runs + live)
+        if self._session.store.waiting:
+            words.append((f"  {WAITING}", "$text-warning"))
         if self._session.read_only:
             words.append(("  read-only", "bold"))
         says = Content.assemble(*words)

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 import zstandard
-from textual.widgets import Input
+from textual.widgets import Button, Input
 
-from diode_app.actions import Action
+from diode_app.actions import Action, Actions
 from diode_app.app import DiodeApp
 from diode_app.data.models import compare
 from diode_app.data.models import models as all_models
+from diode_app.screen_commands import palette_entries
 from diode_app.screens.compare import CompareScreen
 from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.model import ModelScreen
@@ -50,6 +51,7 @@ WRITING = {
     "models.alias", "models.tag", "models.note", "models.import-model",
 }  # fmt: skip
 
+_HARMLESS = {"Validate"}  # the place
 _watched: list[str] | None = None
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _ON_FILES = (
@@ -218,7 +220,15 @@ def _contents(folder: Path) -> dict[str, str]:
     }
 
 
-async def test_every_action_of_every_screen(make_app, filled, folder, tmp_path, written):
+@pytest.fixture
+def everything_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what --read-only refuses is offered, so that it can be done."""
+    monkeypatch.setattr(Actions, "is_refused", lambda *_: False)
+
+
+async def test_every_action_of_every_screen(
+    make_app, filled, folder, tmp_path, written, everything_offered
+):
     before = _contents(tmp_path)
     app = make_app(read_only=True)
     met: dict[str, str] = {}
@@ -270,6 +280,61 @@ async def test_what_is_written_is_seen(make_app, filled, folder, written, mode, 
         assert written == []
         assert await _do_all(pilot, folder, only=name) == {name: ""}
     assert written
+
+
+async def test_what_would_be_refused_is_not_offered(make_app, filled):
+    """Neither by a key, nor in the palette, nor by a button."""
+    app = make_app(read_only=True)
+    seen: set[str] = set()
+
+    def look(screen: Any) -> None:
+        writing = {a.id: a for _, a in _actions(screen) if a.id in WRITING}
+        seen.update(writing)
+        offered = {active.binding.id for active in screen.active_bindings.values()}
+        assert not offered & writing.keys()
+        labels = [command.title for command in palette_entries(app, screen)]
+        assert not {a.label for a in writing.values()} & set(labels) - _HARMLESS
+        for button in screen.query(Button):
+            where, _, action = str(button.action).partition(".")
+            assert not (app if where == "app" else screen).is_refused(action)
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await started(pilot)
+        for place in PLACES:
+            await app.run_action(f"app.go('{place.mode}')")
+            await settled(pilot)
+            look(app.screen)
+        for page in _pages(app, filled):
+            await app.push_screen(page())
+            await settled(pilot)
+            look(app.screen)
+            await app.pop_screen()
+    assert seen == WRITING
+
+
+async def test_what_cannot_be_done_with_a_model_is_not_offered(make_app, store, tmp_path, folder):
+    store.import_table(TIMINGS, key="x", spec={})
+    register_model(tmp_path / "made", "other")
+    offered: dict[str, list[str]] = {}
+
+    def look(app: DiodeApp) -> None:
+        screen: Any = app.screen
+        names = ("promote", "rollback", "delete")
+        offered[screen.entry.model.reference] = [n for n in names if screen.check_action(n, ())]
+
+    async with running(make_app(), (120, 40), "M") as (app, _):
+        look(app)
+    # No other is taken, and no promotion can be undone.
+    assert offered == {"other@1": ["delete"]}
+    register_model(tmp_path / "made", "plain", default=True)
+    async with running(make_app(), (120, 40), "M") as (app, pilot):
+        look(app)
+        await pilot.press("down")
+        await settled(pilot)
+        look(app)
+    assert offered == {
+        "plain@1": ["rollback", "delete"], "other@1": ["promote", "rollback", "delete"],
+    }  # fmt: skip
 
 
 async def test_a_store_of_an_older_schema_stays_one(make_app, path, tmp_path, written):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -141,7 +141,7 @@ def _verdict(store: Store, run: int) -> GateVerdict:
         raise RunError(f"The result of run {run} cannot be read ({error}).") from error
 
 
-def _summary(verdict: GateVerdict, forced: str | None) -> tuple[dict[str, str], str]:
+def _summary(verdict: GateVerdict, forced: str | None) -> tuple[dict[str, Any], str]:
     """The result in one line. `forced` is the reason to take the model against the gate's
     verdict."""
     if verdict.passed:
@@ -153,7 +153,8 @@ def _summary(verdict: GateVerdict, forced: str | None) -> tuple[dict[str, str], 
         )
     else:
         said = f"was refused: {' '.join(verdict.reasons)}"
-    return {"judged": verdict.model}, f"{verdict.model} {said}"
+    refused = {"refused": True} if not verdict.passed and forced is None else {}
+    return {"judged": verdict.model, **refused}, f"{verdict.model} {said}"
 
 
 def format_verdict(verdict: GateVerdict) -> str:

@@ -1,0 +1,153 @@
+"""What is written while another process keeps the store: it is shown as waiting, and nothing that a
+person wrote is lost."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+
+import pytest
+from textual.widgets import Input
+
+from diode_app import text
+from diode_app.data.progress import outcome
+from diode_app.widgets.modals import Prompt
+from diode_engine.runs import look
+from diode_engine.store.backends import sqlite_connection
+from tests.app.waiting import looked, press, press_each, running, settled, text_of
+from tests.training.conftest import make_timings
+
+WAITING = "waiting for the store"
+
+
+@contextmanager
+def locked(path):
+    """The store as a long write of another process keeps it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+async def _until(pilot, words):
+    for _ in range(1000):
+        await pilot.pause(0.01)
+        if words in text_of(pilot.app):
+            return
+    raise AssertionError(text_of(pilot.app))
+
+
+@pytest.fixture
+def run(store):
+    store.import_table(make_timings(5), key="x", spec={})
+    return store.start_run("train", {})
+
+
+async def test_a_note_waits_in_its_dialog(make_app, store, path, run):
+    async with running(make_app(), (80, 24), "R", "n") as (app, pilot):
+        with locked(path):
+            await pilot.press(*"better", "enter")
+            await _until(pilot, WAITING)
+            assert app.screen.query_one(Input).value == "better"
+        await settled(pilot)
+        assert not app.screen.is_modal
+        assert WAITING not in text_of(app)
+    assert store.run(run).note == "better"
+
+
+async def test_what_could_not_be_written_stays_in_its_dialog(
+    make_app, store, path, run, monkeypatch
+):
+    async with running(make_app(), (80, 24), "R", "n") as (app, pilot):
+        monkeypatch.setattr(sqlite_connection, "BUSY_SECONDS", 0.3)
+        with locked(path):
+            await pilot.press(*"better")
+            await press(pilot, "enter")
+            assert "stayed locked by another process" in text_of(app)
+            assert app.screen.query_one(Input).value == "better"
+        await press(pilot, "enter")
+        assert not app.screen.is_modal
+    assert store.run(run).note == "better"
+
+
+async def test_one_can_leave_and_it_is_written_all_the_same(make_app, store, path, run):
+    async with running(make_app(), (80, 24), "R", "n") as (app, pilot):
+        with locked(path):
+            await pilot.press(*"better", "enter")
+            await _until(pilot, WAITING)
+            await pilot.press("escape")
+            for _ in range(1000):
+                await pilot.pause(0.01)
+                if not app.screen.is_modal:
+                    break
+            assert not app.screen.is_modal
+            await _until(pilot, f"◍ {WAITING}")
+        await settled(pilot)
+    assert store.run(run).note == "better"
+
+
+async def test_tags_that_are_refused_stay_with_the_reason(make_app, store, run):
+    async with running(make_app(), (80, 24), "R", "a") as (app, pilot):
+        await pilot.press(*"a !b")
+        await press(pilot, "enter")
+        assert isinstance(app.screen, Prompt)
+        assert "is no tag" in text_of(app)
+        assert app.screen.query_one(Input).value == "a !b"
+        assert store.run(run).tags == ()
+        await pilot.press("backspace", "backspace")
+        await press_each(pilot, "enter")
+        assert not app.screen.is_modal
+    assert store.run(run).tags == ("a",)
+
+
+async def test_keys_after_enter_are_not_the_lines(make_app, store, run):
+    async with running(make_app(), (80, 24), "R", "n") as (app, pilot):
+        await press(pilot, *"fine", "enter", "H")
+        assert app.current_mode == "home"
+    assert store.run(run).note == "fine"
+
+
+async def test_a_pin_is_shown_as_waiting(make_app, store, path, run):
+    async with running(make_app(), (80, 24), "R") as (app, pilot):
+        with locked(path):
+            await pilot.press("p")
+            await _until(pilot, f"◍ {WAITING}")
+        await settled(pilot)
+        assert WAITING not in text_of(app)
+    assert store.run(run).tags == ("diode/baseline",)
+
+
+async def test_a_promotion_that_was_refused_is_not_done(make_app, store, run):
+    refused = store.start_run("promote", {})
+    store.update_run(refused, progress={"judged": "a@1", "refused": True})
+    why = "a@1 was refused: " + "it is slower on many problems, " * 12
+    store.finish_run(refused, "done", why)
+    assert outcome(look(store, refused)) == "refused"
+    async with running(make_app(), (80, 24)) as (app, pilot):
+        assert "✗ refused" in text_of(app)
+        assert "✓ done" not in text_of(app).split("promote")[1].split("train")[0]
+        # A long reason takes one line: the runs below it stay on the screen.
+        assert "train" in text_of(app).split("promote")[1]
+        await press_each(pilot, "R", "enter")
+        await looked(pilot)
+        assert "it is slower on many problems" in text_of(app)
+
+
+def test_long_words_take_one_line():
+    assert text.shorten("a\nlong  reason", 40) == "a long reason"
+    assert text.shorten("a long reason", 8) == "a long …"
+
+
+@pytest.mark.parametrize("words", [(), ("--read-only",)])
+def test_without_a_terminal_it_says_so(path, words):
+    done = subprocess.run(
+        [sys.executable, "-m", "diode_app", f"--store={path}", *words],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "needs a terminal" in done.stderr
+    assert not path.exists()
