@@ -69,9 +69,10 @@ class ProgramScreen(DiodeScreen):
                "where it is."),
         Action("program.ask", "a", "Ask", "All candidates of this product, as a model ranks them."),
         Action("program.collect", "c", "Collect", "Time the products that are listed (/ filters "
-               "them).", "diode-engine collect --file {products} --store={store}"),
+               "them).", "diode-engine collect --file {products} --store={store}",
+               writes=True),
         Action("program.tune", "t", "Tune", "Make a model for the products that are listed.",
-               "diode-engine tune --shapes {products} --store={store}"),
+               "diode-engine tune --shapes {products} --store={store}", writes=True),
         Action("program.model", "m", "Model", "Another model's choices beside these."),
         Action("program.beside", "v", "Beside", "Another program's choices beside these."),
     )  # fmt: skip

@@ -54,7 +54,8 @@ class ProgramsScreen(DiodeScreen):
                "diode-engine report --file {file}", footer=False),
         Action("programs.file", "f", "File", "Open a report, or a shapeset that diode-engine "
                "capture wrote."),
-        Action("programs.sizes", "n", "Sizes", "Type products, to see what would be chosen."),
+        Action("programs.sizes", "n", "Sizes", "Type products, to see what would be chosen.",
+               writes=True),
     )  # fmt: skip
     HEADLESS = (("Report on a program", "diode-engine report -- python PROGRAM"),)
     DEFAULT_CSS = "ProgramsScreen #programs-how { height: auto; padding: 0 1; color: $text-muted; }"

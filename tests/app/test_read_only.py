@@ -19,17 +19,22 @@ from diode_app.actions import Action, Actions
 from diode_app.app import DiodeApp
 from diode_app.data.models import compare
 from diode_app.data.models import models as all_models
+from diode_app.data.program import Source
 from diode_app.screen_commands import palette_entries
+from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.compare import CompareScreen
 from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.places import PAGES, PLACES
 from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.program import ProgramScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.screens.validate_new import NewValidationScreen
 from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, PickOne, Prompt
 from diode_engine import paths
+from diode_engine.core.hardware import H200
+from diode_engine.problems.sources import write_shapeset
 from diode_engine.runs.process import current_process
 from diode_engine.store import Store, write_dataset
 from tests.app.judged import judge
@@ -49,9 +54,10 @@ WRITING = {
     "validation.start", "runs.pin", "runs.cancel", "runs.resume", "runs.tag", "runs.note",
     "models.promote", "models.rollback", "models.validate", "models.export-model", "models.delete",
     "models.alias", "models.tag", "models.note", "models.import-model",
+    "program.collect", "program.tune", "programs.sizes",
 }  # fmt: skip
 
-_HARMLESS = {"Validate"}  # the place
+_HARMLESS = {"Validate", "Collect"}  # the places
 _watched: list[str] | None = None
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _ON_FILES = (
@@ -101,6 +107,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     write_dataset(make_timings(1), folder / "some.json")
+    write_shapeset(TIMINGS.problems[:2], folder / "captured.json", "captured from a test")
     monkeypatch.setattr("diode_app.app.shipped_timings", lambda: (folder / "some.json",))
     return folder
 
@@ -131,10 +138,12 @@ def _pages(app: DiodeApp, run: int) -> list[Callable[[], Any]]:
         lambda: RunScreen(session, run),
         lambda: CompareRunsScreen(session, {run: 0, 1: 1}),
         lambda: ProblemScreen(session, TIMINGS.problems[0].key),
+        lambda: CandidateScreen(session, TIMINGS.problems[0], TIMINGS.candidates[0], H200),
+        lambda: ProgramScreen(session, Source(Path("captured.json").absolute())),
         lambda: SpaceMapScreen(session, "", lambda _: None),
         lambda: NewValidationScreen(session, ["plain@1"]),
         lambda: ModelScreen(session, next(iter(entries))),
-        lambda: CompareScreen(session, *compare(one, other)),
+        lambda: CompareScreen(session, compare(one, other)),
     ]
 
 
@@ -166,6 +175,10 @@ async def _answered(pilot: Any, folder: Path) -> list[str]:
                     *(str(folder / f"new{end}") for end in (".json", ".csv", ".diode.zip")),
                 )  # fmt: skip
                 answer = next(value for value in offered if screen._check(value) is None)
+                if screen._take is not None:
+                    screen.query_one(Input).value = answer
+                    screen.action_take()
+                    continue
             case PickOne():
                 answer = screen._choices[0][0]
             case Choose():
