@@ -37,7 +37,7 @@ def state(name: str) -> str:
 
 
 def shorten(words: str, width: int) -> str:
-    """Return the first of the words, in one line of at most so many characters."""
+    """Return the words in one line, cut to `width` characters."""
     line = " ".join(words.split())
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
