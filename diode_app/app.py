@@ -51,7 +51,18 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 # The screens that are made while no key is pressed, so that a first visit is as quick as the next.
 # Those that take longest to make come first.
-MADE_AHEAD = ("runs", "ask", "train", "validate", "collect", "data", "settings", "models", "about")
+MADE_AHEAD = (
+    "runs",
+    "ask",
+    "train",
+    "validate",
+    "collect",
+    "data",
+    "settings",
+    "models",
+    "about",
+    "programs",
+)
 QUIET_SECONDS = 0.3  # without a key, before the next of these screens is made
 _AHEAD = "ahead"  # the mode, which is never shown, of the screens that are made ahead
 _LOOK_SECONDS = 0.02

@@ -53,7 +53,7 @@ class Everything(Provider):
             # The screen behind the palette says what is wrong with the store.
             with contextlib.suppress(DiodeError):
                 found += await self._session.store.read(self._runs)
-        return found + await in_thread(self._models, "search")
+        return found + await in_thread(lambda: [*self._models(), *self._programs()], "search")
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
@@ -141,6 +141,13 @@ class Everything(Provider):
                       self._open(Link("models", str(entry.model.folder))))
             )  # fmt: skip
         return found
+
+    def _programs(self) -> Iterable[Found]:
+        from diode_app.data.program import list_programs
+
+        for row in list_programs(None, None):
+            words = f"program {row.record['program']} · {row.record['kind']}"
+            yield Found(words, "Open this program.", self._open(Link("programs", row.key)))
 
     def _settings(self) -> Iterable[Found]:
         for field in fields(Settings):

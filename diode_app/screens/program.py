@@ -233,6 +233,13 @@ class ProgramScreen(DiodeScreen):
 
     # Actions
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("collect", "tune"):
+            return not self.session.read_only and self.has_body and self._view is not None
+        if action in ("open", "why", "ask"):
+            return self.has_body and self._view is not None
+        return super().check_action(action, parameters)
+
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         if event.table is self.table:
             self.action_open()
