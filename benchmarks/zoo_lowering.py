@@ -61,7 +61,7 @@ _SETTINGS = {
 _INDUCTORS = ("Layout conflict detected", "on error, temporary cache dir")
 
 
-class _Graph(NamedTuple):
+class Graph(NamedTuple):
     """A CPU graph, and tensors without data that it can be called with."""
 
     module: torch.fx.GraphModule
@@ -72,11 +72,9 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
     """Writes a row for each way: its choices, warnings and errors. The first way has to be "plain";
     the other ways may have the same warnings. Raises IntegrationError where there is a GPU."""
     without_gpu.pretend(H200)
-    if not torch.backends.cuda.is_built():
-        without_cuda.replace_methods()
     torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
     allowed: set[str] = set()
-    graphs: list[_Graph] = []
+    graphs: list[Graph] = []
     for name in ways:
         start = time.perf_counter()
         row: Row = {
@@ -94,7 +92,7 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
                 with _said(said), torch._dynamo.config.patch(specialize_float=True):
                     graphs = graphs or _traced(model)
                     row["graphs"] = len(graphs)
-                    row["kernels"] = kernels(_lower(graphs, WAYS[name].options))
+                    row["kernels"] = kernels(lower_graphs(graphs, WAYS[name].options))
                 row["stats"] = diode_engine.get_stats()
         except Exception as error:  # noqa: BLE001  # it is what is looked for
             row["error"] = f"{type(error).__name__}: {error}"[:2000]
@@ -119,8 +117,10 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
         write(row)
 
 
-def _lower(graphs: Sequence[_Graph], options: dict[str, Any]) -> list[str]:
+def lower_graphs(graphs: Sequence[Graph], options: dict[str, Any]) -> list[str]:
     """Has Inductor lower the graphs for the pretended GPU. Returns the generated programs."""
+    if not torch.backends.cuda.is_built():
+        without_cuda.replace_methods()
     torch._dynamo.reset()
     with without_gpu.lowering({**_SETTINGS, **options}) as lowered, _timed(), torch.no_grad():
         for graph in graphs:
@@ -149,12 +149,25 @@ def kernels(programs: Sequence[str]) -> dict[str, int]:
     return dict(found)
 
 
-def _traced(model: Model) -> list[_Graph]:
+def _traced(model: Model) -> list[Graph]:
     """The graphs that Dynamo and autograd make of a step, forward and then backward."""
-    graphs: list[_Graph] = []
+    graphs: list[Graph] = []
+    grad = contextlib.nullcontext() if model.train else torch.no_grad()
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, grad:
+        module, args = _built(model, mode)
+        noting = noting_backend(graphs)
+        out = torch.compile(module, backend=noting, dynamic=model.dynamic or None)(*args)
+        if model.train:
+            out.backward()
+    return graphs
+
+
+def noting_backend(graphs: list[Graph]) -> Callable[..., Any]:
+    """A backend of torch.compile that adds the graphs that Dynamo and autograd make to the list,
+    and runs them as they are."""
 
     def note(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        graphs.append(_Graph(graph, inputs))
+        graphs.append(Graph(graph, inputs))
         return make_boxed_func(graph)
 
     autograd = aot_autograd(fw_compiler=note, partition_fn=min_cut_rematerialization_partition)
@@ -168,13 +181,7 @@ def _traced(model: Model) -> list[_Graph]:
         graph.recompile()
         return autograd(graph, convert_inputs(inputs))
 
-    grad = contextlib.nullcontext() if model.train else torch.no_grad()
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, grad:
-        module, args = _built(model, mode)
-        out = torch.compile(module, backend=backend, dynamic=model.dynamic or None)(*args)
-        if model.train:
-            out.backward()
-    return graphs
+    return backend
 
 
 def _attention(
@@ -204,7 +211,7 @@ def _built(model: Model, mode: FakeTensorMode) -> tuple[torch.nn.Module, tuple[A
         return module, tuple(mode.from_tensor(x) for x in args)
 
 
-def _on_gpu(graph: _Graph) -> tuple[torch.fx.GraphModule, list[Any]]:
+def _on_gpu(graph: Graph) -> tuple[torch.fx.GraphModule, list[Any]]:
     """A copy of a CPU graph, and its inputs, on the pretended GPU."""
     nodes = torch.fx.Graph()
     nodes.output(nodes.graph_copy(graph.module.graph, {}))

@@ -37,6 +37,7 @@ NAV = {
         "docs/integration",
         "docs/dynamic-shapes",
         "docs/serving-and-training",
+        "docs/libraries",
         "docs/troubleshooting",
         "docs/debugging-a-choice",
         "docs/reliability",

@@ -1,16 +1,17 @@
-"""Write the tables of measured figures into README.md and docs/results.md, from measured rows.
+"""Write the tables of measured figures into README.md and pages of docs/, from measured rows.
 
 python docs/write_figures.py
 
-The rows are benchmarks/results/zoo-*.jsonl.zst (programs) and the manifests of the default models
-in trained_models/ (held-out products). A page has a table between `<!-- figures: NAME -->`
-and `<!-- end -->`; no other page repeats its figures.
+The rows are benchmarks/results/zoo-*.jsonl.zst (programs), clients-*.jsonl.zst (programs of
+libraries) and the manifests of the default models in trained_models/ (held-out products). A page
+has a table between `<!-- figures: NAME -->` and `<!-- end -->`; no other page repeats its figures.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ import zstandard
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 MODELS = ROOT / "trained_models"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "libraries.md")
 
 Row = dict[str, Any]
 
@@ -132,6 +133,57 @@ def products() -> str:
     return "\n".join(lines)
 
 
+def clients() -> str:
+    """What programs of libraries cost: cold start, step and peak memory by plain torch.compile (the
+    first and the second compile), Diode, and max-autotune's search. Empty without rows."""
+    rows: dict[tuple[str, str], dict[str, Row]] = {}
+    for path in sorted(RESULTS.glob("clients-*.jsonl.zst")):
+        gpu = path.name.split("-")[1].upper()
+        with zstandard.open(path, "rt", encoding="utf-8") as file:
+            for row in map(json.loads, file):
+                rows.setdefault((gpu, row["program"]), {})[row["way"]] = row
+    if not rows:
+        return ""
+    lines = [
+        "Each library compiled its program in a process of its own with empty caches; random",
+        "weights, one or two layers of the model's widths (`benchmarks/clients.py`). Plain",
+        "torch.compile twice, Diode by `DIODE_AUTOLOAD=1`, and max-autotune's search of products:",
+        "",
+        "| program | GPU | cold start, s: plain | Diode | search | step, ms: plain | Diode "
+        "| search | peak, GiB: plain | Diode | search |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (gpu, program), ways in rows.items():
+        cells = [
+            _both(ways, cell) if way == "plain" else cell(ways.get(way, {}))
+            for cell in (_cold_start, _step, _peak_memory)
+            for way in ("plain", "diode", "search")
+        ]
+        lines.append(f"| {program} | {gpu} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _both(ways: Mapping[str, Row], cell: Callable[[Row], str]) -> str:
+    """Return the figures of both plain compiles; one where they are the same."""
+    return ", ".join(dict.fromkeys(cell(ways.get(way, {})) for way in ("plain", "again")))
+
+
+def _cold_start(row: Row) -> str:
+    if "cold_s" in row:
+        return f"{row['cold_s']:.1f}"
+    ended = re.search(r"over \d+ s", row.get("error", ""))
+    return ended[0] if ended else "–"
+
+
+def _step(row: Row) -> str:
+    return f"{row['step_us'] / 1e3:.3g}" if "step_us" in row else "–"
+
+
+def _peak_memory(row: Row) -> str:
+    peaks = [row[name] for name in ("first_bytes", "step_bytes") if name in row]
+    return f"{max(peaks) / 2**30:.1f}" if peaks else "–"
+
+
 def sources() -> str:
     """Which model, commit and date each measured set is of."""
     last = [*read_programs()[DIODE].values(), *read_programs([H100])[DIODE].values()]
@@ -168,7 +220,7 @@ def _geomean(values: Iterable[float]) -> float:
     return math.exp(math.fsum(logs) / len(logs))
 
 
-TABLES = {"programs": programs, "products": products, "sources": sources}
+TABLES = {"programs": programs, "products": products, "sources": sources, "clients": clients}
 
 
 def with_tables(page: str) -> str:
@@ -177,7 +229,8 @@ def with_tables(page: str) -> str:
         begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
         if begin in page:
             head, _, rest = page.partition(begin)
-            page = f"{head}{begin}{table()}\n{end}{rest.partition(end)[2]}"
+            text = f"{lines}\n" if (lines := table()) else ""
+            page = f"{head}{begin}{text}{end}{rest.partition(end)[2]}"
     return page
 
 

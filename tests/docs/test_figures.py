@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 ROOT = Path(__file__).parents[2]
 # Thresholds, and figures of a file's form: they are rules and examples, not measurements.
@@ -19,11 +21,32 @@ def writer() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "docs" / "write_figures.py"))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md", "docs/libraries.md"])
 def test_the_tables_are_of_the_measured_rows(writer: dict[str, Any], page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "<!-- figures: " in text
     assert writer["with_tables"](text) == text, "run `python docs/write_figures.py`"
+
+
+def test_programs_of_libraries_have_a_table_as_soon_as_they_were_measured(
+    writer: dict[str, Any], tmp_path: Path
+) -> None:
+    clients = writer["clients"]
+    clients.__globals__["RESULTS"] = tmp_path
+    page = "<!-- figures: clients -->\n<!-- end -->\n"
+    assert writer["with_tables"](page) == page
+    measured = {"program": "p", "cold_s": 9.0, "step_us": 1234.0, "first_bytes": 2**30}
+    rows = [
+        {**measured, "way": "plain", "step_bytes": 2**31},
+        {**measured, "way": "again", "cold_s": 10.0},
+        {**measured, "way": "diode"},
+        {"program": "p", "way": "search", "error": "It took over 100 s."},
+    ]
+    with zstandard.open(tmp_path / "clients-h100-2026-11-24.jsonl.zst", "wt") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    assert writer["with_tables"](page).splitlines()[7] == (
+        "| p | H100 | 9.0, 10.0 | 9.0 | over 100 s | 1.23 | 1.23 | – | 2.0, 1.0 | 1.0 | – |"
+    )
 
 
 def test_every_file_of_programs_is_among_the_sets(writer: dict[str, Any]) -> None:

@@ -1,0 +1,225 @@
+"""Programs of libraries that call torch.compile by themselves, lowered for a pretended GPU.
+
+The library runs as it does for a user, in small sizes on the CPU, up to the call of Inductor; the
+graphs that Inductor is given there are lowered for the GPU. Each test skips where its library is
+not installed: `pip install -e '.[clients]'`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch._guards import TracingContext, tracing
+from torch._inductor import compile_fx, config
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.exc import InductorError
+from torch._inductor.graph import GraphLowering
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+import diode_engine
+from diode_engine.inductor import without_gpu
+from diode_engine.inductor.without_gpu import program
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+
+LIBRARIES = {
+    "Flux": "diffusers", "Qwen3": "transformers", "float8": "torchao", "int8": "torchao",
+    "LoRA": "peft",
+}  # fmt: skip
+
+
+class Lowering:
+    """What a program of a library gave to Inductor, and what Diode chose for it."""
+
+    def __init__(self) -> None:
+        self.graphs: list[Any] = []
+        self.options: list[dict[str, Any]] = []
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Whatever is compiled by Inductor is noted, and runs on the CPU as it is."""
+        from zoo_lowering import noting_backend
+
+        backend = noting_backend(self.graphs)
+
+        def compile_graph(graph: Any, inputs: Any, *_: Any, **given: Any) -> Any:
+            self.options.append(given.get("config_patches") or {})
+            return backend(graph, inputs)
+
+        torch._dynamo.reset()
+        with mock.patch.object(compile_fx, "compile_fx", compile_graph):
+            yield
+
+    def lower(self, **options: Any) -> dict[str, Any]:
+        """Lowers what was noted, with Diode as its variable installs it. Returns the counts, and
+        the products by operator."""
+        from zoo_lowering import lower_graphs
+
+        with (
+            diode_engine.diode_choices(top_k_configs=1),
+            diode_engine.profile_predictions() as profile,
+        ):
+            lower_graphs(self.graphs, {**(self.options[0] if self.options else {}), **options})
+            counts = diode_engine.get_stats()
+        # An outer product is no product for newer releases of torch.
+        ops = [
+            str(c.problem.op).replace("addmm", "mm") for c in profile.selections if c.problem.K > 1
+        ]
+        return counts | {"ops": {op: ops.count(op) for op in ops}}
+
+
+@pytest.fixture
+def lowering() -> Iterator[Lowering]:
+    with config.patch({}):  # torchao sets Inductor's options
+        yield Lowering()
+
+
+# How many products of each kind the programs have; `mm` includes `addmm`, since releases of torch
+# differ in which sums they join to a product.
+PRODUCTS = {
+    "Flux blocks": {"mm": 20},
+    "Flux whole": {"mm": 30},
+    "Qwen3 decode, batch 1": {"mm": 15},
+    "Qwen3 decode, batch 8": {"mm": 15},
+    "Qwen3 decode, batch 64": {"mm": 15},
+    "Qwen3 prefill": {"mm": 15},
+    "Qwen3 generate": {"mm": 15, "bmm": 4},
+    "float8 Llama layers": {"scaled_mm": 14},
+    "float8 Llama layers, torchao's settings": {"scaled_mm": 14},
+    "float8 training": {"mm": 42},  # a CPU emulates float8
+    "int8 Llama layers": {"int_mm": 14},
+    "LoRA training": {"mm": 108},
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_librarys_program_gets_its_kernels_from_diode(name: str, lowering: Lowering) -> None:
+    pytest.importorskip(LIBRARIES[name.split()[0]])
+    import client_programs
+
+    with lowering.noted():
+        client_programs.PROGRAMS[name]("cpu", True, {"max_autotune_gemm": True})()
+    assert all(given == {"max_autotune_gemm": True} for given in lowering.options)
+    found = lowering.lower()
+    assert found["fallbacks"] == 0
+    assert found["ops"] == PRODUCTS[name]
+
+
+TUNED = {"max_autotune_gemm": True}
+
+
+class Layers(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(512, 1030, dtype=torch.bfloat16, device="meta")
+        self.down = torch.nn.Linear(1030, 512, dtype=torch.bfloat16, device="meta")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        down: torch.Tensor = self.down(torch.relu(self.up(x)))
+        return down
+
+
+def test_vllms_call_of_inductor_asks_diode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM gives Inductor each piece of a graph by standalone_compile."""
+    nothing = mock.Mock(return_value=None)  # it would launch the other kernels to tune them
+    monkeypatch.setattr(PythonWrapperCodegen, "generate_and_run_autotune_block", nothing)
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        return torch._inductor.standalone_compile(
+            graph, inputs, dynamic_shapes="from_tracing_context",
+            options={"config_patches": {"max_autotune": True, "coordinate_descent_tuning": True}},
+        )  # fmt: skip
+
+    def build() -> tuple[Any, Any]:
+        layers = without_gpu.without_data(Layers())
+        compiled = torch.compile(layers, backend=backend)
+        return compiled, (torch.empty(24, 512, dtype=torch.bfloat16, device="cuda"),)
+
+    with diode_engine.diode_choices(top_k_configs=1), without_gpu.lowering() as lowered:
+        torch._dynamo.reset()
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            compiled, args = build()
+            with pytest.raises(program._DataNeeded):
+                compiled(*args)
+        counts = diode_engine.get_stats()
+    assert (counts["fallbacks"], counts["model_selections"]) == (0, 2)
+    assert [len(seen.candidates) for seen in lowered.seen] == [1, 1]
+    assert all(seen.predicted_us[0] is not None for seen in lowered.seen)
+
+
+def test_a_package_of_aotinductor_has_diodes_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> None:
+        raise RuntimeError("the compilers of C++ and CUDA come next")
+
+    monkeypatch.setattr(GraphLowering, "codegen_with_cpp_wrapper", stop)
+    with diode_engine.diode_choices(top_k_configs=1), without_gpu.lowering() as lowered:
+        mode = FakeTensorMode(shape_env=ShapeEnv(tracked_fakes=[]), export=True)
+        with mode:
+            layers = without_gpu.without_data(Layers())
+            x = torch.empty(24, 512, dtype=torch.bfloat16, device="cuda")
+        with tracing(TracingContext(mode)):
+            exported = torch.export.export(layers, (x,), strict=False)
+        with pytest.raises(InductorError, match="come next"):
+            torch._inductor.aot_compile(exported.module(), (x,), options=TUNED)
+        counts = diode_engine.get_stats()
+    assert (counts["fallbacks"], counts["model_selections"]) == (0, 2)
+    assert [len(seen.candidates) for seen in lowered.seen] == [1, 1]
+
+
+RECIPES = {
+    "diffusers": ("diffusers", 20),
+    "transformers": ("transformers", 10),
+    "torchao": ("torchao", 2),
+    "PEFT": ("peft", 14),
+    "Lightning": ("lightning", 2),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_of_the_guide(
+    name: str, lowering: Lowering, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library, products = RECIPES[name]
+    pytest.importorskip(library)
+    page = (ROOT / "docs" / "libraries.md").read_text(encoding="utf-8")
+    recipe = re.search(rf"^## {name}\n.*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE)
+    assert recipe is not None
+    if name == "transformers":  # it compiles on a GPU only
+        monkeypatch.setattr("transformers.CompileConfig._compile_all_devices", True)
+    if name == "torchao":
+        monkeypatch.setattr("torchao.quantization.quant_api._check_hardware_support", mock.Mock())
+    if name == "Lightning":  # it keeps the random state of each GPU, the pretended one's too
+        for function in ("get_rng_state_all", "set_rng_state_all"):
+            monkeypatch.setattr(torch.cuda, function, mock.Mock(return_value=[]))
+    monkeypatch.chdir(tmp_path)
+    with lowering.noted():
+        exec(recipe[1].replace('"cuda"', '"cpu"'), {})  # noqa: S102
+    found = lowering.lower(fast_autotune=True)
+    assert found["fallbacks"] == 0
+    assert sum(found["ops"].values()) == products
+
+
+def test_torchaos_tuning_takes_products_of_one_row_away() -> None:
+    def chosen(**options: Any) -> int:
+        def build() -> Any:
+            return torch.mm, (
+                torch.empty(1, 512, dtype=torch.bfloat16, device="cuda"),
+                torch.empty(512, 1024, dtype=torch.bfloat16, device="cuda"),
+            )
+
+        with diode_engine.diode_choices(top_k_configs=1):
+            without_gpu.lower(build, mode="default", options={**TUNED, **options})
+            return int(diode_engine.get_stats()["total_calls"])
+
+    assert chosen() == 1
+    assert chosen(coordinate_descent_tuning=True) == 0
