@@ -45,6 +45,7 @@ from diode_engine.errors import DiodeError
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
+    from diode_app.widgets.table import PagedTable
     from diode_engine.runs import Status
     from diode_engine.store import Store
 
@@ -382,6 +383,12 @@ class DiodeApp(Actions, App[None]):
         from diode_app.screens.model import ModelScreen
 
         self.push_screen(ModelScreen(self.session, folder))
+
+    def show_table(self, title: str, table: PagedTable) -> None:
+        """Show a table in front of the screen."""
+        from diode_app.widgets.pick_row import PickRow
+
+        self.push_screen(PickRow(title, table))
 
     # Settings
 

@@ -75,8 +75,9 @@ def link(given: str | None, query: str | None = None) -> Link | None:
     if query is None:
         return found
     if found.name or found.place not in FILTERED:
-        raise LinkError(f"{given} takes no filter; {' and '.join(FILTERED)} do.")
-    query_language(found.place).parse(query)
+        raise LinkError(f"{given} takes no filter; only {', '.join(FILTERED)} do.")
+    if found.place != "sql":
+        query_language(found.place).parse(query)
     return Link(found.place, filter=query)
 
 
@@ -89,12 +90,7 @@ def link_to(screen: Screen[Any]) -> Link | None:
         return Link(screen.MODE, str(name)) if name is not None else None
     if screen.MODE not in [place.mode for place in PLACES] or screen.HELP_TITLE:
         return None  # a page, which only another screen opens
-    query = ""
-    if screen.MODE in FILTERED and screen.has_body:
-        from diode_app.widgets.table import PagedTable
-
-        query = screen.query(PagedTable).first().query_now.filter
-    return Link(screen.MODE, filter=query)
+    return Link(screen.MODE, filter=screen.query_text if screen.has_body else "")
 
 
 async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:

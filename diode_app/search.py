@@ -158,6 +158,6 @@ class Everything(Provider):
         for name, query in self._session.settings.filters.items():
             place, _, words = query.partition(" ")
             yield Found(
-                f"filter {name} · {words}", f"List them on {place}.",
+                f"filter {name} · {' '.join(words.split())}", f"List them on {place}.",
                 self._open(Link(place, filter=words)),
             )  # fmt: skip

@@ -16,7 +16,7 @@ from diode_engine.atomic import write_whole
 from diode_engine.documents import Malformed, read_toml, shortened
 from diode_engine.errors import DiodeError
 
-FILTERED = ("runs", "data")  # the places whose lists take a filter query
+FILTERED = ("runs", "data", "sql")  # the places that take a query
 BELL, NOTIFICATION = "bell", "notification"
 WAYS = (BELL, NOTIFICATION, "nothing")  # how the end of a run is told
 COLUMNS = {
@@ -71,7 +71,7 @@ class Settings:
         "Saved filters",
         'Saved filters by name, each after the place whose list it is of, such as "tall" = "data '
         'op:bmm m>4096"; : finds them.',
-        form=f"a name, =, {' or '.join(FILTERED)} and a query, in quotation marks, such as "
+        form=f"a name, =, a place ({', '.join(FILTERED)}) and a query, in quotation marks, such as "
         "'tall=data op:bmm m>4096'",
         default_factory=dict,
     )

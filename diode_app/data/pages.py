@@ -52,7 +52,11 @@ def page_in_memory(rows: Sequence[Row], query: PageQuery) -> Page:
     if query.sort is not None:
         key = query.sort
         known = [row for row in rows if row.record.get(key) is not None]
-        known.sort(key=lambda row: row.record[key], reverse=query.descending)
+        # A column of an answer in SQL may have texts and numbers.
+        known.sort(
+            key=lambda row: (isinstance(row.record[key], str), row.record[key]),
+            reverse=query.descending,
+        )
         rows = [*known, *(row for row in rows if row.record.get(key) is None)]
     first = query.page * query.rows
     return Page(tuple(rows[first : first + query.rows]), len(rows))

@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Input, Select, Static
+from textual.widgets import Input, Select, Static, TextArea
 
 from diode_app.actions import Actions, fill_in
 from diode_app.data.store_access import Condition, Look
@@ -128,6 +128,11 @@ class DiodeScreen(Actions, Screen[None]):
         """Return what is chosen on the screen, by the names in headless commands."""
         return {}
 
+    @property
+    def query_text(self) -> str:
+        """The query that decides what the screen lists; empty where there is none."""
+        return ""
+
     # What a screen can use
 
     def reload(self) -> None:
@@ -210,7 +215,7 @@ class DiodeScreen(Actions, Screen[None]):
         return super().check_action(action, parameters)
 
     def _is_in_field(self) -> bool:
-        return isinstance(self.focused, Input | Select | Choices)
+        return isinstance(self.focused, Input | Select | Choices | TextArea)
 
     def action_leave(self) -> None:
         """Escape: leaves a field, so that letters are the screen's keys again; else leaves a place

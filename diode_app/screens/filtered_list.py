@@ -1,4 +1,5 @@
-"""What the places with one filtered list share: saved filters, which `:` finds, and the columns."""
+"""What the places that take a query share: saved queries, which `:` finds; and the columns of those
+with one list."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from diode_app.screens.base import DiodeScreen, SettingsChanged
 from diode_app.settings import COLUMNS
 from diode_app.widgets.modals import Choose, Prompt
 from diode_app.widgets.table import PagedTable
+from diode_engine.documents import shortened
 
 
 def list_actions(place: str) -> tuple[Action, ...]:
@@ -24,7 +26,43 @@ def list_actions(place: str) -> tuple[Action, ...]:
     )  # fmt: skip
 
 
-class FilteredList(DiodeScreen):
+class QueryScreen(DiodeScreen):
+    """A mixin for the screen of a place that takes a query. Saved queries are in the settings."""
+
+    def narrow(self, query: str) -> None:
+        """Show what this query finds."""
+        raise NotImplementedError
+
+    def store_looked(self) -> None:
+        if (query := self.session.pending_filters.pop(self.MODE, None)) is not None:
+            self.narrow(query)
+
+    def action_save_filter(self) -> None:
+        query = self.query_text
+
+        async def save() -> str | None:
+            known = dict(self.session.settings.filters)
+            if query:
+                question = f"A name for {shortened(' '.join(query.split()), 200)}"
+            elif known:
+                question = f"The name of the filter to forget: {', '.join(known)}"
+            else:
+                return "The list has no filter; / makes one."
+            given = await self.app.push_screen_wait(Prompt(question))
+            name = (given or "").strip()
+            if not name:
+                return None
+            if query:
+                known[name] = f"{self.MODE} {query}"
+            elif known.pop(name, None) is None:
+                return f"There is no filter {name}."
+            self.post_message(SettingsChanged(replace(self.session.settings, filters=known)))
+            return f"The filter {name} is {'kept: : finds it' if query else 'forgotten'}."
+
+        self.act(save, "keeps a filter")
+
+
+class FilteredList(QueryScreen):
     """A mixin for the screen of a place with one list. `COLUMNS` is the setting with the names of
     its columns."""
 
@@ -66,9 +104,9 @@ class FilteredList(DiodeScreen):
     def body_mounted(self) -> None:
         self.table.focus_rows()
 
-    def store_looked(self) -> None:
-        if (query := self.session.pending_filters.pop(self.MODE, None)) is not None:
-            self.narrow(query)
+    @property
+    def query_text(self) -> str:
+        return self.table.query_now.filter
 
     def narrow(self, query: str) -> None:
         """List what this query matches."""
@@ -85,27 +123,3 @@ class FilteredList(DiodeScreen):
                 self.table.set_columns(self.make_columns(chosen))
 
         self.act(choose, "chooses columns")
-
-    def action_save_filter(self) -> None:
-        query = self.table.query_now.filter
-
-        async def save() -> str | None:
-            known = dict(self.session.settings.filters)
-            if query:
-                question = f"A name for the filter {query}"
-            elif known:
-                question = f"The name of the filter to forget: {', '.join(known)}"
-            else:
-                return "The list has no filter; / makes one."
-            given = await self.app.push_screen_wait(Prompt(question))
-            name = (given or "").strip()
-            if not name:
-                return None
-            if query:
-                known[name] = f"{self.MODE} {query}"
-            elif known.pop(name, None) is None:
-                return f"There is no filter {name}."
-            self.post_message(SettingsChanged(replace(self.session.settings, filters=known)))
-            return f"The filter {name} is {'kept: : finds it' if query else 'forgotten'}."
-
-        self.act(save, "keeps a filter")

@@ -45,11 +45,12 @@ PLACES = (
     Place("train", "T", "Train", "Train", "diode_app.screens.train:TrainScreen"),
     Place("validate", "V", "Validate", "Validate", "diode_app.screens.validate:ValidateScreen"),
     Place("models", "M", "Models", "Models", "diode_app.screens.models:ModelsScreen"),
+    Place("sql", "Q", None, "SQL", "diode_app.screens.sql:SqlScreen"),
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
     Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),
 )
 # Visited from elsewhere: Escape goes back there.
-ASIDE = ("settings", "about")
+ASIDE = ("sql", "settings", "about")
 # Pages that are opened from another screen, for the help and the settings.
 PAGES = (
     "diode_app.screens.run:RunScreen",

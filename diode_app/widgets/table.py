@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from diode_app import text
 from diode_app.actions import Action, Actions
+from diode_app.data.answers import group_rows
 from diode_app.data.columns import Column
 from diode_app.data.pages import (
     MAX_ROWS,
@@ -63,6 +64,8 @@ class PagedTable(Actions, Vertical):
         Action("table.reverse", "o", "Reverse", "Reverse the order.", footer=False),
         Action("table.next-page", "right_square_bracket", "Next page", "The next rows."),
         Action("table.previous-page", "left_square_bracket", "Page before", "The rows before."),
+        Action("table.count", "number_sign", "Count", "Count all rows that the filter matches by "
+               "their value of a column, with the medians of the other columns.", footer=False),
         Action("table.export", "e", "Export", "Write all rows that the filter matches as CSV or "
                "JSON.", writes=True),
     )  # fmt: skip
@@ -294,6 +297,32 @@ class PagedTable(Actions, Vertical):
         if self.query_now.page:
             self.ask(replace(self.query_now, page=self.query_now.page - 1))
 
+    # Groups
+
+    def action_count(self) -> None:
+        columns = [column for column in self.columns if column.label]
+
+        async def count() -> None:
+            key = await self.app.push_screen_wait(
+                PickOne(
+                    f"Count the {self._what} by which column?",
+                    [(column.key, self._grid.heading(column)) for column in columns],
+                    None,
+                )
+            )
+            if key is not None:
+                by = next(column for column in columns if column.key == key)
+                self._show_groups(by, await self._all_rows())
+
+        if columns and self.page.rows:
+            self.run_worker(count(), group=ASKING, exit_on_error=False)
+
+    def _show_groups(self, by: Column, rows: Sequence[Row]) -> None:
+        columns, groups = group_rows(rows, by, self.columns)
+        table = MemoryTable(self._session, columns, what="groups", rows=groups)
+        app: Any = self.app  # a DiodeApp, whose module imports this one
+        app.show_table(f"{text.quantity(len(rows), self._what)} by {by.label}", table)
+
     # Copy and export
 
     def copy(self) -> None:
@@ -313,7 +342,7 @@ class PagedTable(Actions, Vertical):
 
         async def make_text(target: Path) -> str:
             nonlocal count
-            records = await self._records()
+            records = [row.record for row in await self._all_rows()]
             count = len(records)
             return as_json(records) if target.suffix == ".json" else as_csv(records)
 
@@ -324,14 +353,14 @@ class PagedTable(Actions, Vertical):
             are = "is" if count == 1 else "are"
             self.notify(f"{text.quantity(count, self._what)} {are} in {target}.", markup=False)
 
-    async def _records(self) -> list[Mapping[str, Any]]:
-        """Return the records of all rows that the filter matches."""
+    async def _all_rows(self) -> list[Row]:
+        """Return all rows that the filter matches."""
         query = replace(self.query_now, page=0, rows=MAX_ROWS)
-        records: list[Mapping[str, Any]] = []
+        found: list[Row] = []
         while rows := (await self.fetch(query)).rows:
-            records.extend(row.record for row in rows)
+            found.extend(rows)
             query = replace(query, page=query.page + 1)
-        return records
+        return found
 
 
 class MemoryTable(PagedTable):
@@ -348,13 +377,14 @@ class MemoryTable(PagedTable):
         descending: bool = False,
         filter_hint: str = "words that a row has; -word for those without it",
         wraps: bool = False,
+        rows: Sequence[Row] = (),
         id: str | None = None,
     ) -> None:
         super().__init__(
             session, columns, None, what=what, sort=sort, descending=descending,
             filter_hint=filter_hint, wraps=wraps, id=id,
         )  # fmt: skip
-        self._rows_in_memory: tuple[Row, ...] = ()
+        self._rows_in_memory = tuple(rows)
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         """Show these rows from now on."""

@@ -70,7 +70,7 @@ async def test_a_filter_with_a_name_is_kept_and_forgotten(make_app, five, tmp_pa
 
 @pytest.mark.parametrize("query", ["nowhere op:mm", 3, ""])
 def test_a_filter_is_of_a_place(query):
-    with pytest.raises(SettingsError, match="runs or data"):
+    with pytest.raises(SettingsError, match="runs or data or sql"):
         Settings(filters={"x": query})
 
 

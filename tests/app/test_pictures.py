@@ -116,6 +116,7 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Status, "seconds", property(lambda _: 83.0))
     monkeypatch.setattr(Status, "quiet_seconds", property(lambda _: 1.0))
     monkeypatch.setattr(text, "size", lambda _: "5.1 MiB")
+    monkeypatch.setattr("diode_app.screens.sql.time", SimpleNamespace(monotonic=lambda: 0.0))
     rate = Rate(30.0, "the last collection in the store")
     monkeypatch.setattr("diode_engine.cli.collect.expected_rate", lambda *_, **__: rate)
     monkeypatch.setattr(home, "model_in_use", lambda _: MODEL)
@@ -282,6 +283,7 @@ async def test_problems(pictures: SnapshotAssertion, size):
     await compare(pictures, size, [
         ("problem", S, "D down enter"), ("failed", U, "2"), ("map", U, "escape m"),
         ("ask", S, "escape down down w"), ("ask-two", U, "down"), ("pick", U, "p"),
+        ("sql", U, "escape escape Q ctrl+g"),
     ])  # fmt: skip
 
 

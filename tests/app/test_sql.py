@@ -1,0 +1,175 @@
+"""The page SQL, and counting the rows of any table."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Input, TextArea
+
+from diode_app.data.answers import answer_table, group_rows
+from diode_app.data.columns import Column
+from diode_app.data.pages import Row
+from diode_app.links import Link, link, link_to
+from diode_app.screens.data import DataScreen
+from diode_app.screens.run import RunScreen
+from diode_app.screens.sql import SqlScreen, chart
+from diode_app.settings import Settings, load
+from diode_app.widgets.modals import PickOne
+from diode_app.widgets.pick_row import PickRow
+from diode_app.widgets.plot import Plot
+from diode_app.widgets.table import MemoryTable
+from diode_engine.store import Store
+from diode_engine.store.console import Answer
+from tests.app.waiting import enter, press, press_each, running, text_of
+from tests.training.conftest import make_timings
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    store.import_table(make_timings(12), key="x", spec={"files": ["x"]})
+    return store
+
+
+async def ask(pilot, statement: str) -> MemoryTable:
+    """Puts a statement into the page, and waits for its answer."""
+    pilot.app.screen.query_one(TextArea).load_text(statement)
+    await press(pilot, "ctrl+g")
+    return pilot.app.screen.query_one("#sql-table", MemoryTable)
+
+
+async def test_a_statement_is_answered_as_a_table_to_sort_plot_and_export(
+    make_app, filled, tmp_path
+):
+    async with running(make_app(), (120, 40), "Q") as (app, pilot):
+        table = await ask(pilot, "SELECT id, m AS size, op FROM problems ORDER BY id")
+        assert [column.label for column in table.columns] == ["id", "size", "op"]
+        assert "12 rows in" in text_of(app)
+        assert app.focused is table.grid  # letters are the page's keys
+        table.sort_by("size")
+        table.sort_by("size")
+        await press(pilot)
+        sizes = [row.record["size"] for row in table.page.rows]
+        assert sizes == sorted(sizes, reverse=True)
+        await press(pilot, "v")
+        (drawn,) = app.screen.query_one(Plot).charts
+        assert (drawn.x_label, [line.name for line in drawn.lines]) == ("id", ["size"])
+        await press_each(pilot, "v", "e")
+        await enter(pilot, str(tmp_path / "sizes.csv"))
+        with (tmp_path / "sizes.csv").open() as file:
+            assert [int(row["size"]) for row in csv.DictReader(file)] == sizes
+
+
+async def test_a_mistake_and_a_write_are_said_and_the_statement_stays(make_app, filled):
+    async with running(make_app(), (120, 40), "Q") as (app, pilot):
+        for statement, said in (
+            ("SELECT none FROM problems", "no such column: none"),
+            ("DELETE FROM timings", "it begins with DELETE; only a query"),
+        ):
+            await ask(pilot, statement)
+            assert said in text_of(app)
+            assert app.screen.query_text == statement
+        assert len(filled.read()) > 0
+
+
+async def test_capital_letters_are_text_in_the_statement_and_escape_leaves_it(make_app, filled):
+    async with running(make_app(), (120, 40), "Q") as (app, pilot):
+        await press_each(pilot, "ctrl+a", *"SELECT", "q")
+        assert isinstance(app.screen, SqlScreen)
+        assert "SELECTq" in app.screen.query_one(TextArea).text
+        await press(pilot, "escape")
+        assert isinstance(app.screen, SqlScreen)
+        await press(pilot, "R")
+        assert app.current_mode == "runs"
+
+
+async def test_enter_puts_a_column_into_the_statement(make_app, filled):
+    async with running(make_app(), (80, 24), "Q", "escape") as (app, pilot):
+        assert "best_us" not in [w.id for w in app.screen.query("#sql-schema") if w.region]
+        await press(pilot, "t")
+        assert "PROBLEMS" in text_of(app)
+        app.screen.query_one(TextArea).load_text("")
+        await press_each(pilot, "down", "down", "down", "enter")
+        assert app.screen.query_text == "op"
+        assert isinstance(app.focused, TextArea)
+
+
+async def test_enter_on_a_row_opens_its_run_or_its_problem(make_app, filled):
+    async with running(make_app(), (120, 40), "Q") as (app, pilot):
+        await ask(pilot, "SELECT problem FROM summaries ORDER BY problem LIMIT 1")
+        await press(pilot, "enter")
+        assert isinstance(app.screen, DataScreen)
+        assert app.screen.table.query_now.filter == "id:1"
+        await press(pilot, "Q")
+        await ask(pilot, "SELECT id AS run FROM runs")
+        await press(pilot, "enter")
+        assert isinstance(app.screen, RunScreen)
+
+
+async def test_a_statement_is_saved_found_and_linked_to(make_app, filled, tmp_path):
+    statement = "SELECT count(*) AS many\nFROM problems"
+    async with running(make_app(), (120, 40), "Q") as (app, pilot):
+        await ask(pilot, statement)
+        assert link_to(app.screen) == Link("sql", filter=statement)
+        await press(pilot, "b")
+        await enter(pilot, "how many")
+        assert load(tmp_path / "dashboard.toml").filters == {"how many": f"sql {statement}"}
+        await ask(pilot, "SELECT 1 WHERE 1 = 0")
+        await press_each(pilot, "H", "colon")
+        app.screen.query_one(Input).value = "how many"
+        await press_each(pilot, "down", "enter")
+        assert app.screen.query_text == statement
+        assert "1 row in" in text_of(app)
+
+
+async def test_the_statements_before_come_back(make_app, filled):
+    async with running(make_app(), (120, 40), "Q") as (app, pilot):
+        await ask(pilot, "SELECT 1")
+        await ask(pilot, "SELECT 2")
+        await press(pilot, "p")
+        assert app.screen.query_text == "SELECT 1"
+
+
+def test_a_link_may_have_a_statement():
+    assert link("sql", "SELECT 1") == Link("sql", filter="SELECT 1")
+    assert replace(Settings(), filters={"one": "sql SELECT 1"}).filters
+
+
+def test_columns_of_texts_and_numbers_are_told_apart():
+    answer = Answer(("name", "us"), (("a", 1.5), ("b", None)))
+    columns, rows = answer_table(answer)
+    assert [column.right for column in columns] == [False, True]
+    assert [row.cells["us"] for row in rows] == ["1.5", "–"]
+    (drawn,) = chart(columns, rows)
+    assert (drawn.x_label, [line.ys for line in drawn.lines]) == ("row", [[1.5]])
+    assert chart(*answer_table(Answer(("name",), (("a",),)))) == []
+    assert answer_table(Answer(("none",), ()))[1] == []
+
+
+def test_groups_are_counted_with_medians_the_most_frequent_first():
+    columns = (
+        Column("id", "id", right=True), Column("op", "op"), Column("us", "time", right=True),
+    )  # fmt: skip
+    rows = [
+        Row(op + us, {"op": op, "us": us})
+        for op, us in (("mm", "1,000"), ("bmm", "5"), ("mm", "3.5"), ("", "–"), ("mm", "−9 %"))
+    ]
+    shown, groups = group_rows(rows, columns[1], columns)
+    assert [column.label for column in shown] == ["op", "rows", "share", "median time"]
+    assert [(r.record["value"], r.record["rows"], r.record["median us"]) for r in groups] == [
+        ("mm", 3, 3.5), ("bmm", 1, 5.0), ("–", 1, None),
+    ]  # fmt: skip
+
+
+async def test_any_table_is_counted_by_a_column(make_app, filled):
+    async with running(make_app(), (120, 40), "D", "number_sign") as (app, pilot):
+        assert isinstance(app.screen, PickOne)
+        await press_each(pilot, *["down"] * 6, "enter")
+        assert isinstance(app.screen, PickRow)
+        shown = text_of(app)
+        assert "12 problems by dtype" in shown
+        assert "bf16 12 100" in shown
+        assert "median best" in shown
+        await press(pilot, "escape")
+        assert isinstance(app.screen, DataScreen)
