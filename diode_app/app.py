@@ -386,9 +386,9 @@ class DiodeApp(Actions, App[None]):
 
     def show_table(self, title: str, table: PagedTable) -> None:
         """Show a table in front of the screen."""
-        from diode_app.widgets.pick_row import PickRow
+        from diode_app.widgets.table_dialog import TableDialog
 
-        self.push_screen(PickRow(title, table))
+        self.push_screen(TableDialog(title, table))
 
     # Settings
 

@@ -17,9 +17,9 @@ from diode_app.screens.run import RunScreen
 from diode_app.screens.sql import SqlScreen, chart
 from diode_app.settings import Settings, load
 from diode_app.widgets.modals import PickOne
-from diode_app.widgets.pick_row import PickRow
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import MemoryTable
+from diode_app.widgets.table_dialog import TableDialog
 from diode_engine.store import Store
 from diode_engine.store.console import Answer
 from tests.app.waiting import enter, press, press_each, running, text_of
@@ -166,7 +166,7 @@ async def test_any_table_is_counted_by_a_column(make_app, filled):
     async with running(make_app(), (120, 40), "D", "number_sign") as (app, pilot):
         assert isinstance(app.screen, PickOne)
         await press_each(pilot, *["down"] * 6, "enter")
-        assert isinstance(app.screen, PickRow)
+        assert isinstance(app.screen, TableDialog)
         shown = text_of(app)
         assert "12 problems by dtype" in shown
         assert "bf16 12 100" in shown
