@@ -204,6 +204,8 @@ class StoreAccess:
             condition = _condition(error)
             if condition is not Condition.LOCKED:
                 self._close_store()
+            elif self.last.condition is Condition.MISSING:
+                return self.last  # it is just being made
             elif self.last.live:  # what was known stays on the screen
                 last = self.last
                 return Look(condition, str(error), last.version, last.runs, last.live)

@@ -16,6 +16,7 @@ from diode_app import text
 from diode_app.data.progress import outcome
 from diode_app.widgets.modals import Prompt
 from diode_engine.runs import look
+from diode_engine.store import Store
 from diode_engine.store.backends import sqlite_connection
 from tests.app.waiting import looked, press, press_each, running, settled, text_of
 from tests.training.conftest import make_timings
@@ -151,3 +152,19 @@ def test_without_a_terminal_it_says_so(path, words):
     assert done.returncode == 2
     assert "needs a terminal" in done.stderr
     assert not path.exists()
+
+
+async def test_a_store_that_is_being_made_is_no_alarm(make_app, path):
+    async with running(make_app(), (80, 24)) as (app, pilot):
+        path.touch()  # so far another process has come
+        await looked(pilot)
+        assert "There is no store yet" in text_of(app)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("PRAGMA locking_mode = EXCLUSIVE")
+            other.execute("BEGIN EXCLUSIVE")
+            await looked(pilot)
+            assert "There is no store yet" in text_of(app)
+        Store.open(path).close()
+        await looked(pilot)
+        assert "Import" in text_of(app)
+        assert app.session.store.last.ready

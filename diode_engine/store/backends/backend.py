@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from diode_engine.errors import SchemaTooOldError, StoreError
+from diode_engine.errors import SchemaTooOldError, StoreError, StoreMissingError
 from diode_engine.location import Location
 from diode_engine.store import schema
 from diode_engine.store.migrations import alembic_config, refuse_newer
@@ -68,9 +68,14 @@ class Backend(ABC):
             revision = self.revision() if read_only else self.prepare()
             if revision != schema.HEAD:
                 refuse_newer(self.location, revision)
+                if read_only and revision is None:  # as while another process makes it
+                    raise StoreMissingError(
+                        f"There is no store at {self.location} yet, only an empty file; import or "
+                        "collect timings first."
+                    )
                 if read_only:
                     raise SchemaTooOldError(
-                        f"The store {self.location} is of an older schema ({revision or 'none'}; "
+                        f"The store {self.location} is of an older schema ({revision}; "
                         f"this Diode reads {schema.HEAD}); open it once for writing, which "
                         "migrates it."
                     )
