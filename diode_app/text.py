@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -29,6 +30,7 @@ STATE_COLOURS = {
     "refused": "text-warning",
 }
 NONE = "–"
+_USUAL_NOTE = re.compile(r"The metrics are on [\d,]+ problems that this model has not seen\.")
 
 
 def state(name: str) -> str:
@@ -139,6 +141,13 @@ def bar(fraction: float | None, width: int) -> str:
         return "·" * width
     filled = round(max(0.0, min(1.0, fraction)) * width)
     return "█" * filled + "░" * (width - filled)
+
+
+def drop_usual_note(notes: str) -> str:
+    """Return a model's notes without the usual sentence on its metrics. That counts all held-out
+    problems, also the few that it could not be judged on, which are not in the metrics."""
+    rest = _USUAL_NOTE.sub("", notes).strip()
+    return "" if rest.endswith("says:") else rest
 
 
 def pairs(mapping: Mapping[str, object]) -> str:

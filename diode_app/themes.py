@@ -11,65 +11,33 @@ from textual.theme import Theme
 
 DEFAULT = "diode-dark"
 
-THEMES = (
-    Theme(
-        name="diode-dark",
-        primary="#7aa2f7",
-        secondary="#bb9af7",
-        accent="#ff9e64",
-        warning="#e0af68",
-        error="#f7768e",
-        success="#9ece6a",
-        foreground="#d5dcf5",
-        background="#16161e",
-        surface="#1a1b26",
-        panel="#24283b",
-        dark=True,
-    ),
-    Theme(
-        name="diode-light",
-        primary="#2257a8",
-        secondary="#7847bd",
-        accent="#a04a00",
-        warning="#7a5200",
-        error="#b3153a",
-        success="#2f6b12",
-        foreground="#20242e",
-        background="#f7f7f9",
-        surface="#ffffff",
-        panel="#e6e8ee",
-        dark=False,
-    ),
-    Theme(
-        name="okabe-ito-dark",
-        primary="#56b4e9",  # sky blue
-        secondary="#cc79a7",  # reddish purple
-        accent="#f0e442",  # yellow
-        warning="#e69f00",  # orange
-        error="#d55e00",  # vermilion
-        success="#009e73",  # bluish green
-        foreground="#ffffff",
-        background="#000000",
-        surface="#101010",
-        panel="#242424",
-        dark=True,
-    ),
-    Theme(
-        name="okabe-ito-light",
-        primary="#0072b2",  # blue
-        secondary="#8a3f6a",  # reddish purple, darker for the contrast on white
-        accent="#7d5a00",  # orange, darker
-        warning="#7d5a00",
-        error="#a84300",  # vermilion, darker
-        success="#00694d",  # bluish green, darker
-        foreground="#000000",
-        background="#ffffff",
-        surface="#fafafa",
-        panel="#e4e4e4",
-        dark=False,
-    ),
-)
-NAMES = tuple(theme.name for theme in THEMES)
+# primary, secondary, accent, warning, error, success; then foreground, background, surface, panel
+_COLOURS = {
+    "diode-dark": """
+        #7aa2f7 #bb9af7 #ff9e64 #e0af68 #f7768e #9ece6a  #d5dcf5 #16161e #1a1b26 #24283b""",
+    "diode-light": """
+        #2257a8 #7847bd #a04a00 #7a5200 #b3153a #2f6b12  #20242e #f7f7f9 #ffffff #e6e8ee""",
+    # Sky blue, reddish purple, yellow, orange, vermilion, bluish green.
+    "okabe-ito-dark": """
+        #56b4e9 #cc79a7 #f0e442 #e69f00 #d55e00 #009e73  #ffffff #000000 #101010 #242424""",
+    # Blue; the others darker, for the contrast on white.
+    "okabe-ito-light": """
+        #0072b2 #8a3f6a #7d5a00 #7d5a00 #a84300 #00694d  #000000 #ffffff #fafafa #e4e4e4""",
+}
+NAMES = tuple(_COLOURS)
+
+
+def _make_theme(name: str) -> Theme:
+    primary, secondary, accent, warning, error, success, *grounds = _COLOURS[name].split()
+    foreground, background, surface, panel = grounds
+    return Theme(
+        name=name, primary=primary, secondary=secondary, accent=accent, warning=warning,
+        error=error, success=success, foreground=foreground, background=background,
+        surface=surface, panel=panel, dark=name.endswith("dark"),
+    )  # fmt: skip
+
+
+THEMES = tuple(map(_make_theme, NAMES))
 
 # Of curves, in this order: also of Okabe and Ito, readable on light and dark grounds alike.
 SERIES = (

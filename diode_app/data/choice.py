@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_app import text
 from diode_app.data import predictors
+from diode_app.data.columns import make_row
 from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, ModelAnswer
-from diode_app.data.problem import in_default
-from diode_app.data.problem_columns import short
+from diode_app.data.problem import in_default, known_us
+from diode_app.data.problem_columns import ranking_columns, short
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import TYPES, Bias
@@ -107,7 +107,7 @@ def answer(question: Question) -> Answer:
     chosen = [each.place for each in answers]
     rows = []
     for rank, i in enumerate(order.tolist(), 1):
-        signs = "".join(str(n) for n, place in enumerate(chosen, 1) if place == i)
+        signs = " ".join(str(n) for n, place in enumerate(chosen, 1) if place == i)
         kind = "library" if extern[i] else "DEFAULT" if space[i] else ""
         times = [float(each.prediction.predicted_us[i]) for each in answers]
         behind = times[0] / float(us[order[0]]) - 1
@@ -121,7 +121,7 @@ def answer(question: Question) -> Answer:
         roofline=roof,
         aten_us=_least(us[extern]),
         default_us=_least(us[space]),
-        other_us=None if other is None else _known(float(us[other])),
+        other_us=None if other is None else known_us(float(us[other])),
     )
 
 
@@ -145,26 +145,12 @@ def _row(
         "candidate": short(candidate),
         "predicted_us": us[0],
         "behind": behind,
-        "other_us": _known(us[1]) if len(us) > 1 else None,
-        "roofline_us": _known(base),
+        "other_us": known_us(us[1]) if len(us) > 1 else None,
+        "roofline_us": known_us(base),
         "space": kind,
         **candidate.to_dict(),
     }
-    cells = {
-        "rank": str(rank),
-        "taken by": signs,
-        "candidate": record["candidate"],
-        "predicted_us": text.microseconds(us[0]),
-        "behind": text.change(behind),
-        "other_us": text.microseconds(record["other_us"]),
-        "roofline_us": text.microseconds(record["roofline_us"]),
-        "space": kind,
-    }
-    return Row(candidate.key, cells, record)
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else value
+    return make_row(candidate.key, record, ranking_columns(True), {})
 
 
 @dataclass(frozen=True)

@@ -15,27 +15,25 @@ if TYPE_CHECKING:
 MAX_PROBLEMS = 20_000  # in a plan; counting their candidates takes a second
 
 
-@dataclass(frozen=True)
-class SourceKind:
-    """A source of problems: what it draws, and its parameters with their defaults."""
-
-    name: str
-    draws: str
-    parameters: str
-
-
-def source_kinds() -> tuple[SourceKind, ...]:
-    """Return all sources, described in the engine's own words."""
+def describe_sources() -> str:
+    """Return what each source of problems draws, and its parameters with their defaults, in the
+    engine's own words."""
     from diode_engine.problems.sources import SOURCES
 
-    return tuple(
-        SourceKind(
-            name,
-            " ".join((kind.__doc__ or "").replace("`", "").split()),
-            ",".join(f"{f.name}={_plain(f.default)}" for f in dataclasses.fields(kind)),
-        )
-        for name, kind in SOURCES.items()
-    )
+    parts = []
+    for name, kind in SOURCES.items():
+        draws = " ".join((kind.__doc__ or "").replace("`", "").split())
+        given = ",".join(f"{f.name}={_plain(f.default)}" for f in dataclasses.fields(kind))
+        parts.append(f"{name}{':' if given else ''}{given}\n{draws}")
+    return "\n\n".join(parts)
+
+
+def complete_source(given: str, _cursor: int) -> list[str]:
+    """Return the texts that the field of the sources may become: its last word completed."""
+    from diode_engine.problems.sources import SOURCES
+
+    before, blank, word = given.rpartition(" ")
+    return [f"{before}{blank}{name}" for name in SOURCES if word and name.startswith(word)]
 
 
 def _plain(value: object) -> str:

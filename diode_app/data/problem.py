@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_app import text
 from diode_app.data import predictors
+from diode_app.data.columns import make_row
 from diode_app.data.pages import MAX_ROWS, Row
 from diode_app.data.predictors import Model, ModelAnswer
-from diode_app.data.problem_columns import short
+from diode_app.data.problem_columns import measured_columns, short
 from diode_app.data.problems import rows_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
     from diode_engine.store.query import CandidateRow, ProblemRow
 
-MODELS_SHOWN = 3  # at most, beside the measured times
+MODELS_SHOWN = 3  # beside the measured times, where no others are chosen
 BEST, ATEN, DEFAULT, ROOFLINE = "best measured", "ATen", "max-autotune DEFAULT", "roofline ranking"
 _SIGNS = {BEST: "★", ATEN: "A", DEFAULT: "D", ROOFLINE: "R"}
 
@@ -97,8 +97,9 @@ def problem_view(
         raise NoSuchProblemError(f"The store has no timings of a problem {key}.")
     row = next((row for row in rows if row.environment_number == environment), rows[0])
     known = predictors.models_for(row.environment.hardware)
-    models = tuple(m for m in known if references is None or m.reference in references)
-    models = models[:MODELS_SHOWN]
+    models = known[:MODELS_SHOWN]
+    if references is not None:
+        models = tuple(m for m in known if m.reference in references)
     environments = tuple(each.environment_number for each in rows)
     if before is not None and (row, environments, known, models) == (
         before.row, before.environments, before.known, before.models
@@ -153,7 +154,7 @@ def _view(
 
     shown = []
     for i, c in enumerate(found):
-        signs = "".join(sign for sign, _, at, _ in takers if at == i)
+        signs = " ".join(sign for sign, _, at, _ in takers if at == i)
         predicted = {m.reference: float(a.prediction.predicted_us[i]) for m, a in answers.items()}
         kind = "library" if extern[i] else "DEFAULT" if space[i] else ""
         shown.append(_row(i + 1, c, row, signs, kind, predicted, float(base[i])))
@@ -225,9 +226,9 @@ def _row(
         "candidate": short(c.candidate),
         "time_us": c.time_us,
         "efficiency": efficiency,
-        **{f"{name} us": _known(us) for name, us in predicted.items()},
+        **{f"{name} us": known_us(us) for name, us in predicted.items()},
         **{f"{name} error": _error(us, c.time_us) for name, us in predicted.items()},
-        "roofline_us": _known(base),
+        "roofline_us": known_us(base),
         "spread_us": c.spread_us,
         "timings": c.timings,
         "space": kind,
@@ -236,25 +237,14 @@ def _row(
         **c.facts,
         **c.candidate.to_dict(),
     }
-    cells = {
-        "rank": str(rank),
-        "taken by": signs,
-        "candidate": short(c.candidate),
-        "time_us": text.microseconds(c.time_us),
-        "efficiency": text.ratio(efficiency),
-        "roofline_us": text.microseconds(_known(base)),
-        "spread_us": text.microseconds(c.spread_us),
-        "timings": str(c.timings),
-        "space": kind,
-        "failures": _failures(c),
-    }
-    for name in predicted:
-        cells[f"{name} us"] = text.microseconds(record[f"{name} us"])
-        cells[f"{name} error"] = text.change(record[f"{name} error"])
-    return Row(c.candidate.key, cells, record)
+    record["why"] = _failures(c)
+    return make_row(
+        c.candidate.key, record, measured_columns(tuple(predicted)), {"why": record["why"]}
+    )
 
 
-def _known(value: float) -> float | None:
+def known_us(value: float) -> float | None:
+    """Return the time; None for NaN."""
     return None if np.isnan(value) else value
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from diode_app import text
@@ -118,9 +119,61 @@ CANDIDATE = (
 )  # fmt: skip
 ROOFLINE_US = Column(
     "roofline_us", "R: µs", "the least time that its arithmetic and its memory traffic allow, in "
-    "µs", right=True,
+    "µs", text.microseconds, right=True,
 )  # fmt: skip
 SPACE = Column(
     "space", "space", "the search space that it is of: DEFAULT, which max-autotune tries, or "
     "EXHAUSTIVE",
 )  # fmt: skip
+
+
+@lru_cache
+def ranking_columns(other: bool) -> tuple[Column, ...]:
+    """Return the columns of candidates as a model ranks them; `other`: beside another model."""
+    return (
+        *CANDIDATE,
+        Column("predicted_us", "1: µs" if other else "µs",
+               "the time that the model predicts, in µs", text.microseconds, right=True),
+        Column("behind", "behind", "how much slower than the first it is predicted to be, in %",
+               text.change, right=True, rank=1),
+        *([Column("other_us", "2: µs", "the time that the second model predicts, in µs",
+                  text.microseconds, right=True, rank=2)] if other else []),
+        replace(ROOFLINE_US, label="estimate", rank=3),
+        replace(SPACE, rank=4),
+    )  # fmt: skip
+
+
+@lru_cache
+def measured_columns(models: tuple[str, ...]) -> tuple[Column, ...]:
+    """Return the columns of candidates as they were measured, beside these models' predictions."""
+    of_models = [
+        column
+        for i, name in enumerate(models, 1)
+        for column in (
+            Column(f"{name} us", f"{i}: µs", f"the time that {name} predicts, in µs",
+                   text.microseconds, right=True, rank=2 * i),
+            Column(f"{name} error", f"{i}: error", "the predicted time against the measured one",
+                   text.change, right=True, rank=2 * i + 1),
+        )
+    ]  # fmt: skip
+    return (
+        *CANDIDATE,
+        Column("time_us", "µs", "median measured time, in µs; where it was timed several times, "
+               "over all of them", text.microseconds, right=True),
+        Column("efficiency", "eff.", "the best time divided by this one; 1 is as fast as the best "
+               "kernel that was measured", text.ratio, right=True, rank=1),
+        *of_models,
+        replace(ROOFLINE_US, rank=40),
+        replace(SPACE, rank=41),
+        Column("spread_us", "spread µs", "the interquartile range of its measurements, in µs",
+               text.microseconds, right=True, rank=42),
+        Column("timings", "timings", "how often it was measured", right=True, rank=43),
+    )  # fmt: skip
+
+
+FAILED_COLUMNS = (
+    *CANDIDATE[1:],
+    Column("why", "why", "why it has no time", sortable=False),
+    replace(SPACE, rank=2),
+    Column("timings", "timings", "how often it was tried", right=True, rank=1),
+)

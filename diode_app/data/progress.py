@@ -71,8 +71,12 @@ def describe_progress(status: Status) -> str:
         if stages := progress.get("stages"):
             words.append(f"fit {progress.get('stage')} of {stages}")
         return " · ".join(words)
-    if run.kind == "import" and (doing := progress.get("doing")) and not status.state.ended:
+    if (doing := progress.get("doing")) and not status.state.ended:
         words.append(str(doing))
+    if status.state == "queued":
+        words.append("starts")
+    if run.kind == "train":
+        return " · ".join(words)
     if (problems := progress.get("problems")) is not None and run.kind == "collect":
         words.append(
             f"{progress.get('problems_done', 0):,} of {text.quantity(problems, 'problems')}"

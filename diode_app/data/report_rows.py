@@ -58,9 +58,6 @@ FIGURES = (
             "kernels that it times at compile for one choice, on average", 5),
     _number("problems", "problems", text.count, "how many problems it was judged on", 6),
 )  # fmt: skip
-BAR = Column(
-    "bar", "of the best measured time", "the geometric mean as a bar, from 0 to 1", sortable=False
-)
 
 
 def figure_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
@@ -77,10 +74,7 @@ def figure_rows(report: ShownReport, against: Other | None) -> tuple[Row, ...]:
 
 
 def _figure(figures: ChooserFigures, *, ours: bool) -> Row:
-    shown = {
-        "chooser": f"{'●' if ours else ' '} {figures.chooser}",
-        "bar": text.bar(figures.geomean, 30),
-    }
+    shown = {"chooser": f"{'●' if ours else ' '} {figures.chooser}"}
     return make_row(figures.chooser, asdict(figures), FIGURES, shown)
 
 

@@ -164,9 +164,9 @@ def _facts(status: Status) -> list[tuple[str, str]]:
         "process": None if process is None else f"{process.pid} on {process.host}",
         "in": run.directory,
         "log": run.log,
-        "asked for": text.pairs(run.spec),
+        "settings": text.pairs(run.spec),
         **({f"on {name}": str(said) for name, said in nodes.items()} if nodes else {}),
-        "tells": text.pairs({k: v for k, v in (run.progress or {}).items() if k not in _SHOWN}),
+        "progress": text.pairs({k: v for k, v in (run.progress or {}).items() if k not in _SHOWN}),
         "tags": " ".join(run.tags),
         "note": run.note,
     }

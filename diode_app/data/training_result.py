@@ -8,20 +8,17 @@ from typing import Any
 
 from diode_app import text
 
-BASE = "the model it was tuned from"
+_BASE = "the model it was tuned from"
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """`efficiency` is that on `held_out` problems that the judged model had not seen; `bars` are
-    the efficiencies of all choosers on these problems, with BASE among them for a tuned model, the
-    best first. `facts` are (name, value)."""
+    """`efficiency` is that on problems that the judged model had not seen; `facts` are (name,
+    value), first what all choosers reach on these problems, the best first."""
 
     model: str
     folder: str
     efficiency: float
-    held_out: int
-    bars: tuple[tuple[str, float], ...]
     facts: tuple[tuple[str, str], ...]
 
 
@@ -33,13 +30,17 @@ def training_result(document: Mapping[str, Any] | None) -> TrainingResult | None
         return None
     bars = {document["model"]: of["efficiency"], **(of.get("efficiency_of_others") or {})}
     if (base := of.get("efficiency_of_base")) is not None:
-        bars[BASE] = base
+        bars[_BASE] = base
     top = sorted((int(k), value) for k, value in (of.get("efficiency_top") or {}).items())
     error, off, by_chance = (
         of.get(name) for name in ("log_rmse", "calibration_error", "calibration_error_by_chance")
     )
     chance = "" if by_chance is None else f"; chance alone gives {by_chance:.3f}"
     facts = [
+        ("", f"{document['model']} reaches {of['efficiency']:.3f} of the best kernels' speed on "
+         f"{document['held_out_problems']:,} problems that it has not seen (geometric mean)"),
+        *((name, f"{value:.3f} {_bar(value)}")
+          for name, value in sorted(bars.items(), key=lambda bar: -bar[1])),
         ("worst tenth",
          f"below {of['efficiency_p10']:.3f}; the worst problem {of['efficiency_worst']:.3f}"),
         ("best of k", ", ".join(f"{value:.3f} of {k}" for k, value in top)),
@@ -50,13 +51,12 @@ def training_result(document: Mapping[str, Any] | None) -> TrainingResult | None
         *(("left out", f"{count:,} timings of {what}")
           for what, count in (document.get("left_out") or {}).items()),
         ("took", text.seconds(document["seconds"])),
-        ("note", document.get("notes") or ""),
+        ("note", text.drop_usual_note(document.get("notes") or "")),
     ]  # fmt: skip
-    return TrainingResult(
-        model=document["model"],
-        folder=document["folder"],
-        efficiency=of["efficiency"],
-        held_out=document["held_out_problems"],
-        bars=tuple(sorted(bars.items(), key=lambda bar: -bar[1])),
-        facts=tuple((name, value) for name, value in facts if value),
-    )
+    known = tuple((name, value) for name, value in facts if value)
+    return TrainingResult(document["model"], document["folder"], of["efficiency"], known)
+
+
+def _bar(efficiency: float) -> str:
+    """Return a bar that begins at an efficiency of 0.5."""
+    return text.bar((efficiency - 0.5) / 0.5, 30).rstrip("░")

@@ -4,7 +4,6 @@ GPU."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 from textual.app import ComposeResult
@@ -13,10 +12,9 @@ from textual.widgets import Input, Label, Select, Static
 
 from diode_app.actions import Action
 from diode_app.data.choice import Answer, Question, RankReasons, answer, why
-from diode_app.data.columns import Column
 from diode_app.data.overview import find_main_hardware
 from diode_app.data.predictors import Model, all_models
-from diode_app.data.problem_columns import CANDIDATE, ROOFLINE_US, SPACE
+from diode_app.data.problem_columns import ranking_columns
 from diode_app.data.problem_text import parse_problem, write_problem
 from diode_app.data.threads import in_thread
 from diode_app.screens.ask_words import headline, why_words
@@ -38,21 +36,6 @@ _NEXT = (
     Step("Train", "app.go('train')", "It learns from the timings in the store.", "T"),
     Step("Models", "app.go('models')", "Take one that somebody has exported.", "M"),
 )
-
-
-def ranking_columns(other: bool) -> list[Column]:
-    """Return the columns of ranked candidates, with or without those of another model."""
-    return [
-        *CANDIDATE,
-        Column("predicted_us", "1: µs" if other else "µs",
-               "the time that the model predicts, in µs", right=True),
-        Column("behind", "behind", "how much slower than the first it is predicted to be, in %",
-               right=True, rank=1),
-        *([Column("other_us", "2: µs", "the time that the second model predicts, in µs", right=True,
-                  rank=2)] if other else []),
-        replace(ROOFLINE_US, label="estimate", rank=3),
-        replace(SPACE, rank=4),
-    ]  # fmt: skip
 
 
 class AskScreen(DiodeScreen):
@@ -157,13 +140,7 @@ class AskScreen(DiodeScreen):
         if models == self._models:
             return
         is_new = self._models is None
-        self.query_one("#ask-empty").display = not models
-        for part in ("#ask-line", "#ask-columns", "#ask-says", "#ask-models"):
-            self.query_one(part).display = bool(models)
-        if not models:
-            self.query("#ask-empty Button").first().focus()
-        elif self._models == ():
-            self.table.focus_rows()
+        self.show_empty(not models, "#ask-line", "#ask-columns", "#ask-says", "#ask-models")
         self._models = models
         # By the GPU only where there is more than one.
         several = len({model.hardware for model in models}) > 1

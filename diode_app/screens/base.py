@@ -146,6 +146,20 @@ class DiodeScreen(Actions, Screen[None]):
         if widget.content != content:
             widget.update(content)
 
+    def show_empty(self, is_empty: bool, *parts: str) -> None:
+        """Show the advice of the screen (the EmptyState that its body has) in place of these parts,
+        or the other way round; what is shown takes the focus."""
+        advice = self.query_one("#body EmptyState")
+        if advice.display is is_empty:
+            return
+        advice.display = is_empty
+        for part in parts:
+            self.query_one(part).display = not is_empty
+        if is_empty:
+            advice.query("Button").first().focus()
+        else:
+            self.query("#body PageGrid").first().focus()
+
     def fail(self, sentence: str) -> None:
         """Show that a read failed."""
         self.notify(sentence, severity="error", markup=False)

@@ -9,13 +9,17 @@ from textual.content import Content
 
 from diode_app import text
 from diode_app.actions import Action, import_timings
-from diode_app.data.collection import MAX_PROBLEMS, CollectionPlan, planned, source_kinds
-from diode_app.data.threads import in_thread
+from diode_app.data.collection import (
+    MAX_PROBLEMS,
+    CollectionPlan,
+    complete_source,
+    describe_sources,
+    planned,
+)
 from diode_app.screens.command_screen import CommandScreen
-from diode_app.screens.source_picker import SourcePicker
 from diode_app.session import Session
 from diode_app.widgets.command_form import CommandForm
-from diode_app.widgets.modals import Confirm
+from diode_app.widgets.modals import Confirm, Notice
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -31,7 +35,7 @@ class CollectScreen(CommandScreen):
     ACTIONS = (
         Action("collect.start", "ctrl+g", "Start", "Start this collection as a run.",
                "{command}", writes=True),
-        Action("collect.pick", "p", "Sources", "Choose sources and their parameters."),
+        Action("collect.pick", "p", "Sources", "What can be drawn, with which parameters."),
         Action("collect.defaults", "d", "Defaults", "Set all fields to their defaults."),
         import_timings("collect"),
     )  # fmt: skip
@@ -43,7 +47,7 @@ class CollectScreen(CommandScreen):
 
     def make_form(self) -> CommandForm:
         checks = {"gpu": self._check_gpus, "problems": _check_problems}
-        return CommandForm("collect", checks=checks)
+        return CommandForm("collect", checks=checks, suggest={"source": complete_source})
 
     # The plan
 
@@ -116,14 +120,8 @@ class CollectScreen(CommandScreen):
         return False
 
     def action_pick(self) -> None:
-        async def pick() -> None:
-            kinds = await in_thread(source_kinds, "sources")
-            field = self.form.field("source")
-            chosen = await self.app.push_screen_wait(SourcePicker(kinds, field.value))
-            if chosen is not None:
-                field.value = chosen
-
-        self.run_worker(pick(), group="acting", exit_on_error=False)
+        words = "Some of these, with a blank between; without one, a mix of the first four.\n\n"
+        self.app.push_screen(Notice("Where problems are drawn from", words + describe_sources()))
 
     def _check_gpus(self, given: str) -> str | None:
         numbers = [int(word) for word in given.split() if word.isdecimal()]

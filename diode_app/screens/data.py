@@ -136,15 +136,7 @@ class DataScreen(FilteredList):
         if there is not self._has_timings:
             self._has_timings = there
             self.refresh_bindings()
-        empty = self.query_one("#data-empty")
-        if empty.display is there:
-            empty.display = not there
-            self.table.display = there
-            self.query_one("#data-parts").display = there
-            if there:
-                self.table.focus_rows()
-            else:
-                self.query("#data-empty Button").first().focus()
+        self.show_empty(not there, "PagedTable", "#data-parts")
 
     # The one that the cursor is on
 

@@ -45,6 +45,7 @@ class ModelScreen(TabbedScreen, ModelActions):
         *MODEL_ACTIONS,
     )
     HEADLESS = (
+        ("Verify", "diode-engine models verify {model} --hardware={hardware}"),
         ("History", "diode-engine models show {model} --hardware={hardware}"),
         ("Card", "diode-engine models show {model} --hardware={hardware} --card"),
     )

@@ -40,8 +40,6 @@ MODEL_ACTIONS = (
            "diode-engine models compare {model} OTHER"),
     Action("models.validate", "w", "Validate", "Judge this model on the store's timings, as a run.",
            "diode-engine validate --model={model} --store={store}", writes=True),
-    Action("models.verify", "v", "Verify", "Check this model's files against their hashes.",
-           "diode-engine models verify {model} --hardware={hardware}"),
     Action("models.export-model", "x", "Export model", "Write this model into one file, to "
            "pass it on.",
            "diode-engine models export {model} {name}.diode.zip --hardware={hardware}",
@@ -173,17 +171,6 @@ class ModelActions(Labels):
         self.act(roll_back, f"rolls {slug} back", writes=True)
 
     # Looking at it
-
-    def action_verify(self) -> None:
-        model = self._chosen.model
-
-        async def verify() -> str:
-            from diode_engine import registry
-
-            await in_thread(lambda: registry.verify(model), "verify")
-            return f"{model.reference} is whole: its files are what its manifest says."
-
-        self.act(verify, f"verifies {model.reference}", asks=False)
 
     def action_validate(self) -> None:
         model = self._chosen.model

@@ -45,10 +45,10 @@ class ModelsScreen(ModelActions):
     ACTIONS = (
         Action("models.open", "enter", "Open", "This model's card, lineage, gate and history.",
                "diode-engine models show {model} --hardware={hardware}", footer=False),
-        *MODEL_ACTIONS[:5],
+        *MODEL_ACTIONS[:4],
         Action("models.import-model", "i", "Import", "Register a model from an archive, or from a "
                "folder.", "diode-engine models import FILE", writes=True),
-        *MODEL_ACTIONS[5:],
+        *MODEL_ACTIONS[4:],
     )  # fmt: skip
     HEADLESS = (("List", "diode-engine models list"),)
     DEFAULT_CSS = """
@@ -102,13 +102,7 @@ class ModelsScreen(ModelActions):
         self.put("#models-problems", "\n".join(f"✗ {sentence}" for sentence in found.problems))
         self.query_one("#models-problems").display = bool(found.problems)
         self.table.show_rows(found.rows)
-        empty, there = self.query_one("#models-none"), bool(found.rows)
-        if empty.display is there:
-            empty.display, self.table.display = not there, there
-            if there:
-                self.table.focus_rows()
-            else:
-                self.query("#models-none Button").first().focus()
+        self.show_empty(not found.rows, "MemoryTable")
         self._preview()
 
     def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:

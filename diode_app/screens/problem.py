@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -19,9 +18,8 @@ from diode_app.data.candidate import (
     candidate_in,
     candidate_view,
 )
-from diode_app.data.columns import Column
 from diode_app.data.problem import Choice, ProblemView, problem_view
-from diode_app.data.problem_columns import CANDIDATE, ROOFLINE_US, SPACE, short
+from diode_app.data.problem_columns import FAILED_COLUMNS, measured_columns, short
 from diode_app.screens.base import WIDTHS
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.tabs import TabbedScreen
@@ -35,40 +33,6 @@ from diode_app.widgets.table import MemoryTable, PagedTable
 if TYPE_CHECKING:
     from diode_engine.core.candidate import Candidate
     from diode_engine.store import Store
-
-
-def _columns(models: tuple[str, ...]) -> list[Column]:
-    of_models = [
-        column
-        for i, name in enumerate(models, 1)
-        for column in (
-            Column(f"{name} us", f"{i}: µs", f"the time that {name} predicts, in µs", right=True,
-                   rank=2 * i),
-            Column(f"{name} error", f"{i}: error", "the predicted time against the measured one",
-                   right=True, rank=2 * i + 1),
-        )
-    ]  # fmt: skip
-    return [
-        *CANDIDATE,
-        Column("time_us", "µs", "median measured time, in µs; where it was timed several times, "
-               "over all of them", right=True),
-        Column("efficiency", "eff.", "the best time divided by this one; 1 is as fast as the best "
-               "kernel that was measured", right=True, rank=1),
-        *of_models,
-        replace(ROOFLINE_US, rank=40),
-        replace(SPACE, rank=41),
-        Column("spread_us", "spread µs", "the interquartile range of its measurements, in µs",
-               right=True, rank=42),
-        Column("timings", "timings", "how often it was measured", right=True, rank=43),
-    ]  # fmt: skip
-
-
-_FAILED = (
-    *CANDIDATE[1:],
-    Column("failures", "why", "why it has no time", sortable=False),
-    replace(SPACE, rank=2),
-    Column("timings", "timings", "how often it was tried", right=True, rank=1),
-)
 
 
 class ProblemScreen(TabbedScreen):
@@ -124,11 +88,11 @@ class ProblemScreen(TabbedScreen):
         with TabbedContent(initial="tab-candidates"):
             with TabPane("Candidates", id="tab-candidates"):
                 yield MemoryTable(
-                    self.session, _columns(()), what="candidates", id="problem-candidates"
+                    self.session, measured_columns(()), what="candidates", id="problem-candidates"
                 )
             with TabPane("Failed", id="tab-failed"):
                 yield MemoryTable(
-                    self.session, _FAILED, what="failed candidates", id="problem-failures"
+                    self.session, FAILED_COLUMNS, what="failed candidates", id="problem-failures"
                 )
         with Horizontal(id="problem-parts"):
             yield Plot("Asking the models ...")
@@ -161,7 +125,7 @@ class ProblemScreen(TabbedScreen):
         self.query_one("#problem-facts", Static).update(_facts(view))
         self.query_one("#problem-choices", Static).update(_choices(view.choices))
         table = self.query_one("#problem-candidates", MemoryTable)
-        table.set_columns(_columns(tuple(view.predicted_us)))
+        table.set_columns(measured_columns(tuple(view.predicted_us)))
         table.show_rows(view.rows)
         self.query_one("#problem-failures", MemoryTable).show_rows(view.failures)
         self._draw(view)

@@ -17,6 +17,7 @@ from diode_app.actions import Action
 from diode_app.data.choice import Answer, RankReasons, why
 from diode_app.data.pages import Row, page_in_memory
 from diode_app.data.predictors import Model, all_models
+from diode_app.data.problem_columns import ranking_columns
 from diode_app.data.program import (
     REPORT,
     ProductView,
@@ -31,7 +32,6 @@ from diode_app.data.program import (
     write_products,
 )
 from diode_app.data.threads import in_thread
-from diode_app.screens.ask import ranking_columns
 from diode_app.screens.ask_words import why_words
 from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.candidate import CandidateScreen

@@ -94,14 +94,8 @@ class ProgramsScreen(DiodeScreen):
         self._listing.do(work)
 
     def _list(self, rows: tuple[Row, ...]) -> None:
-        table, none = self.query_one(MemoryTable), self.query_one("#programs-none")
-        table.show_rows(rows)
-        if none.display is bool(rows):
-            none.display, table.display = not rows, bool(rows)
-            if rows:
-                table.focus_rows()
-            else:
-                self.query("#programs-none Button").first().focus()
+        self.query_one(MemoryTable).show_rows(rows)
+        self.show_empty(not rows, "MemoryTable")
 
     # Actions
 

@@ -22,10 +22,9 @@ from diode_app.screens.tabs import TabbedScreen
 from diode_app.screens.validate_new import open_validation
 from diode_app.session import Session
 from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
-from diode_app.widgets.facts import Meter, badge
+from diode_app.widgets.facts import Facts, Meter, badge
 from diode_app.widgets.log_pane import LogPane
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.training_result import TrainingResultPage
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -97,9 +96,9 @@ class RunScreen(TabbedScreen, RunActions):
             with TabPane("Log", id="tab-log"):
                 yield LogPane()
             with TabPane("Facts", id="tab-facts"), VerticalScroll():
-                yield Static(id="run-facts", markup=False)
+                yield Facts(id="run-facts")
             with TabPane("Result", id="tab-result"), VerticalScroll():
-                yield TrainingResultPage()
+                yield Facts(id="run-result")
 
     def body_mounted(self) -> None:
         self.tabs.hide_tab("tab-result")
@@ -144,17 +143,14 @@ class RunScreen(TabbedScreen, RunActions):
             self.refresh_bindings()  # which actions there are depends on the state and the result
         self._draw()
         self.query_one(LogPane).follow(None if run.log is None else Path(run.log))
-        width = max((len(name) for name, _ in snapshot.facts), default=0)
-        self.put(
-            "#run-facts", "\n".join(f"{name:<{width}}  {value}" for name, value in snapshot.facts)
-        )
+        self.query_one("#run-facts", Facts).show(snapshot.facts)
 
     def _show_result(self, before: RunView | None) -> None:
         assert self._view is not None
         trained = self._view.trained
         if trained is None or (before is not None and before.trained == trained):
             return
-        self.query_one(TrainingResultPage).show(trained)
+        self.query_one("#run-result", Facts).show(trained.facts)
         self.tabs.show_tab("tab-result")
         self.tabs.active = "tab-result"
 

@@ -70,7 +70,7 @@ class TrainScreen(CommandScreen):
         counts = f"{part.problems:,} problems · {part.timings:,} timings of {part.gpu}"
         lines = [
             f"About {part.problems - held_out:,} to learn from, {held_out:,} held out.",
-            f"torch {part.torch}; {part.failed:,} candidates failed.",
+            f"torch {part.torch}; {part.failed:,} candidates have no time.",
             *(_left_out(other) for other in data.left_out),
         ]
         self.show_plan(counts, "\n".join(lines))

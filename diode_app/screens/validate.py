@@ -11,7 +11,7 @@ from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app.actions import Action
 from diode_app.data.report_curves import curves, kinds, members
-from diode_app.data.report_rows import BAR, CASES, FIGURES, GROUPS
+from diode_app.data.report_rows import CASES, FIGURES, GROUPS
 from diode_app.data.report_view import (
     ReportView,
     environment_of,
@@ -19,7 +19,6 @@ from diode_app.data.report_view import (
     reports,
 )
 from diode_app.data.reports import ShownReport
-from diode_app.screens.base import WIDTHS
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.screens.validate_new import open_validation
@@ -52,8 +51,6 @@ class ValidateScreen(TabbedScreen):
     model or another chooser."""
 
     MODE = "validate"
-    HORIZONTAL_BREAKPOINTS = WIDTHS
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012
     ACTIONS = (
         Action("validate.new", "n", "New", "Judge a model, or a way of making models, as a run.",
                "diode-engine validate --model={model} --store={store}", writes=True),
@@ -73,8 +70,6 @@ class ValidateScreen(TabbedScreen):
         #report-says { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
         #report-figures { height: 11; }
         #report-remarks { height: 1fr; padding: 0 1; }
-        #report-distribution { height: 2fr; }
-        &.-low #report-distribution, &.-narrow #report-distribution { display: none; }
         #report-confidence { width: 38; padding: 0 1; }
         .legend { height: 1; padding: 0 1; color: $text-muted; }
     }
@@ -97,7 +92,6 @@ class ValidateScreen(TabbedScreen):
                     self.session, FIGURES, what="choosers", sort="geomean", descending=True,
                     id="report-figures",
                 )  # fmt: skip
-                yield Plot(id="report-distribution")
                 with VerticalScroll(id="report-remarks", can_focus=False):
                     yield Static(id="report-remarks-text", markup=False)
             with TabPane("Curves", id="tab-curves"):
@@ -118,18 +112,6 @@ class ValidateScreen(TabbedScreen):
 
     def body_mounted(self) -> None:
         self.query_one("#report-none").display = False
-        self._arrange()
-
-    def on_resize(self) -> None:
-        super().on_resize()
-        if self.has_body:
-            self._arrange()
-
-    def _arrange(self) -> None:
-        wide = self.app.size.width >= 120
-        self.query_one("#report-figures", MemoryTable).set_columns(
-            (*FIGURES[:1], BAR, *FIGURES[1:]) if wide else FIGURES
-        )
 
     def reader(self) -> Callable[[Store], ReportView]:
         wanted, against, before = self._wanted, self._against, self._view
@@ -206,17 +188,17 @@ class ValidateScreen(TabbedScreen):
             return
         if self._kind not in kinds(view.report):
             self._kind = "chooser"
-        for name, kind in (("distribution", "chooser"), ("curves", self._kind)):
-            by = "" if kind == "chooser" else f", {view.report.model} by {kind}"
-            self.query_one(f"#report-{name}", Plot).show(
-                Lines(
-                    [Line(c.name, c.within, c.share, strong=c.name == view.report.model)
-                     for c in curves(view.report, view.against, kind)],
-                    title=f"% of problems within x % of the best{by}",
-                    x_range=(0, 30),
-                    y_range=(0, 100),
-                )
-            )  # fmt: skip
+        kind = self._kind
+        by = "" if kind == "chooser" else f", {view.report.model} by {kind}"
+        self.query_one("#report-curves", Plot).show(
+            Lines(
+                [Line(c.name, c.within, c.share, strong=c.name == view.report.model)
+                 for c in curves(view.report, view.against, kind)],
+                title=f"% of problems within x % of the best{by}",
+                x_range=(0, 30),
+                y_range=(0, 100),
+            )
+        )  # fmt: skip
 
     # Going about
 

@@ -40,14 +40,18 @@ def headline(view: ReportView) -> Content:
     report, against = view.report, view.against
     if report is None:
         return Content()
-    figures = {row.key: row.record for row in view.figures}
     words: list[str | tuple[str, str]] = [(report.model, "bold")]
-    if (ours := figures.get(report.model)) is not None:
-        words += [" takes kernels that reach ", (f"{ours['geomean']:.3f}", "bold $primary"),
+    # On the problems that both judge, as in the table of groups.
+    both = view.groups[0].record if view.groups else {}
+    if "ours" in both:
+        words += [" takes kernels that reach ", (f"{both['ours']:.3f}", "bold $primary"),
                   " of the best"]  # fmt: skip
-    if against is not None and (theirs := figures.get(against.name)) is not None:
-        timed = f" (times {theirs['timed']:.0f} kernels)" if theirs["timed"] else ""
-        words.append((f"; {against.name} {theirs['geomean']:.3f}{timed}", "$text-muted"))
+    if against is not None and "theirs" in both:
+        figures = next((row.record for row in view.figures if row.key == against.name), {})
+        timed = f" (times {figures['timed']:.0f} kernels)" if figures.get("timed") else ""
+        words.append((f"; {against.name} {both['theirs']:.3f}{timed}", "$text-muted"))
+        if both["problems"] < len(report.cases):
+            words.append((f", on the {both['problems']:,} problems of both", "$text-muted"))
     return Content.assemble(*words)
 
 
@@ -105,7 +109,8 @@ def remarks(report: ShownReport) -> str:
         )
     if report.left_out:
         lines.append(f"{report.left_out} problems with fewer than two timed kernels are left out.")
-    return "\n".join(f"· {line}" for line in (*lines, *report.notes))
+    notes = filter(None, map(text.drop_usual_note, report.notes))
+    return "\n".join(f"· {line}" for line in (*lines, *notes))
 
 
 def confidence_table(report: ShownReport) -> str:

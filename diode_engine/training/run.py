@@ -129,7 +129,8 @@ def train_from_store(
         trained = train(
             table, family=r.family, base=r.base, hardware=r.hardware, name=r.name, seed=r.seed,
             everything=r.everything, default=r.default, origin=origin, settings=settings,
-            report=run.reporting(report), checkpoints=checkpoints, fits=fits,
+            report=run.reporting(report), begin_phase=run.begin_phase, checkpoints=checkpoints,
+            fits=fits,
         )  # fmt: skip
         run.finish(trained, settings)
     return trained
@@ -218,6 +219,11 @@ class _TrainingRun:
                 self._write_points()
 
         return record
+
+    def begin_phase(self, what: str) -> None:
+        """Write what is done before or after the fits."""
+        self._job.check()
+        self._job.tell({**self.whole.to_dict(), "doing": what})
 
     def finish(self, trained: Trained, settings: TrainingSettings) -> None:
         self._store.set_result(self.id, {**trained.to_dict(), "settings": settings.to_dict()})

@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,7 @@ def train(
     origin: Origin | None = None,
     settings: TrainingSettings | None = None,
     report: MemberProgressCallback = lambda member, progress: None,
+    begin_phase: Callable[[str], None] = lambda what: None,
     checkpoints: Checkpoints | None = None,
     fits: FitExecutor | None = None,
 ) -> Trained:
@@ -85,6 +86,7 @@ def train(
     is registered; the metrics remain those of the first, and the notes say so. With `checkpoints`,
     a training that was interrupted continues where it was. `fits` makes the fits of the members and
     those for the confidence, side by side; None: in this process, one after the other.
+    `begin_phase` is called with what is done before and after the fits, which `report` follows.
 
     Raises TrainingError where there are too few timings; RegistryError, before anything is fitted,
     where the model could not be registered.
@@ -112,9 +114,12 @@ def train(
     if base is not None:
         check_base(base, split.hardware)
     registry.check_registrable(method.name, split.hardware)
+    begin_phase("makes the features of the kernels")
     members = stages.fit_members(split, method, everything=everything)
+    begin_phase("learns how sure the model is")
     model = stages.make_model(split.learned, method, members.own)
     model = stages.add_confidence(model, split, method, members.folds)
+    begin_phase("judges the model on the held-out problems")
     model = stages.judge_model(model, split, method)
     if members.everything is not None:
         model = stages.make_model_of_all(model, split, method, members.everything)

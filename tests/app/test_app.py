@@ -17,6 +17,7 @@ from diode_app.app import DiodeApp
 from diode_app.app_actions import APP_ACTIONS
 from diode_app.data.store_access import Condition
 from diode_app.screens.help import Help
+from diode_app.screens.home import HomeScreen
 from diode_app.screens.places import PLACES, sections
 from diode_app.screens.runs import RunsScreen
 from diode_app.widgets.filter_box import FilterBox
@@ -33,6 +34,7 @@ from tests.app.waiting import (
     imported,
     looked,
     press,
+    press_each,
     put,
     running,
     settled,
@@ -110,6 +112,17 @@ async def test_a_locked_store_keeps_what_was_shown(make_app, store, path):
 
 
 # Going about
+
+
+async def test_the_key_of_a_place_leads_to_it_from_its_pages_too(make_app, store):
+    store.finish_run(store.start_run("train", {}, process=current_process()), RunState.DONE)
+    async with running(make_app(), (80, 24)) as (app, pilot):
+        app.open_run(1)  # as an import from Home does
+        await press(pilot, "H")
+        assert isinstance(app.screen, HomeScreen)
+        for keys in ("R,enter,R", "R,enter,H,R"):
+            await press_each(pilot, *keys.split(","))
+            assert isinstance(app.screen, RunsScreen)
 
 
 async def test_every_place_has_its_key(make_app, store):

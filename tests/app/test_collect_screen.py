@@ -13,7 +13,6 @@ from textual.widgets import Input
 from diode_app.data.collection import planned
 from diode_app.data.hardware import LocalHardware
 from diode_app.screens.run import RunScreen
-from diode_app.screens.source_picker import SourcePicker
 from diode_app.widgets.command_form import (
     choices_of,
     find_mistake,
@@ -21,7 +20,7 @@ from diode_app.widgets.command_form import (
     form_options,
     read_value,
 )
-from diode_app.widgets.modals import Confirm
+from diode_app.widgets.modals import Confirm, Notice
 from diode_engine.cli import main
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import OPERATORS
@@ -30,7 +29,7 @@ from diode_engine.problems import sources
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.runs import command_line
 from diode_engine.store import RunState
-from tests.app.waiting import looked, press, press_each, put, running, say_yes, settled, text_of
+from tests.app.waiting import looked, press, put, running, say_yes, settled, text_of
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 
 # The form and the command
@@ -159,22 +158,16 @@ async def test_a_limit_on_compiles_is_asked_for_where_it_can_be(make_app, store)
         assert "--compiles" not in app.screen.headless_command("collect.start")
 
 
-async def test_sources_are_picked_with_parameters(make_app, store):
+async def test_sources_are_described_and_completed(make_app, store):
     async with running(make_app(), (100, 30), "C") as (app, pilot):
-        await put(pilot, app.screen.form.field("source"), "zoo skinny:largest=64")
         await press(pilot, "p")
-        assert isinstance(app.screen, SourcePicker)
+        assert isinstance(app.screen, Notice)
         assert "Linear layers of the named transformers" in text_of(app)
-        await pilot.press("tab", *"models=gpt2")  # who writes a parameter means the source
-        await pilot.press("tab", "space")  # without zoo
-        await press(pilot, "enter")
-        assert app.screen.form.field("source").value == (
-            "transformers:models=gpt2 skinny:largest=64"
-        )
-        await press_each(pilot, "p", "space", "escape")
-        assert app.screen.form.field("source").value == (
-            "transformers:models=gpt2 skinny:largest=64"
-        )
+        await press(pilot, "escape")
+        entry = app.screen.form.field("source").query_one(Input)
+        entry.focus()
+        await press(pilot, *"zoo ski", "right")
+        assert entry.value == "zoo skinny"
 
 
 async def test_it_starts_a_run_and_shows_it(make_app, store, job: Job):  # noqa: F811

@@ -73,7 +73,7 @@ def test_a_problem_s_candidates_with_what_each_chooser_would_take(filled, tmp_pa
     timed = {key: us for key, us in times.items() if not np.isnan(us)}
     assert [row.record["time_us"] for row in view.rows] == sorted(timed.values())
     assert {row.key for row in view.failures} == set(times) - set(timed)
-    assert all(row.cells["failures"] == "timeout" for row in view.failures)
+    assert all(row.cells["why"] == "timeout" for row in view.failures)
 
     choices = {choice.chooser: choice for choice in view.choices}
     best = min(timed.values())
@@ -106,9 +106,18 @@ def test_a_problem_s_candidates_with_what_each_chooser_would_take(filled, tmp_pa
             assert us == pytest.approx(by_key[row.key])
             assert row.record["plain@1 error"] == pytest.approx(us / row.record["time_us"] - 1)
     taken = {sign: row.key for row in (*view.rows, *view.failures)
-             for sign in row.record["taken by"]}  # fmt: skip
+             for sign in row.record["taken by"].split()}  # fmt: skip
     assert (taken["1"], taken["R"]) == (compiled.key, first.key)
     assert taken["★"] == view.rows[0].key
+
+
+def test_all_models_that_are_chosen_are_shown(filled, tmp_path):
+    names = [register_model(tmp_path, f"m{i}", stage=i / 10).reference for i in range(5)]
+    key = TIMINGS.problems[0].key
+    assert len(problem_view(filled, key).models) == 3
+    chosen = problem_view(filled, key, references=names)
+    assert {model.reference for model in chosen.models} == set(names)
+    assert set(chosen.predicted_us) == set(names)
 
 
 def test_max_autotune_takes_the_best_of_its_own_space(store):

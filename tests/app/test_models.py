@@ -183,14 +183,6 @@ async def test_a_model_that_passes_is_taken(make_app, store, plain, monkeypatch)
 # What is done with one
 
 
-async def test_verify(make_app, store, plain):
-    async with running(make_app(), (120, 40), "M", "v") as (app, pilot):
-        assert toasts(app) == ["plain@1 is whole: its files are what its manifest says."]
-        next(plain.folder.glob("network-*.safetensors")).write_bytes(b"x")
-        await press(pilot, "v")
-        assert isinstance(app.screen, ErrorDialog)
-
-
 async def test_out_to_a_file_and_in_again(make_app, store, plain, tmp_path):
     file = tmp_path / "plain.diode.zip"
     async with running(make_app(), (120, 40), "M", "x") as (app, pilot):

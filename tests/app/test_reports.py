@@ -6,12 +6,15 @@ import dataclasses
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from diode_app.data.report_curves import curves, kinds
 from diode_app.data.report_rows import group_rows
 from diode_app.data.report_view import report_view
 from diode_app.data.reports import NoReportError, Other, report_of
+from diode_app.screens.validate_words import headline
+from diode_app.text import drop_usual_note
 from diode_engine import paths
 from diode_engine.registry import ModelVersion
 from diode_engine.runs.process import current_process
@@ -83,6 +86,25 @@ def test_who_is_better_and_who_is_near_the_best(timed, model):
     assert (row["problems"], row["better"], row["worse"]) == (4, 2, 1)
     assert row["within"] == 0.25
     assert row["theirs"] == pytest.approx((0.9**3 * 0.5) ** 0.25)
+
+
+def test_the_headline_compares_on_the_problems_of_both(timed, model):
+    """Of another report that has judged half of the problems."""
+    _, report = judge(timed, model)
+    half = dataclasses.replace(report, cases=report.cases[::2])
+    other = timed.start_run("validate", {}, process=current_process())
+    timed.set_result(other, half.to_dict())
+    view = report_view(timed, 2, other, None)
+    ours = np.exp(np.mean([np.log(case.efficiency[1]) for case in half.cases]))
+    says = headline(view).plain
+    assert f"reach {ours:.3f} of the best; plain@1 (run {other}) {ours:.3f}" in says
+    assert f"on the {len(half.cases)} problems of both" in says
+
+
+def test_the_usual_note_of_a_model_is_not_repeated_with_another_count():
+    usual = "The metrics are on 3,154 problems that this model has not seen."
+    assert drop_usual_note(f"gemm@11 says: {usual}") == ""
+    assert drop_usual_note(f"{usual} Made by hand.") == "Made by hand."
 
 
 def test_curves_tell_the_share_within(timed, model):

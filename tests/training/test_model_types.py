@@ -86,6 +86,16 @@ def test_its_settings_are_given_told_and_searched(store: Store) -> None:
     assert all(0.5 <= slope <= 1.5 for slope in tried)
 
 
+def test_a_training_says_what_it_does_before_and_after_the_fits(timings: TimingTable) -> None:
+    said: list[str] = []
+    train(
+        timings, family=NAME, begin_phase=said.append, report=lambda member, _: said.append("fit")
+    )
+    assert said[0] == "makes the features of the kernels"
+    assert "fit" in said
+    assert said[-1] == "judges the model on the held-out problems"
+
+
 def test_it_predicts_is_validated_and_explained(timings: TimingTable) -> None:
     model = train(timings, family=NAME).model
     predictor = Predictor.load(model.folder)
