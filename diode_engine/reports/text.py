@@ -61,7 +61,8 @@ def rows_of(report: Report) -> list[Row]:
     """Return the report's rows: those that save most first, then those that take longest."""
     groups: dict[object, list[Product]] = {}
     for p in report.products:
-        key = p.problem or p.name, p.outcome, p.kernel, p.why, p.predicted_us, p.dynamic
+        choice = p.outcome, p.kernel, p.why, p.predicted_us, p.library_us
+        key = p.problem or p.name, p.dynamic, choice
         groups.setdefault(key, []).append(p)
     rows = []
     for group in groups.values():
@@ -79,7 +80,9 @@ def describe_places(places: Iterable[Place]) -> list[str]:
         name = place.module or place.kind
         if not name and place.file:
             name = f"{place.file.rpartition('/')[2]}:{place.line}"
-        names.setdefault(re.sub(r"\d+", "*", place.module) or name, set()).add(name)
+        if place.kind and not re.search("[A-Za-z]", place.module):
+            name = f"{place.kind} {place.module}".rstrip()
+        names.setdefault(re.sub(r"\d+", "*", name) if place.module else name, set()).add(name)
     return [
         min(alike) if len(alike) == 1 else f"{pattern} ({len(alike)})"
         for pattern, alike in names.items()
@@ -89,7 +92,8 @@ def describe_places(places: Iterable[Place]) -> list[str]:
 def render_text(report: Report, top: int = 20) -> str:
     """Return the report as a text, with its `top` first rows."""
     rows = rows_of(report)
-    parts = [render_heading(report)]
+    heading = f"{render_heading(report)} (times in µs, all predicted):"
+    parts = [f"{heading}\nfingerprint {report.fingerprint}" if report.active else heading]
     chosen = [row for row in rows if row.first.outcome is not Outcome.LEFT]
     if chosen:
         parts.append(_table(report, chosen[:top]))
@@ -110,7 +114,7 @@ def render_text(report: Report, top: int = 20) -> str:
 def render_heading(report: Report) -> str:
     """Return what the report is about."""
     by = f", by {report.model}" if report.model else ""
-    return f"{shortened(report.program, _WIDTH)} on {report.hardware}{by}:"
+    return f"{shortened(report.program, _WIDTH)} on {report.hardware}{by}"
 
 
 def summarize(report: Report) -> list[str]:
@@ -119,19 +123,22 @@ def summarize(report: Report) -> list[str]:
     if not count:
         return ["The program compiled no product."]
     library = report.predicted_us + report.saved_us
-    gain = f" ({report.saved_us / library:.1%} of them)" if library else ""
+    gain = f" ({report.saved_us / library:.0%})" if library else ""
     distinct = len({product.problem or product.name for product in report.products})
+    unknown = sum(p.count for p in report.products if p.predicted_us is None)
+    without = f", {unknown} without a prediction" if unknown else ""
     runs = sum(graph.runs or 0 for graph in report.graphs)
     in_runs = ""
-    if report.saved_in_runs_us is not None:
+    if report.saved_in_runs_us is not None and runs != len(report.graphs):
         in_runs = (
             f" The program ran its {len(report.graphs)} graphs {runs:,} times: "
             f"{format_us(report.saved_in_runs_us)} less in all."
         )
     return [
-        f"{count} products, {distinct} of them different. With every compiled graph run once, they "
-        f"are predicted to take {format_us(report.predicted_us)}, {format_us(report.saved_us)} less"
-        f" than with the library's kernels{gain}.{in_runs} Nothing was timed.",
+        f"{count} products, {distinct} of them different{without}. With every compiled graph run "
+        f"once, they are predicted to take {format_us(report.predicted_us)}, "
+        f"{format_us(report.saved_us)} less than with the library's kernels{gain}.{in_runs} "
+        "Nothing was timed.",
         f"max-autotune's search would time {report.search_candidates:,} candidates: "
         f"about {report.search_seconds:,.0f} s of compiling.",
     ]
@@ -154,16 +161,7 @@ def _in(places: Sequence[str]) -> str:
 def _table(report: Report, rows: Sequence[Row]) -> str:
     """Return the table. The phase is a column where there are several."""
     phases = {graph.phase for graph in report.graphs}
-    header = [
-        "product",
-        "in the model",
-        "kernel",
-        "count",
-        "µs",
-        "library's µs",
-        "saved µs",
-        "sure",
-    ]
+    header = ["product", "in the model", "kernel", "count", "µs", "library's", "saved", "sure"]
     lines = []
     for row in rows:
         product, places = row.first, row.places

@@ -38,10 +38,11 @@ def report_of(watched: Watched, command: Sequence[str], hardware: Hardware | Non
 
 
 class ProgramReport:
-    """The report of a part of this process. As a text it is the table of its products."""
+    """The report of a part of this process. As a text it is the table of its products. `path` is
+    its file, None until the part has ended."""
 
     def __init__(self) -> None:
-        self.path: Path | None = None  # its file, after the part has ended
+        self.path: Path | None = None
         self._noted: list[dict[str, Any]] = []
         self._notes = ProductNotes(lambda **note: self._noted.append(note))
         self._cached = count_cached_graphs()  # before
