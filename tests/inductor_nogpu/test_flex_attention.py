@@ -344,6 +344,17 @@ def test_a_damaged_table_leaves_inductors(
     assert diode_engine.get_stats()["active"]
 
 
+@pytest.mark.skipif(
+    not hasattr(config, "batch_invariant"), reason="torch before 2.15 has no such option"
+)
+def test_it_does_not_act_where_the_batch_must_not_matter(install: Any) -> None:
+    install(table())
+    fast = {"max_autotune": False, "fast_autotune": True}
+    (chosen,), (stock,) = left(fast), left({**fast, "batch_invariant": True})
+    assert config_of(chosen) == WANTED["forward"]
+    assert config_of(stock) == (128, 128, 3, 4)
+
+
 def test_it_acts_where_diode_acts_on_products(install: Any) -> None:
     install(table())
     (usual,) = left({"max_autotune": False})

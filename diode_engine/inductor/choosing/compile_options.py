@@ -8,6 +8,8 @@ from typing import Any
 
 from torch._inductor import config
 
+from diode_engine.inductor.torch_internals.versions import part
+
 
 @dataclass(frozen=True)
 class CompileOptions:
@@ -38,6 +40,12 @@ class CompileOptions:
             bool(options.deterministic),
             other_backends(),
         )
+
+
+def is_batch_invariant() -> bool:
+    """Return whether the program asks for results of a sample that do not depend on the batch, by
+    Inductor's option of torch 2.15. Diode's choices depend on it, so Diode makes none."""
+    return bool(part(config, "batch_invariant"))
 
 
 def other_backends() -> bool:

@@ -32,7 +32,7 @@ from diode_engine.inductor.choosing.chosen_kernels import (
     annotate,
     make_template_choices,
 )
-from diode_engine.inductor.choosing.compile_options import CompileOptions
+from diode_engine.inductor.choosing.compile_options import CompileOptions, is_batch_invariant
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.choosing.product import Overrides, Product, Request
 from diode_engine.inductor.guard import Report, do_nothing, guard
@@ -177,7 +177,7 @@ class ProductChooser:
     def _start(self, kernel_inputs: Any) -> tuple[CompileOptions, _Memory]:
         """Return the options of the graph that is being lowered, read once (a read takes a
         microsecond), and the choices that are remembered under them. Raises LeftToStock for another
-        GPU than the model's, or where Inductor's search was changed."""
+        GPU than the model's, and where the options or a changed search leave Diode no choice."""
         device = kernel_inputs.device()
         here = detect(device.index)
         if here is not self.hardware and here != self.hardware:
@@ -188,6 +188,12 @@ class ProductChooser:
         graph: Any = V.graph
         known: _GraphChoices | None = getattr(graph, _GRAPH_ATTRIBUTE, None)
         if known is None or known[0] is not self:
+            if is_batch_invariant():
+                raise LeftToStock(
+                    Fallback.BATCH_INVARIANT,
+                    "Inductor's option batch_invariant asks for kernels that are the same for all "
+                    "batches",
+                )
             why = search.find_alteration()
             if why is not None:
                 raise LeftToStock(Fallback.ALTERED_SEARCH, why)

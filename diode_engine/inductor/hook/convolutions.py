@@ -23,6 +23,7 @@ from torch._inductor.utils import use_aten_gemm_kernels
 from diode_engine.core.operators import named
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
+from diode_engine.inductor.choosing.compile_options import is_batch_invariant
 from diode_engine.inductor.choosing.current import chooser_for, report_failure
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
@@ -67,6 +68,8 @@ def _should_keep(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> boo
     # The program may ask for products itself (conv_1x1_as_mm), or for no kernel of a library.
     if config.conv_1x1_as_mm or not use_aten_gemm_kernels():
         return False
+    if is_batch_invariant():
+        return True
     if x.get_dtype() == torch.float32 and tf32_in_convolutions_only():
         return True
     return _is_library_taken(chooser, x, weight, bias)

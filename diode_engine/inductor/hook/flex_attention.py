@@ -11,6 +11,7 @@ from torch._inductor.kernel.flex import flex_attention, flex_decoding
 
 from diode_engine.choosing.outcomes import FLEX_CALLS
 from diode_engine.errors import IntegrationError
+from diode_engine.inductor.choosing.compile_options import is_batch_invariant
 from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.guard import STOCK, Report, guard
 from diode_engine.inductor.patches import Patches, is_named_in
@@ -41,7 +42,7 @@ def _wrap(kind: str, theirs: Callable[..., list[Any]]) -> Callable[..., list[Any
     @guard("the config could not be chosen", stock=theirs, report=_report)
     def configs(self: InductorChoices, *args: Any, **kwargs: Any) -> Any:
         chooser = current_chooser()
-        if chooser is None:
+        if chooser is None or is_batch_invariant():
             return STOCK
         return chooser.flex.configs(kind, functools.partial(theirs, self, *args, **kwargs))
 

@@ -18,6 +18,7 @@ from torch._inductor.fx_passes import post_grad
 from diode_engine.core.operators import named
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
+from diode_engine.inductor.choosing.compile_options import is_batch_invariant
 from diode_engine.inductor.choosing.current import chooser_for, report_failure
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
@@ -67,6 +68,8 @@ def _should_be_one_op(chooser: ProductChooser, operands: list[Any]) -> bool:
     """Return whether a kernel that is not the library's would be taken for the sum; True also where
     the program has changed Inductor's search. `operands` are the four matrices, without data."""
     a, b, c, d = operands
+    if is_batch_invariant():
+        return False
     if search.find_alteration() is not None:
         return True
     shapes, strides = [x.shape for x in operands], [x.stride() for x in operands]

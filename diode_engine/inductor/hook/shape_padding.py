@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, prod
+from types import SimpleNamespace
 from typing import Any
 
 from torch._inductor import config
@@ -32,6 +33,7 @@ from diode_engine.core.operand import DType
 from diode_engine.core.operators import named
 from diode_engine.core.operators.specification import Matrix
 from diode_engine.inductor.choosing import search
+from diode_engine.inductor.choosing.compile_options import is_batch_invariant
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
@@ -50,7 +52,8 @@ def check_place() -> None:
     """Have Inductor's decision call a dummy."""
     with patch_attribute(pad_mm, "can_pad", lambda *_: True):
         nothing: Any = None
-        decide = functools.partial(pad_mm.should_pad, nothing, nothing, nothing, nothing)
+        match: Any = SimpleNamespace(output_node=lambda: SimpleNamespace(meta={}))
+        decide = functools.partial(pad_mm.should_pad, match, nothing, nothing, nothing)
         check_called(pad_mm, SHOULD_PAD, decide)
 
 
@@ -79,6 +82,8 @@ def _decide(
         return None
     if config.force_shape_pad or "pad_aten_mm_pass" in config.post_grad_fusion_options:
         return None
+    if is_batch_invariant():
+        return False
     answer = _predict(chooser, match, mat1, mat2, op, bias)
     if answer is None:
         return None if tuning else False  # fast_autotune benchmarks nothing
