@@ -12,8 +12,8 @@ import diode_engine
 from tests.inductor_nogpu.conftest import OPS
 from tests.inductor_nogpu.test_convolutions import convolution
 from tests.inductor_nogpu.test_faults import program
-from tests.inductor_nogpu.test_guard import FAST, sums
 from tests.inductor_nogpu.test_grouped import experts
+from tests.inductor_nogpu.test_guard import FAST, sums
 from tests.inductor_nogpu.test_options import TimesOfPadding, float32_gemm, pads
 
 pytestmark = pytest.mark.skipif(
