@@ -41,6 +41,8 @@ def test_products_of_groups_get_the_librarys_kernel(predictor: Any) -> None:
 
 
 def test_sums_and_convolutions_stay_what_they_are(predictor: Any) -> None:
+    predictor.aten = 1000.0  # else a sum stays a sum anyway
+    assert "extern_kernels." not in program(sums)
     assert program(sums, options=INVARIANT).count("extern_kernels.") == 2
     assert "extern_kernels.convolution(" in program(convolution(torch.bfloat16), options=INVARIANT)
 
