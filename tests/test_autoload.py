@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 STATE = "import sys, torch; print('diode_engine' in sys.modules)"
@@ -47,6 +48,18 @@ def test_importing_torch_turns_diode_on_where_the_variable_says_so(
 def test_a_spawned_process_loads_it_too(installed: Path) -> None:
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {STATE!r}])"
     assert run(code, installed, DIODE_AUTOLOAD="1").stdout.strip() == "True"
+
+
+@pytest.mark.skipif(torch.__version__ < (2, 15), reason="torch before 2.15 has no register")
+def test_the_choices_are_registered_in_a_program_that_does_not_import_diode(
+    installed: Path,
+) -> None:
+    code = (
+        "from torch._inductor.choices import registered_inductor_choices\n"
+        "print([name for name, _ in registered_inductor_choices()])"
+    )
+    assert run(code, installed, DIODE_AUTOLOAD="1").stdout == "['diode_engine']\n"
+    assert run(code, installed).stdout == "[]\n"
 
 
 def test_a_failing_import_leaves_torch_as_it_is(installed: Path) -> None:

@@ -28,6 +28,7 @@ unregister: Any = getattr(inductor_choices, "unregister_inductor_choices", None)
 registered: Any = getattr(inductor_choices, "registered_inductor_choices", None)
 
 THEIRS = "another library"
+BEST = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_warps": 8}
 
 
 class Counts(InductorChoices):
@@ -72,16 +73,15 @@ def _only_here() -> Iterator[None]:
 
 
 def install(make_predictor: Any) -> None:
-    predictor = make_predictor(best={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64})
+    predictor = make_predictor(best=BEST, aten=1000.0)
     assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
 
 
 def chosen() -> dict[str, Any]:
-    """The config of the one kernel that is rendered."""
+    """The config of the one kernel that is rendered, which is Diode's choice."""
     Counts.asked = 0
     (seen,) = lower(gemm).seen
-    assert seen.predicted_us == (1.0,)
-    assert len(seen.candidates) == 1
+    assert len(seen.predicted_us) == len(seen.candidates) == 1
     return dict(seen.candidates[0].config)
 
 
@@ -126,9 +126,11 @@ def test_diode_chooses_among_what_those_registered_after_it_offer(make_predictor
     install(make_predictor)
     register(THEIRS, NoEightWarps)
     assert status() == ("active", "")
-    assert chosen()["num_warps"] != 8
+    for _ in range(2):
+        assert chosen()["num_warps"] != 8
     unregister(THEIRS)
     assert status() == ("active", "")
+    assert chosen()["num_warps"] == 8
 
 
 def test_what_diode_leaves_is_asked_of_those_registered_after_it(make_predictor: Any) -> None:
@@ -209,11 +211,10 @@ def test_what_the_register_refuses_leaves_diode_off(
 def test_a_registration_loads_no_model(
     make_predictor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}
     loaded: list[Any] = []
 
     def load_predictor(*_: Any) -> Any:
-        loaded.append(make_predictor(best=best))
+        loaded.append(make_predictor(best=BEST))
         return loaded[-1]
 
     monkeypatch.setattr(registry, "load_predictor", load_predictor)
