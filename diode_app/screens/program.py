@@ -234,10 +234,9 @@ class ProgramScreen(DiodeScreen):
     # Actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in ("collect", "tune"):
-            return not self.session.read_only and self.has_body and self._view is not None
-        if action in ("open", "why", "ask"):
-            return self.has_body and self._view is not None
+        needs = action in ("open", "why", "ask", "collect", "tune")
+        if needs and not (self.has_body and self._view is not None):
+            return False
         return super().check_action(action, parameters)
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:

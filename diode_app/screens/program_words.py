@@ -43,6 +43,9 @@ def summary(program: Program, views: Sequence[ProductView], beside: str) -> Cont
     if report.search_seconds:
         told += f"; a search would take about {text.seconds(report.search_seconds)}"
     told += f"; asking the model about {waits} more ..." if waits and program.model else "."
+    model = program.model
+    if model is not None and report.model not in ("", model.reference):
+        told += f" {report.model} is not here: what the report does not say is {model.reference}'s."
     notes = " ".join(filter(None, (report.reason, *report.notes)))
     lines.append(Content.styled(" ".join(filter(None, (told, notes))), "dim"))
     return Content("\n").join(lines)

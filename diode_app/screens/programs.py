@@ -102,8 +102,6 @@ class ProgramsScreen(DiodeScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "open":
             return self.has_body and self.query_one(MemoryTable).pointed is not None
-        if action == "sizes":
-            return not self.session.read_only
         return super().check_action(action, parameters)
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import os
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -30,7 +31,9 @@ from diode_app.widgets.top_bar import TopBar
 from diode_engine import paths, registry
 from diode_engine.collect.planning.plan import Rate
 from diode_engine.models import artifact
+from diode_engine.problems.sources import write_shapeset
 from diode_engine.registry import facts
+from diode_engine.reports import record
 from diode_engine.runs import Status
 from diode_engine.runs.process import current_process
 from diode_engine.store import Store
@@ -40,6 +43,7 @@ from tests.app.registered import register_model
 from tests.app.waiting import lines_of, press, put, started
 from tests.training.conftest import make_timings
 
+REPORTED = Path(__file__).parents[1] / "reports" / "program.json"
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 50)
 AS_TEXT = LARGE  # a tenth as large as in colours
 Step = tuple[str, tuple[tuple[int, int], ...], str]  # a picture, its sizes, and the keys before it
@@ -174,6 +178,24 @@ def fill_runs(path: Path) -> None:
         raw.execute("UPDATE runs SET started = 1.79e9 + 600 * id")
 
 
+def fill_programs() -> None:
+    """The report of a real lowering, whose choices another model makes, and captured products."""
+    file = Path("data/reports/20261124-132724-1.json")
+    file.parent.mkdir(parents=True)
+    report = record.read(REPORTED)
+    unasked = {"kernel": None, "why": "", "predicted_us": None, "library_us": None,
+               "confidence": None, "outcome": record.Outcome.PREDICTED}  # fmt: skip
+    products = tuple(
+        replace(p, **(unasked if p.problem and p.problem.op == "mm" else {}))
+        for p in report.products
+    )
+    record.write(replace(report, model="plain@1", products=products), file)
+    write_shapeset(make_timings(3).problems, Path("captured.json"), "captured from a test")
+    os.utime("captured.json", (NOW.timestamp(), NOW.timestamp()))
+    register_model(Path("made"), "plain", sure=True, default=True)
+    Store.open(Path("diode.db")).close()
+
+
 def fill_models(path: Path) -> None:
     """Two models, each judged; one is the default."""
     stages = register_model(Path("made"), "stages", stage=0.1)
@@ -284,6 +306,15 @@ async def test_problems(pictures: SnapshotAssertion, size):
         ("problem", S, "D down enter"), ("failed", U, "2"), ("map", U, "escape m"),
         ("ask", S, "escape down down w"), ("ask-two", U, "down"), ("pick", U, "p"),
         ("sql", U, "escape escape Q ctrl+g"),
+    ])  # fmt: skip
+
+
+@sizes
+async def test_programs(pictures: SnapshotAssertion, size):
+    fill_programs()
+    await compare(pictures, size, [
+        ("programs", S, "P"), ("program", (SMALL, USUAL, LARGE), "enter"),
+        ("program-why", (SMALL,), "w"), ("candidate", S, "w down down down enter enter"),
     ])  # fmt: skip
 
 

@@ -226,6 +226,12 @@ async def test_a_report_is_sorted_by_what_it_saves(make_app, reported):
         assert "layers.0.up Linear" in text_of(app)
 
 
+async def test_a_page_says_whose_predictions_are_not_the_report_s(make_app, reported):
+    record.write(replace(record.read(reported), model="mine@3"), reported)
+    async with running(make_app(), (120, 40), "P", "enter") as (app, _):
+        assert "mine@3 is not here: what the report does not say is gemm@12's." in text_of(app)
+
+
 async def test_products_candidates_and_reasons_move_together(make_app, captured):
     async with running(make_app(), (120, 40), "P", "enter") as (app, pilot):
         page = app.screen
