@@ -35,6 +35,7 @@ def open_problem(app: DiodeApp) -> Any:
 
 
 def open_program(app: DiodeApp) -> Any:
+    Store.open("diode.db").close()
     return ProgramScreen(app.session, Source(REPORT))
 
 

@@ -40,6 +40,7 @@ PROGRAM_COLUMNS = (
     Column("created", "made", "when", rank=2),
 )  # fmt: skip
 REPORT, CAPTURED, FEEDBACK = "report", "captured", "feedback"
+_SAME = 0.005  # of a time: what differs by less is the same
 _LARGEST = 4 << 20  # bytes of a shapeset in the folder of work
 
 
@@ -249,10 +250,12 @@ def ask_models(
 class ProductView:
     """A product with what the compile chose or, where it did not ask, what the model would. Times
     are of one product, in µs, as predicted. `is_asked` is False until the model has answered;
-    `other` is the kernel that is compared."""
+    `is_fused` says whether the compile's times count what is fused behind the product; `other` is
+    the kernel that is compared."""
 
     product: Product
     is_asked: bool
+    is_fused: bool
     phase: str
     default_us: float | None
     other: str
@@ -287,6 +290,7 @@ def view_products(
             ProductView(
                 product=_answered(product, said),
                 is_asked=said is not None or bool(product.why),
+                is_fused=_differs(product.library_us, None if said is None else said.aten_us),
                 phase=program.report.graphs[product.graph].phase,
                 default_us=None if said is None else said.default_us,
                 other="" if kernel is None else short(kernel),
@@ -294,6 +298,10 @@ def view_products(
             )
         )
     return tuple(found)
+
+
+def _differs(us: float | None, alone_us: float | None) -> bool:
+    return us is not None and alone_us is not None and abs(us / alone_us - 1) > _SAME
 
 
 def _answered(product: Product, said: Answer | None) -> Product:

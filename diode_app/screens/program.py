@@ -278,6 +278,8 @@ class ProgramScreen(DiodeScreen):
     def action_back(self) -> None:
         if self.has_class("-words"):
             self.action_why()
+        elif not self.table.has_focus_within:
+            self.table.focus_rows()
         else:
             super().action_back()
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from textual.content import Content
 
 from diode_app import text
 from diode_app.data.program import ProductView, Program
-from diode_engine.reports.record import Outcome
+from diode_engine.reports.record import Outcome, Product
 
-_PLACES = 6  # of a product that are named
+_FUSED = " It counts what fusing the following operations saves; the times below do not."
+_MODULES, _LINES = 3, 4  # of a product that are named
 _OUTCOMES = {
     Outcome.CHOSEN: "The compile took this kernel.",
     Outcome.PREDICTED: "No compile has asked Diode for it: this is what it would choose.",
@@ -73,11 +74,24 @@ def product_words(view: ProductView, views: Sequence[ProductView]) -> Content:
         if us is not None:
             lines.append(Content(f"{text.microseconds(us):>10} µs  {name}"))
     if product.why:
-        lines.append(Content(f"Why: {product.why}. {_OUTCOMES[product.outcome]}"))
-    for place in product.places[:_PLACES]:
-        at = f" {place.file}:{place.line}" if place.file else ""
-        name = " ".join(filter(None, (place.module, place.kind)))
-        lines.append(Content.assemble(f"{name} ×{place.count}{at} ", (place.code, "dim")))
-    if len(product.places) > _PLACES:
-        lines.append(Content.styled(f"and {len(product.places) - _PLACES} more places", "dim"))
+        fused = _FUSED if view.is_fused else ""
+        lines.append(Content(f"Why: {product.why}. {_OUTCOMES[product.outcome]}{fused}"))
+    lines += _places(product)
     return Content("\n").join(lines)
+
+
+def _places(product: Product) -> Iterator[Content]:
+    """Yield each line of code that computes the product, with the modules that it is for."""
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for place in product.places:
+        at = f"{place.file}:{place.line}" if place.file else ""
+        times = f" ×{place.count}" if place.count > 1 else ""
+        module = f"{place.module or 'outside of a module'}{times}"
+        lines.setdefault((place.kind, at, place.code), []).append(module)
+    for (kind, at, code), modules in list(lines.items())[:_LINES]:
+        more = f" and {len(modules) - _MODULES} more" if len(modules) > _MODULES else ""
+        named = f"{', '.join(modules[:_MODULES])}{more}"
+        words = " ".join(filter(None, ("In", named, kind and f"({kind}),", at)))
+        yield Content.assemble(f"{words.removesuffix(',')} ", (code, "dim"))
+    if len(lines) > _LINES:
+        yield Content.styled(f"and in {len(lines) - _LINES} more lines", "dim")

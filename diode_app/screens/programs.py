@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     pass
 
 _HOW = (
-    "diode-engine report -- python program.py   runs a program, and says what it compiles\n"
-    "DIODE_FEEDBACK={store} python program.py   while it runs"
+    "diode-engine report -- python program.py   reports on a program\n"
+    "DIODE_FEEDBACK={store} python program.py   shows what it benchmarks while it runs"
 )
 _SIZES = "Which products? Such as: mm 512 4096 1024 bf16 row/col x4, bmm 8 64 64 128"
 _NEXT = (

@@ -223,7 +223,11 @@ async def test_a_report_is_sorted_by_what_it_saves(make_app, reported):
         report = record.read(reported)
         assert f"saves {report.saved_us:.2f} µs" in text_of(app)
         assert "All times are predictions" in text_of(app)
-        assert "layers.0.up Linear" in text_of(app)
+        words = page.query_one("#program-words").content.plain
+        assert (
+            "In layers.0.up, layers.1.up, layers.2.up and 1 more (Linear), program.py:18" in words
+        )
+        assert "counts what fusing the following operations saves" in words
 
 
 async def test_a_page_says_whose_predictions_are_not_the_report_s(make_app, reported):
@@ -245,6 +249,9 @@ async def test_products_candidates_and_reasons_move_together(make_app, captured)
         await press_each(pilot, "enter")
         assert isinstance(app.screen, CandidateScreen)
         assert json.dumps(second.to_dict())[:30] in text_of(app)
+        await press_each(pilot, "escape", "escape")
+        assert app.screen is page  # in its list again
+        assert page.table.has_focus_within
 
 
 async def test_another_model_and_another_program_beside(make_app, captured, reported):
