@@ -303,7 +303,8 @@ async def test_problems(pictures: SnapshotAssertion, size):
     register_model(Path("made"), "stages", stage=0.3)
     register_model(Path("made"), "plain", sure=True, default=True)
     await compare(pictures, size, [
-        ("problem", S, "D down enter"), ("candidate", S, "down enter"), ("failed", U, "escape 2"), ("map", U, "escape m"),
+        ("problem", S, "D down enter"), ("candidate", S, "down enter"),
+        ("failed", U, "escape 2"), ("map", U, "escape m"),
         ("ask", S, "escape down down w"), ("ask-two", U, "down"), ("pick", U, "p"),
         ("sql", U, "escape escape Q ctrl+g"),
     ])  # fmt: skip
