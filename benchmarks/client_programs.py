@@ -7,7 +7,11 @@ library's own call of it; `tiny` is for a trial on a CPU. Nothing imports Diode 
 
 from __future__ import annotations
 
+import copy
+import itertools
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -185,12 +189,14 @@ def lora(device: str, tiny: bool, options: Options) -> Step:
     return _training(net, lambda call: call(tokens, labels=tokens).loss, options)
 
 
-def _training(net: torch.nn.Module, run: Callable[[Any], torch.Tensor], options: Options) -> Step:
-    """Forward, backward and AdamW."""
+def _training(
+    net: torch.nn.Module, run: Callable[[Any], torch.Tensor], options: Options | None
+) -> Step:
+    """Forward, backward and AdamW. Without options the library has compiled the net already."""
     parameters = [p for p in net.parameters() if p.requires_grad]
     on_gpu = parameters[0].is_cuda
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, capturable=on_gpu)
-    call = torch.compile(net, options=options)
+    call = net if options is None else torch.compile(net, options=options)
 
     def step() -> torch.Tensor:
         loss = run(call).float().mean()
@@ -198,6 +204,157 @@ def _training(net: torch.nn.Module, run: Callable[[Any], torch.Tensor], options:
             parameter.grad = grad
         optimizer.step()
         return loss.detach()
+
+    return step
+
+
+def llama_training(device: str, tiny: bool, options: Options) -> Step:
+    """A step of torchtitan's Llama-3.1-8B with two layers, of 2048 tokens."""
+    from torchtitan.config import job_config
+    from torchtitan.models.llama3 import Transformer, llama3_args
+    from torchtitan.models.llama3.infra.parallelize import apply_compile
+
+    args = copy.copy(llama3_args["debugmodel" if tiny else "8B"])
+    args.n_layers = 2
+    args.vocab_size = 128256 if not tiny else 256
+    with torch.device(device):
+        net = Transformer(args)
+    with torch.no_grad():
+        net.init_weights(buffer_device=torch.device(device))
+    net = net.to(BFLOAT16)
+    for name, value in options.items():  # torchtitan gives none to torch.compile
+        setattr(torch._inductor.config, name, value)
+    apply_compile(net, job_config.Compile(enable=True))
+    tokens = torch.randint(0, args.vocab_size, (1, 32 if tiny else 2048), device=device)
+    return _training(net, lambda call: call(tokens), None)
+
+
+def vision(device: str, tiny: bool, options: Options) -> Step:
+    """timm's ViT-B/16 with two layers, 64 images."""
+    import timm
+
+    size = 32 if tiny else 224
+    with torch.device(device):
+        net = timm.create_model("vit_base_patch16_224", img_size=size, depth=2).to(BFLOAT16).eval()
+        images = torch.randn(2 if tiny else 64, 3, size, size, dtype=BFLOAT16)
+    call = torch.compile(net, options=options)
+    return torch.no_grad()(lambda: call(images))
+
+
+def sentences(device: str, tiny: bool, options: Options) -> Step:
+    """A BERT of two layers in sentence-transformers, 32 sentences of 128 tokens."""
+    from sentence_transformers import SentenceTransformer, models
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    size = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 96} if tiny else {}
+    with tempfile.TemporaryDirectory() as folder:
+        BertModel(BertConfig(num_hidden_layers=2, **size)).save_pretrained(folder)
+        words = Path(folder) / "vocab.txt"
+        words.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]))
+        BertTokenizerFast(vocab_file=str(words)).save_pretrained(folder)
+        bert = models.Transformer(folder)
+    pooling = models.Pooling(bert.get_word_embedding_dimension())
+    net = SentenceTransformer(modules=[bert, pooling], device=device).to(BFLOAT16).eval()
+    net.compile(options=options)
+    shape = (2, 16) if tiny else (32, 128)
+    data = {
+        "input_ids": torch.randint(0, 7, shape, device=device),
+        "attention_mask": torch.ones(shape, dtype=torch.long, device=device),
+    }
+    return torch.no_grad()(lambda: net(dict(data))["sentence_embedding"])
+
+
+def graph_attention(device: str, tiny: bool, options: Options) -> Step:
+    """torch-geometric's GAT with two layers, 100,000 edges between 10,000 nodes."""
+    from torch_geometric.nn import GAT
+
+    nodes, edges = (50, 200) if tiny else (10_000, 100_000)
+    with torch.device(device):
+        net = GAT(500, 256, num_layers=2, out_channels=41, heads=4).eval()
+        x, index = torch.randn(nodes, 500), torch.randint(0, nodes, (2, edges))
+    call = torch.compile(net, options=options)
+    return torch.no_grad()(lambda: call(x, index))
+
+
+def deep_kernel(device: str, tiny: bool, options: Options) -> Step:
+    """Training of a Gaussian process of gpytorch, whose kernel is computed from a network."""
+    import gpytorch
+
+    points = 64 if tiny else 2000
+    with torch.device(device):
+        x, y = torch.randn(points, 18), torch.randn(points)
+        likelihood = gpytorch.likelihoods.GaussianLikelihood()
+
+    class DeepKernel(gpytorch.models.ExactGP):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(x, y, likelihood)
+            sizes = (18, 1000, 500, 50, 2)
+            layers = [torch.nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+            parts = [part for layer in layers for part in (layer, torch.nn.ReLU())]
+            self.network = torch.compile(torch.nn.Sequential(*parts[:-1]), options=options)
+            self.mean = gpytorch.means.ConstantMean()
+            self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+
+        def forward(self, x: torch.Tensor) -> Any:
+            features = self.network(x)
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean(features), self.kernel(features)
+            )
+
+    net = DeepKernel().to(device).train()
+    loss = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, net)
+    return _training(net, lambda call: -loss(call(x), y), None)
+
+
+def decoder(device: str, tiny: bool, options: Options) -> Step:
+    """A decoder of x-transformers with two layers, training on 4 × 1024 tokens."""
+    from x_transformers import Decoder, TransformerWrapper
+
+    size = {"dim": 64, "heads": 4} if tiny else {"dim": 1024, "heads": 16}
+    length = 32 if tiny else 1024
+    with torch.device(device):
+        layers = Decoder(depth=2, rotary_pos_emb=True, attn_flash=True, ff_glu=True, **size)
+        net = TransformerWrapper(num_tokens=32000, max_seq_len=length, attn_layers=layers)
+        net = net.to(BFLOAT16)
+        tokens = torch.randint(0, 32000, (4, length))
+    return _training(net, lambda call: call(tokens), options)
+
+
+def fit(device: str, tiny: bool, options: Options) -> Step:
+    """Eight steps of Lightning's Trainer with a perceptron, 4096 rows each."""
+    import lightning
+
+    width, rows = (64, 32) if tiny else (2048, 4096)
+
+    class Regression(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(
+                torch.nn.Linear(width, 2 * width),
+                torch.nn.GELU(),
+                torch.nn.Linear(2 * width, width),
+            )
+            self.last = torch.zeros(())
+
+        def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
+            loss = self.layers(batch).square().mean()
+            self.last = loss.detach()
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters())
+
+    net = Regression()
+    call = torch.compile(net, options=options)
+    data = torch.utils.data.DataLoader(torch.randn(8 * rows, width), batch_size=rows)
+
+    def step() -> torch.Tensor:
+        trainer = lightning.Trainer(
+            accelerator=device, devices=1, precision="bf16-true", max_epochs=1, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(call, data)
+        return net.last
 
     return step
 
@@ -221,6 +378,17 @@ PROGRAMS: dict[str, Callable[[str, bool, Options], Step]] = {
     "float8 Llama layers, torchao's settings": quantised(
         "Float8DynamicActivationFloat8WeightConfig"
     ),
+    "torchtitan Llama training": llama_training,
+    "timm ViT": vision,
+    "sentence-transformers BERT": sentences,
+    "torch-geometric GAT": graph_attention,
+    "gpytorch deep kernel": deep_kernel,
+    "x-transformers training": decoder,
+    "Lightning fit": fit,
 }
 CORE = list(PROGRAMS)[:6]
-TALKS_TO_HOST = ("Qwen3 generate",)  # cannot be captured in a CUDA graph
+TALKS_TO_HOST = (
+    "Qwen3 generate",
+    "gpytorch deep kernel",
+    "Lightning fit",
+)  # cannot be captured in a CUDA graph
