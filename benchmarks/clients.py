@@ -108,8 +108,8 @@ def line(row: Row) -> str:
 def ratios(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """By program, Diode's cold start in units of plain's (the mean of its two) and of
     max-autotune's, its step in units of the slower of plain's and of max-autotune's, and its peak
-    memory in units of plain's. Where the search took longer than its limit, that is what Diode's
-    cold start is divided by, and `search_over` says so."""
+    memory in units of plain's. Where the search took longer than its limit (`search_over`), Diode's
+    cold start is divided by the limit less the seconds that Diode's process took before it."""
     found: dict[str, dict[str, Row]] = {}
     for row in rows:
         found.setdefault(row["program"], {})[row["way"]] = row
@@ -124,7 +124,8 @@ def _ratios(ways: Mapping[str, Row]) -> dict[str, Any]:
     diode, plain, again = (ways[way] for way in ("diode", "plain", "again"))
     search = ways.get("search", {})
     over = re.search(r"over (\d+) s", search.get("error", ""))
-    searched = search.get("cold_s") or (float(over[1]) if over else None)
+    before = diode.get("process_s", 0.0) - diode["cold_s"]
+    searched = search.get("cold_s") or (float(over[1]) - before if over else None)
     return {
         "cold_plain": 2 * diode["cold_s"] / (plain["cold_s"] + again["cold_s"]),
         "cold_search": diode["cold_s"] / searched if searched else None,

@@ -34,10 +34,11 @@ def test_ratios_are_to_the_slower_step_and_the_mean_start_of_two_plain_compiles(
 def test_a_search_that_was_ended_bounds_the_cold_start() -> None:
     import clients
 
-    ended = {"program": "p", "way": "search", "error": "It took over 110 s."}
-    of = clients.ratios([*ROWS, ended])["p"]
+    ended = {"program": "p", "way": "search", "error": "It took over 130 s."}
+    rows = [*ROWS[:2], {**ROWS[2], "process_s": 31}, ended]  # 20 s before the first step
+    of = clients.ratios(rows)["p"]
     assert (of["cold_search"], of["search_over"], of["step_search"]) == (0.1, True, None)
-    assert "<0.100" in clients.table([*ROWS, ended])
+    assert "<0.100" in clients.table(rows)
 
 
 def test_a_program_without_all_ways_has_no_ratios() -> None:
