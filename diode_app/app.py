@@ -93,7 +93,7 @@ class DiodeApp(Actions, App[None]):
     CSS_PATH = "app.tcss"
     TITLE = "Diode"
     DEFAULT_MODE = "home"
-    COMMANDS = App.COMMANDS | {_everything}
+    COMMANDS = {_everything}  # noqa: RUF012  # as Textual types it
     ACTIONS = APP_ACTIONS
     WRITES = frozenset({"import_timings", "create_store"})
     HELP_TITLE: ClassVar[str] = "Everywhere"

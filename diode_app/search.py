@@ -1,16 +1,18 @@
-"""What the palette (`:`) finds besides the actions: runs, models, problems, saved filters
-and settings."""
+"""What the palette (`:`) finds: actions, runs, models, programs, problems, saved filters, themes
+and settings, one line each, the best ones first."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from textual.command import Hit, Hits, Provider
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 
 from diode_app import text
 from diode_app.data.progress import outcome
@@ -19,28 +21,35 @@ from diode_app.data.threads import in_thread
 from diode_app.links import Link, link, page_of
 from diode_app.session import Session
 from diode_app.settings import Settings, sentence
-from diode_engine.errors import DiodeError
+from diode_app.themes import NAMES
+from diode_engine.errors import DiodeError, QueryError
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
 _RUNS = 500  # so many of the last ones are searched
-_MARGIN = 12  # of the palette's lines
 _PROBLEMS = 8  # of a query that are shown
+# How well something fits an input: its words begin with all that was typed, they have it, or they
+# only have its letters in this order. A link, and a problem that was asked for, fit better.
+_LINKED, _PROBLEM, _BEGINS, _HAS, _LETTERS = 5.0, 4.0, 3.0, 2.0, 1.0
+_ACTION = 0.2  # before other things that fit as well
 
 
 @dataclass(frozen=True)
 class Found:
-    """Something that was found: `words` are searched and shown, `action` opens it."""
+    """Something that was found: `words` are searched and shown, `action` opens it. Of what fits an
+    input equally well, the greater `weight` comes first."""
 
     words: str
     help: str
     action: Callable[[], Any]
+    weight: float = 0.0
 
 
 class Everything(Provider):
     """Reads the store and the registry when the palette is opened. Reads the store once more for an
-    input that may be a problem: its number, or a filter query such as op:bmm."""
+    input that may be a problem: its number, a filter query such as op:bmm, or its operator, type
+    and sizes, such as bmm 2048."""
 
     async def startup(self) -> None:
         # A task of its own: the next letter cancels the search for the letters before, and would
@@ -48,7 +57,7 @@ class Everything(Provider):
         self._gathering = asyncio.create_task(self._gathered())
 
     async def _gathered(self) -> list[Found]:
-        found = [*self._settings(), *self._filters()]
+        found = [*self._themes(), *self._settings(), *self._filters()]
         if self._session.store.last.ready:
             # The screen behind the palette says what is wrong with the store.
             with contextlib.suppress(DiodeError):
@@ -58,15 +67,35 @@ class Everything(Provider):
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         if (wanted := await self._linked(query.strip())) is not None:
-            yield Hit(2.0, str(wanted), self._open(wanted), help="Open what this link names.")
-        for found in await asyncio.shield(self._gathering):
-            if (match := matcher.match(found.words)) > 0:
-                shown = text.shorten(found.words, self.app.size.width - _MARGIN)
-                yield Hit(match, matcher.highlight(shown), found.action, help=found.help)
+            found = Found(str(wanted), "Open what this link names.", self._open(wanted))
+            yield self._hit(_LINKED, found, query)
+        for found in [*self._actions(), *await asyncio.shield(self._gathering)]:
+            if score := _fit(query, found.words, matcher.match):
+                yield self._hit(score + found.weight, found, query)
         if not self._session.store.last.ready:
             return
-        for found in await self._session.store.read(lambda store: self._problems(store, query)):
-            yield Hit(1.0, found.words, found.action, help=found.help)
+        problems = await self._session.store.read(lambda store: self._problems(store, query))
+        for place, found in enumerate(problems):
+            yield self._hit(_PROBLEM - place / 100, found, query)
+
+    async def discover(self) -> Hits:
+        for found in sorted(self._actions(), key=lambda found: found.words):
+            yield DiscoveryHit(self._line(found, ""), found.action, found.words)
+
+    def _hit(self, score: float, found: Found, query: str) -> Hit:
+        return Hit(score, self._line(found, query), found.action, found.words)
+
+    def _line(self, found: Found, query: str) -> Content:
+        """Return what was found on one line, its words before what they mean."""
+        shown = Content(found.words)
+        if query.strip() and self.match_style is not None:
+            words = "|".join(map(re.escape, query.split()))
+            shown = shown.highlight_regex(re.compile(words, re.IGNORECASE), style=self.match_style)
+        return Content.assemble(shown, "  ", (found.help, "dim not bold"))
+
+    def _actions(self) -> Iterable[Found]:
+        for command in self.app.get_system_commands(self.screen):
+            yield Found(command.title, command.help, command.callback, _ACTION)
 
     async def _linked(self, query: str) -> Link | None:
         """Return the link that this is, as `y` copies it, if it leads to something."""
@@ -92,21 +121,22 @@ class Everything(Provider):
     def _runs(self, store: Store) -> list[Found]:
         from diode_engine.runs import find
 
-        found = []
+        found: list[Found] = []
         for status in find(store, limit=_RUNS):
             run, listed = status.run, Listed(status)
             words = [f"run {run.id}", run.kind, text.state(outcome(status)), *run.tags]
             words += [cell(listed, "data"), cell(listed, "note")]
             shown = " · ".join(filter(None, words))
-            found.append(Found(shown, "Open this run.", self._open(Link("runs", str(run.id)))))
+            newest = 0.1 / (1 + len(found))
+            link = Link("runs", str(run.id))
+            found.append(Found(shown, "Open this run.", self._open(link), newest))
         return found
 
     def _problems(self, store: Store, query: str) -> list[Found]:
         from diode_engine.store.query import count_problems, problems
 
-        words = query.strip().removeprefix("problem").strip()
-        asked = f"id:{words}" if words.isdecimal() else words
-        if ":" not in asked and not any(sign in asked for sign in "<>="):
+        asked = _problem_query(query.strip().removeprefix("problem").strip())
+        if asked is None:
             return []
         try:
             rows, total = problems(store, asked, limit=_PROBLEMS), count_problems(store, asked)
@@ -149,6 +179,15 @@ class Everything(Provider):
             words = f"program {row.record['program']} · {row.record['kind']}"
             yield Found(words, "Open this program.", self._open(Link("programs", row.key)))
 
+    def _themes(self) -> Iterable[Found]:
+        app: Any = self.app
+
+        def use(name: str) -> None:
+            app.change_settings(replace(self._session.settings, theme=name))
+
+        for name in NAMES:
+            yield Found(f"theme {name}", "Use these colours.", partial(use, name))
+
     def _settings(self) -> Iterable[Found]:
         for field in fields(Settings):
             name = field.name.replace("_", " ")
@@ -161,3 +200,35 @@ class Everything(Provider):
                 f"filter {name} · {' '.join(words.split())}", f"List them on {place}.",
                 self._open(Link(place, filter=words)),
             )  # fmt: skip
+
+
+def _fit(query: str, words: str, match: Callable[[str], float]) -> float:
+    """Return how well the words fit an input; 0 where they do not."""
+    typed, low = query.lower().split(), words.lower()
+    if not all(word in low for word in typed):
+        return _LETTERS * min(1.0, score) / 2 if (score := match(words)) > 0 else 0.0
+    begins = all(re.search(rf"(?<![a-z0-9]){re.escape(word)}", low) for word in typed)
+    covered = sum(map(len, typed)) / max(1, len(low.partition(" · ")[0]))
+    return (_BEGINS if begins else _HAS) + min(1.0, covered) / 2
+
+
+def _problem_query(words: str) -> str | None:
+    """Return the filter query of an input, if it may be about problems: itself, or what its
+    operator, type and sizes mean."""
+    from diode_app.data.filters import query_language
+
+    if words.isdecimal():
+        return f"id:{words}"
+    if any(sign in words for sign in ":<>="):
+        return words
+    language = query_language("data")
+    terms = []
+    for word in words.split():
+        for term in (f"size:{word}", f"op:{word}", f"dtype:{word}"):
+            with contextlib.suppress(QueryError):
+                language.parse(term)
+                terms.append(term)
+                break
+        else:
+            return None
+    return " ".join(terms) or None

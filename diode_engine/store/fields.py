@@ -245,15 +245,26 @@ def _spilling() -> Any:
 FLOPS = _flops()
 EFFICIENCY = _S.best_us / _S.aten_us
 
+_SIZES = {
+    "m": _whole("a whole number as in m<=64, m:64..512 or m%8!=0", _P.M),
+    "n": _whole("a whole number as in n<=64, n:64..512 or n%8!=0", _P.N),
+    "k": _whole("a whole number as in k<=64, k:64..512 or k%8!=0", _P.K),
+}
+
+
+def _size(comparison: str, value: str) -> Condition:
+    found = (field.condition for field in _SIZES.values())
+    return sa.or_(*(compare(comparison, value) for compare in found if compare is not None))
+
+
 PROBLEMS = Language(
     {
         "op": _choice("the operator", {op: _P.op == op for op in OPERATORS}),
         "dtype": _dtypes("the operands' type", _P.dtype),
         "out": _dtypes("the output's type", _P.out_dtype),
         "b": _whole("the batch, a whole number as in b>1", _P.B),
-        "m": _whole("a whole number as in m<=64, m:64..512 or m%8!=0", _P.M),
-        "n": _whole("a whole number as in n<=64, n:64..512 or n%8!=0", _P.N),
-        "k": _whole("a whole number as in k<=64, k:64..512 or k%8!=0", _P.K),
+        **_SIZES,
+        "size": QueryField("one of M, N and K, as in size:2048", _size),
         "flops": _number("2·B·M·N·K, a number as in flops>1e9", FLOPS),
         "tf32": _choice(
             "whether TF32 is allowed", {"yes": _P.allow_tf32 == 1, "no": _P.allow_tf32 == 0}

@@ -15,14 +15,24 @@ from diode_app.screens.model import ModelScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.runs import RunsScreen
-from diode_app.settings import Settings
+from diode_app.screens.settings import SettingsScreen
+from diode_app.settings import Settings, load
 from diode_app.widgets.modals import ErrorDialog, HeadlessCommands
 from diode_engine.core.hardware import H200
 from diode_engine.errors import QueryError
 from diode_engine.store import Store
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import press, press_each, running, settled, started, text_of, toasts
+from tests.app.waiting import (
+    lines_of,
+    press,
+    press_each,
+    running,
+    settled,
+    started,
+    text_of,
+    toasts,
+)
 from tests.training.conftest import make_timings
 
 TIMINGS = make_timings(12)
@@ -138,6 +148,11 @@ async def _ask(pilot, words: str) -> list[str]:
     ("words", "found", "screen"),
     [
         ("paper", "run 2 · train", RunScreen),
+        ("train 2", "run 2 · train", RunScreen),
+        ("mm 1329", "problem 3 ·", ProblemScreen),
+        ("bf16 1329 mm 16", "problem 3 ·", ProblemScreen),
+        ("mm", "12 problems · op:mm", DataScreen),
+        ("settings", "Settings", SettingsScreen),
         ("model plain", "model plain@1", ModelScreen),
         ("id:3", "problem 3 ·", ProblemScreen),
         ("op:mm", "problems · op:mm", DataScreen),
@@ -158,6 +173,27 @@ async def test_everything_is_found_and_opened(make_app, filled, words, found, sc
         assert found in first
         await press(pilot, "enter")
         assert isinstance(app.screen, screen)
+
+
+async def test_a_theme_is_found_and_used(make_app, filled, tmp_path):
+    async with running(make_app(), (120, 40)) as (app, pilot):
+        assert (await _ask(pilot, "diode-light"))[0].startswith("theme diode-light")
+        await press(pilot, "enter")
+        assert (app.theme, load(tmp_path / "dashboard.toml").theme) == ("diode-light",) * 2
+
+
+async def test_what_begins_with_the_words_comes_before_what_has_their_letters(make_app, filled):
+    with Store.open(make_app().session.location) as store:
+        store.set_note(filled, "a note that has more words than a line of the palette has room for")
+    async with running(make_app(), (80, 24)) as (app, pilot):
+        found = await _ask(pilot, "run")
+        assert found[0].startswith("Runs")
+        assert found[1].startswith("run 2")  # the last one first
+        assert found[2].startswith("run 1")
+        assert found[3].startswith("setting run columns")
+        lines, heads = lines_of(app), [words[:16] for words in found[:4]]
+        shown = [next(i for i, line in enumerate(lines) if head in line) for head in heads]
+        assert shown == list(range(shown[0], shown[0] + 4))  # one line each
 
 
 async def test_settings_are_found(make_app, filled):

@@ -91,6 +91,8 @@ def store(place_of_module):
         ("k%8!=0", lambda p: p.K % 8 != 0),
         ("k%8==0", lambda p: p.K % 8 == 0),
         ("-k%32:0,7", lambda p: p.K % 32 not in (0, 7)),
+        ("size:4096", lambda p: 4096 in (p.M, p.N, p.K)),
+        ("-size:64,7", lambda p: not {64, 7} & {p.M, p.N, p.K}),
         ("b>1", lambda p: p.B > 1),
         ("flops>1e9", lambda p: p.flops > 1e9),
         ("tf32:yes", lambda p: p.allow_tf32),
