@@ -72,11 +72,6 @@ def _command(
 
         click.echo(f"diode-tui {__version__}")
         return 0
-    if "TEXTUAL_DRIVER" not in os.environ and not _has_terminal():
-        raise click.UsageError(
-            "diode-tui needs a terminal for its screen and its keys; start it in one, or in "
-            "a browser by `diode-engine serve`. Every command of `diode-engine` works without."
-        )
     # A widget is many small objects. With Python's own thresholds the garbage collector takes a
     # third of a key's time, and now and then stops the screen for 0.1 s or more.
     gc.set_threshold(20_000, 50, 100)
@@ -96,6 +91,11 @@ def _command(
         wanted = links.link(link, query)
     except DiodeError as error:
         raise click.UsageError(str(error)) from None
+    if "TEXTUAL_DRIVER" not in os.environ and not _has_terminal():
+        raise click.UsageError(
+            "diode-tui needs a terminal for its screen and its keys; start it in one, or in "
+            "a browser by `diode-engine serve`. Every command of `diode-engine` works without."
+        )
     app = create_app(
         store or paths.store_location(), read_only=read_only, theme=theme, wanted=wanted
     )

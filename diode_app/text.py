@@ -99,6 +99,11 @@ def ratio(value: float | None) -> str:
     return "" if value is None or not math.isfinite(value) else f"{value:.3f}"
 
 
+def difference(value: float | None) -> str:
+    """Return a signed difference with three decimals; empty for None."""
+    return "" if value is None else f"{value:+.3f}".replace("-", "−")
+
+
 def change(value: float | None) -> str:
     """Return a relative change as a signed percentage, such as +3 % or −12 %; from ten times on as
     a ratio, such as ×37; empty for None."""

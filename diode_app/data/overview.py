@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 RUNS_SHOWN = 5
+_MAIN_FACTS = ("hardware", "trained on")  # of the model in use
 
 
 @dataclass(frozen=True)
@@ -61,34 +62,20 @@ def find_main_hardware(store: Store) -> Hardware | None:
     return max(counts, key=lambda hardware: counts[hardware], default=None)
 
 
-@dataclass(frozen=True)
-class ModelInUse:
-    """The model that is taken for a device: its reference, its main figures, and that of its GPUs
-    which is the most alike to the device. `likeness` is None where there is no device here."""
-
-    reference: str
-    shipped: bool
-    trained_on: str
-    likeness: float | None
-    efficiency: float | None
-    problems: int  # that its efficiency was measured on
-    data_problems: int
-    data_timings: int
-    created: str
-    others: Mapping[str, float]  # the efficiency of other choosers on the same problems
-
-
-def model_in_use(hardware: Hardware | None) -> ModelInUse | str:
-    """Return the model that the registry takes for this hardware. Where no hardware is given or no
-    model fits, the default of the only hardware that has one. A sentence where there is no such
-    model."""
+def model_in_use(hardware: Hardware | None) -> tuple[tuple[str, str], ...] | str:
+    """Return the facts of the model that the registry takes for this hardware. Where no hardware is
+    given or no model fits, of the default of the only hardware that has one. A sentence where there
+    is no such model."""
+    from diode_app.data.models import entry_of, facts
     from diode_engine import registry
 
-    likeness = None
     match = None if hardware is None else registry.best_for(hardware)
     if match is not None:
-        model, likeness = match.model, match.likeness
+        model, here = match.model, ""
+        if match.likeness < 1:
+            here = f"{match.likeness:.2f} like the GPU that it is made for"
     else:
+        here = "no GPU that it serves"
         try:
             model = registry.resolve("default")
         except SeveralModelsError as several:
@@ -96,21 +83,13 @@ def model_in_use(hardware: Hardware | None) -> ModelInUse | str:
             return f"None for this machine. There are models for {gpus}: M shows them."
         except DiodeError:
             return "None: train one, or register one."
-    manifest = model.manifest
-    record = manifest.record_for(hardware if match and hardware else manifest.hardware)
-    metrics = record.metrics
-    return ModelInUse(
-        reference=model.reference,
-        shipped=model.shipped,
-        trained_on=record.hardware.name,
-        likeness=likeness,
-        efficiency=metrics.get("efficiency"),
-        problems=int(metrics.get("problems", 0)),
-        data_problems=record.problems,
-        data_timings=record.timings,
-        created=manifest.created,
-        others=dict(metrics.get("efficiency_of_others", {})),
-    )
+    whose = "shipped" if model.shipped else "yours"
+    gpu = model.manifest.record_for(hardware if match and hardware else model.manifest.hardware)
+    known = dict(facts(entry_of(str(model.folder))))
+    names = (f"on {gpu.hardware.name}" if model.manifest.gpus else "of the best", *_MAIN_FACTS)
+    shown = ((name, known.get(name, "")) for name in names)
+    found = (("model", f"{model.reference} ({whose})"), ("here", here), *shown)
+    return tuple((name, value) for name, value in found if value)
 
 
 def shipped_timings() -> tuple[Path, ...]:

@@ -30,11 +30,6 @@ def _decimals(digits: int) -> Callable[[float | None], str]:
     return lambda value: "" if value is None else f"{value:.{digits}f}"
 
 
-def _difference(value: float | None) -> str:
-    """Signed, to three decimals."""
-    return "" if value is None else f"{value:+.3f}".replace("-", "−")
-
-
 def _number(
     key: str, label: str, show: Callable[[Any], str], meaning: str, rank: int = 0
 ) -> Column:
@@ -86,7 +81,7 @@ GROUPS = (
     _number("problems", "problems", text.count, "in this group", 3),
     _number("ours", "A", text.ratio, "A's geometric mean of efficiencies"),
     _number("theirs", "B", text.ratio, "B's", 1),
-    _number("difference", "A − B", _difference, "A's minus B's", 2),
+    _number("difference", "A − B", text.difference, "A's minus B's", 2),
     _number("better", "A better", _decimals(0), "problems where A is faster by more than 1 %", 4),
     _number("worse", "B better", _decimals(0), "problems where B is faster by more than 1 %", 5),
     _number("p10", "A p10", text.ratio, "a tenth of A's efficiencies is below this", 6),
@@ -144,7 +139,7 @@ CASES = (
     _number("efficiency", "A", text.ratio, "A's: the best measured time divided by that of its "
             f"choice; {_BEST}"),
     _number("other", "B", text.ratio, "B's", 2),
-    _number("difference", "A − B", _difference, "A's minus B's", 3),
+    _number("difference", "A − B", text.difference, "A's minus B's", 3),
     _number("sure", "sure", _decimals(2),
             "how probable A says it is that its choice is within 5 % of the best", 5),
     Column("chosen", "chosen", "A's choice", rank=1),

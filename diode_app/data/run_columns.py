@@ -79,11 +79,6 @@ def _efficiency(listed: Listed) -> str:
     return f"{value:.3f}" if is_judged else f"({value:.3f})"
 
 
-def _difference(listed: Listed) -> str:
-    value = listed.difference
-    return "" if value is None else f"{value:+.3f}".replace("-", "−")
-
-
 def _model(listed: Listed) -> str:
     named = listed.progress.get("judged") if listed.training is None else listed.training.model
     return str(named or "")
@@ -182,7 +177,7 @@ RUN_COLUMNS = (
             "member that is being fitted, on problems that it is not fitted to", _efficiency,
             lambda r: r.efficiency or 0.0, label="of best", rank=2, right=True),
     _column("against", "its efficiency minus that of the pinned training; only where both were "
-            "judged on the same problems", _difference,
+            "judged on the same problems", lambda r: text.difference(r.difference),
             lambda r: -1.0 if r.difference is None else r.difference, label="± pinned", rank=6,
             right=True),
     _column("model", "what a training registered, or a validation judged", _model, _model,

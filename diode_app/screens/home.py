@@ -15,7 +15,7 @@ from diode_app import text
 from diode_app.actions import Action, import_timings
 from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, find_hardware
-from diode_app.data.overview import RUNS_SHOWN, ModelInUse, StoreOverview, model_in_use, overview
+from diode_app.data.overview import RUNS_SHOWN, StoreOverview, model_in_use, overview
 from diode_app.data.progress import headline, outcome
 from diode_app.data.store_access import Condition, Look
 from diode_app.data.threads import in_thread
@@ -176,25 +176,7 @@ class HomeScreen(DiodeScreen):
         panel.display = isinstance(model, str)
         if isinstance(model, str):
             panel.update(model)
-        self.query_one("#model-facts", Facts).show(() if isinstance(model, str) else _model(model))
-
-
-def _model(model: ModelInUse) -> list[tuple[str, str]]:
-    facts = [
-        ("model", f"{model.reference} ({'shipped' if model.shipped else 'yours'})"),
-        ("made for", model.trained_on),
-    ]
-    if model.likeness is None:
-        facts.append(("here", "no GPU that it serves"))
-    elif model.likeness < 1:
-        facts.append(("likeness", f"{model.likeness:.2f} of the GPU here to that"))
-    if model.efficiency is not None:
-        facts.append(
-            ("efficiency", f"{model.efficiency:.3f} on {model.problems:,} held-out problems")
-        )
-    facts += [("", f"{value:.3f}  {name}") for name, value in list(model.others.items())[:2]]
-    facts.append(("data", f"{model.data_timings:,} timings, {model.data_problems:,} problems"))
-    return facts
+        self.query_one("#model-facts", Facts).show(() if isinstance(model, str) else model)
 
 
 def _run_head(status: Status) -> Content:

@@ -27,8 +27,6 @@ class TrainScreen(CommandScreen):
     ACTIONS = (
         Action("train.start", "ctrl+g", "Start", "Start this training as a run.", "{command}",
            writes=True),
-        Action("train.curves", "v", "Trainings", "The trainings among the runs, to compare them.",
-               "diode-engine runs list kind:train --store={store}"),
         Action("train.defaults", "d", "Defaults", "Set all fields to their defaults."),
         import_timings("train"),
     )  # fmt: skip
@@ -77,10 +75,6 @@ class TrainScreen(CommandScreen):
 
     def _suggest_model(self, given: str, _cursor: int) -> list[str]:
         return [model for model in self._models if model.startswith(given)]
-
-    def action_curves(self) -> None:
-        self.session.pending_filters["runs"] = "kind:train"
-        self.app.switch_mode("runs")
 
 
 def _left_out(part: Part) -> str:

@@ -1,4 +1,4 @@
-"""A run's log as it grows; it can be stopped, and searched."""
+"""A run's log as it grows; it can be searched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_LINES = 5000
 
 
 class LogPane(Actions, Vertical):
-    """Follows the end of a text file. While it is stopped the file is not read."""
+    """Follows the end of a text file; who has scrolled up stays there."""
 
     DEFAULT_CSS = """
     LogPane {
@@ -32,10 +32,7 @@ class LogPane(Actions, Vertical):
     """
     HELP_TITLE = "In a log"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave_search", "All lines")]
-    ACTIONS = (
-        Action("log.stop", "space", "Stop/go on", "Stop the log, or let it go on."),
-        Action("log.search", "slash", "Search", "Show only the lines that hold a text."),
-    )
+    ACTIONS = (Action("log.search", "slash", "Search", "Show only the lines that hold a text."),)
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -43,7 +40,6 @@ class LogPane(Actions, Vertical):
         self._tail: Tail | None = None
         self._text = ""
         self._wanted = ""
-        self._stopped = False
         self._reading = False
 
     def compose(self) -> ComposeResult:
@@ -65,7 +61,7 @@ class LogPane(Actions, Vertical):
             self._tail = None if path is None else Tail(path, last=LOG_BYTES)
             self.query_one(Log).clear()
         self._tell()
-        if self._tail is not None and not self._stopped and not self._reading:
+        if self._tail is not None and not self._reading:
             self.run_worker(
                 self._read(self._tail), group="log", description=f"reads {path}",
                 exit_on_error=False,
@@ -100,15 +96,10 @@ class LogPane(Actions, Vertical):
         if self._path is None:
             says = "This run has no log: it was started in a terminal, which showed it."
         else:
-            says = f"{'‖ stopped' if self._stopped else '▶ following'} · {self._path}"
+            says = f"following {self._path}"
             if self._wanted:
                 says = f"lines with {self._wanted!r} · {says}"
         self.query_one(Static).update(says)
-
-    def action_stop(self) -> None:
-        self._stopped = not self._stopped
-        self.query_one(Log).auto_scroll = not self._stopped
-        self.follow(self._path)
 
     def action_search(self) -> None:
         box = self.query_one(Input)

@@ -13,7 +13,8 @@ def test_without_a_gpu_it_does_not_say_that_there_is_no_model():
     """The shipped default of all GPUs is one model."""
     found = model_in_use(None)
     assert not isinstance(found, str)
-    assert (found.shipped, found.likeness) == (True, None)
+    assert dict(found)["here"] == "no GPU that it serves"
+    assert "(shipped)" in dict(found)["model"]
 
 
 def test_the_start_imports_neither_plots_nor_kernels():

@@ -146,16 +146,6 @@ async def test_one_run_alone_is_not_compared(make_app, store):
         assert "Mark the runs to compare first" in toasts(app)[-1]
 
 
-async def test_train_leads_to_the_trainings_among_the_runs(make_app, store):
-    store.start_run("validate", {}, process=current_process())
-    run = make_training(store, "trees", 0.9, trees=0.3)
-    async with running(make_app(), (120, 40), "T", "v") as (app, pilot):
-        assert isinstance(app.screen, RunsScreen)
-        assert [row.key for row in app.screen.table.page.rows] == [str(run)]
-        await press(pilot, "escape")
-        assert len(app.screen.table.page.rows) == 2
-
-
 async def test_efficiencies_are_sorted_and_exported(make_app, store, tmp_path):
     for value in (0.91, 0.97, 0.93):
         make_training(store, "trees", value, trees=0.3)
