@@ -82,9 +82,9 @@ def uninstall_diode_choices() -> None:
 def get_stats() -> dict[str, int | float | str | bool]:
     """Return what Diode's choices have done in this process since they were installed.
 
-    active (in this thread), reason (why not active, else ""), model (its hash, "" if none),
-    hardware (the GPU's name), trained_on (that of the model's); total_calls (of Inductor's hook for
-    GEMMs), model_selections (GEMMs decided), benchmarked (of these, with several kernels left to
+    active (whether torch asks them in this thread, at present), reason (why not, else ""), model
+    (its hash, "" if none), hardware (the GPU's name), trained_on (that of the model's); total_calls
+    (of Inductor's hook for GEMMs), model_selections (GEMMs decided), benchmarked (of these, with several kernels left to
     Inductor to time), configs_considered, configs_filtered (could not have been launched),
     cache_hits (repeated problems), fusion_decided (another kernel was taken for what fusing
     saves), padding_decided (without shape_padding's benchmark), flex_decided (FlexAttention's calls
