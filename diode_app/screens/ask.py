@@ -7,25 +7,24 @@ from collections.abc import Mapping
 from functools import partial
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal
 from textual.widgets import Input, Label, Select, Static
 
 from diode_app.actions import Action
-from diode_app.data.choice import Answer, Question, RankReasons, answer, why
+from diode_app.data.choice import Answer, Question, answer
 from diode_app.data.overview import find_main_hardware
 from diode_app.data.predictors import Model, all_models
-from diode_app.data.problem_columns import ranking_columns
 from diode_app.data.problem_text import parse_problem, write_problem
 from diode_app.data.threads import in_thread
-from diode_app.screens.ask_words import headline, why_words
+from diode_app.screens.ask_words import headline
 from diode_app.screens.base import WIDTHS, DiodeScreen
-from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.problem import ProblemScreen
+from diode_app.screens.ranking import Ranking
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.styling import COMPACT
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import MemoryTable
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.errors import RecordError
@@ -59,12 +58,8 @@ class AskScreen(DiodeScreen):
         #ask-models Label, #ask-line Label { padding: 0 1; color: $text-muted; }
         #ask-models Select { width: 30; }
         #ask-says { height: auto; padding: 0 1; margin-top: 1; }
-        #ask-columns { height: 1fr; margin-top: 1; }
-        MemoryTable { width: 2fr; }
-        #ask-why { width: 1fr; padding: 0 1; border-left: solid $panel; }
-        &.-narrow #ask-why { display: none; }
-        &.-narrow.-why #ask-why { display: block; border-left: none; }
-        &.-narrow.-why MemoryTable { display: none; }
+        Ranking { margin-top: 1; }
+        Ranking MemoryTable { width: 2fr; }
     }
     """
 
@@ -77,7 +72,6 @@ class AskScreen(DiodeScreen):
         self._answer: Answer | None = None
         self._listing: Latest[tuple[Model, ...]] = Latest(self, self._list, self.fail)
         self._answering: Latest[Answer] = Latest(self, self._show_answer, self._refuse)
-        self._explaining: Latest[RankReasons] = Latest(self, self._show_why, self.fail)
 
     def body(self) -> ComposeResult:
         with Horizontal(id="ask-line"):
@@ -89,10 +83,7 @@ class AskScreen(DiodeScreen):
             yield Label("beside")
             yield Select[str]([("none", _NONE)], allow_blank=False, compact=True, id="ask-other")
         yield Static("Asking ...", id="ask-says")
-        with Horizontal(id="ask-columns"):
-            yield MemoryTable(self.session, ranking_columns(False), what="candidates")
-            with VerticalScroll(id="ask-why", can_focus=True):
-                yield Static(id="ask-why-words")
+        yield Ranking(self.session)
         yield EmptyState(
             "There is no model to ask", "Train one, or import one.", _NEXT,
             id="ask-empty",
@@ -100,7 +91,7 @@ class AskScreen(DiodeScreen):
 
     @property
     def table(self) -> MemoryTable:
-        return self.query_one(MemoryTable)
+        return self.query_one(Ranking).table
 
     def body_mounted(self) -> None:
         self.query_one("#ask-empty").display = False
@@ -140,7 +131,7 @@ class AskScreen(DiodeScreen):
         if models == self._models:
             return
         is_new = self._models is None
-        self.show_empty(not models, "#ask-line", "#ask-columns", "#ask-says", "#ask-models")
+        self.show_empty(not models, "#ask-line", "Ranking", "#ask-says", "#ask-models")
         self._models = models
         # By the GPU only where there is more than one.
         several = len({model.hardware for model in models}) > 1
@@ -202,44 +193,14 @@ class AskScreen(DiodeScreen):
     def _refuse(self, sentence: str) -> None:
         self._answer = None
         self.query_one("#ask-says", Static).update(f"✗ {sentence}")
-        self.query_one("#ask-why-words", Static).update("")
-        self.table.show_rows(())
+        self.query_one(Ranking).show(None)
 
     def _show_answer(self, found: Answer) -> None:
         self._answer = found
         self.query_one("#ask-says", Static).update(headline(found))
-        self.table.set_columns(ranking_columns(found.question.other is not None))
-        self.table.show_rows(found.rows)
-        self._explain_pointed(self.table.pointed)
-
-    # Why
-
-    def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
-        self._explain_pointed(event.key)
-
-    def _explain_pointed(self, key: str | None) -> None:
-        keys = [] if self._answer is None else [row.key for row in self._answer.rows]
-        self._explain(keys.index(key) if key in keys else 0)
-
-    def _explain(self, place: int) -> None:
-        found = self._answer
-        if found is None or not found.ranked:
-            self.query_one("#ask-why-words", Static).update("")
-            return
-        work = partial(why, found.question, found.ranked, place)
-        self._explaining.do(partial(in_thread, work, "why"))
-
-    def _show_why(self, found: RankReasons) -> None:
-        self.query_one("#ask-why-words", Static).update(why_words(found))
+        self.query_one(Ranking).show(found)
 
     # Actions
-
-    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        found = self._answer
-        keys = [] if found is None else [row.key for row in found.rows]
-        if found is not None and event.key in keys:
-            q, candidate = found.question, found.ranked[keys.index(event.key)]
-            self.app.push_screen(CandidateScreen(self.session, q.problem, candidate, q.hardware))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "rows":  # not offered where the focus is in the list already
@@ -256,7 +217,7 @@ class AskScreen(DiodeScreen):
     def action_why(self) -> None:
         self.toggle_class("-why")
         if self.has_class("-narrow") and self.has_class("-why"):
-            self.query_one("#ask-why").focus()
+            self.query_one(Ranking).focus_words()
         else:
             self.table.focus_rows()
 

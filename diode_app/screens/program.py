@@ -9,15 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.choice import Answer, RankReasons, why
-from diode_app.data.pages import Row, page_in_memory
+from diode_app.data.choice import Answer
+from diode_app.data.pages import page_in_memory
 from diode_app.data.predictors import Model, all_models
-from diode_app.data.problem_columns import ranking_columns
 from diode_app.data.program import (
     REPORT,
     ProductView,
@@ -32,15 +30,14 @@ from diode_app.data.program import (
     write_products,
 )
 from diode_app.data.threads import in_thread
-from diode_app.screens.ask_words import why_words
 from diode_app.screens.base import WIDTHS, DiodeScreen
-from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.program_words import product_words, summary
+from diode_app.screens.ranking import Ranking
 from diode_app.session import Session
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import MemoryTable
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ReportError
 
@@ -73,8 +70,8 @@ class ProgramScreen(DiodeScreen):
                writes=True),
         Action("program.tune", "t", "Tune", "Make a model for the products that are listed.",
                "diode-engine tune --shapes {products} --store={store}", writes=True),
-        Action("program.model", "m", "Model", "Another model's choices beside these."),
-        Action("program.beside", "v", "Beside", "Another program's choices beside these."),
+        Action("program.beside", "v", "Beside", "The choices of another model, or of another "
+               "program, beside these."),
     )  # fmt: skip
     HEADLESS = (("As text", "diode-engine report --file {program}"),)
     DEFAULT_CSS = """
@@ -82,13 +79,10 @@ class ProgramScreen(DiodeScreen):
         #program-title { height: 1; padding: 0 1; }
         #program-says { height: auto; max-height: 5; padding: 0 1; }
         #program-products { height: 1fr; }
-        #program-parts { height: 1fr; border-top: solid $panel; }
-        #program-candidates { width: 1fr; }
-        #program-why { width: 1fr; padding: 0 1; border-left: solid $panel; }
-        &.-narrow #program-parts, &.-low #program-parts { display: none; }
-        &.-words #program-parts { display: block; border-top: none; }
-        &.-words #program-products, &.-words #program-candidates { display: none; }
-        &.-words #program-why { border-left: none; }
+        Ranking { border-top: solid $panel; }
+        &.-narrow Ranking, &.-low Ranking { display: none; }
+        &.-why Ranking { display: block; border-top: none; }
+        &.-why #program-products { display: none; }
     }
     """
 
@@ -96,15 +90,13 @@ class ProgramScreen(DiodeScreen):
         super().__init__(session)
         self._source = source
         self._program: Program | None = None
-        self._other: Model | None = None
-        self._beside: Program | None = None
+        self._beside: Model | Program | None = None
         self._answers: dict[Problem, Answer] = {}
         self._views: tuple[ProductView, ...] = ()
         self._loading: Latest[Program] = Latest(self, self._show_program, self._refuse)
         self._answering: Latest[dict[Problem, Answer]] = Latest(
             self, self._show_answers, self._refuse
         )
-        self._explaining: Latest[RankReasons] = Latest(self, self._show_why, self.fail)
 
     def body(self) -> ComposeResult:
         yield Static(id="program-title", markup=False)
@@ -113,13 +105,7 @@ class ProgramScreen(DiodeScreen):
             self.session, product_columns(""), what="distinct products", sort="saved_us",
             descending=True, id="program-products",
         )  # fmt: skip
-        with Horizontal(id="program-parts"):
-            yield MemoryTable(
-                self.session, ranking_columns(False), what="candidates", id="program-candidates"
-            )
-            with VerticalScroll(id="program-why", can_focus=True):
-                yield Static(id="program-words")
-                yield Static(id="program-reasons")
+        yield Ranking(self.session)
 
     @property
     def table(self) -> MemoryTable:
@@ -162,7 +148,8 @@ class ProgramScreen(DiodeScreen):
         if program is not None and program.model is not None:
             left = [p for p in program.problems if p not in self._answers][:_AT_ONCE]
             if left:
-                work = partial(ask_models, left, program, self._other)
+                other = self._beside if isinstance(self._beside, Model) else None
+                work = partial(ask_models, left, program, other)
                 self._answering.do(partial(in_thread, work, "ask"))
 
     def _show_answers(self, answers: dict[Problem, Answer]) -> None:
@@ -173,18 +160,17 @@ class ProgramScreen(DiodeScreen):
     def _list(self) -> None:
         program = self._program
         assert program is not None
-        beside = self._beside.report.program if self._beside is not None else ""
-        other = "" if self._other is None else self._other.reference
-        self._views = view_products(program, self._answers, self._beside)
-        self.put("#program-says", summary(program, self._views, beside or other))
-        columns = product_columns("2" if beside or other else "")
+        beside = self._beside if isinstance(self._beside, Program) else None
+        self._views = view_products(program, self._answers, beside)
+        self.put("#program-says", summary(program, self._views, self._beside))
+        columns = product_columns("2" if self._beside is not None else "")
         if columns != self.table.columns:
             self.table.set_columns(columns)
         # Where no report says what gains most, all answers come first: the cursor is on the top.
         waits = program.model is not None and len(self._answers) < len(program.problems)
         if program.kind == REPORT or not waits:
             self.table.show_rows(product_rows(self._views, columns))
-            self._show_product(self.table.pointed)
+            self._show_product()
 
     # The product under the cursor
 
@@ -193,43 +179,15 @@ class ProgramScreen(DiodeScreen):
         pointed = self.table.pointed
         return self._views[int(pointed)] if pointed and int(pointed) < len(self._views) else None
 
-    @property
-    def _answer(self) -> Answer | None:
-        view = self._view
-        problem = None if view is None else view.product.problem
-        return None if problem is None else self._answers.get(problem)
+    def on_paged_table_pointed(self) -> None:
+        self._show_product()
 
-    def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
-        if event.table is self.table:
-            self._show_product(event.key)
-        else:
-            self._explain(event.key)
-
-    def _show_product(self, key: str | None) -> None:
-        view, said = self._view, self._answer
-        if view is None or key is None:
-            return
-        self.put("#program-words", product_words(view, self._views))
-        # With the product in the key: the same candidate of another product is another row.
-        rows = () if said is None else said.rows
-        candidates = self.query_one("#program-candidates", MemoryTable)
-        candidates.show_rows([Row(f"{key}/{r.key}", r.cells, r.record) for r in rows])
-        kernel = view.product.kernel
-        self._explain(f"{key}/{kernel.key}" if kernel is not None else "")
-
-    def _explain(self, key: str) -> None:
-        """Say why the candidate has its place among those of the product under the cursor."""
-        said = self._answer
-        keys = [] if said is None else [candidate.key for candidate in said.ranked]
-        candidate = key.partition("/")[2]
-        if said is None or candidate not in keys:
-            self.put("#program-reasons", "")
-            return
-        work = partial(why, said.question, said.ranked, keys.index(candidate))
-        self._explaining.do(partial(in_thread, work, "why"))
-
-    def _show_why(self, found: RankReasons) -> None:
-        self.put("#program-reasons", Content("\n") + why_words(found))
+    def _show_product(self) -> None:
+        if (view := self._view) is not None:
+            problem = view.product.problem
+            said = None if problem is None else self._answers.get(problem)
+            words = product_words(view, self._views) + Content("\n")
+            self.query_one(Ranking).show(said, words, view.product.kernel)
 
     # Actions
 
@@ -239,15 +197,8 @@ class ProgramScreen(DiodeScreen):
             return False
         return super().check_action(action, parameters)
 
-    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        if event.table is self.table:
-            self.action_open()
-            return
-        said, candidate = self._answer, event.key.partition("/")[2]
-        found = [c for c in (() if said is None else said.ranked) if c.key == candidate]
-        if said is not None and found:
-            q = said.question
-            self.app.push_screen(CandidateScreen(self.session, q.problem, found[0], q.hardware))
+    def on_paged_table_chosen(self) -> None:
+        self.action_open()
 
     def action_open(self) -> None:
         problem = None if self._view is None else self._view.product.problem
@@ -270,28 +221,23 @@ class ProgramScreen(DiodeScreen):
         self.act(open_page, "opens a product", asks=False)
 
     def action_ask(self) -> None:
-        view, said = self._view, self._answer
-        if view is not None and view.product.problem is not None:
-            hardware = None if said is None else said.question.hardware
-            self.ask_about(view.product.problem, hardware)
+        view, program = self._view, self._program
+        if view is not None and view.product.problem is not None and program is not None:
+            model = program.model
+            self.ask_about(view.product.problem, None if model is None else model.hardware)
 
     def action_back(self) -> None:
-        if self.has_class("-words"):
-            self.action_why()
-        elif not self.table.has_focus_within:
-            self.table.focus_rows()
-        else:
+        """Go back to the list of products, or else close the page."""
+        if self.table.has_focus_within:
             super().action_back()
+        else:
+            self.remove_class("-why")
+            self.table.focus_rows()
 
     def action_why(self) -> None:
-        if self.query_one("#program-candidates").region and not self.has_class("-words"):
-            self.query_one("#program-why").focus()
-            return
-        self.toggle_class("-words")
-        if self.has_class("-words"):
-            self.query_one("#program-why").focus()
-        else:
-            self.table.focus_rows()
+        if not self.query_one(Ranking).region:
+            self.add_class("-why")
+        self.query_one(Ranking).focus_words()
 
     @property
     def _listed(self) -> Sequence[Problem]:
@@ -341,30 +287,25 @@ class ProgramScreen(DiodeScreen):
 
         self.act(tune, "tunes a model", writes=True)
 
-    def action_model(self) -> None:
-        async def choose() -> None:
-            models = await in_thread(partial(all_models, None), "models")
-            names = [("", "none"), *((str(m.folder), m.name) for m in models)]
-            chosen = await self.app.push_screen_wait(PickOne("Whose choices beside these?", names))
-            if chosen is not None:
-                self._other = next((m for m in models if str(m.folder) == chosen), None)
-                self._beside = None
-                self._answers = {}
-                self._list()
-                self._ask_next()
-
-        self.act(choose, "compares a model")
-
     def action_beside(self) -> None:
         async def choose() -> None:
+            models = await in_thread(partial(all_models, None), "models")
             sources = await in_thread(find_sources, "programs")
-            found = [await self._read(source) for source in sources if source != self._source]
-            names = [(str(p.source), f"{p.report.program} · {p.report.created}") for p in found]
-            chosen = await self.app.push_screen_wait(
-                PickOne("Which program beside this one?", [("", "none"), *names])
-            )
+            others = [await self._read(each) for each in sources if each != self._source]
+            named: dict[str, tuple[str, Model | Program | None]] = {"": ("nothing", None)}
+            named |= {str(model.folder): (f"model {model.name}", model) for model in models}
+            for program in others:
+                report = program.report
+                named[str(program.source)] = f"{report.program} · {report.created}", program
+            names = [(key, name) for key, (name, _) in named.items()]
+            chosen = await self.app.push_screen_wait(PickOne("What beside this program?", names))
             if chosen is not None:
-                self._beside = next((p for p in found if str(p.source) == chosen), None)
-                self._list()
+                self._compare(named[chosen][1])
 
-        self.act(choose, "compares a program")
+        self.act(choose, "compares")
+
+    def _compare(self, beside: Model | Program | None) -> None:
+        self._beside = beside
+        self._answers = {}
+        self._list()
+        self._ask_next()

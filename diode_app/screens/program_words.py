@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from textual.content import Content
 
 from diode_app import text
+from diode_app.data.predictors import Model
 from diode_app.data.program import ProductView, Program
 from diode_engine.reports.record import Outcome, Product
 
@@ -20,7 +21,9 @@ _OUTCOMES = {
 }
 
 
-def summary(program: Program, views: Sequence[ProductView], beside: str) -> Content:
+def summary(
+    program: Program, views: Sequence[ProductView], beside: Model | Program | None
+) -> Content:
     """Return the sums over all products, and what a reader has to know."""
     report = program.report
     known = [v for v in views if v.product.predicted_us is not None]
@@ -29,6 +32,7 @@ def summary(program: Program, views: Sequence[ProductView], beside: str) -> Cont
     share = saved / (whole + saved) if whole + saved else 0.0
     left = sum(1 for v in views if v.product.why and not v.kernel)
     by = f" by {report.model}" if report.model else ", and no model is there for it"
+    other = beside.report.program if isinstance(beside, Program) else beside and beside.reference
     lines = [
         Content.assemble(
             f"{sum(v.product.count for v in views):,} products for {report.hardware}{by}: "
@@ -36,7 +40,7 @@ def summary(program: Program, views: Sequence[ProductView], beside: str) -> Cont
             (f"{text.microseconds(saved) or '0'} µs ({100 * share:.0f} %)", "bold $text-success"),
             " beside the library's kernels",
             f"; {left} left" if left else "",
-            f"; beside {beside}" if beside else "",
+            f"; 2 is {other}" if other else "",
         )
     ]
     waits = sum(1 for v in views if not v.is_asked and v.product.problem is not None)

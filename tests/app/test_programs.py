@@ -28,6 +28,7 @@ from diode_app.screens.ask import AskScreen
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.program import ProgramScreen
+from diode_app.screens.ranking import Ranking
 from diode_app.screens.run import RunScreen
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
@@ -207,7 +208,7 @@ async def test_three_keys_from_a_captured_program_to_what_gains_most_and_why(
     make_app, captured, size
 ):
     async with running(make_app(), size, "P", "enter", "w") as (app, _):
-        words = app.screen.query_one("#program-words")
+        words = app.screen.query_one("#ranking-words")
         assert words.region
         assert words.content.plain.startswith(f"{PRODUCTS[1]} ×1\nsaves 10.")
         assert "Why: predicted to be the fastest" in text_of(app)
@@ -223,7 +224,7 @@ async def test_a_report_is_sorted_by_what_it_saves(make_app, reported):
         report = record.read(reported)
         assert f"saves {report.saved_us:.2f} µs" in text_of(app)
         assert "All times are predictions" in text_of(app)
-        words = page.query_one("#program-words").content.plain
+        words = page.query_one("#ranking-words").content.plain
         assert (
             "In layers.0.up, layers.1.up, layers.2.up and 1 more (Linear), program.py:18" in words
         )
@@ -241,11 +242,13 @@ async def test_products_candidates_and_reasons_move_together(make_app, captured)
         page = app.screen
         await press_each(pilot, "down")
         assert f"{PRODUCTS[2]} ×1" in text_of(app)
-        assert page.query_one("#program-candidates").page.rows[0].key.startswith("2/")
+        said = page._answers[PRODUCTS[2]]
+        shown = [row.cells for row in page.query_one(Ranking).table.page.rows]
+        assert shown == [row.cells for row in said.rows]
         await press_each(pilot, "tab", "down")
-        second = page._answer.ranked[1]
-        reasons = page.query_one("#program-reasons").content.plain
-        assert reasons.strip().startswith(page._answer.rows[1].cells["candidate"])
+        second = said.ranked[1]
+        reasons = page.query_one("#ranking-reasons").content.plain
+        assert reasons.startswith(said.rows[1].cells["candidate"])
         await press_each(pilot, "enter")
         assert isinstance(app.screen, CandidateScreen)
         assert json.dumps(second.to_dict())[:30] in text_of(app)
@@ -254,16 +257,29 @@ async def test_products_candidates_and_reasons_move_together(make_app, captured)
         assert page.table.has_focus_within
 
 
+async def test_the_reasons_are_the_chosen_kernel_s_until_another_is_pointed_at(make_app, captured):
+    async with running(make_app(), (120, 40), "P", "enter", "down", "down") as (app, pilot):
+        said = app.screen._answers[PRODUCTS[0]]
+        kernel = said.answers[0].choice.candidates[0]
+        assert kernel == Candidate.make("aten::bias_addmm")  # the library's: not the first
+        assert said.ranked[0] != kernel
+        reasons = app.screen.query_one("#ranking-reasons").content
+        assert reasons.plain.startswith("aten::bias_addmm")
+        await press_each(pilot, "tab", "down", "up")
+        reasons = app.screen.query_one("#ranking-reasons").content
+        assert reasons.plain.startswith(said.rows[0].cells["candidate"])
+
+
 async def test_another_model_and_another_program_beside(make_app, captured, reported):
     async with running(make_app(), (160, 50), "P") as (app, pilot):
         await click_on(pilot, "captured.json")
-        await press_each(pilot, "m")
+        await press_each(pilot, "v")
         await click_on(pilot, "gemm@11")
         assert "2: kernel" in text_of(app)
-        assert "beside gemm@11" in text_of(app)
+        assert "2 is gemm@11" in text_of(app)
         assert all(row.record["other_us"] for row in app.screen.table.page.rows)
-        await press_each(pilot, "v", "down", "enter")
-        assert "beside python program.py" in text_of(app)
+        await press_each(pilot, "v", "end", "enter")
+        assert "2 is python program.py" in text_of(app)
 
 
 async def test_enter_opens_what_was_timed_else_what_would_be_chosen(make_app, store, captured):
