@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.widgets import Static
@@ -10,6 +10,7 @@ from textual.widgets import Static
 from diode_app.actions import Action
 from diode_app.data.columns import Column
 from diode_app.data.comparison import FACT, Comparison
+from diode_app.data.pages import Row
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
 from diode_app.widgets.table import MemoryTable
@@ -38,13 +39,18 @@ class ComparisonScreen(DiodeScreen):
         self, title: str, names: Mapping[str, str], found: Comparison, *, all_facts: bool = True
     ) -> None:
         """Show what is known of each thing; `names` are the headings, by the things' keys."""
+        self.show_facts(title, names, found.rows(all_facts=all_facts), found.warning)
+
+    def show_facts(
+        self, title: str, names: Mapping[str, str], rows: Sequence[Row], warning: str
+    ) -> None:
         self.put("#comparison-title", title)
-        self.put("#comparison-warning", f"⚠ {found.warning}")
-        self.query_one("#comparison-warning").display = bool(found.warning)
+        self.put("#comparison-warning", f"⚠ {warning}")
+        self.query_one("#comparison-warning").display = bool(warning)
         table = self.query_one(MemoryTable)
         columns = (Column(key, name, rank=place) for place, (key, name) in enumerate(names.items()))
         table.set_columns((FACT, *columns))
-        table.show_rows(found.rows(all_facts=all_facts))
+        table.show_rows(rows)
 
 
 class CompareScreen(ComparisonScreen):

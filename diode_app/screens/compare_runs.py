@@ -10,10 +10,12 @@ from textual.app import ComposeResult
 from diode_app.actions import Action
 from diode_app.data.compare_runs import ComparedRuns, compare_runs
 from diode_app.data.curves import CurveReader, series_of
+from diode_app.data.trainings import Trainings
+from diode_app.data.winning import Winning, why_won
 from diode_app.screens.compare import ComparisonScreen
 from diode_app.session import Session
 from diode_app.widgets.curve_charts import RunCurves, training_charts
-from diode_app.widgets.plot import Plot
+from diode_app.widgets.plot import Line, Lines, Plot
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -28,6 +30,8 @@ class CompareRunsScreen(ComparisonScreen):
     ACTIONS = (
         Action("comparing.back", "escape", "Back", "To the runs."),
         Action("comparing.all", "d", "Differences", "Only what differs, or all that is known."),
+        Action("comparing.why", "w", "Why", "Which settings mattered in the trainings of the "
+               "store, with these runs' values and their lines over the settings; or back."),
         Action("comparing.curves", "v", "Next curves", "Another kind of curve."),
         Action("comparing.member", "m", "Member", "The curves of one member of the models, of the "
                "next one, or of all."),
@@ -45,6 +49,9 @@ class CompareRunsScreen(ComparisonScreen):
         self._colours = dict(colours)
         self._reader = CurveReader()
         self._compared: ComparedRuns | None = None
+        self._trainings = Trainings()
+        self._winning: Winning | None = None
+        self._asks_why = False
         self._all_facts = False
         self._kind: str | None = None
         self._member: str | None = None
@@ -54,18 +61,28 @@ class CompareRunsScreen(ComparisonScreen):
         yield from super().body()
         yield Plot("None of these runs has drawn curves.")
 
-    def reader(self) -> Callable[[Store], ComparedRuns]:
-        wanted, reader = tuple(self._colours), self._reader
-        return lambda store: compare_runs(store, wanted, reader)
+    def reader(self) -> Callable[[Store], tuple[ComparedRuns, Winning | None]]:
+        wanted, reader, asks_why = tuple(self._colours), self._reader, self._asks_why
+        trainings = self._trainings
 
-    def show(self, snapshot: ComparedRuns) -> None:
-        self._compared = snapshot
+        def read(store: Store) -> tuple[ComparedRuns, Winning | None]:
+            found = compare_runs(store, wanted, reader)
+            return found, why_won(store, found.runs, trainings) if asks_why else None
+
+        return read
+
+    def show(self, snapshot: tuple[ComparedRuns, Winning | None]) -> None:
+        self._compared, self._winning = snapshot
         self._list()
         self._draw()
 
     def _list(self) -> None:
         found = self._compared
         assert found is not None
+        if (winning := self._winning) is not None:
+            names = {"importance": "importance", **{run: f"run {run}" for run in winning.runs}}
+            self.show_facts(winning.title, names, winning.rows(), winning.why_not)
+            return
         shown = "all that is known" if self._all_facts else "what differs"
         title = f"Runs {', '.join(map(str, found.runs))}: {shown} (d changes it)"
         names = {
@@ -76,6 +93,9 @@ class CompareRunsScreen(ComparisonScreen):
     def _draw(self) -> None:
         found = self._compared
         if found is None:
+            return
+        if (winning := self._winning) is not None:
+            self.query_one(Plot).show(*parallel_chart(winning, self._colours))
             return
         if self._kind not in found.kinds:
             self._kind = next(iter(found.kinds), None)
@@ -104,6 +124,10 @@ class CompareRunsScreen(ComparisonScreen):
 
     # Actions
 
+    def action_why(self) -> None:
+        self._asks_why = not self._asks_why
+        self.reload()
+
     def action_all(self) -> None:
         self._all_facts = not self._all_facts
         if self._compared is not None:
@@ -124,3 +148,19 @@ class CompareRunsScreen(ComparisonScreen):
     def action_log_scale(self) -> None:
         self._log_scale = not self._log_scale
         self._draw()
+
+
+def parallel_chart(winning: Winning, colours: Mapping[int, int]) -> tuple[Lines, ...]:
+    """Return the parallel view: a line for each run over the settings that mattered most and the
+    efficiency, each from the least to the greatest value of these runs. The best run is strong."""
+    if not winning.runs:
+        return ()
+    axes = winning.axes()
+    places = [float(number) for number in range(1, len(axes) + 1)]
+    lines = [
+        Line(f"run {run}", places, winning.places(run), strong=not number,
+             colour=colours.get(int(run), 0))
+        for number, run in enumerate(winning.runs)
+    ]  # fmt: skip
+    title = " · ".join(f"{number} {name}" for number, name in enumerate(axes, 1))
+    return (Lines(lines, title=title, x_label="setting", whole_x=True, y_range=(0.0, 1.0)),)
