@@ -1,6 +1,6 @@
 """How fast the dashboard is, as a person at a terminal sees it.
 
-    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE|URL]
+    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE|URL] [--during-import N]
 
 It runs diode-tui in a pseudo-terminal of 160x50, presses keys and reads the screen. The store has
 the shipped timings, repeated with altered sizes, and a collection writes 2,000 timings a second
@@ -9,6 +9,8 @@ key to what it shows; 100 ms during which the event loop handles nothing (watche
 measures that); 0.5 s to quit.
 Then the collection is ended, and the bytes are counted that are sent to the terminal while nothing
 changes. On each screen that it looks at there should be none, since none shows a clock.
+With --during-import it instead writes 200 notes, tags and starts while another process imports N
+timings: each is to be shown, or shown as waiting, within 0.2 s, and none may be lost.
 With --keep the store is left in a file, or taken from there, or from a server.
 Python's compiled modules are kept between the processes, as where Diode is installed, also where
 PYTHONDONTWRITEBYTECODE is set: else each start would compile all of Diode. The first start is not
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import itertools
 import multiprocessing
 import os
 import pty
@@ -40,6 +43,7 @@ import numpy as np
 from store_queries import altered, fill, say
 
 from diode_engine import paths
+from diode_engine.core.table import TimingTable
 from diode_engine.location import Location, location_of
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store import Store, read_dataset
@@ -55,6 +59,8 @@ RESTS = (
     ("a dialog", "n"), ("the help", "\x1b?"),
 )  # fmt: skip
 SETTLE, REST = 2.0, 5.0  # seconds: without a byte until it counts as at rest; watched after that
+WRITES, STARTS_EVERY = 200, 20  # while an import runs
+WAITING = "waiting for the store"
 SETTLES = 15  # so often it may send something before it is at rest, such as facts of the hardware
 RATE = 2000  # timings a second
 BATCH = 200
@@ -116,14 +122,15 @@ class Terminal:
         """Seconds since the last key until anything was."""
         return self.until("")
 
-    def until(self, text: str, seconds: float = 30.0) -> float:
-        """Seconds since the last key (or the start) until this was on the screen."""
-        wanted = text.encode()
+    def until(self, *texts: str, seconds: float = 30.0) -> float:
+        """Seconds since the last key (or the start) until one of these was on the screen."""
         end = self.began + seconds
-        while not self._raw or wanted not in _ESCAPES.sub(b"", self._raw):
+        while not self._raw or not any(
+            text.encode() in _ESCAPES.sub(b"", self._raw) for text in texts
+        ):
             left = end - time.perf_counter()
             if left <= 0 or not select.select([self._fd], [], [], left)[0]:
-                raise SystemExit(f"{text!r} never came:\n{_ESCAPES.sub(b'', self._raw)!r}")
+                raise SystemExit(f"{texts} never came:\n{_ESCAPES.sub(b'', self._raw)!r}")
             with contextlib.suppress(OSError):
                 self._raw += os.read(self._fd, 1 << 16)
         return time.perf_counter() - self.began
@@ -237,6 +244,88 @@ def blocked(path: Location, settings: Path) -> None:
     say(f"  the loop's own work at one time: {1000 * busiest:.0f} ms at most")
 
 
+def import_on(path: Location, timings: int, ready: object) -> None:
+    """Imports so many timings, and others once more, until the process is killed."""
+    (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.msgpack.zst")
+    table = read_dataset(shipped)
+    parts = range(-(-timings // len(table)))
+    with Store.open(path) as store:
+        for first in itertools.count(200_000, len(parts)):
+            whole = TimingTable.joined([altered(table, first + part) for part in parts])
+            began = time.monotonic()
+            store.import_table(
+                whole, key=f"benchmark {first} {began}", spec={"timings": len(whole)},
+                progress=lambda *_: ready.set(),  # type: ignore[attr-defined]
+            )  # fmt: skip
+            say(f"  {len(whole):,} timings imported in {time.monotonic() - began:.1f} s meanwhile")
+
+
+def write_meanwhile(path: Location, settings: Path, timings: int) -> None:
+    """Writes notes, tags and starts from the dashboard while an import of so many timings runs."""
+    with Store.open(path) as store:
+        run = store.start_run(
+            "import", {}, command=("diode-engine", "data", "import", "none.json"), directory="/"
+        )
+        store.finish_run(run, "done", "Its command fails at once, so that a start is cheap.")
+    ready = multiprocessing.get_context("spawn").Event()
+    importer = multiprocessing.get_context("spawn").Process(
+        target=import_on, args=(path, timings, ready), daemon=True
+    )
+    terminal = Terminal(path, settings)
+    terminal.until("candidates")
+    terminal.press(f"R/id:{run}\r")
+    terminal.until("fails at once")
+    importer.start()
+    ready.wait()
+    shown: dict[str, list[float]] = {"note": [], "tags": [], "start": []}
+    kept = 0
+    try:
+        for number in range(WRITES):
+            if number % STARTS_EVERY == STARTS_EVERY - 1:
+                kept += _start(terminal, path, run, shown["start"])
+                continue
+            label, key = ("note", "n") if number % 2 else ("tags", "a")
+            terminal.press(key)
+            terminal.until(f"The {label} of run {run}")
+            terminal.press(f"\x15word{number}")  # Ctrl+U empties the line
+            terminal.read_for(0.2)
+            terminal.press("\r")
+            written = f"The {label} of run {run}: word{number}."
+            shown[label].append(terminal.until(written, WAITING))
+            terminal.until(written)
+            with Store.open(path, read_only=True) as store:
+                found = store.run(run)
+                kept += f"word{number}" in (found.note, *found.tags)
+    finally:
+        importer.kill()
+        importer.join()
+    for what, taken in shown.items():
+        verdict(f"{what}, shown or shown as waiting", taken, 0.2)
+    say(f"  kept: {kept} of {WRITES} notes, tags and starts{'' if kept == WRITES else '  LOST'}")
+    terminal.quit()
+
+
+def _start(terminal: Terminal, path: Location, run: int, shown: list[float]) -> bool:
+    """Starts the run once more. Whether a new run is there."""
+    before = _started(path)
+    terminal.press("r")
+    terminal.until("once more, as a new run?")
+    terminal.read_for(0.3)  # a key before the question can be seen would not count
+    terminal.press("y")
+    done = f"does the same as run {run}"
+    shown.append(terminal.until(done, WAITING))
+    terminal.until(done)
+    terminal.press("\x1b")  # from the new run's page
+    terminal.until(f"filter: id:{run}")
+    return _started(path) == before + 1
+
+
+def _started(path: Location) -> int:
+    """How many runs have the command that is started."""
+    with Store.open(path, read_only=True) as store:
+        return sum("none.json" in (run.command or ()) for run in store.runs())
+
+
 def rest(path: Location, settings: Path) -> None:
     with Store.open(path) as store:
         for run in store.runs():
@@ -260,6 +349,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the dashboard on this machine.")
     parser.add_argument("--timings", type=int, default=5_000_000)
     parser.add_argument("--keep", type=location_of, metavar="FILE|URL")
+    parser.add_argument("--during-import", type=int, metavar="N", help="only write notes, tags and "
+                        "starts while an import of N timings runs")  # fmt: skip
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -267,6 +358,9 @@ def main() -> None:
         path = given.keep or Path(folder, "store.db")
         if isinstance(path, Path) and not path.exists():
             fill(path, given.timings)
+        if given.during_import is not None:
+            write_meanwhile(path, Path(folder), given.during_import)
+            return
         ready = multiprocessing.get_context("spawn").Event()
         writer = multiprocessing.get_context("spawn").Process(
             target=write, args=(path, ready), daemon=True

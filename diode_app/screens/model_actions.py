@@ -80,10 +80,11 @@ class ModelActions(Labels):
         entry = self.entry if self.has_body else None
         if entry is None:
             return False
-        look = self.session.store.last
+        look, slug = self.session.store.last, self._slug(entry)
+        default = "default" if slug == entry.model.slug else f"{slug}/default"
         offered: dict[str, Callable[[], bool]] = {
-            "promote": lambda: look.ready and not entry.taken,
-            "rollback": lambda: can_roll_back(self._slug(entry), look.registry),
+            "promote": lambda: look.ready and default not in entry.aliases,
+            "rollback": lambda: can_roll_back(slug, look.registry),
             "validate": lambda: look.ready,
         }
         return offered.get(action, lambda: True)()

@@ -74,6 +74,13 @@ class FilterBox(VerticalGroup):
         )
         yield Static(classes="error", markup=False)
 
+    def on_resize(self) -> None:
+        """Show as many of the examples as have room."""
+        entry, words = self.query_one(Input), self._placeholder.split()
+        while len(words) > 1 and len(" ".join(words)) >= entry.content_size.width:
+            words.pop()
+        entry.placeholder = " ".join(words)
+
     def open(self) -> None:
         self.add_class("-open")
         self.query_one(Input).focus()

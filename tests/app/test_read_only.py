@@ -337,8 +337,7 @@ async def test_what_cannot_be_done_with_a_model_is_not_offered(make_app, store, 
 
     async with running(make_app(), (120, 40), "M") as (app, _):
         look(app)
-    # No other is taken, and no promotion can be undone.
-    assert offered == {"other@1": ["delete"]}
+    assert offered == {"other@1": ["promote", "delete"]}  # no promotion can be undone
     register_model(tmp_path / "made", "plain", default=True)
     async with running(make_app(), (120, 40), "M") as (app, pilot):
         look(app)

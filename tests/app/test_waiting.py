@@ -14,11 +14,12 @@ from textual.widgets import Input
 
 from diode_app import text
 from diode_app.data.progress import outcome
+from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.modals import Prompt
 from diode_engine.runs import look
 from diode_engine.store import Store
 from diode_engine.store.backends import sqlite_connection
-from tests.app.waiting import looked, press, press_each, running, settled, text_of
+from tests.app.waiting import lines_of, looked, press, press_each, running, settled, text_of
 from tests.training.conftest import make_timings
 
 WAITING = "waiting for the store"
@@ -168,3 +169,24 @@ async def test_a_store_that_is_being_made_is_no_alarm(make_app, path):
         await looked(pilot)
         assert "Import" in text_of(app)
         assert app.session.store.last.ready
+
+
+@pytest.mark.parametrize(("width", "last"), [(60, "tag:x"), (140, "started>2026-11-01")])
+async def test_the_examples_of_a_filter_are_not_cut(make_app, run, width, last):
+    async with running(make_app(), (width, 24), "R", "slash") as (app, _):
+        (line,) = [line for line in lines_of(app) if "state:failed" in line]
+        shown = line.replace("│", " ").split("  ")[0].split()
+        hint = ["state:failed", "kind:train", "tag:x", "problems>100", "started>2026-11-01"]
+        assert shown == hint[: len(shown)]
+        assert last in shown
+
+
+async def test_a_mistake_in_a_filter_stays_with_the_reason(make_app, run):
+    async with running(make_app(), (80, 24), "R", "slash") as (app, pilot):
+        await pilot.press(*"state:fine")
+        await press(pilot, "enter")
+        box = app.screen.query_one(FilterBox)
+        assert box.query_one(Input).value == "state:fine"
+        says = " ".join(str(box.query_one(".error").render()).split())
+        assert says.endswith("dead.")
+        assert says.split()[-1] in text_of(app)
