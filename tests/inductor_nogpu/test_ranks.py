@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +18,13 @@ import diode_engine
 from diode_engine.choosing import policy
 from diode_engine.choosing.fingerprint import Fingerprint
 from diode_engine.cli import doctor
+from diode_engine.core.candidate import Candidate
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
+from diode_engine.inductor.without_gpu import lower
 from diode_engine.location import location_of
+from tests.inductor_nogpu.conftest import FixedPredictor, empty
+
+RANK = Path(__file__).with_name("rank.py")
 
 
 def install(predictor: Any, **options: Any) -> Fingerprint:
@@ -60,3 +70,76 @@ def test_the_status_and_doctor_show_the_fingerprint(tmp_path: Path) -> None:
     assert status["fingerprint"]["parts"]["model"] == "fixed"
     checks = {check.what: check.why for check in doctor._checks(location_of(tmp_path / "a.db"))}
     assert status["fingerprint"]["key"] in checks["fingerprint"]
+
+
+def test_what_was_chosen_under_other_options_is_not_remembered() -> None:
+    """As on a rank that has compiled a graph which another rank has found in a cache."""
+
+    class PrefersSplits(FixedPredictor):
+        def time(self, candidate: Candidate) -> float:
+            return 1.0 if candidate.template == "decompose_k" else self.aten
+
+    install(PrefersSplits(), top_k_configs=1)
+    with diode_engine.profile_predictions() as profile:
+        for splits in (10, 0):
+            lower(
+                lambda: (torch.mm, (empty(256, 16384), empty(16384, 256))),
+                options={"triton.num_decompose_k_splits": splits},
+            )
+    taken = [choice.candidates[0].template for choice in profile.selections]
+    assert taken == ["decompose_k", "aten::mm"]
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What differs between the processes of a program, and from one start to the next."""
+
+    environment: dict[str, str]
+    others: bool = False  # it compiles other graphs first
+
+
+def run_ranks(place: Path, *ranks: Rank) -> list[dict[str, Any]]:
+    """What each rank of a program tells (see rank.py)."""
+    meeting = str(place / f"meeting-{len(list(place.iterdir()))}")
+    processes = []
+    for number, rank in enumerate(ranks):
+        process = subprocess.Popen(
+            [sys.executable, str(RANK)], env={**os.environ, **rank.environment}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdin is not None
+        json.dump({"rank": number, "meeting": meeting, "others": rank.others}, process.stdin)
+        process.stdin.close()
+        process.stdin = None  # as `communicate` wants it
+        processes.append(process)
+    try:
+        ended = [process.communicate(timeout=300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], ended
+    return [json.loads(out) for out, _ in ended]
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without c10d")
+def test_ranks_choose_alike_whatever_their_caches_seeds_and_threads_are(tmp_path: Path) -> None:
+    """Of DDP, FSDP2 and tensor parallelism, by the shipped model."""
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "caches"), "PYTHONHASHSEED": "1"}
+    another_machine = {
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "others"), "PYTHONHASHSEED": "2",
+        "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "OPENBLAS_CORETYPE": "Haswell",
+        "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX",
+    }  # fmt: skip
+    without_caches = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "PYTHONHASHSEED": "3"}
+    cold, elsewhere = run_ranks(tmp_path, Rank(caches), Rank(another_machine, others=True))
+    warm, uncached = run_ranks(tmp_path, Rank(caches), Rank(without_caches))
+    assert list(cold["steps"]) == ["ddp", "fsdp2", "tensor_parallel"]
+    for name, programs in cold["steps"].items():
+        assert any("triton_tem" in call for calls in programs for call in calls)
+        for other in (elsewhere, warm, uncached):
+            assert other["steps"][name] == programs
+    assert warm["hits"] > cold["hits"]
+    assert uncached["hits"] == 0
+    for other in (elsewhere, warm, uncached):
+        assert other["fingerprint"] == cold["fingerprint"]
+        assert other["fallbacks"] == 0

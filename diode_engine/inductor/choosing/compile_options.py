@@ -8,7 +8,15 @@ from typing import Any
 
 from torch._inductor import config
 
+from diode_engine.inductor.torch_internals.config_entries import find_config_keys
 from diode_engine.inductor.torch_internals.versions import part
+
+# How the names of Inductor's options begin on which it depends which kernels it offers.
+_OFFERING = (
+    "max_autotune_gemm_backends", "max_autotune_prune_choices", "triton.enable_",
+    "triton.decompose_k", "triton.num_decompose_k", "triton.codegen_upcast", "triton.native_matmul",
+    "triton.autotune_cublas",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,7 @@ class CompileOptions:
     fusion: bool  # diode_fusion_aware, and that Inductor fuses at all
     deterministic: bool  # Inductor's own: nothing may be benchmarked
     other_backends: bool  # whether others may add kernels to those that Diode chooses
+    offering: str  # Inductor's options that may decide which kernels it offers
 
     @classmethod
     def current(cls) -> CompileOptions:
@@ -39,6 +48,7 @@ class CompileOptions:
             bool(options.diode_fusion_aware and options.epilogue_fusion),
             bool(options.deterministic),
             other_backends(),
+            offering_options(),
         )
 
 
@@ -46,6 +56,17 @@ def is_batch_invariant() -> bool:
     """Return whether the program asks for results of a sample that do not depend on the batch, by
     Inductor's option of torch 2.15. Diode's choices depend on it, so Diode makes none."""
     return bool(part(config, "batch_invariant"))
+
+
+def offering_options() -> str:
+    """Return the values of Inductor's options that may decide which kernels it offers."""
+    return repr([getattr(config, name) for name in offering_keys()])
+
+
+@cache
+def offering_keys() -> tuple[str, ...]:
+    """Return the names of these options."""
+    return find_config_keys(config, *_OFFERING)
 
 
 def other_backends() -> bool:

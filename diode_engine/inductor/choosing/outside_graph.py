@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._inductor import config
 
 from diode_engine.choosing.choice import Choice
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.problem import Problem
-from diode_engine.core.templates import TEMPLATES
-from diode_engine.inductor.choosing.product_chooser import OfferingOptions, ProductChooser
+from diode_engine.inductor.choosing.compile_options import offering_options
+from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.lowering import kernels
 
 
@@ -25,7 +24,7 @@ def choose_outside_graph(
     """Return the choice for the problem, if one kernel is kept and nothing is fused into it; None
     where the model has no prediction. It is remembered for each problem, with the options that
     decide what Inductor offers."""
-    key = (problem, _offering_options())
+    key = (problem, offering_options())
     if key not in chooser.outside:
 
         def find(offers: kernels.Offers, kernel_inputs: Any, op_name: str) -> CandidateTable:
@@ -40,10 +39,3 @@ def choose_outside_graph(
         prediction = chooser.predict(problem, offered)
         chooser.outside[key] = chooser.chooser.policy.choose(prediction)
     return chooser.outside[key]
-
-
-def _offering_options() -> OfferingOptions:
-    """Which backends may offer kernels, and whether the templates with an option of their own
-    do."""
-    of_templates = {t.option for t in TEMPLATES.values() if t.option}
-    return config.max_autotune_gemm_backends, *(getattr(config, o) for o in sorted(of_templates))

@@ -50,8 +50,6 @@ log = logging.getLogger(__name__)
 
 _GRAPH_ATTRIBUTE = "_diode"  # an attribute of Inductor's graph
 
-# The values of Inductor's options that decide what it offers (see outside_graph.py).
-OfferingOptions = tuple[Any, ...]
 _Memory = dict[Any, list[ChosenKernel]]
 _GraphChoices = tuple["ProductChooser", CompileOptions, _Memory]
 
@@ -84,8 +82,8 @@ class ProductChooser:
             "triton": triton.__version__,
         }
         self.identity = ", ".join(f"{name} {value}" for name, value in self.identity_parts.items())
-        # For products that are not in a graph (see outside_graph.py).
-        self.outside: dict[tuple[Problem, OfferingOptions], Choice | None] = {}
+        # For products that are not in a graph (see outside_graph.py), by `offering_options`.
+        self.outside: dict[tuple[Problem, str], Choice | None] = {}
         self._memory: dict[CompileOptions, _Memory] = {}
         self.spaces = Spaces()
 
@@ -148,8 +146,7 @@ class ProductChooser:
                 by_params = {id(choice.params): choice for choice in choices}
                 return annotate([by_params[id(kernel.params)] for kernel in kernels], kernels)
             kernels, lists = self._choose_offered(request, product, options, offered)
-        # Whether templates with an option are offered depends on that option, which is not in the
-        # key.
+        # Whether a template with an option of its own is offered depends on more than the key.
         if key is not None and not any(template_of(kernel.uid).option for kernel in kernels):
             memory[key] = [kernel.as_remembered() for kernel in kernels]
         request = replace(request, offers={**request.offers, **lists})

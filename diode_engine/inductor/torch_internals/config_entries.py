@@ -14,6 +14,11 @@ def has_config_key(config: Any, name: str) -> bool:
     return name in config._config
 
 
+def find_config_keys(config: Any, *prefixes: str) -> tuple[str, ...]:
+    """Return the keys of one of torch's config modules that begin with one of these texts."""
+    return tuple(name for name in config._config if name.startswith(prefixes))
+
+
 def add_config_key(config: Any, name: str, default: Any) -> None:
     """Add a key to one of torch's config modules."""
     kind = _config_module()._ConfigEntry
