@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from diode_engine.core.timing import Timing as Timing
     from diode_engine.errors import DiodeError as DiodeError
     from diode_engine.inductor.hook.choices import DiodeInductorChoices as DiodeInductorChoices
+    from diode_engine.inductor.hook.fingerprint import compare_ranks as compare_ranks
     from diode_engine.inductor.hook.integration import BaseIntegration as BaseIntegration
     from diode_engine.inductor.hook.integration import IntegrationRegistry as IntegrationRegistry
     from diode_engine.inductor.hook.integration import ModelPointer as ModelPointer
@@ -66,6 +67,7 @@ _HOME = {
     "ModelPointer": "diode_engine.inductor.hook.integration",
     "Problem": "diode_engine.core.problem",
     "Timing": "diode_engine.core.timing",
+    "compare_ranks": "diode_engine.inductor.hook.fingerprint",
     "create_diode_choices": "diode_engine.inductor.hook.public",
     "create_matmul_integration": "diode_engine.inductor.hook.public",
     "diode_choices": "diode_engine.inductor.hook.public",

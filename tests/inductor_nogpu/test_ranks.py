@@ -6,8 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +23,9 @@ from diode_engine.choosing import policy
 from diode_engine.choosing.fingerprint import Fingerprint
 from diode_engine.cli import doctor
 from diode_engine.core.candidate import Candidate
+from diode_engine.errors import IntegrationError
+from diode_engine.inductor.choosing.current import current_chooser
+from diode_engine.inductor.hook import ranks
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.location import location_of
@@ -90,6 +97,85 @@ def test_what_was_chosen_under_other_options_is_not_remembered() -> None:
     assert taken == ["decompose_k", "aten::mm"]
 
 
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The store of a program of three ranks, of which this process is rank 1."""
+    distributed = pytest.importorskip("torch.distributed")
+    shared = distributed.HashStore()
+    monkeypatch.setattr(ranks, "default_store", lambda: shared)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 3)
+    monkeypatch.setattr(ranks, "_started", threading.Event())
+    return shared
+
+
+def exchanged(store: Any, fingerprints: Sequence[Fingerprint], timeout: float) -> list[list[str]]:
+    """What the ranks with these fingerprints find, of a program with one rank more or as many."""
+    with ThreadPoolExecutor() as pool:
+        found = [
+            pool.submit(ranks.exchange, store, "a", rank, 3, each, timeout)
+            for rank, each in enumerate(fingerprints)
+        ]
+        return [each.result() for each in found]
+
+
+def test_every_rank_hears_which_ranks_differ_in_what(store: Any) -> None:
+    a, b = ({"model": name, "rules": "1"} for name in "ab")
+    found = exchanged(store, [Fingerprint(parts) for parts in (a, b, a)], 60)
+    difference = "Rank 1 does not choose kernels as rank 0 does: model b, not a."
+    assert found == [[difference]] * 3
+
+
+@pytest.mark.parametrize("there", [1, 2])
+def test_a_rank_that_does_not_take_part_stops_no_other(store: Any, there: int) -> None:
+    usual = Fingerprint({"model": "a"})
+    absent = ", ".join(map(str, range(there, 3)))
+    with pytest.raises(IntegrationError, match=f"within 0.1 s: {absent}\\."):
+        exchanged(store, [usual] * there, 0.1)
+    with pytest.raises(IntegrationError, match=r"within 0.1 s: 0\."):
+        ranks.exchange(store, "b", 1, 3, usual, 0.1)
+
+
+def test_without_ranks_there_is_nothing_to_compare() -> None:
+    assert diode_engine.compare_ranks() == []
+
+
+@pytest.mark.parametrize("caches", [True, False])
+@pytest.mark.usefixtures("predictor")
+def test_the_first_compile_compares_with_the_rank_before(
+    store: Any, caches: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    for model, warnings in ("fixed", 0), ("another", 1):
+        ranks._started.clear()
+        parts = {**current_chooser().identity_parts, "model": model}
+        store.set("diode/first", json.dumps({"rank": 2, "parts": parts}))
+        if caches:
+            assert config.diode_state  # as a cache's key reads it
+        else:
+            lower(lambda: (torch.mm, (empty(256, 512), empty(512, 256))))
+        for thread in threading.enumerate():
+            if thread.name == ranks.THREAD:
+                thread.join()
+        found = [each for each in caplog.messages if "Rank 1" in each]
+        assert len(found) == warnings
+    assert "as rank 2 does: model fixed, not another. Give all ranks the same" in found[0]
+
+
+@pytest.mark.usefixtures("predictor", "store")
+def test_a_store_that_answers_nothing_hinders_no_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, compiled, answers = threading.Event(), threading.Event(), []
+
+    def compare_set(*_: str) -> None:
+        asked.set()
+        answers.append(compiled.wait(10))
+
+    monkeypatch.setattr(ranks, "default_store", lambda: SimpleNamespace(compare_set=compare_set))
+    assert lower(lambda: (torch.mm, (empty(256, 512), empty(512, 256)))).seen
+    assert not answers
+    compiled.set()
+    assert asked.wait(10)
+
+
 @dataclass(frozen=True)
 class Rank:
     """What differs between the processes of a program, and from one start to the next."""
@@ -130,7 +216,10 @@ def test_ranks_choose_alike_whatever_their_caches_seeds_and_threads_are(tmp_path
         "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "OPENBLAS_CORETYPE": "Haswell",
         "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX",
     }  # fmt: skip
-    without_caches = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "PYTHONHASHSEED": "3"}
+    without_caches = {
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "PYTHONHASHSEED": "3",
+        "DIODE_CONFIDENCE_THRESHOLD": "0.01",
+    }  # fmt: skip
     cold, elsewhere = run_ranks(tmp_path, Rank(caches), Rank(another_machine, others=True))
     warm, uncached = run_ranks(tmp_path, Rank(caches), Rank(without_caches))
     assert list(cold["steps"]) == ["ddp", "fsdp2", "tensor_parallel"]
@@ -140,6 +229,9 @@ def test_ranks_choose_alike_whatever_their_caches_seeds_and_threads_are(tmp_path
             assert other["steps"][name] == programs
     assert warm["hits"] > cold["hits"]
     assert uncached["hits"] == 0
-    for other in (elsewhere, warm, uncached):
-        assert other["fingerprint"] == cold["fingerprint"]
-        assert other["fallbacks"] == 0
+    assert not any(rank["fallbacks"] for rank in (cold, elsewhere, warm, uncached))
+    assert cold["differences"] == elsewhere["differences"] == []
+    assert warm["differences"] == uncached["differences"]
+    (difference,) = warm["differences"]
+    assert "Rank 1 " in difference
+    assert difference.endswith("diode_confidence_threshold 0.01, not 0.0.")

@@ -25,11 +25,11 @@ from tests.inductor_nogpu.conftest import empty
 PUBLIC = {
     "BaseIntegration", "Candidate", "DiodeError", "DiodeInductorChoices", "Environment",
     "Hardware", "IntegrationRegistry", "MatmulIntegration", "ModelPointer", "Problem", "Timing",
-    "__version__", "create_diode_choices", "create_matmul_integration", "diode_choices",
-    "discover_and_register_integrations", "get_detected_hardware", "get_integration_status",
-    "get_prediction_stats", "get_stats", "install_diode_choices", "integrate_all",
-    "list_available_models", "predict_choice", "profile_predictions", "register_integration",
-    "register_model", "set_log_level", "uninstall_diode_choices",
+    "__version__", "compare_ranks", "create_diode_choices", "create_matmul_integration",
+    "diode_choices", "discover_and_register_integrations", "get_detected_hardware",
+    "get_integration_status", "get_prediction_stats", "get_stats", "install_diode_choices",
+    "integrate_all", "list_available_models", "predict_choice", "profile_predictions",
+    "register_integration", "register_model", "set_log_level", "uninstall_diode_choices",
 }  # fmt: skip
 
 

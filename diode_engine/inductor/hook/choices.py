@@ -34,6 +34,7 @@ from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.guard import STOCK, Report, guard
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.hook.options import make_unrepeatable_key
+from diode_engine.inductor.hook.ranks import compare_with_first
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.torch_internals import choices_slot
@@ -131,6 +132,8 @@ class DiodeInductorChoices(InductorChoices):
     def uuid(self) -> str:
         """Return everything that these choices depend on, for Inductor's cache keys; where that
         cannot be told, a key under which nothing is found."""
+        # Here, since Inductor reads its whole config, with this key, in each compile.
+        compare_with_first(self.diode_chooser.identity_parts)
         own, below = self.diode_chooser.identity, uuid_of(super())
         return own if below is None else f"{own}, over {below}"
 

@@ -1,8 +1,9 @@
-"""Reads the fingerprint of this process (choosing/fingerprint.py)."""
+"""The fingerprint of this process (choosing/fingerprint.py), read, and compared among ranks."""
 
 from __future__ import annotations
 
 from diode_engine.choosing.fingerprint import Fingerprint
+from diode_engine.inductor.hook import ranks
 from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.options import CACHE, OPTIONS
 from diode_engine.version import __version__, torch_version, triton_version
@@ -25,8 +26,18 @@ def read_fingerprint() -> Fingerprint:
     if choices is None:
         versions = {"torch": str(torch_version()), "triton": str(triton_version())}
         return Fingerprint({"choices": state, "diode": __version__, **versions})
-    chooser = choices.diode_chooser
-    return Fingerprint({"choices": state, **chooser.identity_parts, **_options()})
+    return Fingerprint({"choices": state, **choices.diode_chooser.identity_parts, **_options()})
+
+
+def compare_ranks(timeout: float = 60.0) -> list[str]:
+    """Compare the fingerprints of all ranks of a distributed program. Return a sentence for each
+    rank that differs from rank 0, the same list on every rank, and log them as warnings; none in a
+    program that is not distributed.
+
+    Every rank has to call this, as many times as the others. It waits at most `timeout` seconds for
+    them, and raises IntegrationError where one has not called it by then.
+    """
+    return ranks.compare(read_fingerprint(), timeout)
 
 
 def _options() -> dict[str, str]:
