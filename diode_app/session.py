@@ -47,14 +47,15 @@ class Undo:
 @dataclass
 class Session:
     """One dashboard. `here` is None until the hardware was found out. Screens leave messages to
-    others here: `asked` is the problem that Ask shows next, and the GPU; `pending_filters` are
-    filters, by the mode of the screen whose list gets them, and `pending_fields` the values of a
-    form's fields."""
+    others here: `asked` is the problem that Ask shows next, and the GPU; `pending_report` is the run
+    whose report Validate shows next; `pending_filters` are filters, by the mode of the screen whose
+    list gets them, and `pending_fields` the values of a form's fields."""
 
     store: StoreAccess
     settings: Settings = field(default_factory=Settings)
     settings_path: Path | None = None
     here: LocalHardware | None = None
+    pending_report: int | None = None
     asked: tuple[Problem, Hardware | None] | None = None
     filter_history: dict[str, list[str]] = field(default_factory=dict)  # by what is listed
     undo: Undo = field(default_factory=Undo)

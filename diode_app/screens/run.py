@@ -44,6 +44,7 @@ class RunScreen(TabbedScreen, RunActions):
                "diode-engine models show {model}"),
         Action("run.validate", "w", "Validate", "Judge the model that it made.",
                "diode-engine validate --model={model} --store={store}", writes=True),
+        Action("run.report", "o", "Report", "The report of this validation."),
         Action("run.curves", "v", "Curves", "The curves; once more, those of another kind."),
         Action("run.log-scale", "l", "Log scale", "Values on a logarithmic axis, or not."),
         # The footer has no room for notes here; the list has them.
@@ -204,9 +205,16 @@ class RunScreen(TabbedScreen, RunActions):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         view = self._view
         may = super().check_action(action, parameters)
+        if action == "report":
+            run = None if view is None else view.status.run
+            return run is not None and (run.kind, str(run.state)) == ("validate", "done")
         if action in ("model", "validate"):
             return may and view is not None and view.trained is not None
         return may
+
+    def action_report(self) -> None:
+        self.session.pending_report = self._run
+        self.app.action_go("validate")  # type: ignore[attr-defined]
 
     def action_log_scale(self) -> None:
         self._log_scale = not self._log_scale

@@ -113,6 +113,11 @@ class ValidateScreen(TabbedScreen):
     def body_mounted(self) -> None:
         self.query_one("#report-none").display = False
 
+    def store_looked(self) -> None:
+        if (run := self.session.pending_report) is not None:
+            self.session.pending_report, self._wanted = None, run
+            self.reload()
+
     def reader(self) -> Callable[[Store], ReportView]:
         wanted, against, before = self._wanted, self._against, self._view
         return lambda store: report_view(store, wanted, against, before)

@@ -154,8 +154,11 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         assert app.screen.run == run.id
         wait_for_end(run.process)
         assert timed.run(run.id).state is RunState.DONE, timed.run(run.id).message
-        await press(pilot, "V")
+        judge(timed, model)  # another one, on all problems
+        await looked(pilot)
+        await press(pilot, "o")
         assert "plain@1 takes kernels that reach" in text_of(app)
+        assert f"run {run.id} ·" in text_of(app)
         assert np.isfinite(report_of(timed, run.id).choosers[0].geomean)
 
 
