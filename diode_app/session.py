@@ -47,9 +47,9 @@ class Undo:
 @dataclass
 class Session:
     """One dashboard. `here` is None until the hardware was found out. Screens leave messages to
-    others here: `asked` is the problem that Ask shows next, and the GPU; `pending_report` is the run
-    whose report Validate shows next; `pending_filters` are filters, by the mode of the screen whose
-    list gets them, and `pending_fields` the values of a form's fields."""
+    others here: `asked` is the problem that Ask shows next, and the GPU; `pending_report` is the
+    run whose report Validate shows next; `pending_filters` are filters, by the mode of the screen
+    whose list gets them, and `pending_fields` the values of a form's fields."""
 
     store: StoreAccess
     settings: Settings = field(default_factory=Settings)
