@@ -120,7 +120,7 @@ class CollectScreen(CommandScreen):
         return False
 
     def action_pick(self) -> None:
-        words = "Some of these, with a blank between; without one, a mix of the first four.\n\n"
+        words = "Write some into the field, with a blank between; none: the first four.\n\n"
         self.app.push_screen(Notice("Where problems are drawn from", words + describe_sources()))
 
     def _check_gpus(self, given: str) -> str | None:

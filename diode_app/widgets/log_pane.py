@@ -81,7 +81,8 @@ class LogPane(Actions, Vertical):
         if self._wanted:
             self._fill()
         else:
-            self.query_one(Log).write(new)
+            log = self.query_one(Log)
+            log.write(new, scroll_end=log.is_vertical_scroll_end)
         self._tell()
 
     def _fill(self) -> None:
@@ -96,7 +97,7 @@ class LogPane(Actions, Vertical):
         if self._path is None:
             says = "This run has no log: it was started in a terminal, which showed it."
         else:
-            says = f"following {self._path}"
+            says = f"following {self._path}, unless you scroll up"
             if self._wanted:
                 says = f"lines with {self._wanted!r} · {says}"
         self.query_one(Static).update(says)

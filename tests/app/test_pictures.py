@@ -306,8 +306,8 @@ async def test_problems(pictures: SnapshotAssertion, size):
     await compare(pictures, size, [
         ("problem", S, "D down enter"), ("candidate", S, "down enter"),
         ("failed", U, "escape 2"), ("map", U, "escape m"),
-        ("ask", S, "escape down down w"), ("ask-two", U, "down"), ("pick", U, "p"),
-        ("sql", U, "escape escape Q ctrl+g"),
+        ("ask", S, "escape down down w"), ("ask-two", U, "down"),
+        ("sql", U, "Q ctrl+g"),
     ])  # fmt: skip
 
 
@@ -324,8 +324,8 @@ async def test_programs(pictures: SnapshotAssertion, size):
 async def test_models(pictures: SnapshotAssertion, size):
     fill_models(Path("diode.db"))
     await compare(pictures, size, [
-        ("home", (LARGE,), ""), ("figures", L, "V"), ("curves", U, "v"), ("groups", U, "3"),
-        ("worst", U, "w"), ("sure", U, "5"), ("reports", U, "6"), ("new", U, "n"),
+        ("home", (LARGE,), ""), ("figures", L, "V"), ("curves", U, "2"), ("groups", U, "3"),
+        ("worst", U, "4"), ("sure", U, "5"), ("reports", U, "r"), ("new", U, "escape n"),
         ("models", U, "escape M"), ("refused", U, "down p"), ("model", U, "n up enter"),
         ("lineage", U, "2"), ("gate", U, "4"), ("comparison", U, "escape c enter"),
     ])  # fmt: skip
@@ -336,8 +336,8 @@ async def test_trainings(pictures: SnapshotAssertion, size):
     fill_trainings(Path("diode.db"))
     mistakes = "escape down d r e a m s down down n o"
     await compare(pictures, size, [
-        ("sources", U, "C p tab tab"), ("mistakes", U, mistakes),
-        ("trainings", L, "escape T v down space"), ("compared", U, "up v"),
+        ("sources", U, "C p"), ("mistakes", U, mistakes),
+        ("trainings", L, "escape R slash k i n d : t r a i n enter down space"), ("compared", U, "up v"),
         ("training", U, "escape down enter"), ("training-curves", U, "v"),
         ("at-work", U, "escape up enter"), ("collection", U, "escape escape g enter"),
     ])  # fmt: skip

@@ -164,6 +164,18 @@ async def test_a_log_is_followed_and_searched(make_app, store, tmp_path):
             file.write("two steps\n")
         await looked(pilot)
         assert "two steps" in text_of(app)
+        # Who has scrolled up stays there.
+        with log.open("a") as file:
+            file.write("more\n" * 60)
+        await looked(pilot)
+        assert "one step" not in text_of(app)
+        await press(pilot, "g")
+        with log.open("a") as file:
+            file.write("the end\n")
+        await looked(pilot)
+        assert "one step" in text_of(app)
+        await press(pilot, "G")
+        assert "the end" in text_of(app)
         await press(pilot, "slash", *"ERR", "enter")
         assert "an error" in text_of(app)
         assert "two steps" not in text_of(app)
