@@ -337,7 +337,8 @@ async def test_trainings(pictures: SnapshotAssertion, size):
     mistakes = "escape down d r e a m s down down n o"
     await compare(pictures, size, [
         ("sources", U, "C p"), ("mistakes", U, mistakes),
-        ("trainings", L, "escape R slash k i n d : t r a i n enter down space"), ("compared", U, "up v"),
+        ("trainings", L, "escape R slash k i n d : t r a i n enter down space"),
+        ("compared", U, "up v"),
         ("training", U, "escape down enter"), ("training-curves", U, "v"),
         ("at-work", U, "escape up enter"), ("collection", U, "escape escape g enter"),
     ])  # fmt: skip
