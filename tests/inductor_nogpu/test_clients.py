@@ -86,7 +86,8 @@ def lowering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lowering]:
     # Lightning keeps the random state of each GPU, the pretended one's too.
     for function in ("get_rng_state_all", "set_rng_state_all"):
         monkeypatch.setattr(torch.cuda, function, mock.Mock(return_value=[]))
-    with config.patch({}):  # torchao and the program of torchtitan set Inductor's options
+    # torchao and the program of torchtitan set options of Inductor.
+    with config.patch(coordinate_descent_tuning=False, max_autotune_gemm=False):
         yield Lowering()
 
 
