@@ -28,7 +28,7 @@ FOLDER = Path(".demo")
 HARDWARE = "NVIDIA H200"  # what the shipped timings were taken on
 # Commands to go on with, and what each is for.
 NEXT = {
-    "capture -o mine.json -- python PROGRAM.py": "which matrix products your program compiles",
+    "report -- python PROGRAM.py": "your program's matrix products, and what Diode gains on them",
     "explain mm 64 4096 4096 --hardware nvidia-h200": "what the shipped model takes, and why",
     "tune": "on a machine with an NVIDIA GPU: a model for it, in ten minutes",
     "train --store {store} --hardware nvidia-h200": "a better model of these timings, in minutes",

@@ -20,12 +20,13 @@ from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
 import diode_engine
 from diode_engine.core.hardware import H200
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.without_gpu import lower, lowering, without_data
 from diode_engine.reports import record
 from diode_engine.reports.assembling import assemble
 from diode_engine.reports.record import Outcome, Report
-from tests.inductor_nogpu.conftest import FixedPredictor, empty
+from tests.inductor_nogpu.conftest import FixedPredictor, empty, tensors_of
 
 
 @pytest.fixture
@@ -152,6 +153,44 @@ def test_a_second_compile_with_a_dynamic_size_is_another_graph(
     sizes = {p.problem: p.candidates for p in found.products}
     assert len(sizes) == 2
     assert found.search_candidates == sum(sizes.values())  # a search times each problem once
+
+
+@pytest.mark.usefixtures("predictor")
+def test_the_mode_of_a_graph_is_the_program_s(report: Callable[[], Report]) -> None:
+    lower(net, mode="default", options={"fast_autotune": True})
+    lower(net, mode="default")
+    found = report()
+    assert [graph.mode for graph in found.graphs] == ["fast_autotune", "default"]
+    outcomes = [(p.graph, p.outcome) for p in found.products]
+    assert outcomes == [(0, Outcome.CHOSEN)] * 2 + [(1, Outcome.PREDICTED)] * 2
+    assert "4 of 8 products were compiled in the default mode" in found.notes[0]
+
+
+@pytest.mark.usefixtures("predictor")
+@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
+def test_products_of_groups_are_there(mode: str, report: Callable[[], Report]) -> None:
+    problem = Problem.make("grouped_mm_rows", 4096, 2816, 2048, "bfloat16", B=64, b_layout="col")
+
+    def experts() -> tuple[Any, Sequence[torch.Tensor]]:
+        def run(*operands: Any) -> Any:
+            return torch._grouped_mm(*operands, **problem.op.keywords(torch, problem.op_fields))
+
+        return run, tensors_of(problem)
+
+    lower(experts, mode=mode)
+    (product,) = report().products
+    assert (product.problem, product.count) == (problem, 1)
+    asked = mode != "default"
+    assert product.outcome is (Outcome.CHOSEN if asked else Outcome.PREDICTED)
+
+
+def test_a_bias_of_one_element_is_left_with_its_reason(
+    predictor: FixedPredictor, report: Callable[[], Report]
+) -> None:
+    lower(lambda: (torch.addmm, [empty(1), empty(64, 64), empty(64, 64)]))
+    (product,) = report().products
+    assert (product.outcome, predictor.asked) == (Outcome.LEFT, [])
+    assert product.why == "no kernel was timed with a bias of one element"
 
 
 def test_what_is_left_has_its_reason(report: Callable[[], Report]) -> None:
