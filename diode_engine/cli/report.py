@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,7 +84,8 @@ def _run(command: Sequence[str], hardware: str | None, as_json: bool) -> tuple[R
     """Return the report of the program, None where it has compiled nothing, and its exit code."""
     from diode_engine.cli.predict import named_hardware
     from diode_engine.reports import record
-    from diode_engine.reports.watching import report_of, watch_program
+    from diode_engine.reports.assembling import assemble
+    from diode_engine.reports.watching import watch_program
 
     device = None if hardware is None else named_hardware(hardware, ())
     watched = watch_program(command, sys.stderr.fileno() if as_json else None)
@@ -91,6 +93,8 @@ def _run(command: Sequence[str], hardware: str | None, as_json: bool) -> tuple[R
     if not watched.values("product"):
         diagnostics.warn(f"{watched.why_nothing} There is nothing to report.")
         return None, code or ExitCode.NOTHING
-    made = report_of(watched, command, device)
+    made = assemble(
+        watched.processes, shlex.join(command), hardware=device, exit_code=watched.exit_code
+    )
     diagnostics.note(f"The report is kept in {record.write(made)}.")
     return made, code

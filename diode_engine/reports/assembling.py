@@ -3,6 +3,7 @@ and predicts what Diode would choose where the program did not ask it."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,45 +34,21 @@ _PLACE = ("module", "kind", "file", "line", "code")
 
 
 class Judge:
-    """Predicts choices for one GPU: the given one and the given model, else those of the notes,
-    else the model that the GPU takes."""
+    """Predicts choices for one GPU: the given one, else that of the notes of what chooses, else an
+    H200. The model is that of the notes, else the one that the GPU takes."""
 
-    def __init__(
-        self, notes: Iterable[Notes], hardware: Hardware | None, model: ModelVersion | None
-    ) -> None:
-        said = [note["diode"] for each in notes for note in each if "diode" in note]
+    def __init__(self, said: Sequence[Mapping[str, Any]], hardware: Hardware | None) -> None:
         there = next((Hardware.from_dict(s["hardware"]) for s in said if "hardware" in s), None)
-        self._identity = next((s["model"] for s in said if "model" in s), "")
         self.is_assumed = hardware is None and there is None
         self.hardware = hardware or there or H200
-        self._given = model
-
-    @cached_property
-    def _installed(self) -> ModelVersion | None:
-        """The model that chose in the program; None where the registry does not have it."""
-        for model in registry.list_models() if self._identity else ():
-            try:
-                if model.manifest.identity == self._identity:
-                    return model
-            except DiodeError:  # it cannot be read
-                continue
-        return None
-
-    @cached_property
-    def model(self) -> ModelVersion | None:
-        """The model that predicts; None where there is none for the GPU."""
-        if (found := self._given or self._installed) is not None:
-            return found
-        match = registry.best_for(self.hardware)
-        return None if match is None else match.model
-
-    @property
-    def model_name(self) -> str:
-        """The name of the model that chose in the program, else of the one that predicts; "" where
-        there is none."""
-        if self._identity and self._installed is None:
-            return self._identity
-        return "" if self.model is None else self.model.reference
+        identity = next((s["model"] for s in said if "model" in s), "")
+        self.model = _find_model(identity) if identity else None
+        # The name of the model that chose in the program, else of the one that predicts.
+        self.model_name = identity
+        if self.model is None and (match := registry.best_for(self.hardware)) is not None:
+            self.model = match.model
+        if self.model is not None and (not identity or self.model.manifest.identity == identity):
+            self.model_name = self.model.reference
 
     @cached_property
     def _chooser(self) -> Chooser | None:
@@ -91,14 +68,21 @@ class Judge:
         return fields_of(choice)
 
 
+def _find_model(identity: str) -> ModelVersion | None:
+    for model in registry.list_models():
+        with contextlib.suppress(DiodeError):  # it cannot be read
+            if model.manifest.identity == identity:
+                return model
+    return None
+
+
 @dataclass
 class _Lowered:
-    """One product of a graph: its notes."""
+    """One product of a graph: its notes, and that of what chooses in its process."""
 
+    graph: tuple[int, int]  # the process, and the graph's number there
     product: Mapping[str, Any]
-    process: int
-    active: bool
-    reason: str
+    diode: Mapping[str, Any]
     choice: Mapping[str, Any] | None = None
     left: str = ""
 
@@ -108,40 +92,29 @@ def assemble(
     program: str,
     *,
     hardware: Hardware | None = None,
-    model: ModelVersion | None = None,
     exit_code: int | None = None,
 ) -> Report:
     """Return the report of a program whose processes took these notes. `hardware` is the GPU to
-    choose for (None: the program's), `model` the model that predicts what the program did not ask
-    for (None: the program's)."""
+    choose for, None the program's."""
     processes = [each for each in processes if any("at" in n or "cached" in n for n in each)]
-    judge = Judge(processes, hardware, model)
-    graphs: dict[tuple[int, int], Graph] = {}
-    products: Counter[Product] = Counter()
+    noted = [note for each in processes for note in each]
+    said = [note["diode"] for note in noted if "diode" in note]
+    judge = Judge(said, hardware)
+    lowered = [each for number, notes in enumerate(processes) for each in _join(notes, number)]
     places: dict[Product, Counter[Place]] = {}
-    lowered = [each for number, noted in enumerate(processes) for each in _join(noted, number)]
-    for key, each in lowered:
-        graph = Graph(each.product["phase"], each.product["mode"], each.process)
-        graphs.setdefault((each.process, key[0]), graph)
-        number = list(graphs).index((each.process, key[0]))
-        product = _product(each, number, judge)
-        products[product] += 1
+    graphs = _graphs(lowered, processes)
+    numbers = {at: number for number, at in enumerate(graphs)}
+    for each in lowered:
         place = Place(**{name: each.product[name] for name in _PLACE})
+        product = _product(each, numbers[each.graph], judge)
         places.setdefault(product, Counter())[place] += 1
-    for process, noted in enumerate(processes):
-        for key, count in next((n["runs"] for n in reversed(noted) if "runs" in n), {}).items():
-            if (at := (process, int(key))) in graphs:
-                graphs[at] = replace(graphs[at], runs=count)
-    said = [note["diode"] for each in processes for note in each if "diode" in note]
-    cached = sum(note.get("cached", 0) for each in processes for note in each)
+    cached = sum(note.get("cached", 0) for note in noted)
     return Report(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         program=program,
         exit_code=exit_code,
         diode=__version__,
-        torch=next((n["inductor"] for s in processes for n in s if "inductor" in n), "")
-        or torch_version()
-        or "",
+        torch=next((n["inductor"] for n in noted if "inductor" in n), torch_version() or ""),
         triton=triton_version() or "",
         hardware=judge.hardware.name,
         model=judge.model_name,
@@ -150,38 +123,50 @@ def assemble(
         reason=next((s["reason"] for s in said if s["reason"]), ""),
         processes=len(said),
         cached_graphs=cached,
-        notes=(*_remarks(judge, [each for _, each in lowered], cached), *_differences(said)),
+        notes=(*_remarks(judge, lowered, cached), *_differences(said)),
         graphs=tuple(graphs.values()),
         products=tuple(
-            replace(product, count=count, places=_with_counts(places[product]))
-            for product, count in products.items()
+            replace(product, count=there.total(), places=_with_counts(there))
+            for product, there in places.items()
         ),
     )
+
+
+def _graphs(
+    lowered: Sequence[_Lowered], processes: Sequence[Notes]
+) -> dict[tuple[int, int], Graph]:
+    """Return the graphs by their process and number, with their runs where these are noted."""
+    runs: list[Mapping[Any, int]] = [
+        next((note["runs"] for note in reversed(notes) if "runs" in note), {})
+        for notes in processes
+    ]
+    graphs: dict[tuple[int, int], Graph] = {}
+    for each in lowered:
+        process, number = each.graph
+        ran = runs[process].get(number, runs[process].get(str(number)))  # a text where it was JSON
+        graph = Graph(each.product["phase"], each.product["mode"], process, ran)
+        graphs.setdefault(each.graph, graph)
+    return graphs
 
 
 def _with_counts(places: Counter[Place]) -> tuple[Place, ...]:
     return tuple(replace(place, count=count) for place, count in places.items())
 
 
-def _join(notes: Notes, process: int) -> list[tuple[tuple[int, str], _Lowered]]:
-    """Return the products of a process by graph and node, each with the notes about it. An op may
-    ask for kernels several times, and be lowered again in the default mode: the first request
-    counts."""
+def _join(notes: Notes, process: int) -> Iterable[_Lowered]:
+    """Return the products of a process, each with the notes about it. An op may ask for kernels
+    several times, and be lowered again in the default mode: the first request counts."""
     found: dict[tuple[int, str], _Lowered] = {}
     diode: Mapping[str, Any] = {}
     for note in notes:
         diode = note.get("diode", diode)
-        if "at" not in note:
-            continue
-        at = tuple(note["at"])
+        at = tuple(note.get("at", ()))
         if "product" in note:
-            active, reason = diode.get("active", False), diode.get("reason", "")
-            found.setdefault(at, _Lowered(note["product"], process, active, reason))
-        elif at in found and "choice" in note:
-            found[at].choice = note["choice"]
+            found.setdefault(at, _Lowered((process, at[0]), note["product"], diode))
         elif at in found:
-            found[at].left = note.get("left", "")
-    return list(found.items())
+            found[at].choice = note.get("choice", found[at].choice)
+            found[at].left = note.get("left", found[at].left)
+    return found.values()
 
 
 def _product(lowered: _Lowered, graph: int, judge: Judge) -> Product:
@@ -223,9 +208,8 @@ def _why_left(lowered: _Lowered, problem: Problem | None) -> str:
         return lowered.left
     if problem is None:
         return "Diode has no such problem"
-    if lowered.product["mode"] == "default" or not lowered.active:
-        return ""
-    if lowered.product["device"] == "cpu":
+    noted = lowered.product
+    if noted["mode"] == "default" or noted["device"] == "cpu" or not lowered.diode.get("active"):
         return ""
     if problem.bias is Bias.SCALAR:
         return "no kernel was timed with a bias of one element"
@@ -248,8 +232,8 @@ def _remarks(judge: Judge, lowered: Sequence[_Lowered], cached: int) -> list[str
             'Diode is not asked: compile with mode="max-autotune-no-cudagraphs", or with '
             'options={"fast_autotune": True}, to get these kernels.'
         )
-    if (off := next((each.reason for each in lowered if not each.active), None)) is not None:
-        remarks.append(f"Diode was off in the program: {off.rstrip('.')}.")
+    off = [each.diode["reason"] for each in lowered if each.diode and not each.diode["active"]]
+    remarks += [f"Diode was off in the program: {why.rstrip('.')}." for why in off[:1]]
     if judge.is_assumed:
         remarks.append(
             f"Kernels and times are those of an {judge.hardware.name}; --hardware takes another."

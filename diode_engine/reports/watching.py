@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.capture import Watched, watch
-from diode_engine.core.hardware import Hardware
 from diode_engine.inductor.hook.product_notes import VARIABLE, ProductNotes
 from diode_engine.inductor.torch_internals.graph_caches import count_cached_graphs
 from diode_engine.reports import record
@@ -24,17 +23,9 @@ log = logging.getLogger(__name__)
 
 def watch_program(command: Sequence[str], stdout: int | None = None) -> Watched:
     """Runs the command to its end, with Diode on in all its Python processes, and returns what
-    these noted for `report_of`. `stdout` is a file descriptor for the program's output, None for
-    this process's. Raises CollectionError where the command cannot be started."""
+    these noted. `stdout` is a file descriptor for the program's output, None for this process's.
+    Raises CollectionError where the command cannot be started."""
     return watch(command, {"DIODE_AUTOLOAD": "1"}, VARIABLE, stdout)
-
-
-def report_of(watched: Watched, command: Sequence[str], hardware: Hardware | None = None) -> Report:
-    """Return the report of a program that `watch_program` has run. `hardware` is the GPU to choose
-    for, None for the program's."""
-    return assemble(
-        watched.processes, shlex.join(command), hardware=hardware, exit_code=watched.exit_code
-    )
 
 
 class ProgramReport:
