@@ -16,11 +16,14 @@ import torch
 from functorch.compile import make_boxed_func
 from torch._guards import detect_fake_mode
 from torch._inductor import config
+from torch._inductor.choices import InductorChoices
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.output_code import CompiledFxGraph
 
 import diode_engine
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
+from diode_engine.inductor.hook import choices
 from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.without_gpu import lower, lowering, without_data
 from diode_engine.reports import record
@@ -84,6 +87,22 @@ def test_in_the_default_mode_it_says_what_diode_would_choose(
     assert {p.outcome for p in found.products} == {Outcome.PREDICTED}
     assert all(p.kernel and p.library_us for p in found.products)
     assert "4 of 4 products were compiled in the default mode" in found.notes[0]
+
+
+def test_inductor_s_functions_are_restored_and_the_hook_is_not_touched() -> None:
+    before = (
+        InductorChoices.get_template_configs,
+        CompiledFxGraph.__init__,
+        CompiledFxGraph.__call__,
+    )
+    watch = ProductNotes(lambda **_: None)
+    watch.begin()
+    assert InductorChoices.get_template_configs is not before[0]
+    assert choices._is_stock()  # else Inductor would list all that it offers
+    watch.end()
+    assert before == (
+        InductorChoices.get_template_configs, CompiledFxGraph.__init__, CompiledFxGraph.__call__,
+    )  # fmt: skip
 
 
 def test_noting_changes_no_program(predictor: FixedPredictor, report: Callable[[], Report]) -> None:

@@ -19,7 +19,8 @@ GPU = "NVIDIA H100 80GB HBM3"
 PROGRAM = """
 import torch
 
-layer = torch.compile(torch.nn.Linear(64, 32, bias=False))
+options = {"max_autotune_gemm": True, "max_autotune_gemm_backends": "ATEN"}
+layer = torch.compile(torch.nn.Linear(64, 32, bias=False), options=options)
 for _ in range(3):
     layer(torch.randn(8, 64, requires_grad=True)).backward(torch.ones(8, 32))
 with torch.no_grad():
@@ -47,6 +48,7 @@ def report(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_it_says_what_diode_would_choose(report: Any) -> None:
+    assert {graph.mode for graph in report.graphs} == {"max-autotune"}
     assert {p.outcome for p in report.products} == {Outcome.PREDICTED}
     assert (report.hardware, report.active) == (GPU, False)
     assert any(note.startswith("Diode was off in the program: ") for note in report.notes)
