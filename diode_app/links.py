@@ -105,7 +105,7 @@ async def page_of(session: Session, wanted: Link) -> Screen[Any] | None:
         await session.store.read(lambda store: store.run(number))
         return RunScreen(session, number)
     if wanted.place == "programs":
-        from diode_app.data.program import Source, read_program
+        from diode_app.data.programs import Source, read_program
         from diode_app.screens.program import ProgramScreen
 
         source = Source.named(wanted.name)

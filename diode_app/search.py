@@ -173,7 +173,7 @@ class Everything(Provider):
         return found
 
     def _programs(self) -> Iterable[Found]:
-        from diode_app.data.program import list_programs
+        from diode_app.data.programs import list_programs
 
         for row in list_programs(None, None):
             words = f"program {row.record['program']} · {row.record['kind']}"

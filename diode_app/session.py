@@ -63,6 +63,11 @@ class Session:
     pending_fields: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
+    def hardware(self) -> Hardware | None:
+        """The GPU here, or the CPU where there is none; None until it was found out."""
+        return None if self.here is None else self.here.hardware
+
+    @property
     def location(self) -> Location:
         return self.store.location
 

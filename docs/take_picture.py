@@ -13,7 +13,7 @@ from typing import Any
 
 from diode_app.app import DiodeApp, create_app
 from diode_app.data.overview import shipped_timings
-from diode_app.data.program import Source
+from diode_app.data.programs import Source
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.program import ProgramScreen
 from diode_engine.store import Store, import_dataset

@@ -166,14 +166,18 @@ class RankReasons:
     resources: Resources | None
 
 
-def why(question: Question, ranked: Sequence[Candidate], place: int) -> RankReasons:
+def why(
+    question: Question, ranked: Sequence[Candidate], place: int, *, chosen: bool = False
+) -> RankReasons:
     """Explain the place of the candidate at this index of the ranking: it is compared with the
-    first one. The first itself is compared with ATen's best or, where it is that, with the second.
-    Raises ModelError."""
+    first one. The first itself, and one that is `chosen`, is compared with ATen's best or, where it
+    is that, with the best other. Raises ModelError."""
     from diode_engine.models.explain import explain, rival
 
     candidate = ranked[place]
     other = 0 if place else rival(ranked)
+    if chosen and not candidate.is_extern:
+        other = next((i for i, each in enumerate(ranked) if each.is_extern), other)
     baseline = None if other is None else ranked[other]
     found = None
     if baseline is not None:

@@ -1,195 +1,30 @@
-"""A program's products: from a report, a shapeset, a feedback run in the store, or sizes by hand.
-Where the program did not ask a model, or another model is to be compared, it is asked here."""
+"""A program's products with their kernels. Where the program did not ask a model, or another model
+is to be compared, it is asked here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diode_app import text
 from diode_app.data.choice import Answer, Question, answer
 from diode_app.data.columns import Column, make_row
 from diode_app.data.pages import Row
-from diode_app.data.predictors import Model, all_models, models_for
+from diode_app.data.predictors import Model
 from diode_app.data.problem_columns import dtype, layout, short
 from diode_app.data.problem_text import parse_problem
+from diode_app.data.programs import REPORT, Program, Source, unasked
 from diode_engine import paths
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
-from diode_engine.errors import DiodeError, RecordError, ReportError
-from diode_engine.reports.record import Graph, Outcome, Product, Report, list_reports, read, write
+from diode_engine.errors import RecordError, ReportError
+from diode_engine.reports.record import Outcome, Product, write
 
-if TYPE_CHECKING:
-    from diode_engine.store import Store
-
-PROGRAM_COLUMNS = (
-    Column("program", "program", "the command, or the file"),
-    Column("kind", "kind", "a report of what was compiled; captured: products without choices; "
-           "feedback: what a process with DIODE_FEEDBACK has benchmarked"),
-    Column("products", "products", "how many it compiles", show=text.count, right=True),
-    Column("saved_us", "saves µs", "what the chosen kernels save in a step beside the library's, "
-           "in µs, as predicted", show=text.microseconds, right=True),
-    Column("share", "saved", "the same, as a share of the library's time",
-           show=lambda value: "" if value is None else text.percent(value), right=True, rank=1),
-    Column("hardware", "GPU", "what the kernels are for", rank=3),
-    Column("model", "model", "what has predicted", rank=4),
-    Column("created", "made", "when", rank=2),
-)  # fmt: skip
-REPORT, CAPTURED, FEEDBACK = "report", "captured", "feedback"
 _SAME = 0.005  # of a time: what differs by less is the same
-_LARGEST = 4 << 20  # bytes of a shapeset in the folder of work
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where the products are: a file, or else a feedback run in the store."""
-
-    path: Path | None = None
-    run: int | None = None
-
-    def __str__(self) -> str:
-        return f"run:{self.run}" if self.path is None else str(self.path)
-
-    @classmethod
-    def named(cls, name: str) -> Source:
-        """Return the source of this name (see `__str__`)."""
-        run = name.removeprefix("run:")
-        return cls(run=int(run)) if run != name and run.isdecimal() else cls(Path(name))
-
-
-@dataclass(frozen=True)
-class Program:
-    """`report` has the products; those that nobody was asked about have no kernel. `model` and
-    `hardware` are what the report names, and None where no such model is registered."""
-
-    source: Source
-    kind: str
-    report: Report
-    model: Model | None
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        found = (p.problem for p in self.report.products)
-        return tuple(dict.fromkeys(p for p in found if p is not None))
-
-
-# The programs
-
-
-def find_sources() -> tuple[Source, ...]:
-    """Return the reports of the user, then the shapesets in the folder of work."""
-    from diode_engine.problems.sources.shapeset import is_shapeset
-
-    here = sorted(path for path in Path.cwd().glob("*.json") if path.stat().st_size < _LARGEST)
-    captured = [path.absolute() for path in here if is_shapeset(path)]
-    return tuple(Source(path) for path in (*list_reports(), *captured))
-
-
-def list_programs(store: Store | None, here: Hardware | None) -> tuple[Row, ...]:
-    """Return a row for each program, with the name of its source as the key."""
-    from diode_engine.runs import find
-
-    rows = []
-    for source in find_sources():
-        try:
-            rows.append(_row_of(read_program(source, here)))
-        except DiodeError as error:
-            record = {"program": f"✗ {error}", "kind": "unreadable"}
-            rows.append(make_row(str(source), record, PROGRAM_COLUMNS, {}))
-    for status in () if store is None else find(store, "kind:feedback"):
-        run = status.run
-        record = {
-            "program": f"run {run.id}: {' '.join(run.spec.get('program', ()))}", "kind": FEEDBACK,
-            "created": f"{text.local(run.started):%Y-%m-%d %H:%M}",
-        }  # fmt: skip
-        rows.append(make_row(str(Source(run=run.id)), record, PROGRAM_COLUMNS, {}))
-    return tuple(rows)
-
-
-def _row_of(program: Program) -> Row:
-    report = program.report
-    known = program.kind == REPORT
-    whole = report.predicted_us + report.saved_us
-    record = {
-        "program": report.program,
-        "kind": program.kind,
-        "products": sum(product.count for product in report.products),
-        "saved_us": report.saved_us if known else None,
-        "share": report.saved_us / whole if known and whole else None,
-        "hardware": report.hardware,
-        "model": report.model,
-        "created": text.minute(report.created),
-    }
-    return make_row(str(program.source), record, PROGRAM_COLUMNS, {})
-
-
-def read_program(source: Source, here: Hardware | None, store: Store | None = None) -> Program:
-    """Return the program. One without a report is for the GPU `here`, or else for that of the first
-    model. Raises DiodeError."""
-    from diode_engine.problems.sources import read_shapeset
-    from diode_engine.problems.sources.shapeset import is_shapeset
-
-    if source.path is None:
-        if store is None or source.run is None:
-            raise ReportError("The store cannot be read, and the feedback is in it.")
-        run, table = store.run(source.run), store.read(run=source.run)
-        gpu = table.environments[0].hardware if table.environments else here
-        name = " ".join(run.spec.get("program", ())) or f"run {run.id}"
-        return _unasked(source, FEEDBACK, name, run.started, dict.fromkeys(table.problems, 1), gpu)
-    if is_shapeset(source.path):
-        found = dict.fromkeys(read_shapeset(source.path).problems(0), 1)
-        made = datetime.fromtimestamp(source.path.stat().st_mtime, UTC)
-        return _unasked(source, CAPTURED, source.path.name, made, found, here)
-    try:
-        report = _read(source.path, source.path.stat().st_mtime_ns)
-    except OSError as error:
-        raise ReportError(f"{source.path} cannot be read: {error.strerror}.") from error
-    return Program(source, REPORT, report, _model_for(report.hardware, report.model))
-
-
-@lru_cache(maxsize=64)
-def _read(path: Path, _version: int) -> Report:
-    return read(path)
-
-
-def _model_for(hardware: str, reference: str = "") -> Model | None:
-    """Return the model of this reference for the GPU of this name, or else one that is for it."""
-    from diode_engine import registry
-
-    manifests = [entry.manifest for entry in registry.overview().entries]
-    gpus = {r.hardware.name: r.hardware for m in manifests if m is not None for r in m.records}
-    models = models_for(gpus[hardware]) if hardware in gpus else ()
-    named = (model for model in models if model.reference == reference)
-    return next(named, models[0] if models else None)
-
-
-def _unasked(
-    source: Source, kind: str, name: str, made: datetime, problems: Mapping[Problem, int],
-    hardware: Hardware | None,
-) -> Program:  # fmt: skip
-    """Return a program of whose products nobody has asked a model yet."""
-    from diode_engine.version import __version__
-
-    models = () if hardware is None else models_for(hardware)
-    model = next(iter(models or all_models(None)), None)
-    gpu = "an unknown GPU" if hardware is None else hardware.name
-    products = tuple(
-        Product(0, str(problem), problem, False, count, (), Outcome.PREDICTED, None, "", None, None,
-                None, 0, 0)
-        for problem, count in problems.items()
-    )  # fmt: skip
-    report = Report(
-        created=made.isoformat(timespec="seconds"), program=name, exit_code=None,
-        diode=__version__, torch="", triton="",
-        hardware=gpu if model is None else model.hardware.name,
-        model="" if model is None else model.reference, fingerprint="", active=False, reason="",
-        processes=1, cached_graphs=0, notes=(), graphs=(Graph("", "", 0),), products=products,
-    )  # fmt: skip
-    return Program(source, kind, report, model)
 
 
 # By hand
@@ -214,7 +49,7 @@ def write_by_hand(given: str, here: Hardware | None) -> Source:
     """Write a report of these products, with what the model would choose, among the user's reports,
     and return where it is. Raises ReportError and ModelError."""
     problems = parse_products(given)
-    program = _unasked(Source(), REPORT, f"by hand: {given}", datetime.now(UTC), problems, here)
+    program = unasked(Source(), REPORT, f"by hand: {given}", datetime.now(UTC), problems, here)
     answers = {} if program.model is None else ask_models(program.problems, program, None)
     products = (
         _answered(p, None if p.problem is None else answers.get(p.problem))
@@ -223,11 +58,15 @@ def write_by_hand(given: str, here: Hardware | None) -> Source:
     return Source(write(replace(program.report, products=tuple(products))))
 
 
-def write_products(problems: Iterable[Problem], name: str) -> Path:
-    """Write a shapeset of these products, for a collection or `tune`. Raises DatasetError."""
+def write_products(problems: Sequence[Problem]) -> Path:
+    """Write a shapeset of these products, for a collection or `tune`. Raises ReportError where
+    there are none, and DatasetError."""
     from diode_engine.problems.sources import write_shapeset
 
-    path = paths.data_dir() / "programs" / f"{name}.json"
+    if not problems:
+        raise ReportError("No product is listed that could be timed; Escape removes the filter.")
+    digest = hashlib.sha256("".join(p.key for p in problems).encode()).hexdigest()[:12]
+    path = paths.data_dir() / "programs" / f"{digest}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_shapeset(problems, path, "the dashboard's page of a program")
     return path

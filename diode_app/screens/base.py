@@ -371,6 +371,8 @@ def _advice(look: Look, session: Session) -> tuple[str, str, tuple[Step, ...]]:
         Step("Import timings", "app.import_timings", "Those that come with Diode, or a file's, "
              f"into the new store {session.location}.", "i"),
         Step("Collect timings", "app.create_store", "On this machine's GPUs, into a new store."),
+        Step("Look at a program", "app.go('programs')", "Which of its products gain most; this "
+             "needs no store.", "P"),
     )  # fmt: skip
     kept = "A backup is put beside it first." if isinstance(session.location, Path) else ""
     update = Step("Update the store", "app.create_store", kept)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,23 +11,20 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
+from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.choice import Answer
 from diode_app.data.pages import page_in_memory
 from diode_app.data.predictors import Model, all_models
 from diode_app.data.program import (
-    REPORT,
     ProductView,
-    Program,
-    Source,
     ask_models,
-    find_sources,
     product_columns,
     product_rows,
-    read_program,
     view_products,
     write_products,
 )
+from diode_app.data.programs import REPORT, Program, Source, read_program, read_programs
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.problem import ProblemScreen
@@ -39,7 +35,6 @@ from diode_app.widgets.modals import PickOne
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable
 from diode_engine.core.problem import Problem
-from diode_engine.errors import ReportError
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -120,11 +115,10 @@ class ProgramScreen(DiodeScreen):
     # What is read
 
     def reload(self) -> None:
-        self._loading.do(partial(self._read, self._source))
+        self._loading.do(self._read)
 
-    async def _read(self, source: Source) -> Program:
-        here = self.session.here
-        hardware = None if here is None else here.hardware
+    async def _read(self) -> Program:
+        source, hardware = self._source, self.session.hardware
         if source.path is None:
             read = self.session.store.read
             return await read(lambda store: read_program(source, hardware, store))
@@ -138,8 +132,8 @@ class ProgramScreen(DiodeScreen):
             self._program = program
             known = set(program.problems)
             self._answers = {p: said for p, said in self._answers.items() if p in known}
-            made = program.report.created[:16].replace("T", " ")
-            self.put("#program-title", f"{program.report.program} · {program.kind} of {made} UTC")
+            made = text.minute(program.report.created)
+            self.put("#program-title", f"{program.report.program} · {program.kind} of {made}")
             self._list()
         self._ask_next()
 
@@ -250,13 +244,7 @@ class ProgramScreen(DiodeScreen):
 
     async def _write_listed(self) -> str:
         """Write a shapeset of the listed products, and return its path."""
-        problems = self._listed
-        if not problems:
-            raise ReportError(
-                "No product is listed that could be timed; Escape removes the filter."
-            )
-        digest = hashlib.sha256("".join(p.key for p in problems).encode()).hexdigest()[:12]
-        write = partial(write_products, problems, digest)
+        write = partial(write_products, self._listed)
         return str(await self.session.store.change(write, "products"))
 
     def action_collect(self) -> None:
@@ -290,13 +278,13 @@ class ProgramScreen(DiodeScreen):
     def action_beside(self) -> None:
         async def choose() -> None:
             models = await in_thread(partial(all_models, None), "models")
-            sources = await in_thread(find_sources, "programs")
-            others = [await self._read(each) for each in sources if each != self._source]
+            programs = await in_thread(partial(read_programs, self.session.hardware), "programs")
             named: dict[str, tuple[str, Model | Program | None]] = {"": ("nothing", None)}
             named |= {str(model.folder): (f"model {model.name}", model) for model in models}
-            for program in others:
-                report = program.report
-                named[str(program.source)] = f"{report.program} · {report.created}", program
+            for source, found in programs.items():
+                if isinstance(found, Program) and source != self._source:
+                    report = found.report
+                    named[str(source)] = f"{report.program} · {text.minute(report.created)}", found
             names = [(key, name) for key, (name, _) in named.items()]
             chosen = await self.app.push_screen_wait(PickOne("What beside this program?", names))
             if chosen is not None:

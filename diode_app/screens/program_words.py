@@ -9,7 +9,8 @@ from textual.content import Content
 
 from diode_app import text
 from diode_app.data.predictors import Model
-from diode_app.data.program import ProductView, Program
+from diode_app.data.program import ProductView
+from diode_app.data.programs import Program
 from diode_engine.reports.record import Outcome, Product
 
 _FUSED = " It counts what fusing the following operations saves; the times below do not."
@@ -51,8 +52,7 @@ def summary(
     model = program.model
     if model is not None and report.model not in ("", model.reference):
         told += f" {report.model} is not here: what the report does not say is {model.reference}'s."
-    notes = " ".join(filter(None, (report.reason, *report.notes)))
-    lines.append(Content.styled(" ".join(filter(None, (told, notes))), "dim"))
+    lines.append(Content.styled(" ".join((told, *report.notes)), "dim"))
     return Content("\n").join(lines)
 
 

@@ -11,13 +11,8 @@ from textual.widgets import Static
 
 from diode_app.actions import Action
 from diode_app.data.pages import Row
-from diode_app.data.program import (
-    PROGRAM_COLUMNS,
-    Source,
-    list_programs,
-    parse_products,
-    write_by_hand,
-)
+from diode_app.data.program import parse_products, write_by_hand
+from diode_app.data.programs import PROGRAM_COLUMNS, Source, list_programs
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.program import ProgramScreen
@@ -84,8 +79,7 @@ class ProgramsScreen(DiodeScreen):
         return {"file": pointed}
 
     def reload(self) -> None:
-        here = self.session.here
-        hardware = None if here is None else here.hardware
+        hardware = self.session.hardware
         access = self.session.store
         if access.last.ready:
             work = partial(access.read, lambda store: list_programs(store, hardware))
@@ -125,8 +119,7 @@ class ProgramsScreen(DiodeScreen):
         self.act(choose, "opens a program")
 
     def action_sizes(self) -> None:
-        here = self.session.here
-        hardware = None if here is None else here.hardware
+        hardware = self.session.hardware
 
         async def make() -> None:
             given = await self.app.push_screen_wait(Prompt(_SIZES, check=_mistake))

@@ -73,12 +73,14 @@ class Ranking(Horizontal):
 
     def _explain(self, pointed: str | None) -> None:
         found, kernel = self._answer, self._kernel
-        if kernel is None or self.table.has_focus_within:
+        chosen = kernel is not None and not self.table.has_focus_within
+        if not chosen:
             kernel = self._candidate(pointed) or next(iter(found.ranked if found else ()), None)
         if found is None or kernel not in found.ranked:
             self._clear("")
             return
-        work = partial(why, found.question, found.ranked, found.ranked.index(kernel))
+        place = found.ranked.index(kernel)
+        work = partial(why, found.question, found.ranked, place, chosen=chosen)
         self._explaining.do(partial(in_thread, work, "why"))
 
     def _candidate(self, pointed: str | None) -> Candidate | None:

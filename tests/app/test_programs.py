@@ -10,20 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diode_app.data.choice import why
 from diode_app.data.program import (
-    CAPTURED,
-    FEEDBACK,
-    REPORT,
-    Source,
     ask_models,
-    list_programs,
     parse_products,
     product_columns,
     product_rows,
-    read_program,
     view_products,
     write_by_hand,
 )
+from diode_app.data.programs import CAPTURED, FEEDBACK, REPORT, Source, list_programs, read_program
 from diode_app.screens.ask import AskScreen
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.problem import ProblemScreen
@@ -203,6 +199,17 @@ def test_typed_products_become_a_report_with_choices():
 # The pages
 
 
+def test_a_chosen_kernel_is_compared_with_the_library_s(captured):
+    program = _program(captured)
+    said = ask_models([PRODUCTS[1]], program, None)[PRODUCTS[1]]
+    third = said.ranked[2]
+    assert why(said.question, said.ranked, 2).baseline == said.ranked[0]
+    found = why(said.question, said.ranked, 2, chosen=True)
+    assert (found.candidate, found.baseline) == (third, Candidate.make("aten::bias_addmm"))
+    library = [candidate.is_extern for candidate in said.ranked].index(True)
+    assert why(said.question, said.ranked, library, chosen=True).baseline == said.ranked[0]
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
 async def test_three_keys_from_a_captured_program_to_what_gains_most_and_why(
     make_app, captured, size
@@ -270,7 +277,8 @@ async def test_the_reasons_are_the_chosen_kernel_s_until_another_is_pointed_at(m
         assert reasons.plain.startswith(said.rows[0].cells["candidate"])
 
 
-async def test_another_model_and_another_program_beside(make_app, captured, reported):
+async def test_another_model_and_another_program_beside(make_app, captured, reported, home):
+    (home / "reports" / "damaged.json").write_text("{}")  # offered to nobody
     async with running(make_app(), (160, 50), "P") as (app, pilot):
         await click_on(pilot, "captured.json")
         await press_each(pilot, "v")

@@ -19,7 +19,7 @@ from diode_app.actions import Action, Actions
 from diode_app.app import DiodeApp
 from diode_app.data.models import compare
 from diode_app.data.models import models as all_models
-from diode_app.data.program import Source
+from diode_app.data.programs import Source
 from diode_app.screen_commands import palette_entries
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.compare import CompareScreen
