@@ -17,7 +17,8 @@ from textual.command import Provider
 from textual.dom import DOMNode
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
-from textual.widgets import Input
+from textual.widget import Widget
+from textual.widgets import Input, Tab, Tabs
 
 from diode_app import settings as user_settings
 from diode_app.actions import Actions
@@ -39,6 +40,7 @@ from diode_app.screens.places import ASIDE, PLACES, Place
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
+from diode_app.widgets.jump import Jump, jump_targets
 from diode_app.widgets.modals import ErrorDialog, HeadlessCommands, Prompt
 from diode_engine import paths
 from diode_engine.errors import DiodeError
@@ -340,6 +342,18 @@ class DiodeApp(Actions, App[None]):
 
         if not self.screen.is_modal:
             self.push_screen(Help(self.session, self.screen))
+
+    def action_jump(self) -> None:
+        def go(target: Widget | None) -> None:
+            if isinstance(target, Tab) and isinstance(tabs := target.parent, Widget):
+                next(row for row in tabs.ancestors if isinstance(row, Tabs)).active = (
+                    target.id or ""
+                )
+            elif target is not None:
+                target.focus()
+
+        if targets := jump_targets(self.screen):
+            self.push_screen(Jump(targets), go)
 
     def open_link(self, link: Link) -> None:
         """Go to the link's place, and open the page of what the link names in front of it."""

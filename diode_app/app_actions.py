@@ -15,6 +15,8 @@ APP_ACTIONS = (
            "what the screen shows.", footer=False, does="copy_as_text"),
     Action("app.help", "question_mark", "Help", "The keys and the columns of this screen, and all "
            "others."),
+    Action("app.jump", "apostrophe,ctrl+o", "Jump", "A letter at each field, table and tab; the "
+           "letter goes there.", footer=False),
     Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
     Action("app.undo", "U", "Undo", "Undo the last roll-back, change of tags or deletion that "
            "was made here.", footer=False, writes=True),
