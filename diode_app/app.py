@@ -345,10 +345,9 @@ class DiodeApp(Actions, App[None]):
 
     def action_jump(self) -> None:
         def go(target: Widget | None) -> None:
-            if isinstance(target, Tab) and isinstance(tabs := target.parent, Widget):
-                next(row for row in tabs.ancestors if isinstance(row, Tabs)).active = (
-                    target.id or ""
-                )
+            if isinstance(target, Tab):
+                tabs = next(node for node in target.ancestors if isinstance(node, Tabs))
+                tabs.active = target.id or ""
             elif target is not None:
                 target.focus()
 
