@@ -92,6 +92,10 @@ class CommandScreen(DiodeScreen):
         """Called before the question: whether the run can be started here."""
         return True
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        may = super().check_action(action, parameters)
+        return may and self.has_body and self.is_readable if action == "start" else may
+
     def action_start(self) -> None:
         mistakes = self.form.mistakes
         if mistakes:

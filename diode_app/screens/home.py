@@ -61,6 +61,7 @@ class HomeScreen(DiodeScreen):
         super().__init__(session)
         self._asked = False
         self._registry = 0
+        self._has_timings = False
 
     def body(self) -> ComposeResult:
         with FocusScroll():
@@ -90,6 +91,10 @@ class HomeScreen(DiodeScreen):
 
     def body_mounted(self) -> None:
         self.query_one("#home-next").display = False
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        may = super().check_action(action, parameters)
+        return may and self._has_timings if action == "stats" else may
 
     def store_looked(self) -> None:
         # Only after the figures: torch's import would take the time that the start needs.
@@ -122,6 +127,9 @@ class HomeScreen(DiodeScreen):
         self.query_one("#store-facts", Facts).show(facts)
         self._show_runs(snapshot.last)
         self.query_one("#home-next").display = snapshot.timings == 0
+        if self._has_timings is not (snapshot.timings > 0):
+            self._has_timings = snapshot.timings > 0
+            self.refresh_bindings()
         self.call_after_refresh(self.store_looked)
 
     def _show_runs(self, last: Sequence[Status]) -> None:

@@ -190,3 +190,16 @@ async def test_a_mistake_in_a_filter_stays_with_the_reason(make_app, run):
         says = " ".join(str(box.query_one(".error").render()).split())
         assert says.endswith("dead.")
         assert says.split()[-1] in text_of(app)
+
+
+async def test_a_store_with_nothing_has_no_details(make_app, store, path):
+    async with running(make_app(), (120, 40)) as (app, pilot):
+        assert "d Details" not in lines_of(app)[-1]
+        store.import_table(make_timings(5), key="x", spec={})
+        await looked(pilot)
+        assert "d Details" in lines_of(app)[-1]
+
+
+async def test_nothing_can_be_started_where_the_store_cannot_be_read(make_app, path):
+    async with running(make_app(), (120, 40), "T") as (app, _):
+        assert "Start" not in lines_of(app)[-1]
