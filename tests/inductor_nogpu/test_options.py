@@ -122,8 +122,25 @@ def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes() -> None:
     assert len(left(lower(gemm, options=unsure, benchmark=lambda _: 1.0))) == 3 + 1
     sure = {"diode_confidence_threshold": 0.4}
     assert len(left(lower(gemm, options=sure))) == 1
-    # nothing may be benchmarked where the results must be the same each time
-    assert len(left(lower(gemm, options={**unsure, "deterministic": True}))) == 1
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+@pytest.mark.parametrize("by_inductor", [True, False])
+def test_nothing_is_benchmarked_where_results_must_be_the_same_each_time(
+    by_inductor: bool, fallback: bool
+) -> None:
+    diode_engine.install_diode_choices(predictor=Unsure(), top_k_configs=3)
+    options = {
+        "diode_confidence_threshold": 0.7, "diode_fallback_to_autotune": fallback,
+        "deterministic": by_inductor,
+    }  # fmt: skip
+    torch.use_deterministic_algorithms(not by_inductor)
+    try:
+        (program,) = lower(gemm, options=options).sources
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert ("extern_kernels.mm(" in program) == fallback
+    assert ("triton_heuristics.template" in program) != fallback
 
 
 class Nonsense(Unsure):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import torch
 from torch._inductor import config
 
 from diode_engine.inductor.torch_internals.config_entries import find_config_keys
@@ -31,7 +32,7 @@ class CompileOptions:
     fallback: bool  # diode_fallback_to_autotune
     cache: bool  # diode_cache_predictions
     fusion: bool  # diode_fusion_aware, and that Inductor fuses at all
-    deterministic: bool  # Inductor's own: nothing may be benchmarked
+    deterministic: bool  # is_deterministic
     other_backends: bool  # whether others may add kernels to those that Diode chooses
     offering: str  # Inductor's options that may decide which kernels it offers
 
@@ -46,10 +47,16 @@ class CompileOptions:
             bool(options.diode_fallback_to_autotune),
             bool(options.diode_cache_predictions),
             bool(options.diode_fusion_aware and options.epilogue_fusion),
-            bool(options.deterministic),
+            is_deterministic(),
             other_backends(),
             offering_options(),
         )
+
+
+def is_deterministic() -> bool:
+    """Return whether the program asks for the same results in every run, by Inductor's option or
+    torch.use_deterministic_algorithms. Nothing may be benchmarked then."""
+    return bool(config.deterministic or torch.are_deterministic_algorithms_enabled())
 
 
 def is_batch_invariant() -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from torch._inductor import config, utils
 
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.compile_options import CompileOptions
+from diode_engine.inductor.choosing.compile_options import CompileOptions, is_deterministic
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +70,12 @@ def current_mode() -> Mode:
 
 def leave_to_default() -> None:
     """Raises LeftToDefault, unless the program asks for Inductor's search: by the option
-    diode_fallback_to_autotune or, under max-autotune, in another way (see `_asks_for_search`)."""
+    diode_fallback_to_autotune, which deterministic results overrule, or, under max-autotune, in
+    another way (see `_asks_for_search`)."""
     mode = _mode.get()
-    if mode not in (Mode.SEARCH, Mode.FAST) or config.diode_fallback_to_autotune:  # type: ignore[attr-defined]
+    if mode not in (Mode.SEARCH, Mode.FAST):
+        return
+    if config.diode_fallback_to_autotune and not is_deterministic():  # type: ignore[attr-defined]
         return
     if mode is Mode.SEARCH and _asks_for_search():
         return

@@ -11,7 +11,7 @@ from diode_engine.version import __version__, torch_version, triton_version
 # Options of Inductor's that decide which products are chosen for, among which kernels.
 _INDUCTORS = (
     "max_autotune", "max_autotune_gemm", "epilogue_fusion", "shape_padding", "force_shape_pad",
-    "deterministic", "batch_invariant",
+    "batch_invariant",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def _options() -> dict[str, str]:
     """Return the options that choices depend on, by name."""
     from torch._inductor import config
 
-    from diode_engine.inductor.choosing.compile_options import offering_keys
+    from diode_engine.inductor.choosing.compile_options import is_deterministic, offering_keys
     from diode_engine.inductor.choosing.search import find_alteration
     from diode_engine.inductor.lowering.candidates import tf32_allowed, tf32_in_convolutions_only
 
@@ -52,5 +52,6 @@ def _options() -> dict[str, str]:
     values = {name: getattr(config, name, None) for name in (*own, *_INDUCTORS, *offering_keys())}
     in_convolutions = "in convolutions only" if tf32_in_convolutions_only() else "off"
     values["tf32"] = "on" if tf32_allowed() else in_convolutions
+    values["deterministic"] = is_deterministic()
     values["search"] = find_alteration() or "Inductor's"
     return {name: str(value) for name, value in values.items()}
