@@ -38,7 +38,7 @@ HERE = "diode.toml"
 USER_ONLY = frozenset(
     {
         "host", "port", "public-url", "read-only",  # who can use the dashboard
-        "output", "o", "figure", "replace",  # which file is written or replaced
+        "output", "o", "figure", "html", "replace",  # which file is written or replaced
         "yes", "remove", "with-aliases",  # what is deleted
         "damaged",  # whether a damaged store is exported
         "default", "force", "index",  # which model is taken, and from where it is downloaded
