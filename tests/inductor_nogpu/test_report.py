@@ -296,6 +296,7 @@ sys.exit(7)
 
 
 def test_a_program_is_reported_from_outside(tmp_path: Any) -> None:
+    pytest.importorskip("click", reason="the command needs diode-engine[store]")
     child = (
         f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {PROGRAM!r}]))"
     )
