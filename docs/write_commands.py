@@ -59,8 +59,9 @@ rows = 50
 A directory may be somebody else's. So its `diode.toml` cannot set, of any command, `host`, `port`,
 `public-url` and `read-only` (who can use a dashboard), `output`, `figure`, `html` and `replace`
 (what is written, and over what), `model` of `train` (the same), `yes`, `remove` and
-`with-aliases` (what is deleted), `damaged` (whether a damaged store is exported), `default`, `force` and `index` (which
-model is taken), nor `ray` (which cluster is connected to): there they are ignored, with a warning.
+`with-aliases` (what is deleted), `damaged` (whether a damaged store is exported), `default`,
+`force` and `index` (which model is taken), nor `ray` (which cluster is connected to): there they
+are ignored, with a warning.
 """
 
 
