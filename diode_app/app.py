@@ -42,6 +42,7 @@ from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
 from diode_app.widgets.jump import Jump, jump_targets
 from diode_app.widgets.modals import ErrorDialog, HeadlessCommands, Prompt
+from diode_app.widgets.plain import PlainText
 from diode_engine import paths
 from diode_engine.errors import DiodeError
 from diode_engine.location import Location
@@ -107,7 +108,9 @@ class DiodeApp(Actions, App[None]):
         problem: str | None = None,
         poll_seconds: float = POLL_SECONDS,
         wanted: Link | None = None,
+        plain: bool = False,
     ) -> None:
+        self.is_plain = plain  # pages are text, without drawing characters
         super().__init__()
         self.session = session
         for place in PLACES:
@@ -445,7 +448,7 @@ class DiodeApp(Actions, App[None]):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """With NO_COLOR no colours are written; Textual's own filter writes greys, which are
         colours."""
-        filters = super().get_line_filters()
+        filters = [*super().get_line_filters(), *([PlainText()] if self.is_plain else [])]
         return [*filters, NoColor()] if self.no_color else filters
 
     # Commands and texts
@@ -493,6 +496,7 @@ def create_app(
     settings_path: Path | None = None,
     poll_seconds: float = POLL_SECONDS,
     wanted: Link | None = None,
+    plain: bool = False,
 ) -> DiodeApp:
     """Return the dashboard over this store, which need not exist. It begins with `wanted` (None:
     Home). Where the settings cannot be read, the screen says so, the defaults are used, and no
@@ -506,4 +510,4 @@ def create_app(
     if theme is not None:
         settings = replace(settings, theme=theme)
     session = Session(StoreAccess(store, read_only=read_only), settings, path)
-    return DiodeApp(session, problem=problem, poll_seconds=poll_seconds, wanted=wanted)
+    return DiodeApp(session, problem=problem, poll_seconds=poll_seconds, wanted=wanted, plain=plain)

@@ -41,6 +41,11 @@ def _themes() -> tuple[str, ...]:
     "Diode's data directory]",
 )
 @click.option("--read-only", is_flag=True, help="Change nothing: for a store that others share.")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="Show text without drawing characters: for a screen reader.",
+)
 @click.option("--theme", metavar="NAME", help="The colours, for this time.")
 @click.option(
     "--open",
@@ -58,6 +63,7 @@ def _themes() -> tuple[str, ...]:
 def _command(
     store: Location | None,
     read_only: bool,
+    plain: bool,
     theme: str | None,
     link: str | None,
     query: str | None,
@@ -97,7 +103,11 @@ def _command(
             "a browser by `diode-engine serve`. Every command of `diode-engine` works without."
         )
     app = create_app(
-        store or paths.store_location(), read_only=read_only, theme=theme, wanted=wanted
+        store or paths.store_location(),
+        read_only=read_only,
+        theme=theme,
+        wanted=wanted,
+        plain=plain,
     )
     app.run()
     return app.return_code or 0

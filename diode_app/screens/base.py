@@ -273,6 +273,12 @@ class DiodeScreen(Actions, Screen[None]):
         yield KeyBar()
 
     def _take_size(self) -> None:
+        if getattr(self.app, "is_plain", False):  # one part below the other, on any screen
+            self.HORIZONTAL_BREAKPOINTS = WIDTHS[:1]
+            self.add_class("-plain")
+        self._take_breakpoints()
+
+    def _take_breakpoints(self) -> None:
         """Set the classes of the breakpoints before there is a widget in the screen. Textual does
         so when all are made, and styles each of them again."""
         size = self.app.size

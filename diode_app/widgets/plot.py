@@ -19,6 +19,7 @@ from diode_app.actions import Action, Actions
 from diode_app.keys import ASKING
 from diode_app.themes import SERIES
 from diode_app.widgets.charts import DrawnLine, Frame, Line, Lines, as_csv, lay_out_chart
+from diode_app.widgets.plain import describe_charts
 from diode_app.widgets.saving import save_as
 
 __all__ = ["Line", "Lines", "Plot"]
@@ -197,6 +198,9 @@ class Plot(Actions, Vertical):
 
     async def _lay_out(self) -> None:
         frames = [frame for frame in map(lay_out_chart, self._charts) if frame is not None]
+        if frames and getattr(self.app, "is_plain", False):
+            self.say_nothing(describe_charts(self._charts))
+            return
         self.set_class(not frames, "-nothing")
         grid = self.query_one(".plot--panels", Grid)
         panels = list(grid.query(PlotPanel))

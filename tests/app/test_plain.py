@@ -1,0 +1,60 @@
+"""The plain mode: text without drawing characters, one part below the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from diode_app.screens.places import PLACES
+from diode_app.widgets.charts import Line, Lines
+from diode_app.widgets.plain import describe_charts
+from diode_engine.store import Store
+from tests.app.trained import make_training
+from tests.app.waiting import lines_of, press, press_each, running, text_of
+from tests.training.conftest import make_timings
+
+
+@pytest.fixture
+def filled(store: Store) -> int:
+    store.import_table(make_timings(12), key="x", spec={"files": ["x"]})
+    return make_training(store, "trees", 0.9, trees=0.3)
+
+
+def drawing(app) -> set[str]:
+    """The drawing characters on the screen."""
+    shown = "".join(lines_of(app))
+    return {c for c in shown if "\u2500" <= c < "\u2600" or "\u2800" <= c < "\u2900"}
+
+
+async def test_no_page_draws(make_app, filled):
+    async with running(make_app(plain=True), (120, 40)) as (app, pilot):
+        for place in PLACES:
+            await press(pilot, place.key)
+            assert drawing(app) == set(), place.mode
+            await press(pilot, "escape")  # from a field
+        await press_each(pilot, "D", "enter")
+        assert drawing(app) == set()
+        await press_each(pilot, "question_mark")
+        assert drawing(app) == set()
+
+
+async def test_curves_are_a_table_and_keys_are_the_same(make_app, filled):
+    async with running(make_app(plain=True), (120, 40), "R", "enter", "1") as (app, _pilot):
+        shown = text_of(app)
+        assert "over round curve points from to first least greatest last" in shown
+        assert "trees 11 1 11" in shown
+
+
+async def test_parts_are_below_each_other_in_a_wide_terminal(make_app, filled):
+    async with running(make_app(plain=True), (160, 50), "R") as (app, _pilot):
+        assert app.screen.has_class("-narrow")
+        assert not app.screen.has_class("-wide")
+
+
+def test_a_chart_is_a_heading_and_a_table_of_its_curves():
+    said = describe_charts([Lines((Line("one", [1, 2, 3], [0.5, 0.25, 1.0]), Line("none", [], [])),
+                                  title="loss", x_label="epoch")])  # fmt: skip
+    head, columns, row, *_ = said.splitlines()
+    assert head == "loss over epoch"
+    names = ["curve", "points", "from", "to", "first", "least", "greatest", "last"]
+    assert columns.split() == names
+    assert row.split() == ["one", "3", "1", "3", "0.5", "0.25", "1", "1"]
