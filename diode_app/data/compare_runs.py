@@ -53,7 +53,7 @@ def _facts(store: Store, run: int) -> dict[str, Any]:
     listed = Listed(status, training(store, status) if status.run.kind == "train" else None)
     metrics = {} if listed.training is None else listed.training.metrics
     facts: dict[str, Any] = {
-        "of best": listed.efficiency,
+        "of best": listed.efficiency if listed.judged_on else cell(listed, "efficiency"),
         "judged on": listed.judged_on,
         **{name_metric(name): value for name, value in flatten(metrics).items()},
         "state": cell(listed, "state"),

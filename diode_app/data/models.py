@@ -167,7 +167,7 @@ def facts(entry: ModelEntry) -> tuple[tuple[str, str], ...]:
         "aliases": " ".join(entry.aliases),
         "tags": " ".join(known.tags),
         "note": known.note,
-        "says": "" if m is None else text.drop_usual_note(m.notes),
+        "notes": "" if m is None else text.drop_usual_note(m.notes),
     }
     return tuple((name, value) for name, value in found.items() if value)
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 RUNS_SHOWN = 5
-_MAIN_FACTS = ("hardware", "trained on")  # of the model in use
 
 
 @dataclass(frozen=True)
@@ -86,9 +85,16 @@ def model_in_use(hardware: Hardware | None) -> tuple[tuple[str, str], ...] | str
     whose = "shipped" if model.shipped else "yours"
     gpu = model.manifest.record_for(hardware if match and hardware else model.manifest.hardware)
     known = dict(facts(entry_of(str(model.folder))))
-    names = (f"on {gpu.hardware.name}" if model.manifest.gpus else "of the best", *_MAIN_FACTS)
-    shown = ((name, known.get(name, "")) for name in names)
-    found = (("model", f"{model.reference} ({whose})"), ("here", here), *shown)
+    of_gpu = known.get(f"on {gpu.hardware.name}", "")
+    of_best, _, others = (of_gpu or known.get("of the best", "")).partition("; ")
+    found = (
+        ("model", f"{model.reference} ({whose})"),
+        ("made for", gpu.hardware.name),
+        ("here", here),
+        ("of the best", of_best),
+        ("beside", "" if of_gpu else ", ".join(others.split(", ")[:2])),
+        ("trained on", known["trained on"]),
+    )
     return tuple((name, value) for name, value in found if value)
 
 

@@ -59,7 +59,7 @@ def _facts(store: Store, view: RunView) -> tuple[tuple[str, str], ...]:
     facts = [
         ("took" if status.state.ended else "so far", text.seconds(status.seconds)),
         ("left", "" if left is None else text.seconds(left)),
-        ("says", remarks(status) or view.says),
+        ("message", remarks(status) or view.says),
         ("efficiency", cell(listed, "efficiency")),
         ("model", cell(listed, "model")),
         ("data", cell(listed, "data")),

@@ -17,7 +17,7 @@ from diode_engine.store import Store
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import press, put, running, settled, text_of, toasts
+from tests.app.waiting import press, put, running, toasts
 from tests.training.conftest import make_timings
 
 
@@ -82,8 +82,8 @@ async def test_the_rows_are_copied_as_text(make_app, store: Store):
         assert head.startswith("run  kind")
         assert "changed settings" in head  # also the columns that there is no room for
         assert len(rows) == 2
-        at = head.index("efficiency")
-        assert rows[1][at : at + 5] == "0.900"
+        at = head.index("of best")
+        assert rows[1][at : at + 5].strip() == "0.900"
         assert rows[1].startswith(f"{run}    train")
         assert "2 runs are copied as text." in toasts(app)
 
@@ -110,35 +110,6 @@ async def test_a_question_for_a_file_completes_it(make_app, store: Store, tmp_pa
         await put(pilot, app.screen.query_one(Input), f"{tmp_path}/tim")
         await press(pilot, "end", "right")
         assert app.screen.query_one(Input).value == f"{tmp_path}/timings.json"
-
-
-# The start page where there is room
-
-
-async def test_home_has_trend_and_live_curve_where_there_is_room(make_app, store: Store):
-    for value in (0.91, 0.95):
-        make_training(store, "trees", value)
-    run = store.start_run("train", {"family": "trees"}, process=current_process())
-    store.add_points(run, "trees-0/efficiency", [(step, 1 - 0.3 / step) for step in range(1, 9)])
-    async with running(make_app(), (200, 50)) as (app, pilot):
-        assert "efficiency on held-out problems" in text_of(app)
-        assert f"At work: run {run}" in text_of(app)
-        assert "No model was judged yet." in text_of(app)
-        await pilot.resize_terminal(80, 24)
-        await settled(pilot)
-        assert "At work" not in text_of(app)
-
-
-async def test_home_has_the_worst_problems_of_the_last_report(
-    make_app, store: Store, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
-    store.import_table(make_timings(20), key="x", spec={})
-    _, report = judge(store, register_model(tmp_path / "made", "plain"))
-    worst = min(case.efficiency[1] for case in report.cases if case.efficiency is not None)
-    async with running(make_app(), (200, 50)) as (app, _pilot):
-        assert "of plain@1, by its choice's efficiency" in text_of(app)
-        assert f"{worst:.3f}" in text_of(app)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])

@@ -377,4 +377,4 @@ async def test_a_model_of_several_gpus_is_shown_for_each(make_app, tmp_path):
     (model,) = models_for(h100)
     assert (model.hardware, model.likeness) == (h100, 1.0)
     assert loaded(model).hardware == h100
-    assert dict(model_in_use(h100))[f"on {h100.name}"].startswith("0.970 on 30 problems")
+    assert dict(model_in_use(h100))["of the best"] == "0.970 on 30 problems"

@@ -52,7 +52,7 @@ async def test_a_dialog(make_app, store, dialog, words, result):
 
 @pytest.mark.parametrize(
     ("keys", "words"),
-    [("?", "Escape closes it"), ("Cp", "Escape leaves"), ("y", "leaves")],
+    [("?", "Escape closes it"), ("Cp", "Close"), ("y", "leaves")],
 )
 async def test_what_a_key_opens(make_app, store, keys, words):
     async with running(make_app(), (80, 24)) as (app, pilot):

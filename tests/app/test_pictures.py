@@ -60,8 +60,9 @@ REFUSED = {
 
 MODEL = (
     ("model", "gemm@1 (shipped)"),
-    ("of the best", "0.972 on 217 problems; ATen 0.882, max-autotune DEFAULT 0.979"),
-    ("hardware", "NVIDIA H200 (cuda 9.0), torch 2.11.0, Triton 3.6.0"),
+    ("made for", "NVIDIA H200"),
+    ("of the best", "0.972 on 217 problems"),
+    ("beside", "ATen 0.882, max-autotune DEFAULT 0.979"),
     ("trained on", "90,235 timings of 1,084 problems"),
 )
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from diode_app.data.columns import Column, fit_columns
+from diode_app.data.compare_runs import compare_runs
 from diode_app.data.comparison import name_metric
+from diode_app.data.curves import CurveReader
 from diode_app.data.pages import PageQuery
 from diode_app.data.runs import RunLister
 from diode_app.screens.compare_runs import CompareRunsScreen
@@ -121,6 +123,15 @@ async def test_a_validation_has_its_efficiency_among_the_runs(make_app, store, t
             "fact": "of best", str(run): f"{report.efficiency:.6g}", str(training): "0.9",
         }  # fmt: skip
         assert "They were judged on different problems" in text_of(app)
+
+
+def test_a_training_that_is_not_judged_yet_is_not_compared(store):
+    done = make_training(store, "trees", 0.9)
+    live = store.start_run("train", {"family": "trees"}, process=current_process())
+    store.update_run(live, progress={"member": "trees-0", "efficiency": 0.95})
+    found = compare_runs(store, (done, live), CurveReader()).comparison
+    (row,) = [row for row in found.rows(all_facts=True) if row.key == "of best"]
+    assert (row.cells[str(done)], row.cells[str(live)]) == ("0.9", "(0.950)")
 
 
 def test_metrics_are_words():
