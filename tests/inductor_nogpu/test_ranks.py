@@ -136,6 +136,16 @@ def test_a_rank_that_does_not_take_part_stops_no_other(store: Any, there: int) -
         ranks.exchange(store, "b", 1, 3, usual, 0.1)
 
 
+@pytest.mark.usefixtures("store")
+def test_a_store_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fails(torch.distributed.Store):
+        """As the store of torch's fake process groups."""
+
+    monkeypatch.setattr(ranks, "default_store", Fails)
+    with pytest.raises(IntegrationError, match="the store of torch.distributed fails: "):
+        diode_engine.compare_ranks()
+
+
 def test_without_ranks_there_is_nothing_to_compare() -> None:
     assert diode_engine.compare_ranks() == []
 

@@ -38,7 +38,12 @@ def compare(own: Fingerprint, timeout: float) -> list[str]:
     import torch.distributed as dist
 
     place = f"diode/ranks/{next(_calls)}"
-    found = exchange(store, place, dist.get_rank(), dist.get_world_size(), own, timeout)
+    try:
+        found = exchange(store, place, dist.get_rank(), dist.get_world_size(), own, timeout)
+    except RuntimeError as error:  # of the store: closed, out of reach, or one that stores nothing
+        raise IntegrationError(
+            f"The ranks could not be compared, since the store of torch.distributed fails: {error}"
+        ) from error
     for sentence in found:
         log.warning("%s %s", sentence, _ADVICE)
     return found
