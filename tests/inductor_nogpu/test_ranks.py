@@ -142,7 +142,7 @@ def test_a_store_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         """As the store of torch's fake process groups."""
 
     monkeypatch.setattr(ranks, "default_store", Fails)
-    with pytest.raises(IntegrationError, match="the store of torch.distributed fails: "):
+    with pytest.raises(IntegrationError, match="the store of torch"):
         diode_engine.compare_ranks()
 
 
