@@ -29,7 +29,8 @@ PUBLIC = {
     "diode_choices", "discover_and_register_integrations", "get_detected_hardware",
     "get_integration_status", "get_prediction_stats", "get_stats", "install_diode_choices",
     "integrate_all", "list_available_models", "predict_choice", "profile_predictions",
-    "register_integration", "register_model", "set_log_level", "uninstall_diode_choices",
+    "register_integration", "register_model", "report", "set_log_level",
+    "uninstall_diode_choices",
 }  # fmt: skip
 
 
