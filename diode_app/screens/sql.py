@@ -42,7 +42,7 @@ class SqlScreen(QueryScreen):
         Action("sql.run", "ctrl+g", "Run", "Answer the statement. It can write nothing, and ends "
                "after ten seconds or a thousand rows.",
                "diode-engine db query {statement} --store={store}"),
-        Action("sql.edit", "i", "Edit", "To the statement; Escape leaves it."),
+        Action("sql.edit", "n", "Edit", "To the statement; Escape leaves it."),
         Action("sql.plot", "v", "Plot", "The answer's numbers over the first of them, or the "
                "table again."),
         Action("sql.earlier", "p", "Earlier", "The statement before."),
@@ -76,7 +76,7 @@ class SqlScreen(QueryScreen):
         with Horizontal():
             with Vertical(id="sql-left"):
                 yield TextArea(FIRST, compact=True, id="sql-statement")
-                yield Static("^g answers it.", id="sql-says", markup=False)
+                yield Static("n goes to the statement, ^g answers it.", id="sql-says", markup=False)
                 with ContentSwitcher(initial="sql-table", id="sql-answer"):
                     yield MemoryTable(self.session, (), what="rows", id="sql-table")
                     yield Plot("The answer has no numbers to draw.", id="sql-plot")
@@ -87,7 +87,7 @@ class SqlScreen(QueryScreen):
         schema = self.query_one("#sql-schema", MemoryTable)
         schema.query_now = replace(schema.query_now, rows=MAX_ROWS)
         schema.show_rows(schema_rows())
-        self.area.focus()
+        self.query_one("#sql-table", MemoryTable).focus_rows()
 
     @property
     def area(self) -> TextArea:

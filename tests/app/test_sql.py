@@ -75,7 +75,7 @@ async def test_a_mistake_and_a_write_are_said_and_the_statement_stays(make_app, 
 
 async def test_capital_letters_are_text_in_the_statement_and_escape_leaves_it(make_app, filled):
     async with running(make_app(), (120, 40), "Q") as (app, pilot):
-        await press_each(pilot, "ctrl+a", *"SELECT", "q")
+        await press_each(pilot, "n", "ctrl+a", *"SELECT", "q")
         assert isinstance(app.screen, SqlScreen)
         assert "SELECTq" in app.screen.query_one(TextArea).text
         await press(pilot, "escape")
@@ -85,7 +85,7 @@ async def test_capital_letters_are_text_in_the_statement_and_escape_leaves_it(ma
 
 
 async def test_enter_puts_a_column_into_the_statement(make_app, filled):
-    async with running(make_app(), (80, 24), "Q", "escape") as (app, pilot):
+    async with running(make_app(), (80, 24), "Q") as (app, pilot):
         assert "best_us" not in [w.id for w in app.screen.query("#sql-schema") if w.region]
         await press(pilot, "t")
         assert "PROBLEMS" in text_of(app)
