@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from torch._inductor.output_code import CompiledFxGraph
 import diode_engine
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.hook import choices
+from diode_engine.inductor.hook import choices, product_notes
 from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.without_gpu import lower, lowering, without_data
 from diode_engine.reports import record
@@ -87,6 +88,16 @@ def test_in_the_default_mode_it_says_what_diode_would_choose(
     assert {p.outcome for p in found.products} == {Outcome.PREDICTED}
     assert all(p.kernel and p.library_us for p in found.products)
     assert "4 of 4 products were compiled in the default mode" in found.notes[0]
+
+
+def test_a_place_without_source_is_the_last_frame_of_the_stack() -> None:
+    stack = (
+        '  File "container.py", line 253, in forward\n    input = module(input)\n'
+        '  File "<string>", line 16, in forward\n  File "<string>", line 9, in helper\n'
+    )
+    node = SimpleNamespace(meta={"stack_trace": stack})
+    place = product_notes._place_of(node)
+    assert place == {"module": "", "kind": "", "file": "<string>", "line": 9, "code": ""}
 
 
 def test_inductor_s_functions_are_restored_and_the_hook_is_not_touched() -> None:

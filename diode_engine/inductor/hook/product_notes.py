@@ -46,7 +46,8 @@ VARIABLE = "DIODE_REPORT"  # names the folder for the notes of a program's proce
 Note = Callable[..., None]  # takes the note's fields
 
 _NUMBERS = "_diode_report"  # an attribute of Inductor's graph: its number, by the notes' id
-_FRAME = re.compile(r'File "(.+)", line (\d+), in .*\n\s*(.*)')
+# A frame of a stack, with its line of code where the source is known.
+_FRAME = re.compile(r'File "(.+)", line (\d+), in .*(?:\n(?! +File ") +(.*))?')
 _ROOT = re.compile(r"^L\['[^']*'\]\.?|^getattr\(L\['[^']*'\], '|'\)$")
 
 
