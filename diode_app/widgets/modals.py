@@ -56,7 +56,7 @@ class Dialog(Actions, ModalScreen[T]):
         .title { text-style: bold; }
         .error { color: $text-error; }
         OptionList, SelectionList { height: auto; max-height: 14; }
-        VerticalScroll { height: auto; max-height: 18; }
+        VerticalScroll { height: auto; max-height: 45vh; }
     }
     """
     ACTIONS: tuple[Action, ...] = (

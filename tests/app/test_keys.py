@@ -17,7 +17,7 @@ from diode_app.search import Everything
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.log_pane import LogPane
-from diode_app.widgets.modals import Confirm, Notice, Prompt
+from diode_app.widgets.modals import Confirm, Prompt
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
 from tests.app.waiting import burst, running, settled, text_of
@@ -78,8 +78,8 @@ async def test_a_yes_counts_once_the_question_is_seen(make_app, ended):
 async def test_a_place_and_a_letter_for_it_in_one_burst(make_app, ended):
     async with running(make_app(), (120, 40)) as (app, pilot):
         for _ in range(2):  # made, and come back to
-            await burst(pilot, "R", "H", "d")
-            assert isinstance(app.screen, Notice)
+            await burst(pilot, "R", "H", "i")
+            assert isinstance(app.screen, Prompt)
             await burst(pilot, "escape", "R")
             assert app.current_mode == "runs"
 
