@@ -154,7 +154,7 @@ def test_a_warning_of_its_own_is_wrong() -> None:
     with mock.patch.dict(zoo_ways.WAYS, ways):
         import zoo_lowering
 
-        with mock.patch.object(zoo_lowering, "_lower", side_effect=noisy):
+        with mock.patch.object(zoo_lowering, "lower_graphs", side_effect=noisy):
             rows = lowered("two-tower", ("noisy", "import"))
     found = zoo.wrong(rows["import"])
     assert found == [
