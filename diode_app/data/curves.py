@@ -27,7 +27,14 @@ _SAMPLED = (
     (6, "timings a second"), (4, "utilisation, %"), (1, "clock, MHz"), (3, "power, W"),
     (2, "temperature, °C"), (5, "memory, GB"), (7, "held back (1: yes)"),
 )  # fmt: skip
-_ORDER = (*dict.fromkeys(_KINDS.values()), *(what for _, what in _SAMPLED))
+# And one of the machine (see `runs.machine.MachineWatch`).
+_CPU, _MEMORY = "CPU, % of all cores", "memory in use, GB"
+_OF_MACHINE = (
+    (1, f"the run/{_CPU}"), (2, f"the machine/{_CPU}"),
+    (3, f"the run/{_MEMORY}"), (4, f"the machine/{_MEMORY}"),
+)  # fmt: skip
+OVER_TIME = frozenset({_CPU, _MEMORY})  # kinds whose x are seconds, of a run of any kind
+_ORDER = (*dict.fromkeys(_KINDS.values()), *(what for _, what in _SAMPLED), _CPU, _MEMORY)
 
 
 @dataclass(frozen=True)
@@ -100,19 +107,25 @@ class CurveReader:
 
 
 def samples(progress: Mapping[str, Any]) -> Curves:
-    """Return the samples of a collection's GPUs over time (in seconds), from its progress. Values
-    that are not known are left out."""
+    """Return the samples of a run's machine, and of a collection's GPUs, over time (in seconds),
+    from its progress. Values that are not known are left out."""
+    gpus, machine = progress.get("gpus"), progress.get("machine")
     found: dict[str, Points] = {}
-    gpus = progress.get("gpus")
     for number, gpu in (gpus if isinstance(gpus, Mapping) else {}).items():
-        rows: Sequence[Sequence[float | None]] = gpu.get("samples") or ()
-        for place, what in _SAMPLED:
-            known = [
-                (row[0], row[place])
-                for row in rows
-                if len(row) > place and row[place] is not None  # runs of older versions have fewer
-            ]
-            if known:
-                xs, ys = zip(*known, strict=True)
-                found[f"GPU {number}/{what}"] = tuple(map(float, xs)), tuple(map(float, ys))
+        found |= _columns(gpu, [(place, f"GPU {number}/{what}") for place, what in _SAMPLED])
+    return found | _columns(machine or {}, _OF_MACHINE)
+
+
+def _columns(record: Mapping[str, Any], named: Iterable[tuple[int, str]]) -> dict[str, Points]:
+    rows: Sequence[Sequence[float | None]] = record.get("samples") or ()
+    found: dict[str, Points] = {}
+    for place, name in named:
+        known = [
+            (row[0], row[place])
+            for row in rows
+            if len(row) > place and row[place] is not None  # runs of older versions have fewer
+        ]
+        if known:
+            xs, ys = zip(*known, strict=True)
+            found[name] = tuple(map(float, xs)), tuple(map(float, ys))
     return found

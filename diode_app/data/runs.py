@@ -50,6 +50,7 @@ class RunView:
     gpus: tuple[Gpu, ...]
     facts: tuple[tuple[str, str], ...]
     says: str  # what it is doing now, and how good the results are
+    machine: tuple[float | None, str] | None  # its processors' use (0 to 1), all in words
     curves: Curves
     baseline: tuple[int, Curves] | None = None  # a pinned training and its curves
     trained: TrainingResult | None = None
@@ -69,6 +70,7 @@ def view(status: Status) -> RunView:
         left_seconds=None if status.state.ended else seconds_left(status),
         failures=dict(progress.get("failures") or {}),
         gpus=_gpus(progress),
+        machine=_machine(progress, has_ended=status.state.ended),
         facts=tuple(_facts(status)),
         says=describe_progress(status),
         curves=samples(progress),
@@ -143,12 +145,45 @@ def _gpu(title: str, gpus: Sequence[Mapping[str, Any]]) -> Gpu:
     )
 
 
+def _machine(progress: Mapping[str, Any], *, has_ended: bool) -> tuple[float | None, str] | None:
+    """Return what the run uses of its machine now; at its end, the most that it used. None of a
+    run without such a record."""
+    if "machine" not in progress:
+        return None
+    now = progress["machine"]
+    if not now:
+        return None, "not known: this system has no /proc"
+    peak = now["peak"]
+    run = {**now, **peak} if has_ended else now
+    processes, threads = int(run["processes"]), text.quantity(int(run["threads"]), "threads")
+    words = [
+        f"{'at most' if has_ended else 'run'} {_share(run['cpu'])} of "
+        f"{text.quantity(now['cores'], 'cores')}",
+        text.size(int(run["memory_bytes"])),
+    ]
+    if not has_ended:
+        words[-1] += f" (peak {text.size(int(peak['memory_bytes']))})"
+        words.append(
+            f"machine {_share(now['cpu_machine'])}, {text.size(now['memory_machine_bytes'])} of "
+            f"{text.size(now['memory_total_bytes'])}, load {now['load']}"
+        )
+    words.append(f"{processes:,} process{'' if processes == 1 else 'es'}, {threads}")
+    words.append(f"{text.seconds(now['cpu_seconds'])} of CPU time")
+    share = run["cpu"] if has_ended else now["cpu_machine"]
+    return None if share is None else share / 100, " · ".join(words)
+
+
+def _share(percent: float | None) -> str:
+    return text.NONE if percent is None else f"{percent:.0f} %"
+
+
 # Of the progress: what the page shows elsewhere.
-_SHOWN = frozenset({"fraction", "since", "seconds_expected", "doing", "nodes"})
+_SHOWN = frozenset({"fraction", "since", "seconds_expected", "doing", "nodes", "machine"})
 
 
 def _facts(status: Status) -> list[tuple[str, str]]:
     run = status.run
+    machine = _machine(run.progress or {}, has_ended=status.state.ended)
     process = run.process
     nodes = (run.progress or {}).get("nodes")  # machines of a cluster that make fits
     facts = {
@@ -162,6 +197,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
         else f"{text.seconds(status.quiet_seconds)} ago",
         "continues": None if run.resumes is None else f"run {run.resumes}",
         "process": None if process is None else f"{process.pid} on {process.host}",
+        "machine": None if machine is None else machine[1],
         "in": run.directory,
         "log": run.log,
         "settings": text.pairs(run.spec),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app import text
 from diode_app.actions import Action
-from diode_app.data.curves import CurveReader, kinds
+from diode_app.data.curves import OVER_TIME, CurveReader, kinds, series_of
 from diode_app.data.progress import outcome
 from diode_app.data.runs import Gpu, RunView, run_view
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
@@ -59,6 +59,7 @@ class RunScreen(TabbedScreen, RunActions):
         #run-title { height: auto; max-height: 3; padding: 0 1; text-style: bold; }
         #run-command { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
         #run-gpus { height: auto; }
+        #run-machine { display: none; }
         #run-failed { height: auto; padding: 0 1; color: $text-warning; display: none; }
     }
     """
@@ -91,6 +92,7 @@ class RunScreen(TabbedScreen, RunActions):
         yield Meter("done", id="run-progress")
         yield Static(id="run-failed", markup=False)
         yield VerticalGroup(id="run-gpus")
+        yield Meter("machine", id="run-machine")
         with TabbedContent(initial="tab-curves"):
             with TabPane("Curves", id="tab-curves"):
                 yield Plot("Looking ...")
@@ -137,6 +139,7 @@ class RunScreen(TabbedScreen, RunActions):
         self.put("#run-failed", f"failed: {failed}" if failed else "")
         self.query_one("#run-failed").display = bool(failed)
         self._show_gpus(snapshot.gpus)
+        self._show_machine(snapshot)
         self._show_result(before)
         if before is None or (before.trained, before.status.state) != (
             snapshot.trained, status.state
@@ -179,6 +182,13 @@ class RunScreen(TabbedScreen, RunActions):
                 colour="$warning" if heat is not None and heat >= _HOT_C else "$success",
             )
 
+    def _show_machine(self, view: RunView) -> None:
+        meter = self.query_one("#run-machine", Meter)
+        meter.display = view.machine is not None
+        if view.machine is not None:
+            busy, says = view.machine
+            meter.show(busy, "" if busy is None else f"{100 * busy:.0f} %", says)
+
     def _draw(self) -> None:
         view = self._view
         if view is None:
@@ -188,17 +198,24 @@ class RunScreen(TabbedScreen, RunActions):
             over = view.status.state.ended
             nothing = "This run has drawn no curves." if over else "No curves yet: they grow here."
             self.put("Plot Static", nothing)
-        if self._kind not in found:
-            self._kind = next(iter(found), None)
+        kind = self._shown_kind(found)
         plot = self.query_one(Plot)
         if view.status.run.kind == "collect":
-            plot.show(*collection_charts(view.curves, self._kind, log_y=self._log_scale))
+            plot.show(*collection_charts(view.curves, kind, log_y=self._log_scale))
+            return
+        if kind in OVER_TIME:
+            timed = {n: xy for n, xy in view.curves.items() if series_of(n).kind in OVER_TIME}
+            plot.show(*collection_charts(timed, kind, log_y=self._log_scale))
             return
         drawn = [RunCurves(view.curves, strong=view.baseline is not None)]
         if view.baseline is not None:
             pinned, curves = view.baseline
             drawn.append(RunCurves(curves, behind=f", pinned {pinned}"))
-        plot.show(*training_charts(drawn, self._kind, log_y=self._log_scale))
+        plot.show(*training_charts(drawn, kind, log_y=self._log_scale))
+
+    def _shown_kind(self, found: Sequence[str]) -> str | None:
+        """The kind that was chosen, else the first."""
+        return self._kind if self._kind in found else next(iter(found), None)
 
     # Actions
 
@@ -223,8 +240,8 @@ class RunScreen(TabbedScreen, RunActions):
     def action_curves(self) -> None:
         found = kinds(self._view.curves if self._view else ())
         if found and self.tabs.active == "tab-curves":
-            at = found.index(self._kind) if self._kind in found else -1
-            self._kind = found[(at + 1) % len(found)]
+            shown = self._shown_kind(found)
+            self._kind = found[(found.index(shown) + 1) % len(found)] if shown else None
             self._draw()
         self.show_tab("tab-curves")
 

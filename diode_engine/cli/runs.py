@@ -261,6 +261,8 @@ def progress_text(progress: Mapping[str, Any]) -> str:
     """A run's progress in one line: its numbers and texts, and its counts by name."""
     parts = []
     for name, value in progress.items():
+        if name == "machine":
+            continue
         label = name.replace("_", " ")
         if isinstance(value, Mapping):
             value = " ".join(f"{key} {n}" for key, n in value.items() if isinstance(n, int | float))

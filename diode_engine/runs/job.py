@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from diode_engine.errors import RunError, StoreError
 from diode_engine.location import Location, location_of
+from diode_engine.runs.machine import MachineWatch
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 
@@ -80,6 +81,7 @@ class Job:
         self._when_cancelled = when_cancelled
         self._id: int | None = None
         self._heartbeat: Heartbeat | None = None
+        self._told: Mapping[str, Any] = {}  # the progress
         self.message: str | None = None
         self.ending: Callable[[], None] = lambda: None
 
@@ -100,12 +102,13 @@ class Job:
         try:
             self.ending()
         finally:
-            if error is None:
-                self._store.finish_run(self.id, RunState.DONE, self.message)
-            elif isinstance(error, KeyboardInterrupt):
-                self._store.finish_run(self.id, RunState.CANCELLED, self._when_cancelled)
-            else:
-                self._store.finish_run(self.id, RunState.FAILED, str(error))
+            state, message = RunState.DONE, self.message
+            if isinstance(error, KeyboardInterrupt):
+                state, message = RunState.CANCELLED, self._when_cancelled
+            elif error is not None:
+                state, message = RunState.FAILED, str(error)
+            progress = self._progress() if self._told else None
+            self._store.finish_run(self.id, state, message, progress=progress)
 
     def check(self) -> None:
         """Raises KeyboardInterrupt, as Ctrl-C does, where somebody has asked the run to stop."""
@@ -113,18 +116,24 @@ class Job:
         self._heartbeat.check()
 
     def tell(self, progress: Mapping[str, Any]) -> None:
-        """Writes the run's progress."""
-        self._store.update_run(self.id, progress=progress)
+        """Writes the run's progress, with what it uses of its machine as `machine`."""
+        self._told = progress
+        self._store.update_run(self.id, progress=self._progress())
+
+    def _progress(self) -> Mapping[str, Any]:
+        assert self._heartbeat is not None
+        return {**self._told, "machine": self._heartbeat.machine.to_dict()}
 
 
 class Heartbeat:
     """Shows that a run is alive, also during a long step: a context manager around the work, with a
-    thread of its own."""
+    thread of its own. `machine` has what the run uses of its machine, sampled at each beat."""
 
     def __init__(self, store: Store, run: int, *, seconds: float = BEAT_SECONDS) -> None:
         self._store = store
         self._run = run
         self._seconds = seconds
+        self.machine = MachineWatch()
         self._asked = threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="heartbeat", daemon=True)
@@ -137,6 +146,7 @@ class Heartbeat:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+        self.machine.sample()
 
     def check(self) -> None:
         """Raises KeyboardInterrupt, as Ctrl-C does, where somebody has asked the run to stop."""
@@ -148,6 +158,7 @@ class Heartbeat:
             self._beat()
 
     def _beat(self) -> None:
+        self.machine.sample()
         try:
             if self._store.beat(self._run):
                 self._asked.set()

@@ -81,36 +81,53 @@ def _signal(known: Process, number: signal.Signals) -> None:
             os.kill(known.pid, number)
 
 
-class _Stat(NamedTuple):
+class Stat(NamedTuple):
+    """What proc_pid_stat(5) says of a process."""
+
     state: str
     parent: int
     session: int
     started: int
+    ticks: int  # of processor time, with that of the children that have ended
+    threads: int
+    pages: int  # in memory; those that processes share count in each
 
 
-def _stat(pid: int) -> _Stat | None:
-    """The fields 3, 4, 6 and 22 of proc_pid_stat(5); None where there is no such process."""
+def _stat(pid: int, proc: Path | None = None) -> Stat | None:
+    """None where there is no such process."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        text = ((proc or _PROC) / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()  # what is before is the name, with any characters
-    return _Stat(fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+    ticks = sum(map(int, fields[11:15]))
+    return Stat(
+        fields[0], int(fields[1]), int(fields[3]), int(fields[19]),
+        ticks, int(fields[17]), int(fields[21]),
+    )  # fmt: skip
 
 
 def _family(known: Process) -> list[Process]:
     """The descendants of a process, and the members of its session if it leads one."""
-    there: dict[int, _Stat] = {}
+    found = read_family(known.pid)
+    found.pop(known.pid, None)
+    return [Process(known.host, known.machine, pid, stat.started) for pid, stat in found.items()]
+
+
+def read_family(pid: int, proc: Path | None = None) -> dict[int, Stat]:
+    """The process of this pid, its descendants, and the members of its session if it leads one, by
+    pid; nothing where there is no /proc."""
+    there: dict[int, Stat] = {}
     with contextlib.suppress(OSError):
-        for entry in _PROC.iterdir():
-            if entry.name.isdigit() and (stat := _stat(int(entry.name))) is not None:
+        for entry in (proc or _PROC).iterdir():
+            if entry.name.isdigit() and (stat := _stat(int(entry.name), proc)) is not None:
                 there[int(entry.name)] = stat
-    found: dict[int, _Stat] = {}
-    wanted = [known.pid]
+    found = {pid: there[pid]} if pid in there else {}
+    wanted = [pid]
     while wanted:
         parent = wanted.pop()
-        for pid, stat in there.items():
-            if pid != known.pid and pid not in found and parent in (stat.parent, stat.session):
-                found[pid] = stat
-                wanted.append(pid)
-    return [Process(known.host, known.machine, pid, stat.started) for pid, stat in found.items()]
+        for other, stat in there.items():
+            if other != pid and other not in found and parent in (stat.parent, stat.session):
+                found[other] = stat
+                wanted.append(other)
+    return found

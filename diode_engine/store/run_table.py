@@ -123,12 +123,18 @@ class RunTable(OpenStore):
         with self.writes() as connection:
             self._update(connection, run, values)
 
-    def finish_run(self, run: int, state: RunState | str, message: str | None = None) -> None:
-        """Ends a run as done, failed or cancelled."""
+    def finish_run(
+        self, run: int, state: RunState | str, message: str | None = None, *,
+        progress: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Ends a run as done, failed or cancelled; writes the message and the progress, where they
+        are given."""
         if state not in ENDED:
             raise StoreError(f"A run ends as {', '.join(ENDED)}; {state!s} is none of these.")
         now = time.time()
         values: dict[str, Any] = {"state": str(state), "heartbeat": now, "finished": now}
+        if progress is not None:
+            values["progress"] = as_json(progress, "A run's progress")
         if message is not None:
             values["message"] = message
         with self.writes() as connection:

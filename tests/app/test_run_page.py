@@ -133,6 +133,56 @@ async def test_a_cluster_s_fits_are_shown_by_machine(make_app, store):
         assert said in shown
 
 
+MACHINE = {
+    "cores": 16, "cpu": 42.0, "cpu_machine": 77.0, "cpu_seconds": 200.0, "memory_bytes": 3 << 30,
+    "memory_machine_bytes": 12 << 30, "memory_total_bytes": 64 << 30, "processes": 9,
+    "threads": 57, "load": 6.5,
+    "peak": {"cpu": 91.0, "memory_bytes": 5 << 30, "processes": 12, "threads": 80},
+    "samples": [[0, None, None, 1.1, 9.0], *([2.0 * i, 40 + i, 70, 3.1, 9.5] for i in range(1, 9))],
+}  # fmt: skip
+
+
+async def test_the_machine_is_shown_while_a_run_works_and_afterwards(make_app, store):
+    run = store.start_run("validate", {}, process=current_process())
+    store.update_run(run, progress={"fraction": 0.4, "machine": MACHINE})
+    async with running(make_app(), (200, 50), "R", "enter") as (app, pilot):
+        shown = text_of(app)
+        assert "run 42 % of 16 cores · 3.0 GiB (peak 5.0 GiB)" in shown
+        assert "machine 77 %, 12.0 GiB of 64.0 GiB, load 6.5" in shown
+        assert "9 processes, 57 threads · 3 min 20 s of CPU time" in shown
+        for words in ("CPU, % of all cores", "memory in use, GB", "the run", "the machine"):
+            assert words in shown
+        store.finish_run(run, "done")
+        await looked(pilot)
+        assert "at most 91 % of 16 cores · 5.0 GiB · 12 processes, 80 threads" in text_of(app)
+        assert "load 6.5" not in text_of(app)
+        assert "CPU, % of all cores" in text_of(app)
+
+
+async def test_a_training_s_own_curves_come_before_the_machine_s(make_app, store):
+    run = store.start_run("train", {}, process=current_process())
+    store.update_run(run, progress={"machine": MACHINE})
+    async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):
+        assert "CPU, % of all cores" in text_of(app)
+        store.add_points(run, "trees/efficiency", [(step, 0.5 + step / 20) for step in range(10)])
+        await looked(pilot)
+        assert "efficiency on problems" in text_of(app)
+        assert "CPU, % of all cores" not in text_of(app)
+        await press(pilot, "v")
+        assert "CPU, % of all cores" in text_of(app)
+
+
+async def test_a_machine_that_is_not_known_is_said_and_an_old_run_has_none(make_app, store):
+    run = store.start_run("train", {}, process=current_process())
+    store.update_run(run, progress={"fraction": 0.4})
+    async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):
+        assert not app.screen.query_one("#run-machine").display
+        assert "No curves yet" in text_of(app)
+        store.update_run(run, progress={"fraction": 0.4, "machine": None})
+        await looked(pilot)
+        assert "not known: this system has no /proc" in text_of(app)
+
+
 async def test_curves_of_one_kind_share_an_axis(make_app, store):
     run = store.start_run("train", {}, process=current_process())
     for name in ("trees/efficiency", "network/efficiency", "network/loss"):
