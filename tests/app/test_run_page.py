@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import SimpleNamespace
 
 from textual.widgets import Log
 
 from diode_app.data import commands
+from diode_app.text import quantity
 from diode_app.widgets.modals import Confirm
 from diode_engine.runs import start
 from diode_engine.runs.process import current_process, is_alive
@@ -100,7 +102,9 @@ async def test_a_training_as_it_was(make_app, store, tmp_path):
     async with running(make_app(), (160, 50), "R", "enter") as (app, pilot):
         assert "✓ done" in text_of(app)
         assert "registered as small@1" in text_of(app)
+        assert f" of {quantity(os.cpu_count(), 'cores')} · " in text_of(app)
         await press(pilot, "3")
+        assert " of CPU time" in text_of(app)
         assert "family trees" in text_of(app)
 
 
