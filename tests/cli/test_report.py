@@ -52,7 +52,7 @@ def test_the_table_goes_to_stdout_and_the_report_is_kept(run) -> None:
     ran = run(*program(COMPILES))
     assert ran.code == 0
     assert "mm 64×64×512 bfloat16" in ran.out
-    assert "2 products, 1 of them different" in ran.out
+    assert "2 products of 1 problem" in ran.out
     (path,) = record.list_reports()
     assert str(path) in ran.err.replace("\n", "")
     assert record.read(path).products[0].count == 2
