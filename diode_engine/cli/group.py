@@ -45,9 +45,7 @@ class CommandEntry:
 
 
 COMMANDS = {
-    "report": CommandEntry(
-        "report:report", "Show a program's products, Diode's choices for them, and their gain."
-    ),
+    "report": CommandEntry("report:report", "Show Diode's choices for a program's products."),
     "collect": CommandEntry("collect:collect", "Time Inductor's candidates on GPUs."),
     "collect-shapeset": CommandEntry(
         "shapesets:collect_shapeset", "Time candidates on the problems of a file."
@@ -83,7 +81,7 @@ COMMANDS = {
     "runs": CommandEntry("runs:runs", "List, follow, cancel and resume long jobs."),
     "doctor": CommandEntry("doctor:doctor", "Say what works here, what does not, and why."),
     "serve": CommandEntry("serve:serve", "Show the dashboard in a browser."),
-    "db": CommandEntry("db:db", "Upgrade, back up, copy, check, compact and query the store."),
+    "db": CommandEntry("db:db", "Upgrade, check, copy, compact and query the store."),
     "completion": CommandEntry(
         "completion:completion", "Make a shell complete commands and options."
     ),

@@ -264,6 +264,6 @@ def commands_before(page: str, last: str) -> list[str]:
 
 def test_five_commands_lead_to_the_choices_for_a_program() -> None:
     page = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
-    commands = commands_before(page, "diode-engine explain --file captured.json")
+    commands = commands_before(page, "diode-engine report -- python program.py")
     needed = [command for command in commands if not command.endswith(("activate", "doctor"))]
     assert len(needed) <= 5, needed

@@ -321,7 +321,7 @@ def test_the_run_shows_how_far_it_is(store: Store, monkeypatch: pytest.MonkeyPat
         seen.append(run.progress)
 
     train_from_store(store, TrainingRequest(settings=SMALL), report=report)
-    assert seen[0] is None
+    assert seen[0]["doing"] == "makes the features of the kernels"
     assert [progress["step"] for progress in seen[1:4]] == [1, 2, 3]
     assert seen[1]["member"] == "trees-0"
     assert seen[1]["steps"] == 60
