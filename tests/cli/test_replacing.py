@@ -42,7 +42,7 @@ WRITERS = {
         "--output {target}",
     ),
     "capture": ("a.json", "capture -o {target} -- {python} -c 'open(\"it-ran\", \"w\")'"),
-    "report": ("a.html", "report --html {target} -- {python} -c 'open(\"it-ran\", \"w\")'"),
+    "report": ("a.html", "report --html {target} --file {report}"),
     "tune": ("a.md", "tune -o {target} --store {store}"),
     "validate": ("a.svg", "validate --figure {target} --store {store} --all"),
     "validate-model": ("a.svg", "validate-model --figure {target} --store {store} --all"),
@@ -109,6 +109,7 @@ def write(run, store, dataset, model, tmp_path, monkeypatch, make_timings):
         line = WRITERS[words][1].format(
             target=target, store=store, dataset=dataset, shapeset=shapeset, workflow=workflow,
             solution=solution, many=tmp_path / "many.json", python=sys.executable,
+            report=Path(__file__).parents[1] / "reports" / "program.json",
         )  # fmt: skip
         return run(*shlex.split(line))
 
@@ -116,7 +117,7 @@ def write(run, store, dataset, model, tmp_path, monkeypatch, make_timings):
 
 
 def _content(folder):
-    names = (".db", ".json", ".svg", ".md", ".zip", ".txt")
+    names = (".db", ".json", ".svg", ".md", ".zip", ".txt", ".html")
     return {p: p.read_bytes() for p in folder.iterdir() if p.is_file() and p.name.endswith(names)}
 
 
