@@ -1,4 +1,4 @@
-"""Measures one way of a library's program, in a process of its own. It imports no Diode."""
+"""Measures one way of a library's program, in a separate process that does not import Diode."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     python benchmarks/clients.py --json FILE [--only REGEX] [--all] [--seconds N] [--limit N]
 
-Each way of a program has a process of its own with empty caches: plain torch.compile twice, stock
+Each way of a program runs in a separate process with empty caches: plain torch.compile twice, stock
 max-autotune, and Diode, which the environment variable DIODE_AUTOLOAD alone turns on. Max-autotune
 and Diode have the option max_autotune_gemm, so that only the kernels of products differ from
 plain's. The processes run one after the other. Without --all only the first six programs run. A row

@@ -245,7 +245,7 @@ def blocked(path: Location, settings: Path) -> None:
 
 
 def import_on(path: Location, timings: int, ready: object) -> None:
-    """Imports so many timings, and others once more, until the process is killed."""
+    """Imports this many timings, and then more, until the process is killed."""
     (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.msgpack.zst")
     table = read_dataset(shipped)
     parts = range(-(-timings // len(table)))
@@ -261,7 +261,7 @@ def import_on(path: Location, timings: int, ready: object) -> None:
 
 
 def write_meanwhile(path: Location, settings: Path, timings: int) -> None:
-    """Writes notes, tags and starts from the dashboard while an import of so many timings runs."""
+    """Writes notes, tags and starts from the dashboard while this many timings are imported."""
     with Store.open(path) as store:
         run = store.start_run(
             "import", {}, command=("diode-engine", "data", "import", "none.json"), directory="/"

@@ -145,7 +145,7 @@ def clients() -> str:
     if not rows:
         return ""
     lines = [
-        "Each library compiled its program in a process of its own with empty caches; random",
+        "Each library compiled its program in a separate process with empty caches; random",
         "weights, one or two layers of the model's widths (`benchmarks/clients.py`). Plain",
         "torch.compile twice, Diode by `DIODE_AUTOLOAD=1`, and max-autotune's search of products:",
         "",

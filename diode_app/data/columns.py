@@ -59,9 +59,9 @@ def fit_columns(
     skip: int = 0,
 ) -> tuple[C, ...]:
     """Return the columns that fit, in their order. The one with the highest rank is left out first;
-    of several with this rank, the last one. Where `skip` is not 0, so many columns behind the first
-    one with a heading are left out instead, and then those at the end. A column of texts may be cut
-    at the `edge` (by default where the room ends), a column of numbers may not."""
+    of several with this rank, the last one. Where `skip` is not 0, this number of columns after the
+    first one with a heading are left out instead, and then those at the end. A column of texts may
+    be cut at the `edge` (by default where the room ends), a column of numbers may not."""
     left = list(zip(columns, widths, strict=True))
     if skip:
         fixed = 1 + (not columns[0].label)
