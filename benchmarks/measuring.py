@@ -11,19 +11,15 @@ import os
 import signal
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from processes import Rows
 from replays import graph_of, in_turn_us
 
 import diode_engine
-
-Program = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
 
 # The GEMM's part of mode="max-autotune": the mode also tunes pointwise kernels and reductions,
 # which takes the same seconds whoever chooses the GEMMs.
@@ -32,18 +28,6 @@ MAX_AUTOTUNE = {"max_autotune_gemm": True}
 
 class Late(BaseException):
     """The time limit has passed. It is no Exception, because autotuning ignores those."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Seconds of the first call, median microseconds of a run, the peak of GPU memory that the
-    compile needed in bytes, beyond what was in use before, and the number of products for which
-    Inductor benchmarked choices."""
-
-    compile_s: float
-    run_us: float
-    peak_bytes: int
-    benchmarked: int
 
 
 @dataclass(frozen=True)
@@ -77,45 +61,20 @@ def need_gpu() -> None:
         sys.exit(0)
 
 
-def measure(
-    program: Program, way: Way, *, limit_s: float | None = None
-) -> tuple[Measured, dict[str, Any]] | None:
-    """The measurement, and Diode's statistics; None where compiling took over `limit_s`."""
-    from torch._dynamo.utils import counters
-    from torch._inductor.utils import fresh_cache
-
-    torch._dynamo.reset()
-    counters.clear()
-    function, args = program()
-    with way.installed(), fresh_cache(), torch.no_grad():
-        compiled = torch.compile(function, options=way.options or None)
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        start = time.perf_counter()
-        try:
-            with alarm(limit_s):
-                compiled(*args)
-        except Late:
-            return None
-        torch.cuda.synchronize()
-        seconds = time.perf_counter() - start
-        peak = torch.cuda.max_memory_allocated() - before
-        benchmarked = counters["inductor"]["select_algorithm_autotune"]
-        us = in_turn_us({"": graph_of(compiled, [args])})[""][0]
-        return Measured(seconds, us, peak, benchmarked), diode_engine.get_stats()
-
-
 def warm_up(ways: Iterable[Way]) -> None:
     """A small compile in each way that is not counted: it pays for imports and the start of the
     compile workers."""
+    from torch._inductor.utils import fresh_cache
 
-    def small() -> tuple[Any, tuple[torch.Tensor, ...]]:
-        a, b = (torch.randn(512, 512, device="cuda", dtype=torch.bfloat16) for _ in "ab")
-        return (lambda a, b: torch.relu(torch.mm(a, b))), (a, b)
+    def small(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.mm(a, b))
 
+    operands = tuple(torch.randn(512, 512, device="cuda", dtype=torch.bfloat16) for _ in "ab")
     for way in ways:
-        measure(small, way)
+        torch._dynamo.reset()
+        with way.installed(), fresh_cache(), torch.no_grad():
+            compiled = torch.compile(small, options=way.options or None)
+            in_turn_us({"": graph_of(compiled, [operands])})
 
 
 @contextlib.contextmanager
@@ -155,37 +114,6 @@ def alarm(seconds: float | None) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def measure_ways(
-    name: str, program: Program, ways: dict[str, Way], rows: Rows,
-    limits: dict[str, float] | None = None,
-) -> dict[str, Measured]:  # fmt: skip
-    """Measures a program each way, prints a line, and adds a row to the rows."""
-    done: dict[str, Measured] = {}
-    row: dict[str, Any] = {"program": name}
-    for way_name, way in ways.items():
-        limit = (limits or {}).get(way_name)
-        try:
-            found = measure(program, way, limit_s=limit)
-        except Exception as error:  # noqa: BLE001  # the other ways are worth having
-            row[way_name] = {"error": repr(error)[:500]}
-            print(f"{name:28s} {way_name:14s} failed: {error!r}"[:200], flush=True)
-            continue
-        if found is None:
-            row[way_name] = {"compile_s_over": limit}
-            print(f"{name:28s} {way_name:14s} compile over {limit:.0f} s", flush=True)
-            continue
-        measured, stats = found
-        done[way_name] = measured
-        row[way_name] = {**asdict(measured), "stats": stats}
-        print(
-            f"{name:28s} {way_name:14s} compile {measured.compile_s:7.2f} s"
-            f"  run {measured.run_us:9.1f} us  peak {measured.peak_bytes / 2**20:8.0f} MiB",
-            flush=True,
-        )
-    rows.add(row)
-    return done
 
 
 def geomean(ratios: list[float]) -> float:

@@ -98,21 +98,6 @@ def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
     np.testing.assert_array_equal(one.view(np.int32), bulk[-1:].view(np.int32))
 
 
-def test_no_rows() -> None:
-    none = np.zeros(0, np.intp)
-    assert features.matrix((), (), none, none, H200).shape == (0, len(features.NAMES))
-
-
-def test_tiles_and_waves() -> None:
-    problem, candidate = Problem.make("mm", 1000, 1000, 1000, "float16"), triton(128, 128, 64)
-    assert value(problem, candidate, "log2_tiles") == 6
-    assert value(problem, candidate, "efficiency_m") == pytest.approx(1000 / 1024)
-    assert value(problem, candidate, "fill") == pytest.approx(64 / 132)
-    assert value(problem, candidate, "log2_k_iterations") == 4
-    assert value(problem, candidate, "even_k") == 0
-    assert value(problem, triton(128, 128, 8), "even_k") == 1
-
-
 def test_loads_of_odd_strides_are_not_pipelined() -> None:
     candidate = triton(128, 128, 64, 4)
     aligned = Problem.make("mm", 512, 512, 512, "float16")
@@ -121,27 +106,6 @@ def test_loads_of_odd_strides_are_not_pipelined() -> None:
     assert value(odd, candidate, "depth") == 1
     # Four bytes are enough for an asynchronous copy: one float32.
     assert value(Problem.make("mm", 512, 512, 511, "float32"), candidate, "depth") == 4
-
-
-def test_loads_of_a_thread() -> None:
-    """16 bytes an instruction where the stride allows it, one element where it is odd."""
-    candidate = triton(64, 32, 64, warps=4)
-    aligned = Problem.make("mm", 512, 512, 512, "bfloat16")
-    odd = Problem.make("mm", 512, 512, 511, "bfloat16")  # the rows of a, not those of b
-    assert 2 ** value(aligned, candidate, "log2_loads_a") == 64 * 64 * 2 / 16 / 128
-    assert 2 ** value(odd, candidate, "log2_loads_a") == 64 * 64 / 128
-    assert value(odd, candidate, "log2_loads_b") == value(aligned, candidate, "log2_loads_b")
-    assert value(odd, candidate, "log2_issue_us") > value(aligned, candidate, "log2_issue_us")
-
-
-def test_loads_that_wait_in_registers_spill_them() -> None:
-    """128 accumulators a thread beside 256 loads of one element each; loads of 16 bytes are
-    copied past the registers."""
-    candidate = triton(128, 128, 128, 3, 4)
-    odd = Problem.make("mm", 3018, 1927, 3887, "float16", b_layout="col")
-    aligned = Problem.make("mm", 3072, 1920, 3840, "float16", b_layout="col")
-    assert value(odd, candidate, "spilled") > 0
-    assert value(aligned, candidate, "spilled") == 0
 
 
 @pytest.mark.parametrize(("k_split", "width"), [(1, 4), (2, 2), (3, 4), (6, 2)])
@@ -155,17 +119,6 @@ def test_a_part_of_k_is_as_aligned_as_where_it_starts(k_split: int, width: int) 
     assert 2 ** value(problem, part, "log2_loads_a") == of_16 * 16 / width
     # Rows of b start at multiples of N, whatever part of K they are in.
     assert value(problem, part, "log2_loads_b") == value(widest, whole, "log2_loads_b")
-
-
-def test_the_base_time_follows_the_size() -> None:
-    candidate = triton(128, 128, 64, 4, 8)
-    times = [
-        value(Problem.make("mm", size, size, size, "bfloat16"), candidate, "log2_base_us")
-        for size in (256, 1024, 4096, 8192)
-    ]
-    assert times == sorted(times)
-    # 4096³ at the data sheet's peak takes 139 µs.
-    assert 100 < 2 ** times[2] < 500
 
 
 def test_unknown_kwargs_are_ignored_and_missing_ones_filled_in() -> None:

@@ -27,15 +27,3 @@ def test_without_a_home_the_data_lies_in_the_platforms_place(
     monkeypatch.setenv("HOME", str(tmp_path))
     assert paths.data_dir().is_relative_to(tmp_path)
     assert paths.data_dir().name == "diode"
-
-
-def test_a_checkout_ships_from_its_root() -> None:
-    assert (paths.shipped_dir() / "pyproject.toml").is_file()
-
-
-def test_a_wheel_ships_from_inside_the_package(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    module = tmp_path / "site-packages" / "diode_engine" / "paths.py"
-    monkeypatch.setattr(paths, "__file__", str(module))
-    assert paths.shipped_dir() == module.parent / "_shipped"

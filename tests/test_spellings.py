@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 import pytest
 
-from diode_engine import registry
 from diode_engine.cli.options import TypeChoice
 from diode_engine.core.hardware import KNOWN, find_name
 from diode_engine.core.operand import TYPES, DType
@@ -86,11 +83,3 @@ def test_a_file_may_name_a_gpu_shortly() -> None:
     assert torch_diode._hardware("H100") == KNOWN[H100]
     with pytest.raises(RecordError, match="not one that Diode knows by name"):
         reading._environment({"hardware": "A100"})
-
-
-@pytest.mark.parametrize("name", ["H100", "nvidia-h100-80gb-hbm3", H100, "NVIDIA H100"])
-def test_a_shipped_model_is_found_by_a_short_name_of_its_gpu(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
-    assert "nvidia-h100-80gb-hbm3" in registry.resolve("gemm", name).slugs

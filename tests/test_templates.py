@@ -20,10 +20,9 @@ from diode_engine.collect.planning.candidate_plan import CandidatePlan, plausibl
 from diode_engine.collect.planning.plan import CandidateSelection
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable, encode
-from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, many_loads, shared_bytes
-from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import TEMPLATES, template_of, templates_for
 from diode_engine.core.templates.template import Configs, LaunchMethod, Space, Template
 from diode_engine.inductor.lowering.kernel_class import SharedKeys, class_of, grid, shared_class
@@ -35,6 +34,7 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.spaces import SpaceSize, default_space, exhaustive_space, space_size
 from diode_engine.store import Store, schema
+from tests.samples import table_of
 
 # ---- the module of a family: a persistent kernel that splits K, and a library's with a name of
 # its own
@@ -163,18 +163,11 @@ def test_a_binary_is_shared_by_problems_of_the_same_constants() -> None:
     assert class_of(PROBLEM, CALL) is None
 
 
-def _timed(candidates: tuple[Candidate, ...], us: list[float]) -> TimingTable:
-    n = len(candidates)
-    nan, zero = np.full(n, np.nan), np.zeros(n, np.int32)
-    return TimingTable(
-        (PROBLEM,), candidates, (Environment(H200, "", "", ""),), zero,
-        np.arange(n, dtype=np.int32), zero, np.array(us), nan, nan, zero, np.zeros(n, np.uint8),
-    )  # fmt: skip
-
-
 def test_they_are_summarised(tmp_path: Path) -> None:
     with Store.open(tmp_path / "diode.db") as store:
-        store.import_table(_timed((WIDE, CALL, CUBLAS), [3.0, 5.0, 7.0]), key="made up", spec={})
+        store.import_table(
+            table_of((PROBLEM,), (WIDE, CALL, CUBLAS), [3.0, 5.0, 7.0]), key="made up", spec={}
+        )
         with store.reads() as connection:
             [row] = connection.execute(sa.select(schema.summaries))
     assert (row.candidates, row.best_us, row.aten_us) == (3, 3.0, 5.0)
@@ -194,7 +187,7 @@ class _Rule(TimingModel):
 
 @pytest.fixture
 def predictor() -> Predictor:
-    table = _timed((WIDE, WHOLE, CALL), [1.0, 2.0, 3.0])
+    table = table_of((PROBLEM,), (WIDE, WHOLE, CALL), [1.0, 2.0, 3.0])
     manifest = Manifest("rule", "rule", H200, Coverage.make(table), Data())
     return Predictor(Artifact(manifest, (_Rule(),)))  # type: ignore[arg-type]
 

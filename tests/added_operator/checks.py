@@ -33,7 +33,6 @@ from diode_engine.inductor.lowering.kernel_class import class_of
 from diode_engine.models.artifact import save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
-from diode_engine.models.network import Network
 from diode_engine.problems.sources import OPS, Wanted, mixed, read_shapeset
 from diode_engine.problems.sources.shapeset import write_shapeset
 from diode_engine.problems.spaces import exhaustive_space
@@ -48,6 +47,7 @@ from diode_engine.store import (
     soundness,
 )
 from tests.added_operator.paired_mm import PAIRED_MM
+from tests.samples import weighing
 
 USUAL = Problem.make("paired_mm", 96, 80, 64, "float16", b_layout="col")
 ROWS = Problem.make("paired_mm", 96, 80, 64, "bfloat16", scaling="row", c_layout="col")
@@ -232,16 +232,10 @@ def test_a_row_in_the_store(tmp_path: Path) -> None:
 
 
 def test_an_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    width = len(features.NAMES)
-    network = Network(
-        np.full(width, -1e30, np.float32), np.full(width, 1e30, np.float32),
-        np.zeros(width, np.float32), np.ones(width, np.float32),
-        ((np.zeros((width, 1), np.float32), np.full(1, np.log(3), np.float32)),),
-        residual=True,
-    )  # fmt: skip
+    tripled = weighing({}, np.log(3), residual=True)
     folder = tmp_path / "model"
     manifest = Manifest("tripled", "", H200, Coverage.make(timings()), Data())
-    save_artifact(folder, manifest, (network,))
+    save_artifact(folder, manifest, (tripled,))
     asked = ["explain", "paired_mm", "96", "80", "64", "--dtype", "fp16", "--layouts", "row/col"]
     assert main([*asked, "--model", str(folder), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -7,7 +7,6 @@ import argparse
 import json
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -33,32 +32,6 @@ def row(plain: float, again: float, diode: float, **more: Any) -> dict[str, Any]
         "kernel": "mm 64×32×32 s3 w4", "plain_us": plain, "again_us": again, "diode_us": diode,
         "spread": 0.01, **more,
     }  # fmt: skip
-
-
-def test_the_list_has_what_was_slower_and_fresh_products_of_all_kinds() -> None:
-    import fresh_products
-
-    found = products()
-    assert len({product.source for product in found[:3]}) == 3  # a time limit cuts off no file
-    by_source = Counter(product.source for product in found)
-    assert by_source["float32"] == by_source["others"] == 50
-    names = {f"{p.problem} {p.problem.bias}" for p in found if p.source == "named"}
-    assert {
-        "mm 16×100544×6144 bfloat16 row16/col16 none",
-        "addmm 647×521×15 float32 col1/col1 vector",
-        "baddbmm 5×41×87×57 float32 row1/col1 matrix",
-        "mm 2000×10×512 float32 row16/col16 none",
-    } <= names
-    kinds = Counter(fresh_products.kind(p.problem) for p in found if p.source == "others")
-    assert min(kinds[kind] for kind in ("TF32", "half aligned", "half odd")) >= 10
-    heads = [p.problem for p in found if p.source == "others" and p.problem.N >= 30_000]
-    assert len(heads) >= 10
-    assert all(head.M <= 64 and head.N <= 260_000 for head in heads)
-    single = [p.problem for p in found if p.source == "float32"]
-    assert all(p.dtype == "float32" and not p.allow_tf32 for p in single)
-    layouts = {(p.a.layout, p.b.layout) for p in single}
-    assert (len(layouts), len({p.op for p in single})) == (4, 4)
-    assert {p.bias for p in single} >= {"none", "vector", "column", "matrix", "scalar"}
 
 
 def test_no_dataset_has_the_sizes_that_were_drawn() -> None:

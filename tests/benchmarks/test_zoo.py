@@ -232,25 +232,6 @@ def test_the_report_has_ratios_and_what_failed(
     assert "The process ended with -6" in said
 
 
-def test_the_zoo_is_what_is_promised() -> None:
-    import torch
-    from zoo_models import ZOO, named
-
-    assert len(ZOO) >= 60
-    groups = {model.group for model in ZOO.values()}
-    assert groups >= {"decoder", "decode", "experts", "encoder", "encoder-decoder", "vision",
-                      "audio", "multimodal", "embedding", "diffusion", "recommender", "mlp",
-                      "scientific", "8 bits"}  # fmt: skip
-    kinds = {(model.dtype, model.tf32, model.train) for model in ZOO.values()}
-    for train in (False, True):
-        assert {(torch.bfloat16, False, train), (torch.float16, False, train),
-                (torch.float32, False, train), (torch.float32, True, train)} <= kinds  # fmt: skip
-    assert sum(model.dynamic for model in ZOO.values()) >= 5
-    assert [model.name for model in named("^odd-mlp$")] == ["odd-mlp"]
-    # a time limit cuts off no single kind
-    assert len({model.group for model in list(ZOO.values())[: len(groups)]}) == len(groups)
-
-
 @pytest.mark.parametrize("name", ["experts", "float8", "int8", "training"])
 def test_blocks_of_8_bits_and_of_experts_compute_what_their_reference_does(name: str) -> None:
     """Small ones, without compiling, beside the same in float64."""

@@ -12,18 +12,13 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.neighbours import places
+from tests.samples import tile
 
 LIBRARY = Candidate.make("aten::mm")
 PROBLEM = Problem.make("mm", 512, 512, 512, "bfloat16")
 
 
-def tile(m: int, n: int, k: int, warps: int, stages: int = 3) -> Candidate:
-    return Candidate.make(
-        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=stages, num_warps=warps, GROUP_M=8
-    )
-
-
-CANDIDATES = [LIBRARY, tile(64, 64, 32, 4), tile(128, 128, 128, 4)]
+CANDIDATES = [LIBRARY, tile(64, 64, 32, 3, 4), tile(128, 128, 128, 3, 4)]
 
 
 def misses(*over: float, count: int = 25, problem: Problem = PROBLEM) -> Evidence:
@@ -75,11 +70,11 @@ def kind(candidate: Candidate, dtype: str = "float32", K: int = 512, **more: boo
 
 
 def test_what_decides_whether_registers_suffice_is_a_kind() -> None:
-    small, large = tile(64, 64, 16, 4), tile(64, 64, 16, 2)
+    small, large = tile(64, 64, 16, 3, 4), tile(64, 64, 16, 3, 2)
     assert kind(small) != kind(large)  # multiplications of a thread
     assert kind(small, K=16) != kind(small, K=32) != kind(small, K=48) == kind(small, K=480)
     assert kind(small) != kind(small, allow_tf32=True) != kind(small, "bfloat16")
-    few, many = tile(16, 16, 16, 4), tile(16, 16, 256, 1)
+    few, many = tile(16, 16, 16, 3, 4), tile(16, 16, 256, 3, 1)
     assert kind(few, "bfloat16") != kind(many, "bfloat16")  # loads of a thread
     assert kind(many, "bfloat16") != kind(many, "bfloat16", K=511)  # as odd strides need more
 

@@ -17,16 +17,11 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.registry import load_predictor
+from tests.samples import tile
 
 FIRST_LAYER = Problem.make("mm", 6144, 512, 13, "float32", b_layout="col")
 LIBRARY = Candidate.make("aten::mm")
 ONE = Policy()
-
-
-def tile(m: int, n: int, k: int, warps: int) -> Candidate:
-    return Candidate.make(
-        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=1, num_warps=warps, GROUP_M=8
-    )
 
 
 def compare(
@@ -36,7 +31,7 @@ def compare(
     n = len(costs[0])
     return Comparison(
         problems=(FIRST_LAYER,) * len(costs),
-        candidates=[LIBRARY] + [tile(64, 64, 32, 4)] * (n - 1),
+        candidates=[LIBRARY] + [tile(64, 64, 32, 1, 4)] * (n - 1),
         predicted_us=np.array(costs),
         saved_us=(0.0,) * len(costs),
         library=np.arange(n) == 0,
@@ -96,7 +91,7 @@ def test_the_margin_is_larger_where_gains_were_predicted_wrong_and_where_a_model
 ) -> None:
     problem = Problem.make("mm", 2048, 2048, 2048, dtype)
     for factor, kept in ((0.999, (0, Why.LIBRARY)), (1.001, (1, Why.FASTEST))):
-        candidates = [LIBRARY, tile(64, 64, 32, 4)]
+        candidates = [LIBRARY, tile(64, 64, 32, 1, 4)]
         times = np.array([10 * margin * factor, 10.0])
         prediction = Prediction(problem, candidates, times, (0.9,), error)
         assert choose(prediction, Policy(likeness)) == kept
@@ -114,7 +109,7 @@ def test_with_a_dynamic_size_the_margin_is_not_smaller_than_without_evidence() -
 
 def test_a_kernel_of_a_kind_that_is_not_proven_is_not_taken() -> None:
     problem = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
-    candidates = [LIBRARY, tile(64, 64, 32, 4), tile(128, 64, 32, 4)]
+    candidates = [LIBRARY, tile(64, 64, 32, 1, 4), tile(128, 64, 32, 1, 4)]
     times, proven = np.array([20.0, 10.0, 11.0]), np.array([True, False, True])
     prediction = Prediction(problem, candidates, times, (0.9,), 0.0, proven)
     assert choose(prediction) == (2, Why.FASTEST)
@@ -125,13 +120,13 @@ def test_a_kernel_of_a_kind_that_is_not_proven_is_not_taken() -> None:
 @pytest.mark.parametrize(
     ("K", "candidate", "erratic"),
     [
-        (13, tile(64, 64, 16, 2), True),
-        (16, tile(64, 64, 16, 2), True),
-        (17, tile(64, 64, 16, 2), False),  # two passes, few multiplications
-        (13, tile(64, 64, 16, 4), True),  # half as many for a thread
-        (13, tile(64, 32, 16, 4), False),  # a quarter
-        (17, tile(256, 64, 16, 2), True),  # two passes, many
-        (33, tile(256, 64, 16, 2), False),
+        (13, tile(64, 64, 16, 1, 2), True),
+        (16, tile(64, 64, 16, 1, 2), True),
+        (17, tile(64, 64, 16, 1, 2), False),  # two passes, few multiplications
+        (13, tile(64, 64, 16, 1, 4), True),  # half as many for a thread
+        (13, tile(64, 32, 16, 1, 4), False),  # a quarter
+        (17, tile(256, 64, 16, 1, 2), True),  # two passes, many
+        (33, tile(256, 64, 16, 1, 2), False),
         (13, LIBRARY, False),
     ],
 )

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -18,9 +20,14 @@ os.environ.pop("DIODE_DISABLE", None)
 import numpy as np
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._guards import detect_fake_mode
 from torch._inductor import config
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 import diode_engine
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
@@ -37,6 +44,20 @@ ASKS_BEFORE_PADDING = pytest.mark.skipif(
     torch.__version__ < (2, 11), reason="torch 2.10 times padding in another function"
 )
 BATCH = 10  # random products of a test
+SPACES = [  # problems of which each space is another
+    Problem.make("mm", 1024, 1024, 1024, "bfloat16"),
+    Problem.make("mm", 64, 4096, 1000, "bfloat16", b_layout="col"),
+    Problem.make("mm", 17, 4096, 1001, "float16"),  # no TMA
+    Problem.make("mm", 1, 4096, 4096, "float16"),
+    Problem.make("mm", 512, 1, 4096, "float16", b_layout="col"),
+    Problem.make("mm", 32, 96, 4096, "float16"),  # K may be split
+    Problem.make("mm", 8, 64, 8192, "float16"),  # K is split
+    Problem.make("mm", 32, 96, 20160, "float16"),  # in more ways than DEFAULT tries
+    Problem.make("addmm", 100, 304, 96, "float32", allow_tf32=True),
+    Problem.make("addmm", 5, 128, 64, "float32", bias="matrix"),
+    Problem.make("bmm", 33, 100, 100, "float16", B=4),
+    Problem.make("baddbmm", 128, 64, 100, "bfloat16", B=4),
+]
 Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 
 
@@ -76,6 +97,36 @@ class FixedPredictor:
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
         self.asked.append((problem, len(candidates)))
         return np.array([self.time(candidate) for candidate in candidates])
+
+
+class Sure(FixedPredictor):
+    """Says too how sure it is, and what timings say of its predictions."""
+
+    hardware = H200
+
+    def __init__(self, *, error: float = 0.0, proven: bool = True, **more: Any) -> None:
+        super().__init__(**more)
+        self.error, self.proven = error, proven
+
+    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
+        us = self.predict_us(problem, candidates)
+        proven = np.array([c.is_extern or self.proven for c in candidates])
+        return Prediction(problem, candidates, us, (0.9,), self.error, proven)
+
+
+class Rule:
+    """Predicts the time of a candidate by a rule."""
+
+    identity = "rule"
+
+    def __init__(self, us: Callable[[Candidate], float]) -> None:
+        self.us = us
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+        return np.array([self.us(candidate) for candidate in candidates])
+
+
+SPEECHLESS = Rule(lambda _: np.nan)  # knows no candidate
 
 
 def empty(*shape: int, dtype: torch.dtype = torch.bfloat16, device: str = "cuda") -> torch.Tensor:
@@ -121,6 +172,40 @@ def preprocessing_by(function: Callable[[list[Any]], list[Any]]) -> Iterator[Non
     preprocessing.add(function)
     yield
     preprocessing.remove(function)
+
+
+@contextlib.contextmanager
+def called_first(function: Callable[[list[Any]], list[Any]]) -> Iterator[None]:
+    """Inductor calls this function with each list of choices before Diode's own."""
+    functions = get_algorithm_selector_cache().preprocessing_fns
+    functions.insert(0, function)
+    yield
+    functions.remove(function)
+
+
+def lower_step(net: torch.nn.Module, x: torch.Tensor, **options: Any) -> without_gpu.Lowered:
+    """A training step. Autograd runs on the CPU, where a backward can be traced without a device;
+    what it hands to Inductor is lowered for the GPU, the backward in another thread."""
+
+    def on_gpu(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        with detect_fake_mode(inputs):
+            moved = [
+                torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda")
+                for x in inputs
+            ]
+        with config.patch(options):  # of this thread alone
+            compile_fx_inner(copy.deepcopy(graph), moved, **kwargs)
+        return make_boxed_func(graph)
+
+    torch._dynamo.reset()
+    with without_gpu.lowering() as lowered:
+        compiled = torch.compile(
+            net, backend=lambda graph, inputs: compile_fx(graph, inputs, inner_compile=on_gpu)
+        )
+        thread = threading.Thread(target=lambda out: out.sum().backward(), args=[compiled(x)])
+        thread.start()
+        thread.join()
+    return lowered
 
 
 @contextlib.contextmanager
@@ -170,7 +255,6 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """What a capture notes, put into this very process."""
     from torch._inductor.choices import InductorChoices
     from torch._inductor.kernel import mm_grouped
-    from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
     from diode_engine.inductor.listening import capture
 

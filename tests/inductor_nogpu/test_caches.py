@@ -30,7 +30,10 @@ class Model:
     def predict_us(self, problem, candidates):
         return np.ones(len(candidates))
 
-diode_engine.install_diode_choices(predictor=Model(), top_k_configs=1)
+if asked.get("chooses", True):
+    diode_engine.install_diode_choices(predictor=Model(), top_k_configs=1)
+else:
+    diode_engine.uninstall_diode_choices()
 from torch._dynamo.utils import counters
 torch.compile(lambda a, b: a @ b, options=asked.get("options"))(torch.ones(8, 8), torch.ones(8, 8))
 hits = counters["aot_autograd"]["autograd_cache_hit"]
@@ -66,3 +69,5 @@ def test_a_kernel_is_served_to_whom_it_was_chosen_for(hits: Hits) -> None:
     assert hits(model="b") == [0, 0]
     assert hits(diode="99.0") == [0, 0]
     assert hits(rules="others") == [0, 0]
+    assert hits(chooses=False) == [0, 0]
+    assert hits() == [1, 1]

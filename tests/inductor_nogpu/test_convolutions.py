@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
 from torch._inductor import config
 
 import diode_engine
-from diode_engine.inductor.hook import convolutions, options
+from diode_engine.inductor.hook import options
 from diode_engine.inductor.without_gpu import Lowered, lower
 from tests.inductor_nogpu.conftest import FixedPredictor
 
@@ -126,15 +125,6 @@ def test_an_op_that_the_model_does_not_know_is_left_to_inductor() -> None:
     assert is_product(lowered)
 
 
-def test_a_question_that_fails_leaves_it_to_inductor(caplog: pytest.LogCaptureFixture) -> None:
-    with mock.patch.object(
-        convolutions, "choose_outside_graph", side_effect=ValueError("no answer")
-    ):
-        assert is_product(lower(convolution(torch.bfloat16)))
-    assert diode_engine.get_stats()["fallback_error"] == 1
-    assert "a convolution was not decided" in caplog.text
-
-
 @pytest.mark.parametrize(
     "options", [{"conv_1x1_as_mm": True}, {"max_autotune_gemm_backends": "TRITON"}]
 )
@@ -142,13 +132,6 @@ def test_a_program_may_ask_for_products(options: dict[str, Any]) -> None:
     with installed(LIBRARY), tf32(products=False, convolutions=True):
         assert is_product(lower(convolution(), options=options, benchmark=lambda candidate: 1.0))
         assert is_product(lower(convolution(torch.bfloat16), options=options))
-
-
-def test_without_diode_it_is_a_product() -> None:
-    diode_engine.uninstall_diode_choices()
-    with tf32(products=False, convolutions=True):
-        lowered = lower(convolution(), benchmark=lambda candidate: 1.0)
-    assert is_product(lowered)
 
 
 def test_what_convolutions_may_use_is_in_the_cache_keys() -> None:

@@ -17,7 +17,6 @@ import pytest
 import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
-from torch._inductor.select_algorithm import get_algorithm_selector_cache
 from torch._inductor.virtualized import V
 
 import diode_engine
@@ -38,7 +37,7 @@ from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import layouts, space
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import OPS, Build, empty, reopen_decision
+from tests.inductor_nogpu.conftest import OPS, Build, called_first, empty, reopen_decision
 
 
 def mm() -> tuple[Any, Sequence[torch.Tensor]]:
@@ -316,12 +315,8 @@ def test_choices_whose_annotations_somebody_clears_are_benchmarked(predictor: An
             choice.annotations.clear()
         return choices
 
-    functions = get_algorithm_selector_cache().preprocessing_fns
-    functions.insert(0, clear)
-    try:
+    with called_first(clear):
         (source,) = lower(mm, benchmark=milliseconds).sources
-    finally:
-        functions.remove(clear)
     assert "triton_heuristics.template" in source
 
 

@@ -16,7 +16,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US, Epilogue
 from diode_engine.inductor.without_gpu import Lowered, lower
-from tests.inductor_nogpu.conftest import empty
+from tests.inductor_nogpu.conftest import Rule, empty
 
 M, N, K = 1024, 512, 256
 # The first Triton kernel takes 101 µs. It is taken where the library's, and what it costs not to
@@ -190,18 +190,6 @@ def test_an_epilogue_that_costs_more_than_the_product_is_not_fused() -> None:
     assert not takes_triton(done)
 
 
-class OneTile:
-    """The Triton kernel with this tile is the fastest by far."""
-
-    identity = "one tile"
-
-    def __init__(self, block_m: int, block_n: int, warps: int) -> None:
-        self.tile = {"BLOCK_M": block_m, "BLOCK_N": block_n, "num_warps": warps}
-
-    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-        return np.where([self.tile.items() <= c.config.items() for c in candidates], 1.0, 99.0)
-
-
 def sum_of(x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
     for each in more:
         x = torch.sin(x) + each
@@ -226,7 +214,9 @@ def test_an_epilogue_that_would_spill_registers_stays_apart(
     dtype: torch.dtype,
     fused: bool,
 ) -> None:
-    diode_engine.install_diode_choices(predictor=OneTile(*tile), top_k_configs=1)
+    one = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True))
+    predictor = Rule(lambda c: 1.0 if one.items() <= c.config.items() else 99.0)
+    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
 
     def build() -> tuple[Net, Sequence[torch.Tensor]]:
         more = [empty(*shape, dtype=dtype) for _ in range(operands)]

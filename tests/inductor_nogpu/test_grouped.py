@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch._inductor.kernel import mm_grouped
@@ -139,20 +138,6 @@ def test_what_the_model_does_not_know_gets_the_library_s_kernel(
     assert (stats[passed], stats["fallbacks"]) == (1, 0)
     without_gpu.lower(experts(op), options={"diode_fallback_to_autotune": True})
     assert left == [1, len(default_space(sizes(op)))]
-
-
-def test_after_a_failure_the_library_s_kernel_is_taken(
-    make_predictor: Any, left: list[int]
-) -> None:
-    class Failing(make_predictor):  # type: ignore[misc]
-        def predict_us(self, problem: Problem, candidates: Any) -> np.ndarray:
-            raise ArithmeticError("made up")
-
-    diode_engine.install_diode_choices(predictor=Failing(), top_k_configs=1)
-    lowered = without_gpu.lower(experts())
-    assert left == [1]
-    assert CALL in lowered.sources[0]
-    assert diode_engine.get_stats()["fallbacks"] == 1
 
 
 def test_where_a_choice_cannot_be_rendered_the_library_s_kernel_is_taken(

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import pytest
 import torch
 import torch._inductor.virtualized as virtualized
-from torch._dynamo.utils import counters
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 from torch._inductor.virtualized import V
@@ -88,11 +87,6 @@ def test_all_threads_have_the_choices(make_predictor: Any) -> None:
     assert type(seen[0]) is InductorChoices
     assert isinstance(seen[1], DiodeInductorChoices)
     assert in_thread(lambda: V.choices.get_ktc.__self__) is seen[1]
-
-
-def test_a_compile_in_another_thread_is_chosen(predictor: Any) -> None:
-    lowered = in_thread(lambda: lower(gemm))
-    assert lowered.seen[0].predicted_us == (1.0,)
 
 
 def test_uninstalling_puts_everything_back(make_predictor: Any) -> None:
@@ -249,54 +243,6 @@ def test_saved_options_do_not_bring_an_old_key_back(make_predictor: Any) -> None
     assert "model b" in key()
 
 
-def test_caches_serve_a_kernel_only_under_the_model_that_chose_it(make_predictor: Any) -> None:
-    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return a @ b
-
-    def compiled() -> tuple[int, int]:
-        """Misses and hits of the FX-graph and AOTAutograd caches in a compile."""
-        torch._dynamo.reset()
-        counters.clear()
-        torch.compile(product)(torch.randn(16, 16), torch.randn(16, 16))
-        inductor, autograd = counters["inductor"], counters["aot_autograd"]
-        misses = inductor["fxgraph_cache_miss"] + autograd["autograd_cache_miss"]
-        return misses, inductor["fxgraph_cache_hit"] + autograd["autograd_cache_hit"]
-
-    def install(identity: str) -> None:
-        diode_engine.install_diode_choices(predictor=make_predictor(identity=identity))
-
-    install("a")
-    assert compiled()[0] > 0
-    assert compiled()[0] == 0  # nothing has changed
-    install("b")
-    misses, hits = compiled()
-    assert (misses > 0, hits) == (True, 0)
-    install("a")
-    misses, hits = compiled()
-    assert (misses, hits > 0) == (0, True)
-    diode_engine.uninstall_diode_choices()
-    assert compiled()[1] == 0
-
-
-def test_what_is_compiled_is_forgotten_when_the_model_changes(make_predictor: Any) -> None:
-    compiles: list[Any] = []
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        compiles.append(graph)
-        return graph.forward
-
-    def plus_one(x: torch.Tensor) -> torch.Tensor:
-        return x + 1
-
-    compiled = torch.compile(plus_one, backend=backend)
-    for _ in range(2):
-        compiled(torch.ones(3))
-    assert len(compiles) == 1
-    diode_engine.install_diode_choices(predictor=make_predictor())
-    compiled(torch.ones(3))
-    assert len(compiles) == 2
-
-
 def test_what_another_thread_runs_is_not_taken_from_under_it(
     make_predictor: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -337,16 +283,6 @@ def test_what_another_thread_runs_is_not_taken_from_under_it(
     assert compiled == [1, 1]
 
 
-def test_no_model_for_this_hardware(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(registry, "load_predictor", lambda *_: None)
-    with caplog.at_level(logging.WARNING, "diode_engine"):
-        assert not diode_engine.install_diode_choices()
-    assert "there is no model for NVIDIA H200" in caplog.text
-    assert not diode_engine.get_stats()["active"]
-
-
 def test_a_model_that_is_asked_for_and_not_there(predictor: Any) -> None:
     with pytest.raises((ModelError, RegistryError)):
         diode_engine.install_diode_choices(model_path="no/such/model")
@@ -370,12 +306,6 @@ def test_without_a_hook_in_torch(
         assert not diode_engine.install_diode_choices(predictor=make_predictor())
     assert "2.10" in caplog.text
     assert "2.10" in str(diode_engine.get_stats()["reason"])
-
-
-def test_disabled(make_predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DIODE_DISABLE", "1")
-    assert not diode_engine.install_diode_choices(predictor=make_predictor())
-    assert type(V.choices.get_ktc.__self__) is InductorChoices
 
 
 def test_pretending_twice(monkeypatch: pytest.MonkeyPatch) -> None:

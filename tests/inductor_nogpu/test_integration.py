@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ from diode_engine.inductor.hook.integration import (
     ModelPointer,
 )
 from diode_engine.models.manifest import GpuRecord
+from tests.inductor_nogpu.conftest import run_python
 
 
 class Noted(BaseIntegration):
@@ -66,26 +65,22 @@ class Early(Noted):
     execute_order = 1
 
 
-def test_they_are_turned_on_in_their_order_and_once() -> None:
+@pytest.mark.parametrize(
+    ("given", "order"), [({}, ["early", "noted"]), ({"execute_order": 0}, ["noted", "early"])]
+)
+def test_they_are_turned_on_in_their_order_and_once(
+    given: dict[str, int], order: list[str]
+) -> None:
     steps: list[str] = []
     registry = IntegrationRegistry()
-    registry.register(Noted(steps))
+    registry.register(Noted(steps), **given)
     registry.register(Early(steps))
     assert registry.integrate_all() == {"early": True, "noted": True}
     parts = ("dry_run", "load", "enable")
-    assert steps == [f"{name} {part}" for name in ("early", "noted") for part in parts]
+    assert steps == [f"{name} {part}" for name in order for part in parts]
     registry.integrate_all()
     assert len(steps) == 6
-    assert list(registry.status()) == ["early", "noted"]
-
-
-def test_an_order_that_is_given_counts() -> None:
-    steps: list[str] = []
-    registry = IntegrationRegistry()
-    registry.register(Noted(steps), execute_order=0)
-    registry.register(Early(steps))
-    registry.integrate_all()
-    assert steps[0] == "noted dry_run"
+    assert list(registry.status()) == order
 
 
 @pytest.mark.parametrize("step", ["dry_run", "load", "enable"])
@@ -347,13 +342,8 @@ def test_one_of_another_distribution(tmp_path: Path) -> None:
         "print(d.integrate_all()['sorting'])\n"
         "print(json.dumps(d.get_integration_status()['integrations']))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found, enabled, on, status = done.stdout.splitlines()
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    found, enabled, on, status, *_ = run_python(program, PYTHONPATH=path).splitlines()
     assert (found, enabled, on) == ("['sorting'] []", "sorting is enabled", "True")
     told = json.loads(status)
     assert told["sorting"]["state"] == "active"

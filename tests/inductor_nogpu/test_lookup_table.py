@@ -19,6 +19,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import lookup_table as module
 from diode_engine.inductor.choosing.lookup_table import lookup_entries
 from diode_engine.inductor.without_gpu import Lowered, lower
+from tests.inductor_nogpu.conftest import SPEECHLESS, tensors_of
 
 PROBLEMS = {
     "mm": Problem.make("mm", 512, 768, 1024, "bfloat16", b_layout="col"),
@@ -29,11 +30,7 @@ PROBLEMS = {
 
 
 def program(problem: Problem) -> tuple[Callable[..., Any], Sequence[torch.Tensor]]:
-    operands = [
-        torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device="cuda")
-        for size, stride, dtype in problem.input_shapes().values()
-    ]
-    return getattr(torch, problem.op), operands
+    return getattr(torch, problem.op), tensors_of(problem)
 
 
 @contextmanager
@@ -109,10 +106,4 @@ def test_other_problems_and_other_templates_are_left_to_inductor(make_predictor:
 
 
 def test_a_problem_that_the_model_does_not_know_is_not_in_the_table() -> None:
-    class Ignorant:
-        identity = "ignorant"
-
-        def predict_us(self, problem: Problem, candidates: Sequence[Any]) -> Any:
-            return np.full(len(candidates), np.nan)
-
-    assert lookup_entries(PROBLEMS["mm"], Ignorant()) == {}
+    assert lookup_entries(PROBLEMS["mm"], SPEECHLESS) == {}

@@ -19,24 +19,13 @@ from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.space import NotOffered, Spaces, listed, search_space
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.sources import mixed
-from tests.inductor_nogpu.conftest import tensors_of
+from tests.inductor_nogpu.conftest import SPACES, tensors_of
 
 pytestmark = pytest.mark.skipif(
     torch.__version__ < "2.11", reason="what torch 2.10 offers is always listed, never cut"
 )
 
-CHOSEN = [
-    Problem.make("mm", 1024, 1024, 1024, "bfloat16"),
-    Problem.make("mm", 64, 4096, 1000, "bfloat16", b_layout="col"),
-    Problem.make("mm", 17, 4096, 1001, "float16"),  # no TMA
-    Problem.make("mm", 1, 4096, 4096, "float16"),
-    Problem.make("mm", 32, 96, 4096, "float16"),  # K may be split
-    Problem.make("mm", 8, 64, 8192, "float16"),  # K is split
-    Problem.make("addmm", 100, 304, 96, "float32", allow_tf32=True),
-    Problem.make("addmm", 5, 128, 64, "float32", bias="matrix"),
-    Problem.make("bmm", 33, 100, 100, "float16", B=4),
-    Problem.make("baddbmm", 128, 64, 100, "bfloat16", B=4),
-]
+SIMPLE = SPACES[0]
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +73,7 @@ def _asked(choices: InductorChoices, problem: Problem, *, tma: bool = False) -> 
 
 
 @pytest.mark.parametrize("tma", [False, True], ids=["", "tma"])
-@pytest.mark.parametrize("problem", CHOSEN + mixed(12, 3), ids=str)
+@pytest.mark.parametrize("problem", SPACES + mixed(12, 3), ids=str)
 def test_a_space_is_what_inductor_lists(problem: Problem, tma: bool) -> None:
     choices = Comparing()
     _asked(choices, problem, tma=tma)
@@ -94,22 +83,22 @@ def test_a_space_is_what_inductor_lists(problem: Problem, tma: bool) -> None:
 
 def test_it_follows_options_and_the_list_of_configs(monkeypatch: pytest.MonkeyPatch) -> None:
     choices = Comparing()
-    _asked(choices, CHOSEN[0])
+    _asked(choices, SIMPLE)
     with config.patch({"test_configs.max_mm_configs": 7}):
         found = choices.found
-        _asked(choices, CHOSEN[0])
+        _asked(choices, SIMPLE)
         assert choices.found == found + 1 + 7
     heuristic = get_template_heuristic("triton::mm", "cuda", "mm")
     every = heuristic.exhaustive_configs
     monkeypatch.setattr(heuristic, "exhaustive_configs", every[40:45])
     found = choices.found
-    _asked(choices, CHOSEN[0])
+    _asked(choices, SIMPLE)
     assert found + 1 < choices.found <= found + 1 + 5
     spilling = [c for c in every if c.block_m * c.block_n == 256 * 256 and c.num_warps == 2]
     assert spilling
     monkeypatch.setattr(heuristic, "exhaustive_configs", spilling)
     found = choices.found
-    _asked(choices, CHOSEN[0])
+    _asked(choices, SIMPLE)
     assert choices.found == found + 1
 
 
@@ -127,7 +116,7 @@ def _leave_out_large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_space_that_differs_from_inductors_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     _leave_out_large_tiles(monkeypatch)
     with pytest.raises(AssertionError):
-        _asked(Comparing(), CHOSEN[0])
+        _asked(Comparing(), SIMPLE)
     refused = 0
 
     class Asking(Comparing):
@@ -147,7 +136,7 @@ def test_a_space_that_differs_from_inductors_is_noticed(monkeypatch: pytest.Monk
                     refused += 1
             return []
 
-    _asked(Asking(), CHOSEN[0])
+    _asked(Asking(), SIMPLE)
     assert refused > 2
 
 

@@ -200,12 +200,6 @@ def test_diode_as_a_backend_is_stock_autotuning_where_it_is_inactive() -> None:
 FAST = {"fast_autotune": True}
 
 
-def test_fast_autotune_chooses_in_the_default_mode(predictor: Any) -> None:
-    lowered = lower(gemm, mode="default", options=FAST)
-    assert lowered.seen[0].predicted_us == (1.0,)
-    assert "triton_heuristics.template" in lowered.sources[0]
-
-
 def test_fast_autotune_leaves_everything_else_to_the_default_mode(predictor: Any) -> None:
     def others() -> Any:
         def f(a: torch.Tensor, b: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> Any:
@@ -217,19 +211,6 @@ def test_fast_autotune_leaves_everything_else_to_the_default_mode(predictor: Any
     lowered = lower(others, mode="default", options=FAST)  # raises where it would benchmark
     assert "_int_mm" in lowered.sources[0]
     assert diode_engine.get_stats()["fallbacks"] == 0
-
-
-def test_fast_autotune_falls_back_to_the_default_modes_kernel(make_predictor: Any) -> None:
-    diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
-
-    def integers() -> Any:
-        return torch.mm, (empty(64, 64, dtype=torch.int64), empty(64, 64, dtype=torch.int64))
-
-    plain = lower(integers, mode="default").sources[0]
-    lowered = lower(integers, mode="default", options=FAST)
-    assert "extern_kernels.mm" in plain
-    assert "extern_kernels.mm" in lowered.sources[0]
-    assert diode_engine.get_stats()["fallback_unsupported"] == 1
 
 
 def test_fast_autotune_autotunes_what_it_cannot_choose_where_asked_to(predictor: Any) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
 from torch._inductor import config
 
 import diode_engine
-from diode_engine.inductor.hook import mm_plus_mm
 from diode_engine.inductor.without_gpu import lower
 from tests.inductor_nogpu.conftest import Build, FixedPredictor
 
@@ -124,22 +122,6 @@ def test_a_program_that_changes_the_search_gets_inductors_sum() -> None:
     lowered = lower(
         PROGRAMS["a sum of products"], mode=MAX_AUTOTUNE, options=options, benchmark=lambda _: 1.0
     )
-    assert lowered.seen[0].candidates[0].template == "aten::_mm_plus_mm"
-
-
-def test_a_question_that_fails_leaves_the_sum_to_inductor(caplog: Any) -> None:
-    install(LIBRARY)
-    with mock.patch.object(mm_plus_mm, "choose_outside_graph", side_effect=ValueError("no answer")):
-        (call,) = program(PROGRAMS["a sum of products"], MAX_AUTOTUNE)[1:]
-    assert "_mm_plus_mm" in call
-    assert diode_engine.get_stats()["fallback_error"] == 1
-    assert "a sum of products was not decided" in caplog.text
-
-
-def test_without_diode_the_sum_is_inductors() -> None:
-    install(LIBRARY)
-    diode_engine.uninstall_diode_choices()
-    lowered = lower(PROGRAMS["a sum of products"], benchmark=lambda _: 1.0)
     assert lowered.seen[0].candidates[0].template == "aten::_mm_plus_mm"
 
 

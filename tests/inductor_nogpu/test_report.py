@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from functorch.compile import make_boxed_func
-from torch._guards import detect_fake_mode
-from torch._inductor import config
 from torch._inductor.choices import InductorChoices
-from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.output_code import CompiledFxGraph
 
 import diode_engine
@@ -26,11 +20,12 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.hook import choices, product_notes
 from diode_engine.inductor.hook.product_notes import ProductNotes
-from diode_engine.inductor.without_gpu import lower, lowering, without_data
+from diode_engine.inductor.without_gpu import lower, without_data
 from diode_engine.reports import record
 from diode_engine.reports.assembling import assemble
 from diode_engine.reports.record import Outcome, Report
-from tests.inductor_nogpu.conftest import FixedPredictor, empty, tensors_of
+from tests.inductor_nogpu.conftest import FixedPredictor, empty, lower_step, tensors_of
+from tests.inductor_nogpu.test_capture import PROGRAM
 
 
 @pytest.fixture
@@ -128,29 +123,8 @@ def test_noting_changes_no_program(predictor: FixedPredictor, report: Callable[[
 def test_forward_and_backward_are_in_one_report(
     predictor: FixedPredictor, report: Callable[[], Report]
 ) -> None:
-    """As in test_capture: what autograd, on the CPU, hands to Inductor is lowered for the GPU, the
-    backward in another thread."""
-
-    def on_gpu(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
-        with detect_fake_mode(inputs):
-            moved = [
-                torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda")
-                for x in inputs
-            ]
-        with config.patch(max_autotune_gemm=True):  # of this thread alone
-            compile_fx_inner(copy.deepcopy(graph), moved, **kwargs)
-        return make_boxed_func(graph)
-
-    torch._dynamo.reset()
     net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Linear(512, 64)).bfloat16()
-    x = torch.randn(128, 256, dtype=torch.bfloat16)
-    with lowering():
-        compiled = torch.compile(
-            net, backend=lambda graph, inputs: compile_fx(graph, inputs, inner_compile=on_gpu)
-        )
-        thread = threading.Thread(target=lambda out: out.sum().backward(), args=[compiled(x)])
-        thread.start()
-        thread.join()
+    lower_step(net, torch.randn(128, 256, dtype=torch.bfloat16), max_autotune_gemm=True)
     found = report()
     assert [graph.phase for graph in found.graphs] == ["forward", "backward"]
     places = {(p.graph, p.problem.M, p.problem.N, p.places[0].module) for p in found.products}  # type: ignore[union-attr]
@@ -290,20 +264,6 @@ def test_graphs_from_a_cache_are_counted(tmp_path: Any, monkeypatch: Any) -> Non
         counters["inductor"]["fxgraph_cache_hit"] += 2
         assert program.read().cached_graphs == 2
         assert "2 graphs came from Inductor's caches" in str(program)
-
-
-PROGRAM = """
-import sys
-import torch
-from diode_engine.inductor import without_gpu
-without_gpu.pretend()
-def build():
-    a, b = (torch.empty(*s, dtype=torch.float16, device="cuda") for s in ((64, 96), (96, 128)))
-    return (lambda a, b: torch.relu(a @ b), (a, b))
-without_gpu.lower(build)
-print("its own output")
-sys.exit(7)
-"""
 
 
 def test_a_program_is_reported_from_outside(tmp_path: Any) -> None:

@@ -11,25 +11,10 @@ from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.problems.sources import mixed
 from diode_engine.problems.spaces import SpaceSize, default_space, exhaustive_space, space_size
-from tests.inductor_nogpu.conftest import whole_spaces
+from tests.inductor_nogpu.conftest import SPACES, whole_spaces
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 TORCH = torch.__version__
-
-PRODUCTS = [
-    Problem.make("mm", 1024, 1024, 1024, "bfloat16"),
-    Problem.make("mm", 64, 4096, 1024, "bfloat16", b_layout="col"),
-    Problem.make("mm", 17, 4096, 1001, "float16"),  # no TMA
-    Problem.make("mm", 32, 96, 4096, "float16"),  # K may be split
-    Problem.make("mm", 8, 64, 8192, "float16"),  # K is split
-    Problem.make("mm", 32, 96, 20160, "float16"),  # in more ways than DEFAULT tries
-    Problem.make("mm", 512, 1, 4096, "float16", b_layout="col"),
-    Problem.make("addmm", 100, 100, 100, "float32", allow_tf32=True),
-    Problem.make("addmm", 5, 128, 64, "float32", bias="matrix"),
-    Problem.make("bmm", 33, 100, 100, "float16", B=4),
-    Problem.make("baddbmm", 1, 64, 100, "bfloat16", B=4),
-]
-
 
 OTHER_PRODUCTS = [
     Problem.make("scaled_mm", 512, 256, 1024, E4M3),
@@ -73,7 +58,7 @@ def offered(problem: Problem, space: str, *, optional: bool) -> set[Candidate]:
     return set(found)
 
 
-@pytest.mark.parametrize("problem", PRODUCTS + mixed(12, 5), ids=str)
+@pytest.mark.parametrize("problem", SPACES + mixed(12, 5), ids=str)
 def test_the_exhaustive_space_is_what_inductor_offers(problem: Problem) -> None:
     expected = offered(problem, "EXHAUSTIVE", optional=True)
     expected |= offered(problem, "DEFAULT", optional=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import logging
 import sys
 import warnings
@@ -96,32 +95,6 @@ def test_blocks_of_8_bits_and_of_experts_are_chosen_for_where_the_model_knows_th
     assert rows["import"]["products"] == sum(BLOCKS[name].values())
     assert rows["import"]["stats"]["fallbacks"] == rows["fast"]["stats"]["fallbacks"] == 0
     assert rows["fast"]["products"] == BLOCKS[name].get("mm", 0)
-
-
-# (op, B, M, N, K) of products that a program is in the zoo for.
-PRODUCTS: dict[str, set[tuple[str, int, int, int, int]]] = {
-    "kan": {("mm", 1, 2000, 64, 6272), ("mm", 1, 2000, 10, 64), ("addmm", 1, 2000, 10, 512)},
-    "burgers-network-training": {("mm", 1, 10_100, 20, 2), ("mm", 1, 20, 20, 10_100)},
-    "tensor-product-messages": {("bmm", 3001, 17, 1, 17), ("bmm", 3001, 17, 3, 17)},
-    "triangle-updates": {("bmm", 128, 384, 384, 384)},
-    "ensemble": {("baddbmm", 5, 41, 87, 57), ("baddbmm", 5, 41, 57, 87)},
-    "long-attention-decode-float16": {("bmm", 32, 5, 10_007, 128), ("bmm", 32, 5, 128, 10_007)},
-    "dlrm-odd-float16": {("addmm", 1, 6144, 1024, 401), ("bmm", 6144, 27, 27, 50)},
-    "t5-large-encoder": {("bmm", 512, 77, 77, 64), ("bmm", 512, 77, 64, 77)},
-}
-
-
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_a_program_makes_the_products_that_it_is_in_the_zoo_for(name: str) -> None:
-    (row,) = lowered(name, ("plain",)).values()
-    assert not row["error"]
-    found = {(p["op"], p["B"], p["M"], p["N"], p["K"]) for p in row["problems"]}
-    for text in row["left_out"]:  # products whose layout Diode cannot describe
-        op, sizes = text.split(" of ")[0], ast.literal_eval(text[text.index("[") :])
-        (b, m, k), (_, _, n) = sizes[-2:]
-        found.add((op, b, m, n, k))
-    # torch 2.10 to 2.15 differ in which mm and sum behind it are asked for as one addmm
-    assert {p[-4:] for p in PRODUCTS[name]} <= {p[-4:] for p in found}
 
 
 def test_what_is_raised_is_seen() -> None:
@@ -250,7 +223,7 @@ def test_an_architecture_is_lowered() -> None:
     from architectures import models
     from zoo_report import differences
 
-    (model,) = (each for each in models() if each.name == "transformers/electra")
+    model = next(each for each in models() if "electra-small" in each.name)
     found: list[dict[str, Any]] = []
     zoo_lowering.lower(model, ("plain", "import"), found.append)
     rows = {row["way"]: row for row in found}

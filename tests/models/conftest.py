@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from diode_engine import features, paths
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Environment
+from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, save_artifact
@@ -19,14 +20,13 @@ from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import TimingModel
+from tests.samples import pairs, table_of, tile
 
 
 @pytest.fixture(scope="session")
 def candidates() -> tuple[Candidate, ...]:
     tiles = [
-        Candidate.make(
-            "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8
-        )
+        tile(m, n, k, s, w)
         for m in (16, 64, 128)
         for n in (32, 128)
         for k in (32, 64)
@@ -49,17 +49,12 @@ def problems() -> tuple[Problem, ...]:
 @pytest.fixture(scope="session")
 def table(problems: tuple[Problem, ...], candidates: tuple[Candidate, ...]) -> TimingTable:
     """All pairs, timed by a rule: a third more for each power of two between BLOCK_M and M."""
-    p = np.repeat(np.arange(len(problems), dtype=np.int32), len(candidates))
-    c = np.tile(np.arange(len(candidates), dtype=np.int32), len(problems))
-    n = len(p)
+    p, c = pairs(len(problems), len(candidates))
     size = np.array([[q.M, q.flops] for q in problems])[p]
     block = np.array([float(k.config.get("BLOCK_M", 100)) for k in candidates])[c]
     off = np.abs(np.log2(block) - np.clip(np.log2(size[:, 0]), 4, 7))
     us = (3 + size[:, 1] / 3e8) * (4 / 3) ** off
-    return TimingTable(
-        problems, candidates, (Environment(H200, "", "", ""),), p, c, np.zeros(n, np.int32), us,
-        np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.int32), np.zeros(n, np.uint8),
-    )  # fmt: skip
+    return table_of(problems, candidates, us)
 
 
 def _network(seed: int = 0, residual: bool = True) -> Network:
@@ -76,6 +71,29 @@ def _network(seed: int = 0, residual: bool = True) -> Network:
         ((random(width, 8), random(8)), (random(8, 1), random(1))),
         residual,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def x(table: TimingTable) -> np.ndarray:
+    """The features of the table's rows."""
+    return features.matrix(table.problems, table.candidates, table.problem, table.candidate, H200)
+
+
+def network_on(
+    x: np.ndarray, seed: int, hidden: tuple[int, ...] = (24,), heads: int = 1
+) -> Network:
+    """A network with made-up weights and the scales of these features."""
+    rng = np.random.default_rng(seed)
+    layers = tuple(
+        (
+            (rng.standard_normal(pair) / pair[0] ** 0.5).astype(np.float32),
+            rng.standard_normal(pair[1]).astype(np.float32) / 10,
+        )
+        for pair in itertools.pairwise((x.shape[1], *hidden, heads))
+    )
+    spread = x.std(axis=0)
+    scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
+    return Network(x.min(axis=0), x.max(axis=0), x.mean(axis=0), scale, layers, True)
 
 
 @pytest.fixture(scope="session")
@@ -107,6 +125,13 @@ def save(tmp_path: Path, table: TimingTable) -> Save:
         )
 
     return _save
+
+
+@pytest.fixture
+def model(save: Save, tmp_path: Path) -> Path:
+    """The folder of a saved model."""
+    save(tmp_path / "model")
+    return tmp_path / "model"
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.trees import Trees
 from diode_engine.models.ubjson import loads
+from tests.samples import tile, weighing
 
 Save = Callable[..., Artifact]
 MakeNetwork = Callable[..., Network]
@@ -124,6 +125,9 @@ def test_a_failing_write_leaves_nothing(
     assert list((tmp_path / "models").iterdir()) == []
 
 
+LARGE = {"family": "trees", "bytes": 200 << 20, "sha256": "0" * 64}
+
+
 def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
     def change(manifest: dict[str, Any]) -> None:
         place: Any = manifest
@@ -162,21 +166,8 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("members", 0, "file", value="missing.safetensors"), "cannot be read"),
         (put("members", 0, "bytes", value=1 << 40), "larger than"),
         (put("members", 0, "bytes", value=5), "bytes, its manifest says 5"),
-        (
-            put(
-                "members",
-                value=[
-                    {
-                        "family": "trees",
-                        "file": f"t-{i}.ubj",
-                        "bytes": 200 << 20,
-                        "sha256": "0" * 64,
-                    }
-                    for i in range(3)
-                ],
-            ),
-            "larger than 512 MiB",
-        ),
+        (put("members", value=[{**LARGE, "file": f"t-{i}.ubj"} for i in "012"]), "than 512 MiB"),
+        (lambda manifest: manifest["members"].append(manifest["members"][0]), "twice"),
         (put("metrics", value={"a": 10**30}), "more than 64 bits"),
         (put("hardware", "name", value="日本"), "1 to 100 letters and digits"),
         (put("hardware", "name", value="x" * 101), "1 to 100 letters and digits"),
@@ -208,13 +199,6 @@ def test_a_manifest_that_is_none_is_refused(save: Save, tmp_path: Path, data: by
     save(tmp_path / "m")
     (tmp_path / "m" / "manifest.json").write_bytes(data)
     with pytest.raises(ModelError):
-        load_artifact(tmp_path / "m")
-
-
-def test_a_member_named_twice_is_refused(save: Save, tmp_path: Path) -> None:
-    save(tmp_path / "m")
-    edit(tmp_path / "m", lambda m: m["members"].append(m["members"][0]))
-    with pytest.raises(ModelError, match="twice"):
         load_artifact(tmp_path / "m")
 
 
@@ -357,6 +341,7 @@ def test_hostile_trees_are_refused(
          "sizes|reads"),
         (b"num_nodesSL\0\0\0\0\0\0\0\x02", b"num_nodesSL\x7f\0\0\0\0\0\0\x02", "length"),
         (b"diode_residual", b"diode_Residual", "lacks"),
+        (b"num_targetSL\0\0\0\0\0\0\0\x011", b"num_target[$U#U\x0211", "num_target is array"),
         # -1, a leaf's child, as a float's bits: NaN
         *((name + b"[$l", name + b"[$d", "not whole numbers")
           for name in (b"left_children", b"right_children", b"parents", b"split_indices")),
@@ -391,20 +376,10 @@ def test_many_values_of_binary_json_are_refused_before_they_are_made() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ModelError, match="more than 1,048,576 values"):
-            loads(b"[" + b"[]" * (4 << 20) + b"]")
+            loads(b"[" + b"[]" * (2 << 20) + b"]")
         assert tracemalloc.get_traced_memory()[1] < 100 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_an_array_where_a_text_belongs_is_refused(save: Save, trees: Trees, tmp_path: Path) -> None:
-    save(tmp_path / "m", (trees,))
-    data = trees.to_bytes()
-    old = b"num_targetSL\0\0\0\0\0\0\0\x011"
-    assert old in data
-    replace_weights(tmp_path / "m", data.replace(old, b"num_target[$U#U\x0211", 1))
-    with pytest.raises(ModelError, match="num_target is array"):
-        load_artifact(tmp_path / "m")
 
 
 def test_leaves_that_predict_no_times_are_refused(save: Save, trees: Trees, tmp_path: Path) -> None:
@@ -421,15 +396,11 @@ def test_leaves_that_predict_no_times_are_refused(save: Save, trees: Trees, tmp_
 @pytest.mark.parametrize("log_us", [800.0, -800.0, 1e30, -1e30])
 def test_what_is_not_finite_is_no_prediction(save: Save, table: TimingTable, log_us: float) -> None:
     """A network whose weights are finite and sums too, and whose times are not."""
-    weight = np.zeros((WIDTH, 1), np.float32)
-    weight[features.NAMES.index("aten")] = log_us
-    row = np.zeros(WIDTH, np.float32)
-    layer = (weight, np.zeros(1, np.float32))
     sure = Confidence(
         np.ones((MAX_K, len(INPUTS)), np.float32), np.zeros(MAX_K, np.float32),
         places(table.problems) * np.float32(1e37),
     )  # fmt: skip
-    made = save(None, (Network(row - 50, row + 50, row, row + 1, (layer,), True),), sure)
+    made = save(None, (weighing({"aten": log_us}, residual=True),), sure)
     predictor = Predictor(made)
     problem, candidates = table.problems[0], table.candidates
     ranking = predictor.predict(problem, candidates)
@@ -535,12 +506,6 @@ def test_a_type_is_known_on_the_ops_it_was_timed_on(save: Save) -> None:
     assert known(timed.joined(other)) == everything - {("bmm", "float16")}
     older = Coverage(("bmm aten::bmm",), ("float16",))
     assert known(timed.joined(older)) == everything - {("mm", "float32")}
-
-
-def tile(m: int, n: int, k: int, stages: int, warps: int) -> Candidate:
-    return Candidate.make(
-        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=stages, num_warps=warps, GROUP_M=8
-    )
 
 
 FEW, MANY = tile(16, 128, 128, 4, 4), tile(16, 128, 128, 4, 2)

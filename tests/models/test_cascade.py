@@ -27,43 +27,20 @@ from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fitting import Examples
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
+from tests.models.conftest import network_on
+from tests.samples import tile
 
 TILES = [
-    Candidate.make(
-        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=32, num_stages=s, num_warps=4, GROUP_M=8
-    )
-    for m, n in itertools.product((16, 32, 64, 128), repeat=2)
-    for s in (2, 3, 4)
+    tile(m, n, 32, s) for m, n in itertools.product((16, 32, 64, 128), repeat=2) for s in (2, 3, 4)
 ]
-
-
 LIBRARY = Candidate.make("aten::mm")
-
-
-@pytest.fixture(scope="module")
-def x(table: TimingTable) -> np.ndarray:
-    return features.matrix(table.problems, table.candidates, table.problem, table.candidate, H200)
-
-
-def made_up(x: np.ndarray, seed: int, outputs: int = 1) -> Network:
-    rng = np.random.default_rng(seed)
-    layers = tuple(
-        (
-            (rng.standard_normal(pair) / pair[0] ** 0.5).astype(np.float32),
-            rng.standard_normal(pair[1]).astype(np.float32) / 10,
-        )
-        for pair in itertools.pairwise((x.shape[1], 24, outputs))
-    )
-    spread = x.std(axis=0)
-    scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
-    return Network(x.min(axis=0), x.max(axis=0), x.mean(axis=0), scale, layers, True)
 
 
 @pytest.fixture(scope="module")
 def cascade(x: np.ndarray) -> Cascade:
     """Of three teachers, of which the second has no network."""
-    first = quantize(made_up(x, 1, outputs=3), x)
-    return Cascade(first, {place: quantize(made_up(x, 2 + place), x) for place in (0, 2)})
+    first = quantize(network_on(x, 1, heads=3), x)
+    return Cascade(first, {place: quantize(network_on(x, 2 + place), x) for place in (0, 2)})
 
 
 def test_teachers_answer_where_there_are_networks_of_them(x: np.ndarray, cascade: Cascade) -> None:
@@ -114,7 +91,7 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
 
 
 def test_the_sieve_alone_says_what_is_ranked(x: np.ndarray, cascade: Cascade) -> None:
-    sieve = quantize(made_up(x, 7), x)
+    sieve = quantize(network_on(x, 7), x)
     sieved = replace(cascade, sieve=sieve)
     assert np.array_equal(sieved.answers(x), cascade.answers(x))
     problem = Problem.make("mm", 512, 512, 1024, "float16")
@@ -156,7 +133,7 @@ def test_a_file_with_too_much_in_it_is_refused(x: np.ndarray, cascade: Cascade) 
     beyond = Cascade(cascade.first, {3: cascade.teachers[0]})
     with pytest.raises(ModelError, match="unknown tensors"):
         Cascade.from_bytes(beyond.to_bytes())
-    two = Cascade(cascade.first, {0: quantize(made_up(x, 1, outputs=2), x)})
+    two = Cascade(cascade.first, {0: quantize(network_on(x, 1, heads=2), x)})
     with pytest.raises(ModelError, match="one output"):
         Cascade.from_bytes(two.to_bytes())
     with pytest.raises(ModelError, match="does not fit its place"):
@@ -170,8 +147,8 @@ def test_what_has_no_form_in_whole_numbers_is_left_to_the_first_network(
 ) -> None:
     examples = Examples(x, cascade.predict(x), np.repeat(np.arange(len(x) // 8 + 1), 8)[: len(x)])
     settings = NetworkSettings(epochs=1)
-    teacher = (cascade, made_up(x, 3), network(1, residual=False))
+    teacher = (cascade, network_on(x, 3), network(1, residual=False))
     found = with_teacher(cascade.first, teacher, examples, examples, settings)
     assert sorted(found.teachers) == [1]
-    wanted = quantize(made_up(x, 3), x)
+    wanted = quantize(network_on(x, 3), x)
     assert np.array_equal(found.teachers[1].answers(x), wanted.answers(x))

@@ -25,37 +25,21 @@ from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer, quantize
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import SHORTLIST, Predictor
+from tests.models.conftest import network_on
+from tests.samples import tile
 
-
-@pytest.fixture(scope="module")
-def x(table: TimingTable) -> np.ndarray:
-    return features.matrix(table.problems, table.candidates, table.problem, table.candidate, H200)
-
-
-def made_up(x: np.ndarray, hidden: tuple[int, ...] = (96, 48)) -> Network:
-    rng = np.random.default_rng(5)
-    sizes = (x.shape[1], *hidden, 2)
-    layers = tuple(
-        (
-            (rng.standard_normal(pair) / pair[0] ** 0.5).astype(np.float32),
-            rng.standard_normal(pair[1]).astype(np.float32) / 10,
-        )
-        for pair in itertools.pairwise(sizes)
-    )
-    spread = x.std(axis=0)
-    scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
-    return Network(x.min(axis=0), x.max(axis=0), x.mean(axis=0), scale, layers, True)
+HIDDEN = (96, 48)
 
 
 @pytest.fixture(scope="module")
 def distilled(x: np.ndarray) -> DistilledNetwork:
-    return quantize(made_up(x), x)
+    return quantize(network_on(x, 5, HIDDEN, heads=2), x)
 
 
 def test_whole_numbers_answer_as_the_network_does(
     x: np.ndarray, distilled: DistilledNetwork
 ) -> None:
-    wanted = made_up(x).predict(x)
+    wanted = network_on(x, 5, HIDDEN, heads=2).predict(x)
     error = distilled.predict(x) - wanted
     assert np.sqrt(np.mean(error**2)) < 0.005
     assert np.std(wanted - x[:, features.BASE] * np.log(2)) > 0.2  # it answers something
@@ -100,9 +84,7 @@ def test_of_many_candidates_the_likely_ones_are_ranked(
     tmp_path: Path,
 ) -> None:
     tiles = [
-        Candidate.make(
-            "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8
-        )
+        tile(m, n, k, s, w)
         for m, n, k in itertools.product((16, 32, 64, 128, 256), repeat=3)
         for s in range(1, 6)
         for w in (2, 4)
@@ -205,9 +187,3 @@ def test_the_predictor_asks_for_the_space_as_for_rows(
     for index, rows in list(table.groups())[:20]:
         asked = [table.candidates[c] for c in table.candidate[rows]]
         assert np.array_equal(predictor.predict_us(table.problems[index], asked), bulk[rows])
-    stranger = [Candidate.make("cutlass::mm"), *asked[:2]]
-    known = predictor.predict_us(table.problems[0], stranger)
-    assert np.isnan(known).tolist() == [True, False, False]
-    batched = Problem.make("bmm", 64, 64, 64, "float16", B=4)
-    assert np.isnan(predictor.predict_us(batched, asked)).all()
-    assert predictor.predict_us(table.problems[0], ()).shape == (0,)

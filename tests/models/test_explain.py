@@ -18,14 +18,10 @@ from diode_engine.models.explain import GROUPS, explain, rival
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
+from tests.samples import tile
 
 PROBLEM = Problem.make("mm", 512, 384, 2048, "bfloat16")
-WIDE = Candidate.make(
-    "triton::mm", BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, num_stages=4, num_warps=8, GROUP_M=8
-)
-SMALL = Candidate.make(
-    "triton::mm", BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, num_stages=2, num_warps=4, GROUP_M=8
-)
+WIDE, SMALL = tile(128, 128, 64, 4, 8), tile(16, 32, 32, 2, 4)
 
 
 class Rule(TimingModel):

@@ -15,7 +15,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
-from diode_engine.models.fitting import Examples, FitProgress, efficiency, importance, ranking_loss
+from diode_engine.models.fitting import Examples, FitProgress, efficiency, ranking_loss
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=40, patience=40, problems=16, rows=16)
 TREES = TreesSettings(rounds=60, max_depth=5, learning_rate=0.2, threads=2)
@@ -61,18 +61,6 @@ def test_a_fit_beats_a_constant(
     assert best.efficiency == pytest.approx(efficiency(held_out, predicted), rel=1e-3)
     again = type(model).from_bytes(model.to_bytes())
     np.testing.assert_array_equal(again.predict(held_out.x), predicted)
-
-
-@pytest.mark.parametrize("family", ["network", "trees"])
-def test_the_same_seed_gives_the_same_model(family: str, halves: tuple[Examples, Examples]) -> None:
-    def bytes_of(seed: int) -> bytes:
-        if family == "network":
-            s = NetworkSettings(**{**vars(NETWORK), "epochs": 2, "seed": seed})
-            return fit_network(*halves, s, device="cpu").to_bytes()
-        t = TreesSettings(**{**vars(TREES), "rounds": 3, "seed": seed})
-        return fit_trees(*halves, t).to_bytes()
-
-    assert bytes_of(1) == bytes_of(1) != bytes_of(2)
 
 
 class Stopped(Exception):
@@ -232,12 +220,3 @@ def test_what_is_near_the_best_counts_more(halves: tuple[Examples, Examples]) ->
         return float(np.sqrt(np.mean(wrong[near] ** 2)))
 
     assert error(30.0) < 0.9 * error(0.0)
-
-
-def test_importance_falls_from_the_best() -> None:
-    log_us = np.log(np.array([2.0, 2.3, 20.0, 7.0], np.float32))
-    examples = Examples(np.zeros((4, 3), np.float32), log_us, np.array([0, 0, 0, 1]))
-    best, near, hopeless, alone = importance(examples, 3.0)
-    assert best == alone == 4
-    assert near == pytest.approx(1 + 3 * np.exp(-np.log(1.15) / 0.15), rel=1e-5)
-    assert hopeless == pytest.approx(1, abs=1e-4)

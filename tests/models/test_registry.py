@@ -27,12 +27,6 @@ H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52
 A100 = replace(H200, name="NVIDIA A100", arch="8.0", multiprocessors=108)
 
 
-@pytest.fixture
-def model(save: Save, tmp_path: Path) -> Path:
-    save(tmp_path / "model")
-    return tmp_path / "model"
-
-
 def test_versions_count_up_and_are_never_written_over(model: Path) -> None:
     first = registry.register(model, "mine")
     before = (first.folder / "manifest.json").read_bytes()
@@ -212,14 +206,6 @@ def test_other_folders_are_no_versions(ship: Ship, shipped: Path) -> None:
     assert [m.reference for m in registry.list_models()] == ["a@1"]
 
 
-def test_the_weights_are_told_apart(ship: Ship, network: Callable[..., Network]) -> None:
-    one = ship("a", 1)
-    two = ship("a", 2, members=(network(9),))
-    assert registry.resolve(str(one)).manifest.identity != (
-        registry.resolve(str(two)).manifest.identity
-    )
-
-
 def reference_for(hardware: Hardware = H200) -> str:
     match = registry.best_for(hardware)
     assert match is not None
@@ -316,7 +302,7 @@ def test_what_is_no_name_is_no_model(ship: Ship, name: str) -> None:
 def test_hardware_is_named_as_people_do(ship: Ship) -> None:
     ship("mine")
     ship("mine", hardware=A100)
-    for name in ("NVIDIA A100", "nvidia-a100", "nvidia a100"):
+    for name in ("NVIDIA A100", "nvidia-a100", "nvidia a100", "A100"):
         assert registry.resolve("mine", name).manifest.hardware == A100
     with pytest.raises(NoSuchModelError):
         registry.resolve("mine", "NVIDIA B200")

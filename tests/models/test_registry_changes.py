@@ -23,12 +23,6 @@ Ship = Callable[..., Path]
 SLUG = H200.slug
 
 
-@pytest.fixture
-def model(save: Save, tmp_path: Path) -> Path:
-    save(tmp_path / "model")
-    return tmp_path / "model"
-
-
 def default() -> str | None:
     found = registry.default_for(SLUG)
     return None if found is None else found.reference

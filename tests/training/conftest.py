@@ -16,16 +16,11 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure
+from tests.samples import pairs, table_of, tile
 
 ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
 CANDIDATES = (
-    *(
-        Candidate.make(
-            "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=64, num_stages=3, num_warps=4, GROUP_M=8
-        )
-        for m in (16, 64, 128)
-        for n in (32, 128)
-    ),
+    *(tile(m, n, 64) for m in (16, 64, 128) for n in (32, 128)),
     Candidate.make("aten::mm"),
     Candidate.make("cutlass::mm"),  # no features know it
 )
@@ -38,21 +33,15 @@ def make_timings(problems: int = 80, *, environment: Environment = ENVIRONMENT) 
         Problem.make("mm", *(int(2**v) for v in rng.uniform(4, 12, 3)), "bfloat16")
         for _ in range(problems)
     )
-    n = problems * len(CANDIDATES)
-    p = np.repeat(np.arange(problems, dtype=np.int32), len(CANDIDATES))
-    c = np.tile(np.arange(len(CANDIDATES), dtype=np.int32), problems)
+    p, c = pairs(problems, len(CANDIDATES))
     rows = np.array([problem.M for problem in asked])[p]
     flops = np.array([problem.flops for problem in asked])[p]
     block = np.array([float(str(k.config.get("BLOCK_M", 40))) for k in CANDIDATES])[c]
     off = np.abs(np.log2(block) - np.clip(np.log2(rows), 4, 7))
-    failed = (off > 1.9) & (np.arange(n) % 3 == 0)  # of the slow ones: no good model takes them
+    failed = (off > 1.9) & (np.arange(len(p)) % 3 == 0)  # slow ones, which no good model takes
     us = np.where(failed, np.nan, 0.1 + flops / 3e8 * (1 + off))
     code = FAILURES.index(Failure.TIMEOUT) + 1
-    nothing = np.full(n, np.nan)
-    return TimingTable(
-        asked, CANDIDATES, (environment,), p, c, np.zeros(n, np.int32), us, nothing, nothing,
-        np.zeros(n, np.int32), np.where(failed, code, 0).astype(np.uint8),
-    )  # fmt: skip
+    return table_of(asked, CANDIDATES, us, environment, np.where(failed, code, 0))
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from diode_engine import features
 from diode_engine.atomic import UNFINISHED
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
@@ -20,13 +18,11 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fits import fit
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import learnable
+from tests.samples import weighing
 
 
 def network(value: float = 0.5) -> Network:
-    width = len(features.NAMES)
-    row = np.zeros(width, np.float32)
-    layer = (np.full((width, 1), value, np.float32), np.zeros(1, np.float32))
-    return Network(row - 9, row + 9, row, row + 1, (layer,), True)
+    return weighing({}, value)
 
 
 class Stopped(Exception):
@@ -111,12 +107,6 @@ def test_the_end_clears_what_a_killed_process_left_unfinished(tmp_path: Path) ->
     os.utime(left, (time.time() - 100,) * 2)
     Checkpoints(tmp_path).clear()
     assert list(tmp_path.iterdir()) == [written]
-
-
-def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(TrainingError, match="cannot be written"):
-        Checkpoints(tmp_path / "file").fitted("what", "network", lambda _: network())
 
 
 def test_a_fit_begins_anew_where_its_checkpoint_is_another_fits(

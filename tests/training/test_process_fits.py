@@ -28,7 +28,6 @@ from diode_engine.store import Store
 from diode_engine.training import fit_steps
 from diode_engine.training import process_fits as module
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.cross_validation import cross_validate
 from diode_engine.training.fit_jobs import FitMember
 from diode_engine.training.fit_pool import Job
 from diode_engine.training.fit_steps import FitTask
@@ -36,7 +35,6 @@ from diode_engine.training.fits import FitExecutor, fit
 from diode_engine.training.memory import available_bytes
 from diode_engine.training.process_fits import ProcessFits, ProcessPool
 from diode_engine.training.run import TrainingRequest, train_from_store
-from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import learnable
 from tests.training.conftest import make_timings
@@ -149,22 +147,6 @@ def test_a_tuned_model_is_fitted_here_and_has_a_rate(
     assert tuned.manifest.data.base == made.manifest.identity
     assert run.progress is not None
     assert run.progress["rate"] > 0
-
-
-def test_a_cross_validation_and_a_search_are_those_of_one_process(
-    learned: TimingTable, tmp_path: Path
-) -> None:
-    reports, trials = [], []
-    for i, fits in enumerate((None, ProcessFits(4, min_rows=0))):
-        found = cross_validate(learned, "folds", family="trees", settings=SMALL, fits=fits)
-        reports.append(found.to_dict())
-        ended: list[Trial] = []
-        storage = tmp_path / f"{i}.db"
-        search(learned, "trees", 2, storage, settings=SMALL, fits=fits, told=ended.append)
-        trials.append(ended)
-    assert reports[0] == reports[1]
-    assert trials[0] == trials[1]
-    assert len(trials[0]) == 2
 
 
 def test_what_cannot_be_fitted_is_the_same_sentence(learned: TimingTable) -> None:

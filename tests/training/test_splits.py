@@ -75,11 +75,6 @@ def test_the_sides_are_pinned() -> None:
     assert [i for i, held in enumerate(sides_of) if held] == PINNED
 
 
-def test_another_seed_is_another_split() -> None:
-    of_seeds = {tuple(is_held_out_by_size(p, seed=seed) for p in problems(60)) for seed in range(4)}
-    assert len(of_seeds) == 4
-
-
 def test_split_parts_by_problem_and_keeps_every_row(timings: TimingTable) -> None:
     learned, held = split(timings)
     assert len(learned) + len(held) == len(timings)

@@ -28,19 +28,14 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.tuning import problem_order, quick, rounds
 from diode_engine.tuning.request import TuneRequest
 from diode_engine.tuning.run import Tuned, tune
+from tests.samples import tile
 
 WORKERS = Path(__file__).parents[1] / "collect"
 COMMAND = (sys.executable, str(WORKERS / "scripted_worker.py"))
 OFFERED = (
     Candidate.make("aten::mm"),
-    *(
-        Candidate.make(
-            "triton::mm", BLOCK_M=m, BLOCK_N=64, BLOCK_K=32, num_stages=stages, num_warps=4,
-            GROUP_M=8,
-        )
-        for m in (16, 64, 128) for stages in (2, 3)
-    ),
-)  # fmt: skip
+    *(tile(m, 64, 32, stages) for m in (16, 64, 128) for stages in (2, 3)),
+)
 SMALL = (
     TrainingSettings(lessons=160)
     .but("trees", rounds=30, max_depth=5, learning_rate=0.3, threads=1)

@@ -9,6 +9,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
+from tests import samples
 
 HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
 ChooserRow = tuple[Problem, Candidate, float | Failure]
@@ -39,15 +40,4 @@ def problem() -> Problem:
 
 @pytest.fixture
 def tile() -> Callable[..., Candidate]:
-    def make(m: int, n: int, k: int, stages: int, warps: int, **more: int) -> Candidate:
-        return Candidate.make(
-            "triton::mm",
-            BLOCK_M=m,
-            BLOCK_N=n,
-            BLOCK_K=k,
-            num_stages=stages,
-            num_warps=warps,
-            **{"GROUP_M": 8, **more},
-        )
-
-    return make
+    return samples.tile

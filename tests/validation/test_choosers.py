@@ -13,7 +13,6 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure
-from diode_engine.problems.spaces import default_space
 from diode_engine.validation import choosers, nv_heuristics
 from diode_engine.validation.pool import CandidatePool
 
@@ -119,15 +118,6 @@ def test_the_nearest_problem_lends_its_fastest(table: Table, problem: Problem, t
     assert choosers.nearest_problem(pool, table((near, a, 1.0), environment=elsewhere)) is None
 
 
-def test_default_space_belongs_to_a_version_of_torch(problem: Problem, tile: Tile) -> None:
-    new = tile(128, 256, 64, 4, 8)
-    assert new in default_space(problem, "2.13.0+cu130")
-    assert new in default_space(problem)
-    assert new not in default_space(problem, "2.11.0+cu130")
-    linear = Problem.make("addmm", 64, 64, 64, "float16")
-    assert Candidate("aten::bias_addmm") in default_space(linear, "2.11.0")
-
-
 def test_roofline_and_median_choose_without_a_model(
     table: Table, problem: Problem, tile: Tile
 ) -> None:
@@ -144,15 +134,6 @@ class TestNvMatmulHeuristics:
     @pytest.fixture(autouse=True)
     def _installed(self) -> None:
         pytest.importorskip("nvMatmulHeuristics")
-
-    @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-    @pytest.mark.parametrize("tf32", [False, True])
-    def test_suggests_tiles(self, dtype: str, tf32: bool) -> None:
-        problem = Problem.make("mm", 512, 4096, 4096, dtype, allow_tf32=tf32, b_layout="col")
-        found = nv_heuristics.suggestions(problem, H200)
-        assert len(found) >= 5
-        assert np.all((found[:, :3] >= 8) & (found[:, :3] <= 512))
-        assert np.all((found[:, 4] >= 1) & (found[:, 4] <= 16))
 
     @pytest.mark.parametrize(
         ("a", "b", "expected"),
@@ -179,10 +160,6 @@ class TestNvMatmulHeuristics:
         problem = Problem.make("mm", 512, 1024, 2048, "float16", a_layout=a, b_layout=b)
         assert len(nv_heuristics.suggestions(problem, H200))
         assert asked == [f"{expected}_ROW_MAJOR"]
-
-    def test_types_it_is_not_asked_about(self) -> None:
-        problem = Problem.make("mm", 64, 64, 64, "int8", out_dtype="int32")
-        assert len(nv_heuristics.suggestions(problem, H200)) == 0
 
     def test_the_nearest_measured_candidate_stands_for_a_suggestion(
         self, problem: Problem, tile: Tile, monkeypatch: pytest.MonkeyPatch

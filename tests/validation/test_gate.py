@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diode_engine import features, paths, registry
+from diode_engine import paths, registry
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, KNOWN, Environment
 from diode_engine.core.problem import Problem
@@ -21,19 +21,14 @@ from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, GpuRecord, Manifest
 from diode_engine.models.neighbours import COORDINATES
-from diode_engine.models.network import Network
 from diode_engine.problems.splits import is_held_out_by_size
 from diode_engine.registry import ModelStatus, ModelVersion, choice
 from diode_engine.validation import gate
+from tests.samples import table_of, tile, weighing
 
 CANDIDATES = (
     Candidate.make("aten::mm"),
-    *(
-        Candidate.make(
-            "triton::mm", BLOCK_M=m, BLOCK_N=m, BLOCK_K=32, num_stages=3, num_warps=4, GROUP_M=8
-        )
-        for m in (16, 64, 128)
-    ),
+    *(tile(m, m, 32) for m in (16, 64, 128)),
 )
 Times = tuple[float, float, float, float]
 SLUG = H200.slug
@@ -59,16 +54,9 @@ def timings(
     asked = tuple(
         Problem.make("mm", 64 + 8 * i, 256 + 64 * (i % 7), 512, of(i)[0]) for i in range(problems)
     )
-    k, n = len(CANDIDATES), problems * len(CANDIDATES)
-    unknown = np.full(n, np.nan)
     there = Environment(**{"hardware": H200, "driver": "", "torch": "2.13.0", "triton": "3.7.1",
                            **environment})  # fmt: skip
-    return TimingTable(
-        asked, CANDIDATES, (there,), np.repeat(np.arange(problems, dtype=np.int32), k),
-        np.tile(np.arange(k, dtype=np.int32), problems), np.zeros(n, np.int32),
-        np.concatenate([of(i)[1] for i in range(problems)]), unknown, unknown,
-        np.zeros(n, np.int32), np.zeros(n, np.uint8),
-    )  # fmt: skip
+    return table_of(asked, CANDIDATES, [of(i)[1] for i in range(problems)], there)
 
 
 def _both_types(i: int) -> tuple[str, Times]:
@@ -87,15 +75,6 @@ def register(tmp_path: Path) -> Callable[..., ModelVersion]:
     def _register(
         likes: dict[str, float], confidence: Confidence | None = None, **changes: Any
     ) -> ModelVersion:
-        width = len(features.NAMES)
-        weight = np.zeros((width, 1), np.float32)
-        for name, value in likes.items():
-            weight[features.NAMES.index(name)] = value
-        network = Network(
-            np.full(width, -1e30, np.float32), np.full(width, 1e30, np.float32),
-            np.zeros(width, np.float32), np.ones(width, np.float32),
-            ((weight, np.zeros(1, np.float32)),), residual=False,
-        )  # fmt: skip
         given = {
             "name": "mine", "family": "", "hardware": H200,
             "coverage": Coverage.make(timings(2, _both_types)),
@@ -103,7 +82,7 @@ def register(tmp_path: Path) -> Callable[..., ModelVersion]:
             "everything": False, **changes,
         }  # fmt: skip
         folder = tmp_path / f"model-{len(list(tmp_path.iterdir()))}"
-        save_artifact(folder, Manifest(**given), (network,), confidence)
+        save_artifact(folder, Manifest(**given), (weighing(likes),), confidence)
         return registry.register(folder)
 
     return _register
