@@ -18,7 +18,7 @@ from zoo_ways import WAYS
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import OPERATORS
 from diode_engine.inductor import without_gpu
-from diode_engine.inductor.listening import capture
+from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.patches import patch_attribute
 
 Asked = dict[str, Any]
@@ -43,7 +43,7 @@ def products(program: Program, batch: int | None = None) -> tuple[int, list[Aske
     asked: dict[str, Asked] = {}
     left_out: dict[str, None] = {}
 
-    def record(note: Any, inputs: Any, op: str) -> None:
+    def record(_watch: Any, inputs: Any, op: str, _overrides: Any) -> None:
         if op not in OPERATORS:
             return
         try:
@@ -62,7 +62,7 @@ def products(program: Program, batch: int | None = None) -> tuple[int, list[Aske
 
     model, taken = program.in_zoo(batch)
     with (
-        patch_attribute(capture, "_record", record),
+        patch_attribute(ProductNotes, "_note_product", record),
         WAYS["plain"].installed(),
         _captured([]),
         torch._dynamo.config.patch(specialize_float=True),

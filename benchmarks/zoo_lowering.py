@@ -45,6 +45,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.inductor import without_gpu
+from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.listening import capture
 from diode_engine.inductor.patches import patch_attribute
 from diode_engine.inductor.without_gpu.program import convert_inputs
@@ -98,9 +99,10 @@ def lower(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> No
             row["error"] = f"{type(error).__name__}: {error}"[:2000]
         if name == "plain":
             allowed = set(said)
-            found = [Problem.from_dict(n["problem"]) for n in notes if "problem" in n]
+            products = [n["product"] for n in notes if "product" in n]
+            found = [Problem.from_dict(p["problem"]) for p in products if p["problem"]]
             row["problems"] = [p.to_dict() for p in dict.fromkeys(found)]
-            row["left_out"] = sorted({n["left_out"] for n in notes if "left_out" in n})
+            row["left_out"] = sorted({p["name"] for p in products if not p["problem"]})
         row["warnings"] = sorted(
             text for text in set(said) - allowed if not any(own in text for own in _INDUCTORS)
         )
@@ -274,10 +276,13 @@ def _captured(notes: list[dict[str, Any]]) -> Iterator[None]:
             (mm_grouped, "early_config_prune"),
         ):  # put back later
             stack.enter_context(patch_attribute(place, name, getattr(place, name)))
-        capture._attach(lambda **note: notes.append(note))
+        watch = ProductNotes(lambda **note: notes.append(note))
+        watch.begin()
+        capture.attach()
         try:
             yield
         finally:
+            watch.end()
             if capture.prefer_aten in functions:
                 functions.remove(capture.prefer_aten)
 

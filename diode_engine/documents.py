@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diode_engine.errors import DiodeError, explain_os_error
+
 MAX_DEPTH = 32  # lists and objects in each other; Diode's own documents have 8 at most
 # Any compressed file may become FREE_BYTES large, and MAX_RATIO times as large as it is. Shipped
 # datasets become 6 times as large, JSON of timings 10 times.
@@ -99,6 +101,16 @@ def read_bytes(path: Path, limits: Limits) -> bytes:
 def read_json(path: Path, limits: Limits) -> Any:
     """The document in a JSON file. Raises Malformed and OSError."""
     return parse_json(read_bytes(path, limits), limits)
+
+
+def read_document(path: Path, limits: Limits, kind: type[DiodeError]) -> Any:
+    """The document in a JSON file. Raises an error of this kind, with the file's name, where it
+    cannot be read."""
+    try:
+        with explain_os_error(kind, f"{path} cannot be read"):
+            return read_json(path, limits)
+    except Malformed as error:
+        raise kind(f"{path}: {error}") from None
 
 
 def parse_json(data: bytes, limits: Limits) -> Any:

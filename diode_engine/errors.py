@@ -30,6 +30,9 @@ Each message is a sentence that says what is wrong and what to do about it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 
 class DiodeError(Exception):
     """The root of the tree: catch this to catch everything Diode raises on purpose."""
@@ -128,6 +131,16 @@ class ReportError(DiodeError):
 
 class IntegrationError(DiodeError):
     """Diode's choices cannot be installed in this torch."""
+
+
+@contextmanager
+def explain_os_error(kind: Callable[[str], Exception], what: str) -> Iterator[None]:
+    """Turn an OSError of the block into an error of this kind, whose sentence begins with `what`:
+    "/a/b.db cannot be written"."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}.") from error
 
 
 # The extra of diode-engine that brings a package; what a compile needs comes without one.

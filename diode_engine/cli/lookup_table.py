@@ -16,7 +16,7 @@ from diode_engine.cli.data import open_existing, read_matching
 from diode_engine.cli.explain import model_and_hardware
 from diode_engine.cli.options import as_json_option, model_option, store_option
 from diode_engine.cli.output_file import check_output
-from diode_engine.errors import IntegrationError, NothingError
+from diode_engine.errors import IntegrationError, NothingError, explain_os_error
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ def export_lookup_table(
     }  # fmt: skip
     diagnostics.note(f"Choosing for {len(problems)} problems by {model.reference} ...")
     table, unknown, twofold = _table(_answers(question, len(problems)))
-    _write(table, file)
+    with explain_os_error(IntegrationError, f"{file} cannot be written"):
+        write_whole(file, json.dumps(table, indent=1) + "\n", kind=FileKind.LOOKUP_TABLE)
     if unknown:
         diagnostics.warn(
             f"The model has no prediction for {unknown} problems; Inductor chooses for them."
@@ -134,10 +135,8 @@ def _answers(question: Mapping[str, Any], total: int) -> Iterable[Table]:
     from diode_engine.demo.child import ask
 
     log = paths.data_dir() / "lookup-table.log"
-    try:
+    with explain_os_error(IntegrationError, f"{log.parent} cannot be made"):
         log.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise IntegrationError(f"{log.parent} cannot be made: {error.strerror}.") from error
     # Without its GPU, if there is one: the process pretends to have the deployment's.
     environment = {"CUDA_VISIBLE_DEVICES": "", "DIODE_DISABLE": "1"}
     with diagnostics.progress() as display:
@@ -160,10 +159,3 @@ def _table(answers: Iterable[Table]) -> tuple[Table, int, int]:
             if table.setdefault(key, wanted) != wanted:
                 twofold.add(key)
     return {key: table[key] for key in table if key not in twofold}, unknown, len(twofold)
-
-
-def _write(table: Table, path: Path) -> None:
-    try:
-        write_whole(path, json.dumps(table, indent=1) + "\n", kind=FileKind.LOOKUP_TABLE)
-    except OSError as error:
-        raise IntegrationError(f"{path} cannot be written: {error.strerror or error}.") from error

@@ -43,6 +43,7 @@ from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import READ_FILE, json_anyway_option, option
 from diode_engine.cli.output_file import check_output, write_output
 from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
+from diode_engine.errors import explain_os_error
 from diode_engine.location import Location, child_environment, is_url, location_of
 
 _VERSION = 1  # of the file that keeps what is done
@@ -128,9 +129,8 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
 
 def _read(file: Path, folder: Path) -> tuple[list[WorkflowStep], Location]:
     try:
-        document = read_toml(file)
-    except OSError as error:
-        raise click.UsageError(f"{file} cannot be read: {error}.") from error
+        with explain_os_error(click.UsageError, f"{file} cannot be read"):
+            document = read_toml(file)
     except Malformed as error:
         raise click.UsageError(f"{file}: {error}") from None
     if unknown := sorted(set(document) - {"store", "step"}):

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.core.problem import Problem
-from diode_engine.errors import CollectionError
+from diode_engine.errors import CollectionError, explain_os_error
+from diode_engine.inductor.hook.product_notes import FOLDER
 from diode_engine.inductor.listening import capture
 
 AT_START = Path(capture.__file__).parent / "at_start"
@@ -36,6 +37,18 @@ class Watched:
         return [note[name] for notes in self.processes for note in notes if name in note]
 
     @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problems that it compiled, each once; those of a process in its order."""
+        found = (product["problem"] for product in self.values("product"))
+        return tuple(dict.fromkeys(Problem.from_dict(fields) for fields in found if fields))
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Descriptions of the products that Diode has no problem for."""
+        products = self.values("product")
+        return tuple(dict.fromkeys(each["name"] for each in products if each["problem"] is None))
+
+    @property
     def why_nothing(self) -> str:
         """A sentence that says why nothing was noted."""
         if not self.values("python"):
@@ -47,71 +60,38 @@ class Watched:
             return f"torch {too_old[0]} cannot be watched; Diode needs 2.10 or newer."
         if not self.values("inductor"):
             return "The program compiled nothing: it never came to use torch.compile's Inductor."
-        if left_out := self.values("left_out"):
-            return f"The program compiled no GEMM that Diode knows, but {left_out[0]}."
+        if self.left_out:
+            return f"The program compiled no GEMM that Diode knows, but {self.left_out[0]}."
         return "The program compiled no GEMM."
 
 
-@dataclass(frozen=True)
-class Captured:
-    """What a program compiled; `exit_code` and `interrupted` are as in Watched."""
-
-    problems: tuple[Problem, ...]  # each once; those of a process in its order
-    left_out: tuple[str, ...]  # descriptions of products that Diode has no problem for
-    pythons: tuple[str, ...]  # the Python interpreters that were watched
-    exit_code: int
-    interrupted: bool
-    why_nothing: str  # a sentence that says why there is no problem
-
-
-def run(command: Sequence[str]) -> Captured:
-    """Runs the command to its end, with this process's input and output, and collects the GEMMs
-    that it and its children compile.
-
-    Caches of compiled graphs are off for it: what is compiled here must not be used by others. An
-    interrupt ends the program and keeps what was seen. Raises CollectionError where the command
-    cannot be started.
-    """
-    watched = watch(command, {"DIODE_DISABLE": "1"}, capture.FOLDER)
-    problems = [Problem.from_dict(fields) for fields in watched.values("problem")]
-    return Captured(
-        problems=tuple(dict.fromkeys(problems)),
-        left_out=tuple(dict.fromkeys(watched.values("left_out"))),
-        pythons=tuple(dict.fromkeys(watched.values("python"))),
-        exit_code=watched.exit_code,
-        interrupted=watched.interrupted,
-        why_nothing=watched.why_nothing,
-    )
+def run(command: Sequence[str]) -> Watched:
+    """Runs the command to its end, as `watch` does, without Diode: a library computes each GEMM,
+    and nothing is benchmarked. An interrupt ends the program and keeps what was seen."""
+    return watch(command, {"DIODE_DISABLE": "1", capture.VARIABLE: "1"})
 
 
 def watch(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    variable: str,
-    stdout: int | None = None,
+    command: Sequence[str], environment: Mapping[str, str], stdout: int | None = None
 ) -> Watched:
-    """Runs the command to its end with this environment added to the process's own, and reads what
-    its processes note in the folder that `variable` names. `stdout` is a file descriptor for its
-    output, None for this process's.
+    """Runs the command to its end, with this process's input and output and this environment added
+    to the process's own, and reads what it and its children note. `stdout` is a file descriptor for
+    its output, None for this process's.
 
-    Caches of compiled graphs are off for it: what comes from a cache is not lowered. Raises
-    CollectionError where the command cannot be started.
+    Caches of compiled graphs are off for it: what comes from a cache is not lowered, and what is
+    captured must not be used by others. Raises CollectionError where the command cannot be started.
     """
     with tempfile.TemporaryDirectory(prefix="diode-capture-") as folder:
         path = os.pathsep.join(filter(None, (str(AT_START), os.environ.get("PYTHONPATH"))))
         added = {
             "PYTHONPATH": path,
-            variable: folder,
+            FOLDER: folder,
             "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
         }
-        try:
+        with explain_os_error(CollectionError, f"{command[0]} cannot be started"):
             process = subprocess.Popen(
                 list(command), env={**os.environ, **added, **environment}, stdout=stdout
             )
-        except OSError as error:
-            raise CollectionError(
-                f"{command[0]} cannot be started: {error.strerror or error}."
-            ) from error
         interrupted = False
         try:
             code = process.wait()

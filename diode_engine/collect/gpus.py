@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from diode_engine.errors import CollectionError
+from diode_engine.errors import CollectionError, explain_os_error
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 # All processes of a user must find the same locks, whatever their TMPDIR and DIODE_HOME. It is a
@@ -47,12 +47,8 @@ def lock_of(name: str) -> Path:
     """The file that this user's processes lock while they time on the GPU of this name. Raises
     CollectionError where its folder cannot be made, or belongs to somebody else."""
     folder = _LOCKS / f"diode-{os.getuid()}"
-    try:
+    with explain_os_error(CollectionError, f"{folder}, where GPUs are locked, cannot be used"):
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             raise PermissionError("it is another user's")
-    except OSError as error:
-        raise CollectionError(
-            f"{folder}, where GPUs are locked, cannot be used: {error.strerror or error}."
-        ) from error
     return folder / f"gpu-{name}.lock"

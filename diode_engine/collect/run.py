@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diode_engine.collect.claims import Claims
 from diode_engine.collect.executor import (
     BatchAnswer,
     BatchRequest,
@@ -29,11 +28,14 @@ from diode_engine.collect.processes.exchange import MAX_DEATHS
 from diode_engine.collect.processes.protocol import unpack_candidates
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.collect.writing import TimingWriter
+from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Environment, Hardware
+from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
 from diode_engine.runs import Job
+from diode_engine.store.backends import NumberClaims, backend_of
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -67,11 +69,12 @@ def collect(
     `spec` is what the run says it was asked for, besides the executor's own; `adviser` returns the
     model that decides how budgets are spent, for a device. Timings that were taken while a GPU was
     throttled go into a run of their own, whose spec names this one as throttled_of. A problem that
-    another collection is timing is left to that one (see Claims). When `should_stop` returns true,
-    the collection ends with what it has; batches that are being timed then are lost. An interrupt
-    keeps the timings that have come, and is raised again. The executor is started and ended here.
+    another collection is timing is left to that one (see NumberClaims). When `should_stop` returns
+    true, the collection ends with what it has; batches that are being timed then are lost. An
+    interrupt keeps the timings that have come, and is raised again. The executor is started and
+    ended here.
     """
-    claims = Claims(store.location)
+    claims = backend_of(store.location).claims()
     asked = {**({"problems": len(plan), "seed": seed} if spec is None else spec), **executor.spec}
     progress = Progress(len(plan), sum(e.size.candidates for e in plan.entries))
     try:
@@ -108,6 +111,11 @@ def collect(
     return progress
 
 
+def claim_number(problem: Problem, environment: Environment) -> int:
+    """The number under 2⁶⁰ that a collection claims while it times this problem there."""
+    return int(content_key("claim", {"of": problem.key, "in": environment.key})[:15], 16)
+
+
 class _Collection:
     """The sessions of one run, and what they share."""
 
@@ -120,7 +128,7 @@ class _Collection:
         executor: Executor,
         seed: int,
         adviser: Callable[[Hardware], Adviser | None],
-        claims: Claims,
+        claims: NumberClaims,
     ) -> None:
         self.progress = progress
         self.progress.gpus = {gpu: GpuProgress() for gpu in executor.gpus}
@@ -165,7 +173,7 @@ class _Collection:
         gpu.node = host.node
         for _ in range(len(self._todo)):
             entry = self._todo.popleft()
-            if self._claims.take(entry.problem, host.environment):
+            if self._claims.take(claim_number(entry.problem, host.environment)):
                 return self._claimed(entry, host.environment)
             self._todo.append(entry)  # by then the other collection may be done with it
         self.progress.problems_elsewhere = len(self._todo)
@@ -177,7 +185,8 @@ class _Collection:
         finally:
             # The claim ends when the problem's timings are in the store: a collection that takes
             # the problem then must find all of them.
-            self.writer.then(partial(self._claims.give_back, entry.problem, environment))
+            number = claim_number(entry.problem, environment)
+            self.writer.then(partial(self._claims.give_back, number))
 
     def _session(self, entry: PlannedProblem, environment: Environment) -> Session:
         progress, problem = self.progress, entry.problem

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from diode_engine.errors import ModelError
+from diode_engine.errors import ModelError, explain_os_error
 from diode_engine.models.manifest import MANIFEST, MAX_MANIFEST, MAX_MODEL, Manifest, parse_manifest
 
 MAX_ARCHIVE = MAX_MODEL + (1 << 20)  # all its files, uncompressed
@@ -29,16 +29,16 @@ _LOCATOR_BYTES = 20  # of the record before it in a zip of over 4 GiB: it points
 def read_content(file: Path) -> bytes:
     """The bytes of an archive's file. Raises ModelError where it cannot be read, or is too
     large."""
-    try:
-        with os.fdopen(os.open(file, _READ), "rb") as opened:
-            found = os.fstat(opened.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise ModelError(f"{file} is not an archive of a model: it is no regular file.")
-            if found.st_size > MAX_ARCHIVE:
-                raise ModelError(f"{file} is too large for an archive of a model.")
-            return opened.read(found.st_size)
-    except OSError as error:
-        raise ModelError(f"{file} cannot be read: {error.strerror or error}.") from None
+    with (
+        explain_os_error(ModelError, f"{file} cannot be read"),
+        os.fdopen(os.open(file, _READ), "rb") as opened,
+    ):
+        found = os.fstat(opened.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise ModelError(f"{file} is not an archive of a model: it is no regular file.")
+        if found.st_size > MAX_ARCHIVE:
+            raise ModelError(f"{file} is too large for an archive of a model.")
+        return opened.read(found.st_size)
 
 
 def read_archive(data: bytes, file: Path) -> tuple[Manifest, dict[str, bytes]]:

@@ -22,7 +22,7 @@ from typing import Any
 from diode_engine import features
 from diode_engine.atomic import UNFINISHED
 from diode_engine.documents import show
-from diode_engine.errors import ModelError
+from diode_engine.errors import ModelError, explain_os_error
 from diode_engine.models.archive import check_member, read_archive, read_content
 from diode_engine.models.confidence import Confidence
 from diode_engine.models.manifest import MANIFEST, MAX_MANIFEST, Manifest, parse_manifest
@@ -90,7 +90,7 @@ def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
     where the folder exists or cannot be written."""
     if folder.exists():
         raise ModelError(f"{folder} exists already; choose another place for the model.")
-    try:
+    with explain_os_error(ModelError, f"The model cannot be written to {folder}"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder.parent))
         try:
@@ -104,8 +104,6 @@ def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
         except BaseException:
             shutil.rmtree(made, ignore_errors=True)
             raise
-    except OSError as error:
-        raise ModelError(f"The model cannot be written to {folder}: {error.strerror}.") from None
 
 
 def load_manifest(place: Path) -> Manifest:

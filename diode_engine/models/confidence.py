@@ -57,20 +57,14 @@ class Confidence:
     suffix: ClassVar[str] = ".safetensors"
 
     @np.errstate(over="ignore", invalid="ignore")  # a damaged file may have huge coordinates
-    def probabilities(
-        self, problem: Problem, members: Values, library: npt.NDArray[np.bool_]
-    ) -> tuple[float, ...]:
-        """[MAX_K] the probabilities for k = 1, 2, …; they never fall. `members` is [members, n],
-        the log times that each member of the model predicts for n candidates, at least one;
-        `library` [n] says which of the candidates are a library's kernels."""
-        return self.judge(problem, members, library)[0]
-
-    @np.errstate(over="ignore", invalid="ignore")
     def judge(
         self, problem: Problem, members: Values, library: npt.NDArray[np.bool_]
     ) -> tuple[tuple[float, ...], float | None]:
-        """What `probabilities` returns, and Evidence.error_near the problem (None without
-        evidence). The nearest training problems are looked up once for both."""
+        """([MAX_K] the probabilities for k = 1, 2, …, which never fall; Evidence.error_near the
+        problem, None without evidence). The nearest training problems are looked up once for both.
+        `members` is [members, n], the log times that each member of the model predicts for n
+        candidates, at least one; `library` [n] says which of the candidates are a library's
+        kernels."""
         places, away = nearest(problem, self.places, MAX_NEIGHBOURS)
         x = inputs(members, library, _mean_distance(away))
         # Sums, not a product of matrices: they give the same bits for any number of threads.
@@ -127,7 +121,7 @@ def _mean_distance(away: npt.NDArray[np.float32]) -> float:
 
 def inputs(members: Values, library: npt.NDArray[np.bool_], away: float) -> Values:
     """[MAX_K, len(INPUTS)] the inputs of the regressions. `away` is the problem's `distance`; the
-    others are as in `Confidence.probabilities`."""
+    others are as in `Confidence.judge`."""
     mean = members.sum(axis=0) / len(members)
     short = np.arange(len(mean))
     if len(mean) > _SHORTLIST:

@@ -27,7 +27,7 @@ from diode_engine import paths
 from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Hardware
 from diode_engine.documents import Limits, Malformed, read_json, show
-from diode_engine.errors import ModelError
+from diode_engine.errors import ModelError, explain_os_error
 
 FORMAT = "diode-flex-attention-1"
 FORWARD, BACKWARD, DECODING = "forward", "backward", "decoding"
@@ -186,13 +186,12 @@ class FlexTable:
     def load(cls, path: Path) -> FlexTable:
         """Return the table in a file. Raises ModelError where it is missing or damaged."""
         try:
-            given = read_json(path, _LIMITS)
+            with explain_os_error(ModelError, f"The table {path} cannot be read"):
+                given = read_json(path, _LIMITS)
             if not isinstance(given, Mapping) or given.get("format") != FORMAT:
                 raise Malformed(f"It is not of the format {FORMAT}.")
             groups = tuple(FlexGroup.from_dict(one) for one in _list(given.get("groups")))
             return cls(_text(given.get("hardware")), _text(given.get("source")), groups)
-        except OSError as error:
-            raise ModelError(f"The table {path} cannot be read: {error.strerror}.") from error
         except Malformed as error:
             raise ModelError(
                 f"{path} is no table of FlexAttention's configs. {error} Install Diode again."

@@ -8,7 +8,7 @@ alias is a line of the history; `rollback` undoes the last change.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from diode_engine.documents import Limits, Malformed, read_json
@@ -88,12 +88,17 @@ def default_for(slug: str) -> ModelVersion | None:
     return aliased(DEFAULT, slug)
 
 
-def aliases_for(slug: str) -> dict[str, str]:
-    """The references that aliases point to on this hardware, by precedence. Raises RegistryError
-    where a file of them is broken."""
+def aliases_for(slug: str, tell: Callable[[RegistryError], object] | None = None) -> dict[str, str]:
+    """The references that aliases point to on this hardware, by precedence. `tell` is called with
+    the errors of broken files; without it they are raised."""
     out: dict[str, str] = {}
     for source in reversed(sources()):
-        out.update(aliases_in(source, slug))
+        try:
+            out.update(aliases_in(source, slug))
+        except RegistryError as error:
+            if tell is None:
+                raise
+            tell(error)
     return out
 
 

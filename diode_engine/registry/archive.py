@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 from diode_engine.atomic import FileKind, whole_file
-from diode_engine.errors import ModelError, RegistryError
+from diode_engine.errors import ModelError, RegistryError, explain_os_error
 from diode_engine.models.archive import read_archive, read_content
 from diode_engine.models.artifact import load_files, read_files
 from diode_engine.models.manifest import MANIFEST
@@ -36,17 +36,17 @@ def export_model(model: ModelVersion, file: Path, *, replace: bool = False) -> s
     described = json.dumps(manifest.to_dict(), indent=1, ensure_ascii=False) + "\n"
     if file.exists() and not replace:
         raise RegistryError(f"{file} exists already; name another file, or pass --replace.")
-    try:
-        with whole_file(file, kind=FileKind.MODEL) as opened:
-            with zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED) as archive:
-                for name, data in {MANIFEST: described.encode(), **contents}.items():
-                    entry = zipfile.ZipInfo(name, _EPOCH)
-                    entry.create_system, entry.external_attr = _UNIX, 0o100644 << 16
-                    archive.writestr(entry, data)
-            opened.seek(0)
-            return hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError as error:
-        raise RegistryError(f"{file} cannot be written: {error.strerror}.") from None
+    with (
+        explain_os_error(RegistryError, f"{file} cannot be written"),
+        whole_file(file, kind=FileKind.MODEL) as opened,
+    ):
+        with zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED) as archive:
+            for name, data in {MANIFEST: described.encode(), **contents}.items():
+                entry = zipfile.ZipInfo(name, _EPOCH)
+                entry.create_system, entry.external_attr = _UNIX, 0o100644 << 16
+                archive.writestr(entry, data)
+        opened.seek(0)
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def import_model(
@@ -82,8 +82,5 @@ def import_model(
 
 def sha256_of(file: Path) -> str:
     """The hash of a file's content. Raises ModelError where it cannot be read."""
-    try:
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError as error:
-        raise ModelError(f"{file} cannot be read: {error.strerror}.") from None
+    with explain_os_error(ModelError, f"{file} cannot be read"), file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

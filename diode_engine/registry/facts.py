@@ -26,12 +26,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from diode_engine.atomic import write_whole
+from diode_engine.core.checks import decode
 from diode_engine.documents import Limits, Malformed, read_json, show
-from diode_engine.errors import RegistryError
+from diode_engine.errors import RegistryError, explain_os_error
 from diode_engine.registry.sources import user_source
 
 FORMAT = "diode-registry"
@@ -122,49 +124,11 @@ class Document:
 
     @classmethod
     def from_dict(cls, given: Any) -> Self:
-        """The inverse of `to_dict`. Raises ValueError, KeyError, TypeError or AttributeError for
-        anything else."""
+        """The inverse of `to_dict`. Raises ValueError, KeyError or TypeError for anything else."""
         if given["format"] != FORMAT or type(given["version"]) is not int or given["version"] < 1:
             raise ValueError("of another format")
-        return cls(
-            {_text(alias): _text(name) for alias, name in given["aliases"].items()},
-            {_text(name): _facts(facts) for name, facts in given["models"].items()},
-            [_event(event) for event in given["history"]],
-        )
-
-
-def _facts(given: Mapping[str, Any]) -> ModelFacts:
-    status = given.get("status")
-    return ModelFacts(
-        None if status is None else ModelStatus(status),
-        tuple(_text(tag) for tag in given.get("tags", ())),
-        _text(given.get("note", "")),
-        _object(given.get("gate")),
-        _object(given.get("origin")),
-    )
-
-
-def _event(given: Mapping[str, Any]) -> Event:
-    text = {key: given[key] for key in ("model", "alias", "before") if given[key] is not None}
-    return Event(
-        HistoryAction(given["event"]),
-        **{"model": None, **{key: _text(value) for key, value in text.items()}},
-        reason=_text(given["reason"]),
-        forced=bool(given["forced"]),
-        at=_text(given["at"]),
-    )
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("not a text")
-    return value
-
-
-def _object(value: Any) -> Mapping[str, Any] | None:
-    if value is not None and not isinstance(value, dict):
-        raise ValueError("not an object")
-    return value
+        document: Self = decode(cls, given)
+        return document
 
 
 def read(slug: str) -> Document:
@@ -180,7 +144,7 @@ def read(slug: str) -> Document:
         return Document()
     except OSError as error:
         raise RegistryError(f"{path} cannot be read: {error.strerror}.") from None
-    except (Malformed, ValueError, KeyError, TypeError, AttributeError):
+    except (Malformed, ValueError, KeyError, TypeError):
         raise RegistryError(
             f"{path}, which has the aliases and notes of your models, is broken: repair it, or "
             "move it away to begin without any. The models are not touched by that."
@@ -201,27 +165,17 @@ def changing(slug: str) -> Iterator[Document]:
     raises. Other processes that want to change it wait. Raises RegistryError as `read` does, and
     where the document cannot be written."""
     folder = user_source().root / slug
-    try:
+    writes = partial(explain_os_error, RegistryError, f"The registry {folder} cannot be written")
+    with writes():
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # released by the system if this process dies
         document = read(slug)
         yield document
-        _replace(folder / FILE, document)
+        made = document.to_dict()
+        text = json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        with writes():
+            write_whole(folder / FILE, text)
     finally:
         os.close(lock)
-
-
-def _replace(path: Path, document: Document) -> None:
-    text = json.dumps(document.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise _unwritable(path.parent, error) from None
-
-
-def _unwritable(folder: Path, error: OSError) -> RegistryError:
-    return RegistryError(f"The registry {folder} cannot be written: {error.strerror}.")

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from diode_engine import paths
 from diode_engine.atomic import whole_file
 from diode_engine.core.hardware import find_name, slug_of
-from diode_engine.documents import Limits, Malformed, read_json, shortened, show
+from diode_engine.documents import Limits, read_document, shortened, show
 from diode_engine.errors import DiodeError, ModelError, NoSuchModelError, RegistryError
 from diode_engine.models.archive import MAX_ARCHIVE
 from diode_engine.models.manifest import check_name
@@ -63,12 +63,7 @@ class IndexLine:
 def read_index(file: Path) -> tuple[IndexLine, ...]:
     """The models of an index, in its order. Raises RegistryError where it cannot be read, is too
     new, or a line is malformed or offers the same as another line."""
-    try:
-        given = read_json(file, _LIMITS)
-    except OSError as error:
-        raise RegistryError(f"The index {file} cannot be read: {error.strerror}.") from None
-    except Malformed as error:
-        raise RegistryError(f"The index {file} cannot be read. {error}") from None
+    given = read_document(file, _LIMITS, RegistryError)
     if not isinstance(given, dict) or given.get("format") != FORMAT:
         raise RegistryError(f"{file} is not an index of models.")
     version, models = given.get("version"), given.get("models")

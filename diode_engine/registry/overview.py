@@ -10,10 +10,10 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.manifest import Manifest
 from diode_engine.registry import facts
-from diode_engine.registry.aliases import aliases_in
+from diode_engine.registry.aliases import aliases_for
 from diode_engine.registry.choice import Match, rank
 from diode_engine.registry.facts import ModelFacts, ModelStatus
-from diode_engine.registry.sources import ModelVersion, list_gpus, list_models, sources
+from diode_engine.registry.sources import ModelVersion, list_gpus, list_models
 from diode_engine.registry.versions import status_of
 
 
@@ -78,7 +78,7 @@ def overview() -> Overview:
     documents = {}
     aliases = {}
     for slug in list_gpus(models):
-        aliases[slug] = _aliases(slug, problems)
+        aliases[slug] = aliases_for(slug, lambda error: problems.setdefault(str(error)))
         try:
             documents[slug] = facts.read(slug)
         except RegistryError:  # told already, with its aliases
@@ -108,18 +108,6 @@ def overview() -> Overview:
         }  # fmt: skip
         entries.append(ModelEntry(model, manifest, why, known, status, names, chosen))
     return Overview(tuple(entries), tuple(problems))
-
-
-def _aliases(slug: str, problems: dict[str, None]) -> dict[str, str]:
-    """What the aliases of this hardware point to; sentences on broken ones are added to
-    `problems`."""
-    out: dict[str, str] = {}
-    for source in reversed(sources()):
-        try:
-            out.update(aliases_in(source, slug))
-        except RegistryError as error:
-            problems[str(error)] = None
-    return out
 
 
 def _taken(models: list[ModelVersion]) -> dict[tuple[Hardware, str], Match]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from diode_engine.atomic import scratch_beside
 from diode_engine.core.hardware import Hardware
-from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
+from diode_engine.errors import ModelError, NoSuchModelError, RegistryError, explain_os_error
 from diode_engine.models.artifact import (
     Artifact,
     load_artifact,
@@ -132,12 +132,8 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
                 f"{model.reference} is {', '.join(words)}; make that point to another model, or "
                 "remove it together with its aliases."
             )
-        try:
+        with _explain_not_removed(model):
             model.folder.rename(gone)  # at once, so that no half of it is ever seen
-        except FileNotFoundError:
-            raise NoSuchModelError(f"{model.reference} is gone already.") from None
-        except OSError as error:
-            raise RegistryError(f"{model.folder} cannot be removed: {error.strerror}.") from None
         for slug, name in named:
             del documents[slug].aliases[name]
             documents[slug].history.append(
@@ -151,16 +147,21 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
 
 
 @contextmanager
+def _explain_not_removed(model: ModelVersion) -> Iterator[None]:
+    with explain_os_error(RegistryError, f"{model.folder} cannot be removed"):
+        try:
+            yield
+        except FileNotFoundError:
+            raise NoSuchModelError(f"{model.reference} is gone already.") from None
+
+
+@contextmanager
 def _folder_for_removed(model: ModelVersion) -> Iterator[Path]:
     """Where the model's folder is moved to be deleted. What lies there when the block ends is
     deleted; where the block raises, it is moved back."""
     with ExitStack() as stack:
-        try:
+        with _explain_not_removed(model):
             gone = stack.enter_context(scratch_beside(model.folder)) / "model"
-        except FileNotFoundError:
-            raise NoSuchModelError(f"{model.reference} is gone already.") from None
-        except OSError as error:
-            raise RegistryError(f"{model.folder} cannot be removed: {error.strerror}.") from None
         try:
             yield gone
         except BaseException:

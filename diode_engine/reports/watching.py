@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.capture import Watched, watch
-from diode_engine.inductor.hook.product_notes import VARIABLE, ProductNotes
+from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.torch_internals.graph_caches import count_cached_graphs
 from diode_engine.reports import record
 from diode_engine.reports.assembling import assemble
@@ -25,7 +25,7 @@ def watch_program(command: Sequence[str], stdout: int | None = None) -> Watched:
     """Runs the command to its end, with Diode on in all its Python processes, and returns what
     these noted. `stdout` is a file descriptor for the program's output, None for this process's.
     Raises CollectionError where the command cannot be started."""
-    return watch(command, {"DIODE_AUTOLOAD": "1"}, VARIABLE, stdout)
+    return watch(command, {"DIODE_AUTOLOAD": "1"}, stdout)
 
 
 class ProgramReport:

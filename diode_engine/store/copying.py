@@ -13,7 +13,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from diode_engine.atomic import scratch_beside
-from diode_engine.errors import StoreError
+from diode_engine.errors import StoreError, explain_os_error
 from diode_engine.location import Location
 from diode_engine.store import bulk, schema
 from diode_engine.store.backends.sqlite_copy import check_place, put_in_place
@@ -47,15 +47,13 @@ def copy(source: Location, target: Location) -> Copied:
     if not isinstance(target, Path):
         require_sound(source, "nothing was copied")
         return copy_into(source, target, wanted=target)
-    try:
+    with explain_os_error(StoreError, f"{target} cannot be written"):
         check_place(target, source=source if isinstance(source, Path) else None, replace=False)
         require_sound(source, "nothing was copied")
         with scratch_beside(target) as folder:
             copied = copy_into(source, folder / "copy.db", wanted=target)
             put_in_place(folder / "copy.db", target, replace=False)
             return copied
-    except OSError as error:
-        raise StoreError(f"{target} cannot be written: {error.strerror or error}.") from error
 
 
 def copy_into(source: Location, target: Location, *, wanted: Location) -> Copied:

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from diode_engine.atomic import scratch_beside
-from diode_engine.errors import StoreError
+from diode_engine.errors import StoreError, explain_os_error
 from diode_engine.location import Location
 from diode_engine.store.backends import backend_of
 from diode_engine.store.backends.sqlite import SqliteBackend
@@ -35,7 +35,7 @@ def back_up(store: Location, target: str | PathLike[str], *, replace: bool = Fal
     where = Path(target)
     source = store if isinstance(store, Path) else None
     backend_of(store).revision()
-    try:
+    with explain_os_error(StoreError, f"{where} cannot be written"):
         if where.is_file() and not replace:
             raise StoreError(f"{where} is there already; name a new file, or pass --replace.")
         check_place(where, source=source, replace=replace)
@@ -48,8 +48,6 @@ def back_up(store: Location, target: str | PathLike[str], *, replace: bool = Fal
                 copy_into(store, copy, wanted=where)
             put_in_place(copy, where, replace=replace)
             return where.stat().st_size
-    except OSError as error:
-        raise StoreError(f"{where} cannot be written: {error.strerror or error}.") from error
 
 
 def vacuum(store: Location) -> tuple[int, int]:

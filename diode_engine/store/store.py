@@ -176,16 +176,15 @@ class Store(RunTable):
         *,
         hardware: str | None = None,
         run: int | None = None,
-        ok_only: bool = False,
         kernels: bool = False,
     ) -> TimingTable:
         """The timings, ordered by problem and then by candidate. The table has only problems,
         candidates and environments that occur, in the order in which the store first got them.
 
         `query` keeps the timings of problems that a filter query (see `filter`) finds, `hardware`
-        those of the GPU of this name, `run` those of one run; `ok_only` leaves out failures. With
-        `kernels` the table has the compiler's facts on kernels, where they are known. Raises
-        QueryError where the query has a mistake.
+        those of the GPU of this name, `run` those of one run. With `kernels` the table has the
+        compiler's facts on kernels, where they are known. Raises QueryError where the query has a
+        mistake.
         """
         wanted = sa.select(schema.sweeps.c.id, schema.sweeps.c.problem, schema.sweeps.c.environment)
         if hardware is not None:
@@ -205,8 +204,6 @@ class Store(RunTable):
         ).order_by(t.sweep, t.candidate, t.seq)
         if query or hardware is not None or run is not None:
             rows = rows.where(t.sweep.in_(wanted.with_only_columns(schema.sweeps.c.id)))
-        if ok_only:
-            rows = rows.where(t.failure.is_(None))
 
         with self.reads() as connection:
             if connection.execute(hidden.limit(1)).first() is not None:

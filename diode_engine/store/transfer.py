@@ -72,8 +72,6 @@ def export_dataset(
     path: str | PathLike[str],
     *,
     hardware: str | None = None,
-    run: int | None = None,
-    ok_only: bool = False,
     damaged: bool = False,
 ) -> int:
     """Writes the timings that Store.read selects into a file, and returns their number. With
@@ -84,6 +82,6 @@ def export_dataset(
         require_sound(store.location, "nothing was exported")
     elif Path(path).exists():
         raise DatasetError(f"{path} is there; name a new file for the timings of a damaged store.")
-    table = store.read(hardware=hardware, run=run, ok_only=ok_only, kernels=True)
+    table = store.read(hardware=hardware, kernels=True)
     write_dataset(table, path)
     return len(table)

@@ -20,7 +20,7 @@ from typing import Any
 from diode_engine import features
 from diode_engine.atomic import UNFINISHED, write_whole
 from diode_engine.documents import Limits, Malformed, read_bytes
-from diode_engine.errors import ModelError, TrainingError
+from diode_engine.errors import ModelError, TrainingError, explain_os_error
 from diode_engine.models.artifact import load_member
 from diode_engine.models.fitting import Checkpoint, CheckpointError, unpack
 from diode_engine.models.protocol import TimingModel
@@ -132,11 +132,9 @@ class _CheckpointFile:
 
 def _write(path: Path, data: bytes) -> None:
     """Writes the whole file, or leaves it as it was."""
-    try:
+    todo = "Free some space or get the right to write there, then resume the training."
+    with explain_os_error(
+        lambda why: TrainingError(f"{why} {todo}"), f"The checkpoint {path} cannot be written"
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
-    except OSError as error:
-        raise TrainingError(
-            f"The checkpoint {path} cannot be written: {error.strerror}. Free some space or get "
-            "the right to write there, then resume the training."
-        ) from None

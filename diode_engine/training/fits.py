@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from diode_engine.core.table import TimingTable
 from diode_engine.models.fitting import FitProgress
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit_pool import GpuFullError, Job, Pool, TaskProgressCallback
 from diode_engine.training.fit_steps import FitTask, Members, TaskSteps
-from diode_engine.training.settings import TrainingSettings
 
 # As TaskProgressCallback, for one task.
 MemberProgressCallback = Callable[[str, FitProgress], None]
@@ -67,25 +65,6 @@ class FitExecutor:
     ) -> list[Members]:
         """Return the members of all tasks (see `run`)."""
         return [members for _, members in self.run(tasks, report, checkpoints)]
-
-
-def fit(
-    table: TimingTable,
-    family: str,
-    *,
-    seed: int = 0,
-    settings: TrainingSettings | None = None,
-    report: MemberProgressCallback = lambda member, progress: None,
-    checkpoints: Checkpoints | None = None,
-) -> Members:
-    """Fit the members of one model in this process (see FitTask and FitExecutor.run)."""
-
-    def report_member(place: int, member: str, progress: FitProgress) -> None:
-        report(member, progress)
-
-    task = FitTask(table, family, seed, settings)
-    (members,) = FitExecutor().fit_all([task], report_member, checkpoints)
-    return members
 
 
 class _Run:

@@ -14,14 +14,10 @@ from diode_engine import features
 from diode_engine.core.hardware import Environment, Hardware, find_name
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.models.fitting import FitProgress
 from diode_engine.problems.splits import split_validation
 
 MIN_FITTED = 4  # problems; a model of so few is for trying the steps
 MIN_WATCHED = 1  # problems that early stopping watches
-
-# Called with the member that is being fitted, such as "network-1", and its progress.
-MemberProgressCallback = Callable[[str, FitProgress], None]
 
 
 def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTable:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from diode_engine.runs.status import format_duration
+
 _SMALL = 0.002  # a gain that another seed could bring, too
 
 
@@ -21,8 +23,8 @@ def render_page(found: Mapping[str, Any]) -> str:
     )  # fmt: skip
     parts = [
         f"# {model['model']} for {found['hardware']}",
-        f"Tuned {source} in {_duration(found['seconds'])} ({found['minutes']:g} minutes were asked "
-        f"for; torch {found['torch']}). {taken}",
+        f"Tuned {source} in {format_duration(found['seconds'])} ({found['minutes']:g} minutes were "
+        f"asked for; torch {found['torch']}). {taken}",
         f"It has learned from {model['timings']:,} timings of {model['problems']:,} problems; "
         f"{model['held_out_problems']:,} others were held out from the start, and what follows "
         "is on these. Efficiency is the time of the best kernel that was timed over that of the "
@@ -108,8 +110,3 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_engine.atomic import FileKind, check_writable, whole_file
-from diode_engine.errors import TrainingError
+from diode_engine.errors import TrainingError, explain_os_error
 
 if TYPE_CHECKING:
     from diode_engine.validation.report import Report
@@ -23,10 +23,8 @@ def check(path: Path) -> None:
     """Raises TrainingError where no figure could be drawn into this file."""
     if path.suffix.lower() not in FORMATS:
         raise TrainingError(f"{path} cannot hold a figure; end its name in {', '.join(FORMATS)}.")
-    try:
+    with explain_os_error(TrainingError, f"{path} cannot be written"):
         check_writable(path, FileKind.FIGURE)
-    except OSError as error:
-        raise TrainingError(f"{path} cannot be written: {error.strerror}.") from None
     try:
         import matplotlib as mpl  # noqa: F401
     except ImportError:
@@ -57,11 +55,11 @@ def draw(report: Report, path: Path) -> None:
             f"{', '.join(report.hardware)}, geometric mean {report.efficiency:.3f}"
         )
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        try:
-            with whole_file(path, kind=FileKind.FIGURE) as file:
-                figure.savefig(file, format=path.suffix[1:].lower(), metadata=metadata)
-        except OSError as error:
-            raise TrainingError(f"{path} cannot be written: {error.strerror}.") from None
+        with (
+            explain_os_error(TrainingError, f"{path} cannot be written"),
+            whole_file(path, kind=FileKind.FIGURE) as file,
+        ):
+            figure.savefig(file, format=path.suffix[1:].lower(), metadata=metadata)
 
 
 def _distribution(report: Report, axes: Any) -> None:

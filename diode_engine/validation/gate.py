@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from diode_engine import registry
+from diode_engine.core.checks import decode
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError, RegistryError
@@ -78,8 +79,8 @@ class GateVerdict:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> GateVerdict:
         """From what `to_dict` gave. Raises KeyError or TypeError for anything else."""
-        checks = tuple(GateCheck(c["name"], bool(c["passed"]), c["found"]) for c in given["checks"])
-        return cls(given["model"], given["against"], checks, given["at"], given.get("hardware", ""))
+        verdict: GateVerdict = decode(cls, given)
+        return verdict
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.checks import decode
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
 from diode_engine.documents import shortened
@@ -52,7 +51,7 @@ def _report(document: Mapping[str, Any]) -> Report:
     errors = document["errors"]
     if isinstance(errors, dict):
         errors = {name: math.nan if us is None else us for name, us in errors.items()}
-    rows = _decode(tuple[ChooserRow, ...], document["choosers"])
+    rows = decode(tuple[ChooserRow, ...], document["choosers"])
     if not rows:
         raise ValueError("there are no choosers")
     for place, row in enumerate(rows):
@@ -65,9 +64,9 @@ def _report(document: Mapping[str, Any]) -> Report:
         candidates=document["candidates"],
         left_out=document["left_out"],
         rows=rows,
-        errors=_decode(Errors | None, errors),
-        calibration=_decode(Calibration | None, document["calibration"]),
-        noise=_decode(Noise, document["noise"]),
+        errors=decode(Errors | None, errors),
+        calibration=decode(Calibration | None, document["calibration"]),
+        noise=decode(Noise, document["noise"]),
         cases=tuple(_case(given, environments, is_compiled) for given in document["cases"]),
         notes=tuple(map(str, document["notes"])),
     )
@@ -76,26 +75,26 @@ def _report(document: Mapping[str, Any]) -> Report:
 def _case(given: Mapping[str, Any], environments: list[Environment], is_compiled: bool) -> Case:
     """`is_compiled` says whether the report has what a compile would take."""
     best, chosen = given["best"], given["chosen"] or {}
-    efficiency = _decode(Mapping[int, float] | None, given["efficiency"])
+    efficiency = decode(Mapping[int, float] | None, given["efficiency"])
     if efficiency is not None:
         _check_complete(efficiency, KS)
     compiled = CompileTime(None, False, None)  # the model can say nothing
     if given["compiled"] is not None:
-        confidence = _decode(float | None, given["compiled"]["confidence"])
+        confidence = decode(float | None, given["compiled"]["confidence"])
         measured = given["compiled"]["measured"] is True
         compiled = CompileTime(_candidate(given["compiled"]), measured, confidence)
     return Case(
         problem=Problem.from_dict(given["problem"]),
         environment=environments[given["environment"]],
         efficiency=efficiency,
-        confidence=_decode(float | None, given["confidence"]),
+        confidence=decode(float | None, given["confidence"]),
         chosen=_candidate(chosen) if chosen else None,
-        chosen_us=_decode(float | None, chosen.get("us")),
-        chosen_predicted_us=_decode(float | None, chosen.get("predicted_us")),
+        chosen_us=decode(float | None, chosen.get("us")),
+        chosen_predicted_us=decode(float | None, chosen.get("predicted_us")),
         best=_candidate(best),
-        best_us=_decode(float, best["us"]),
-        best_predicted_us=_decode(float | None, best["predicted_us"]),
-        others=_decode(Mapping[str, float], given["others"]),
+        best_us=decode(float, best["us"]),
+        best_predicted_us=decode(float | None, best["predicted_us"]),
+        others=decode(Mapping[str, float], given["others"]),
         compiled=compiled if is_compiled else None,
     )
 
@@ -109,31 +108,3 @@ def _check_complete(found: Mapping[int, Any], ks: Iterable[int]) -> None:
     for k in ks:
         if k not in found:
             raise ValueError(f"there is no figure of the first {k} choices")
-
-
-def _decode(kind: Any, given: Any) -> Any:
-    """Return the value of this type that `asdict` and JSON have made `given` of: a record, a
-    mapping, a tuple, a number, a text, or one of these and None. Raises TypeError where it is
-    another."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is UnionType:
-        (kind,) = (each for each in inner if each is not NoneType)
-        return None if given is None else _decode(kind, given)
-    if origin is tuple:
-        return tuple(_decode(inner[0], each) for each in given)
-    if (origin is not None or is_dataclass(kind)) and not isinstance(given, dict):
-        raise TypeError(f"{shortened(repr(given))} must be an object")
-    if origin is not None:
-        return {inner[0](key): _decode(inner[1], each) for key, each in given.items()}
-    if isinstance(kind, type) and is_dataclass(kind):
-        types = get_type_hints(kind)
-        return kind(**{f.name: _decode(types[f.name], _field(given, f.name)) for f in fields(kind)})
-    if kind in (int, float) and type(given) not in (int, float):
-        raise TypeError(f"{shortened(repr(given))} is no number")
-    return kind(given) if kind is str else given
-
-
-def _field(given: Mapping[str, Any], name: str) -> Any:
-    if name not in given:
-        raise TypeError(f"the field {name} is missing")
-    return given[name]

@@ -24,7 +24,7 @@ from diode_engine.core.encoding import encode
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.documents import Limits, Malformed, read_json, show
+from diode_engine.documents import Limits, read_document, show
 from diode_engine.errors import DatasetError, TrainingError
 from diode_engine.validation import choosers
 from diode_engine.validation.choosers import ScoredChooser
@@ -68,12 +68,7 @@ def read_solution(path: str | PathLike[str]) -> Solution:
     """The solution in a file. Raises DatasetError, with the place, where the file cannot be read or
     is not as above."""
     where = Path(path)
-    try:
-        document = read_json(where, _LIMITS)
-    except OSError as error:
-        raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
-    except Malformed as error:
-        raise DatasetError(f"{where}: {error}") from None
+    document = read_document(where, _LIMITS, DatasetError)
     if isinstance(document, dict) and "config" in document and "configs" not in document:
         document = {"name": where.stem, "configs": _without_rest(document["config"])}
     if not isinstance(document, dict) or not isinstance(document.get("name"), str):

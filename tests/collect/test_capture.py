@@ -25,12 +25,16 @@ def compiles(*notes: dict[str, object]) -> str:
     lines = "\n".join(map(json.dumps, notes)) + "\n"
     return (
         "import os, pathlib\n"
-        "folder = pathlib.Path(os.environ['DIODE_CAPTURE'])\n"
+        "folder = pathlib.Path(os.environ['DIODE_REPORT'])\n"
         f"(folder / f'{{os.getpid()}}.jsonl').open('a').write({lines!r})\n"
     )
 
 
-COMPILES = compiles({"inductor": "2.13"}, *[{"problem": PROBLEM.to_dict()}] * 2)
+def product(problem: Problem | None, name: str = "") -> dict[str, object]:
+    return {"product": {"name": name, "problem": None if problem is None else problem.to_dict()}}
+
+
+COMPILES = compiles({"inductor": "2.13"}, *[product(PROBLEM)] * 2)
 
 
 def python(code: str) -> list[str]:
@@ -68,7 +72,7 @@ def test_nothing_compiled_is_said_and_an_earlier_file_kept(tmp_path: Path, capsy
     [
         ([sys.executable, "-I", "-c", "pass"], "No Python that Diode is installed in"),
         (["true"], "No Python that Diode is installed in"),
-        (python(compiles({"inductor": "2.13"}, {"left_out": "mm of int4"})), "but mm of int4"),
+        (python(compiles({"inductor": "2.13"}, product(None, "mm of int4"))), "but mm of int4"),
         (python(compiles({"inductor": "2.13"})), "compiled no GEMM."),
         (python(compiles({"too_old": "2.9"})), "torch 2.9 cannot be watched"),
     ],

@@ -18,9 +18,8 @@ from diode_engine.collect.local import Direct, LocalExecutor
 from diode_engine.collect.planning.adviser import Adviser
 from diode_engine.collect.planning.plan import Plan
 from diode_engine.collect.processes import children, supervisor
-from diode_engine.collect.run import BATCH, collect
+from diode_engine.collect.run import BATCH, claim_number, collect
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
@@ -192,12 +191,13 @@ def test_workers_see_the_gpus_that_this_process_sees(tmp_path, script, monkeypat
 
 CLAIMS_THE_SECOND = """
 import sys
-from diode_engine.collect.claims import Claims
+from diode_engine.collect.run import claim_number
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.location import location_of
+from diode_engine.store.backends import backend_of
 from tests.collect.test_collect import PROBLEMS
-claims = Claims(location_of(sys.argv[1]))
-assert claims.take(PROBLEMS[1], Environment(H200, "", "test", "test"))
+claims = backend_of(location_of(sys.argv[1])).claims()
+assert claims.take(claim_number(PROBLEMS[1], Environment(H200, "", "test", "test")))
 print("claimed", flush=True)
 sys.stdin.read()
 """
@@ -205,11 +205,7 @@ sys.stdin.read()
 
 def gone(store):
     """Waits until the server has noticed that a killed client is not there: by its lock."""
-    taken = int(
-        content_key(
-            "claim", {"of": PROBLEMS[1].key, "in": Environment(H200, "", "test", "test").key}
-        )[:15], 16,
-    )  # fmt: skip
+    taken = claim_number(PROBLEMS[1], Environment(H200, "", "test", "test"))
     with store.reads() as connection:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({taken})")
 

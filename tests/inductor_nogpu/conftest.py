@@ -256,6 +256,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     from torch._inductor.choices import InductorChoices
     from torch._inductor.kernel import mm_grouped
 
+    from diode_engine.inductor.hook.product_notes import ProductNotes
     from diode_engine.inductor.listening import capture
 
     taken: list[dict[str, Any]] = []
@@ -264,7 +265,10 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     monkeypatch.setattr(InductorChoices, "_finalize_template_configs", stock)  # put back later
     for name in ("_tuned_grouped_mm_common", "early_config_prune"):
         monkeypatch.setattr(mm_grouped, name, getattr(mm_grouped, name))
-    capture._attach(lambda **record: taken.append(record))
+    watch = ProductNotes(lambda **note: taken.append(note))
+    watch.begin()
+    capture.attach()
     yield taken
+    watch.end()
     if capture.prefer_aten in functions:
         functions.remove(capture.prefer_aten)

@@ -37,6 +37,7 @@ from diode_engine.inductor.hook import (
 )
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.hook.installation import INSTALLATION
+from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.listening import capture, feedback
 from diode_engine.inductor.lowering import preprocessing
 from tests.inductor_nogpu.conftest import FixedPredictor
@@ -269,15 +270,22 @@ def test_keys_that_cannot_be_made_never_occur_again(
     assert len(lines(caplog)) == 1
 
 
-@pytest.mark.parametrize("part", ["_record", "_add_prefer_aten"])
+@pytest.mark.parametrize(
+    ("place", "part", "says"),
+    [
+        (ProductNotes, "_note_product", "a product was not noted"),
+        (capture, "_add_prefer_aten", "a library's kernel was not taken"),
+    ],
+)
 def test_a_capture_that_fails_does_not_disturb(
-    part: str, notes: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    place: Any, part: str, says: str, notes: list[Any],
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     expected = [program(build, mode="default") for build in (mm, experts())]
-    monkeypatch.setattr(capture, part, Faults(MemoryError("full")))
+    monkeypatch.setattr(place, part, Faults(MemoryError("full")))
     assert [program(build, mode="default") for build in (mm, experts())] == expected
     (line,) = lines(caplog)
-    assert "a product was not recorded, MemoryError: full" in line
+    assert f"{says}, MemoryError: full" in line
 
 
 def test_code_that_fails_behind_an_import(

@@ -63,7 +63,7 @@ def test_probabilities_are_how_often_it_happens(fitted: Confidence) -> None:
 
 def test_more_tries_are_never_less_sure(fitted: Confidence, unseen: list[Unseen]) -> None:
     for case in unseen[:50]:
-        found = fitted.probabilities(PROBLEM, case.members, case.library)
+        found, _ = fitted.judge(PROBLEM, case.members, case.library)
         assert len(found) == MAX_K
         assert list(found) == sorted(found)
         assert 0 < found[0] <= found[-1] < 1
@@ -77,7 +77,7 @@ def test_it_is_surer_where_members_agree_and_problems_are_near(
     far = Problem.make("bmm", 1 << 14, 1 << 14, 8, "float32", B=64)
 
     def first(problem: Problem, members: np.ndarray) -> float:
-        return fitted.probabilities(problem, members, NO_LIBRARY)[0]
+        return fitted.judge(problem, members, NO_LIBRARY)[0][0]
 
     assert first(PROBLEM, agree) > first(PROBLEM, differ)
     assert first(PROBLEM, differ) > first(far, differ)
@@ -88,10 +88,10 @@ def test_any_number_of_members_and_candidates(
     fitted: Confidence, members: int, candidates: int
 ) -> None:
     said = np.random.default_rng(2).normal(size=(members, candidates))
-    found = fitted.probabilities(PROBLEM, said, np.ones(candidates, np.bool_))
+    found, _ = fitted.judge(PROBLEM, said, np.ones(candidates, np.bool_))
     assert np.isfinite(found).all()
     # the columns' order means nothing
-    assert found == fitted.probabilities(PROBLEM, said[:, ::-1], np.ones(candidates, np.bool_))
+    assert found == fitted.judge(PROBLEM, said[:, ::-1], np.ones(candidates, np.bool_))[0]
 
 
 def test_one_member_can_be_fitted_too(unseen: list[Unseen]) -> None:
@@ -180,11 +180,11 @@ def test_a_model_keeps_it(
     assert ranking.order.tolist() == np.argsort(predicted, kind="stable").tolist()[:-1]
     # The logarithm of a prediction is what the members gave, to the last bit or nearly.
     assert ranking.reaches == pytest.approx(
-        fitted.probabilities(
+        fitted.judge(
             problem,
             np.log(predictor.predict_members_us(problem, candidates)),
             np.array([c.is_extern for c in candidates]),
-        ),
+        )[0],
         rel=1e-9,
     )
     assert Predictor(plain).predict(problem, offered).reaches is None

@@ -16,6 +16,10 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure
+from diode_engine.training.checkpoints import Checkpoints
+from diode_engine.training.fit_steps import FitTask, Members
+from diode_engine.training.fits import FitExecutor
+from diode_engine.training.settings import TrainingSettings
 from tests.samples import pairs, table_of, tile
 
 ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
@@ -74,3 +78,16 @@ def _small_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "diode_engine.training.distillation.exhaustive_space", lambda problem, torch: CANDIDATES
     )
+
+
+def fit(
+    table: TimingTable,
+    family: str,
+    *,
+    settings: TrainingSettings | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> Members:
+    """The members of one model, fitted in this process."""
+    task = FitTask(table, family, 0, settings)
+    (members,) = FitExecutor().fit_all([task], lambda *_: None, checkpoints)
+    return members

@@ -15,10 +15,10 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import Checkpoint, CheckpointError, history_of, pack
 from diode_engine.models.network import Network
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fits import fit
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import learnable
 from tests.samples import weighing
+from tests.training.conftest import fit
 
 
 def network(value: float = 0.5) -> Network:

@@ -24,10 +24,10 @@ from diode_engine.training.confidence import (
 )
 from diode_engine.training.cross_validation import cross_validate
 from diode_engine.training.fit_steps import FitTask, TaskSteps
-from diode_engine.training.fits import fit
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import learnable
 from diode_engine.validation import ATEN, NEIGHBOUR, ROOFLINE
+from tests.training.conftest import fit
 
 SMALL = TrainingSettings(
     {"trees": TreesSettings(rounds=80, learning_rate=0.2, max_depth=4, threads=1)}

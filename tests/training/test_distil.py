@@ -31,11 +31,11 @@ from diode_engine.training.correction import corrected
 from diode_engine.training.distillation import distillation_labels, drawn_problems, with_timings
 from diode_engine.training.fit_jobs import LabelProblems
 from diode_engine.training.fit_pool import Arrays
-from diode_engine.training.fits import fit
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
 from diode_engine.training.trainable_rows import fitted_and_watched, learnable
+from tests.training.conftest import fit
 
 SMALL = TrainingSettings(
     {

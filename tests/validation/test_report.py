@@ -276,7 +276,7 @@ def test_what_is_written_is_read_again(timings: TimingTable) -> None:
         ({"choosers": []}, "not as Diode writes it"),
         ({"cases": [{}]}, "not as Diode writes it"),
         ({"noise": 3}, "must be an object"),
-        ({"errors": {"timings": "much"}}, "is no number"),
+        ({"errors": {"timings": "much"}}, "must be a number"),
     ],
 )
 def test_what_is_no_report_is_a_sentence(

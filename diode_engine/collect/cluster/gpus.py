@@ -17,7 +17,7 @@ from typing import Any
 from diode_engine.collect.cluster.compilers import RayCompilers
 from diode_engine.collect.cluster.connection import ProcessLost, RayConnection, Tasks
 from diode_engine.collect.cluster.hosts import GpuHost, Hello, Missing, Setup
-from diode_engine.collect.cluster.machines import Machine, machines_with
+from diode_engine.collect.cluster.machines import machines_with
 from diode_engine.collect.executor import (
     Answer,
     BatchAnswer,
@@ -137,7 +137,7 @@ class RayGpus:
         """Starts a process for each GPU that has none. Returns False where the cluster has no such
         GPU at the moment, though some are in use; raises CollectionError where none is in use."""
         try:
-            there = self._machines_with_gpus()
+            there = machines_with(self._connection.ray, self._kind, self._connection.address)
         except CollectionError:
             if not self.ready_actors:
                 raise
@@ -153,9 +153,6 @@ class RayGpus:
             self._gpus.append(gpu)
             self._tasks.start(self._hold(gpu))
         return True
-
-    def _machines_with_gpus(self) -> list[Machine]:
-        return machines_with(self._connection.ray, self._kind, self._connection.address)
 
     def _start(self, resource: str | None) -> Any:
         return (

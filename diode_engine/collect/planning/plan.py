@@ -11,7 +11,7 @@ from typing import Any
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
-from diode_engine.documents import Limits, Malformed, read_json, shortened
+from diode_engine.documents import Limits, read_document, shortened
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.problems.spaces import SpaceSize, space_size
 
@@ -171,12 +171,7 @@ def read_candidates(path: str | PathLike[str]) -> tuple[Candidate, ...]:
     """The candidates in a JSON file, a list of {"template": …, "kwargs": {…}}. Raises
     DatasetError, with the place, where it is missing, malformed or empty."""
     where = Path(path)
-    try:
-        given = read_json(where, _CANDIDATES)
-    except OSError as error:
-        raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
-    except Malformed as error:
-        raise DatasetError(f"{where}: {error}") from None
+    given = read_document(where, _CANDIDATES, DatasetError)
     if not isinstance(given, list) or not given:
         raise DatasetError(f"{where} must hold a list of candidates, at least one.")
     found = []

@@ -1,5 +1,6 @@
 """Notes each product that this process lowers, where it is in the program, and what Diode chooses
-for it. A program's report is made of these notes. They change nothing in the compile.
+for it. A program's report is made of these notes, and so is its capture. They change nothing in the
+compile. Every process writes a file of its own into one folder, with a note on each line.
 
 Each note is a dictionary:
 
@@ -17,9 +18,11 @@ Each note is a dictionary:
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import inspect
 import itertools
+import json
 import os
 import re
 import sys
@@ -30,18 +33,18 @@ from typing import Any
 from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.stats import Profile, begin_profile, end_profile
 from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Problem
 from diode_engine.inductor.guard import STOCK, do_nothing, guard
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.hook.graph_runs import GraphRuns
 from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.integration import State
-from diode_engine.inductor.listening import capture
 from diode_engine.inductor.on_import import when_imported
 from diode_engine.inductor.patches import Function, Patches
 from diode_engine.inductor.torch_internals.versions import part
 from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_GROUPS, hook_of
 
-VARIABLE = "DIODE_REPORT"  # names the folder for the notes of a program's processes
+FOLDER = "DIODE_REPORT"  # the environment variable that names the folder for the notes
 
 Note = Callable[..., None]  # takes the note's fields
 
@@ -53,11 +56,18 @@ _ROOT = re.compile(r"^L\['[^']*'\]\.?|^getattr\(L\['[^']*'\], '|'\)$")
 
 def begin() -> None:
     """Note what this process lowers in the folder that DIODE_REPORT names, if it is set."""
-    folder = os.environ.get(VARIABLE)
+    folder = os.environ.get(FOLDER)
     if folder and Path(folder).is_dir():
-        notes = ProductNotes(functools.partial(capture.write_note, Path(folder)))
+        notes = ProductNotes(functools.partial(_write_note, Path(folder)))
         notes.begin()
         atexit.register(notes.note_runs)
+
+
+def _write_note(folder: Path, **note: Any) -> None:
+    """Append a note to this process's file in the folder; nothing where that is impossible."""
+    # Opened for each note: a forked process has another number, and so another file.
+    with contextlib.suppress(OSError), (folder / f"{os.getpid()}.jsonl").open("a") as file:
+        file.write(json.dumps(note) + "\n")
 
 
 class ProductNotes(Profile):
@@ -141,7 +151,7 @@ class ProductNotes(Profile):
     def _wrap_grouped(self, theirs: Function) -> Function:
         signature = inspect.signature(theirs)
 
-        @guard("a product of groups was not noted", stock=theirs)
+        @guard("a product was not noted", stock=theirs)
         def lowered(*args: Any, **kwargs: Any) -> Any:
             from diode_engine.inductor.lowering import grouped_offers
 
@@ -160,7 +170,7 @@ class ProductNotes(Profile):
         if self._process != os.getpid():  # the first product, or a forked process
             self._process = os.getpid()
             self._note(diode=_what_chooses())
-        problem = capture.read_problem(kernel_inputs, op_name, overrides)
+        problem = _read_problem(kernel_inputs, op_name, overrides)
         is_described = isinstance(problem, str)
         self._note(
             at=at,
@@ -193,6 +203,20 @@ class ProductNotes(Profile):
         """Return the graph's number in these notes; None where it has none."""
         number: int | None = getattr(graph, _NUMBERS, {}).get(id(self))
         return number
+
+
+def _read_problem(kernel_inputs: Any, op_name: str, overrides: Any) -> Problem | str:
+    """Return the problem for which Inductor asks, or a description where Diode has none."""
+    from diode_engine.inductor.lowering.candidates import problem_of
+
+    try:
+        problem = problem_of(kernel_inputs, op_name, overrides)
+    except Exception as error:  # noqa: BLE001  # an unbacked size, or anything in a future torch
+        return f"{op_name}: {type(error).__name__}: {error}"[:300]
+    if problem is not None:
+        return problem
+    shapes = [tuple(shape) for shape in kernel_inputs.shapes_symbolic()]
+    return f"{op_name} of {kernel_inputs.dtypes()}, {shapes}"[:300]
 
 
 def fields_of(choice: Choice) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from diode_engine.documents import (
     read_bytes,
     shortened,
 )
-from diode_engine.errors import DatasetError, RecordError
+from diode_engine.errors import DatasetError, RecordError, explain_os_error
 from diode_engine.problems.sources.drawing import complete_problem
 from diode_engine.store.datasets.parsing import items, mapping
 from diode_engine.store.datasets.torch_diode import problem_fields
@@ -80,11 +80,11 @@ def read_shapeset(path: str | PathLike[str]) -> Shapeset:
     malformed, or has a row that cannot be a problem."""
     where = Path(path)
     try:
-        return parse_shapeset(read_bytes(where, LIMITS), str(where))
-    except OSError as error:
-        raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
+        with explain_os_error(DatasetError, f"{where} cannot be read"):
+            data = read_bytes(where, LIMITS)
     except Malformed as error:
         raise DatasetError(f"{where}: {error}") from None
+    return parse_shapeset(data, str(where))
 
 
 def parse_shapeset(data: bytes, name: str) -> Shapeset:
@@ -115,10 +115,8 @@ def write_shapeset(problems: Iterable[Problem], path: str | PathLike[str], sourc
     rows = [json.dumps([fields.get(name) for name in columns]) for fields in written]
     head = json.dumps({"source": source, "columns": columns})
     text = f'{head[:-1]}, "shapes": [\n' + ",\n".join(rows) + "\n]}\n"
-    try:
+    with explain_os_error(DatasetError, f"{where} cannot be written"):
         write_whole(where, text, kind=FileKind.SHAPESET)
-    except OSError as error:
-        raise DatasetError(f"{where} cannot be written: {error.strerror or error}.") from error
 
 
 def _columns(document: Mapping[str, Any]) -> Shapeset:

@@ -26,7 +26,7 @@ from sqlalchemy.pool import NullPool, Pool, QueuePool
 
 from diode_engine import paths
 from diode_engine.atomic import scratch_beside
-from diode_engine.errors import StoreError, StoreLockedError, StoreMissingError
+from diode_engine.errors import StoreError, StoreLockedError, StoreMissingError, explain_os_error
 from diode_engine.store.backends.backend import (
     BUSY_SECONDS,
     Backend,
@@ -132,27 +132,20 @@ class SqliteBackend(Backend):
     def _back_up(self, revision: str) -> Path:
         """Copy the store to a file beside it, which replaces no other, and return its path."""
         path, count = self.location, 0
-        try:
-            with scratch_beside(path) as folder:
-                self.copy_to(folder / "copy.db", wanted=path.with_name(f"{path.name}.bak"))
-                while True:
-                    count += 1
-                    number = f"-{count}" if count > 1 else ""
-                    target = path.with_name(f"{path.name}.schema-{revision}{number}.bak")
-                    with suppress(FileExistsError):
-                        move_without_replacing(folder / "copy.db", target)
-                        return target
-        except OSError as error:
-            raise StoreError(
-                f"The store {path} is not migrated, since no backup of it can be written: "
-                f"{error.strerror or error}."
-            ) from error
+        why = f"The store {path} is not migrated, since no backup of it can be written"
+        with explain_os_error(StoreError, why), scratch_beside(path) as folder:
+            self.copy_to(folder / "copy.db", wanted=path.with_name(f"{path.name}.bak"))
+            while True:
+                count += 1
+                number = f"-{count}" if count > 1 else ""
+                target = path.with_name(f"{path.name}.schema-{revision}{number}.bak")
+                with suppress(FileExistsError):
+                    move_without_replacing(folder / "copy.db", target)
+                    return target
 
     def prepare(self) -> str | None:
-        try:
+        with explain_os_error(StoreError, f"The folder of {self.location} cannot be made"):
             self.location.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"The folder of {self.location} cannot be made: {error}.") from error
         with closing(connect(self.location, read_only=False)) as connection:
             return self.revision_of(connection)
 
@@ -401,13 +394,9 @@ class FileClaims:
     machine see. The locks belong to the process: its own threads do not exclude each other."""
 
     def __init__(self, path: Path) -> None:
-        try:
+        use = "by which processes with the same store divide their work"
+        with explain_os_error(StoreError, f"{path}, {use}, cannot be written"):
             self._file = path.open("ab", buffering=0)
-        except OSError as error:
-            raise StoreError(
-                f"{path}, by which processes with the same store divide their work, "
-                f"cannot be written: {error.strerror or error}."
-            ) from error
 
     def take(self, number: int) -> bool:
         try:

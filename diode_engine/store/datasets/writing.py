@@ -15,7 +15,7 @@ from diode_engine.atomic import FileKind, write_whole
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import KERNEL_FACTS, Failure
 from diode_engine.documents import check_json_counts, check_ratio
-from diode_engine.errors import DatasetError
+from diode_engine.errors import DatasetError, explain_os_error
 from diode_engine.store.datasets import parsing
 from diode_engine.store.datasets.format import (
     COLUMNS,
@@ -64,7 +64,8 @@ def write_dataset(table: TimingTable, path: str | PathLike[str]) -> None:
         raise DatasetError(
             f"{where} could not be read again; write the timings as several datasets. {error}"
         ) from None
-    _replace(where, written)
+    with explain_os_error(DatasetError, f"{where} cannot be written"):
+        write_whole(where, written, kind=FileKind.DATASET)
 
 
 def _document(table: TimingTable, *, packed: bool) -> dict[str, Any]:
@@ -132,10 +133,3 @@ def _check_readable(
         containers = sum(map(len, groups)) + records
         columns = len(COLUMNS) + (0 if table.kernel is None else len(KERNEL_FACTS))
         parsing.limits().check_counts(containers, containers + len(table) * columns)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    try:
-        write_whole(path, data, kind=FileKind.DATASET)
-    except OSError as error:
-        raise DatasetError(f"{path} cannot be written: {error.strerror or error}.") from error
