@@ -1,0 +1,183 @@
+"""Kernels whose results for a row do not depend on the batch that the row is part of.
+
+For each layer one order of summation is fixed: the one whose kernels are predicted to take the
+least time over a distribution of M. For each M the fastest kernel of that order is chosen. The
+order follows from the layer, the model, the GPU and the proofs alone, not from what was compiled
+before. The sizes of the batch, M and the B of batched products, are no part of a layer, and neither
+are the layout of `a` and the form of the bias, which depend on M where M is 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from diode_engine.choosing.chooser import Chooser
+from diode_engine.choosing.outcomes import LeftToStock
+from diode_engine.choosing.policy import Comparison
+from diode_engine.choosing.prediction import Mask, Prediction
+from diode_engine.choosing.proofs import proven_orders
+from diode_engine.choosing.stats import Fallback
+from diode_engine.choosing.summation import Places, SummationOrder, orders_of
+from diode_engine.core.encoding import CandidateTable
+from diode_engine.core.operand import Layout, Operand
+from diode_engine.core.problem import Problem
+from diode_engine.core.templates import templates_for
+
+OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
+# The distribution of M: the ratio of the predicted time to the shortest one counts equally at each.
+ROWS = tuple(1 << n for n in range(14))
+_BATCH = 16  # B of the batched products for which an order is fixed
+# Inductor makes no tile higher than the next power of two of M. All orders are to have kernels for
+# each M, so the tiles are those of this M at least: wgmma has 64 rows.
+LEAST_ROWS = 64
+
+
+class InvariantChooser:
+    """Chooses kernels of one order for each layer, by the model of a `chooser`, with these versions
+    of torch and Triton."""
+
+    def __init__(self, chooser: Chooser, torch: str, triton: str) -> None:
+        self._chooser = chooser
+        self._where = f"{chooser.hardware.name} with torch {torch} and Triton {triton}"
+        self.proven = proven_orders(chooser.hardware.arch, torch, triton)
+        self._orders: dict[Problem, SummationOrder] = {}
+
+    @property
+    def identity(self) -> str:
+        """The proven orders, for cache keys."""
+        return "; ".join(map(str, sorted(self.proven))) or "none"
+
+    def order_for(self, problem: Problem) -> SummationOrder:
+        """Return the order of summation of the problem's layer. Raises LeftToStock, with a
+        sentence, where the layer can have none."""
+        _check(problem)
+        layer = layer_of(problem)
+        if layer not in self._orders:
+            self._orders[layer] = self._find_order(layer)
+        return self._orders[layer]
+
+    def compare(
+        self, problems: Sequence[Problem], candidates: CandidateTable
+    ) -> tuple[Comparison, Places]:
+        """Return the comparison of those candidates that have the order of the problems' layer, and
+        the indices of those. The problems differ in M or B. Raises LeftToStock as `order_for` does,
+        and where the problems are of several layers or no candidate has the order."""
+        order = self.order_for(problems[0])
+        if len(set(map(layer_of, problems))) > 1:
+            raise _refusal("N or K is dynamic, and which order is chosen depends on both")
+        kept = self._have_order(order, problems[0], candidates)
+        if not kept.any():
+            raise _refusal(f"Inductor offers no kernel of the order {order}")
+        taken = candidates.take(kept)
+        parts = [self._predict(problem, taken) for problem in problems]
+        comparison = self._chooser.policy.compare(
+            parts[0],
+            problems=problems,
+            predicted_us=np.array([part.predicted_us for part in parts]),
+            saved_us=(0.0,) * len(problems),
+        )
+        return replace(comparison, keep=1), np.flatnonzero(kept)
+
+    def _find_order(self, layer: Problem) -> SummationOrder:
+        means = {order: self._mean_us(order, layer) for order in self.proven}
+        order = min(means, key=lambda order: (means[order], order), default=None)
+        if order is None or means[order] == math.inf:
+            raise _refusal(
+                f"no order of summation with kernels for all batches of {layer.op} in "
+                f"{layer.dtype} is proven on {self._where} (docs/batch-invariance.md)"
+            )
+        return order
+
+    def _mean_us(self, order: SummationOrder, layer: Problem) -> float:
+        """Return the geometric mean over ROWS of the times of the kernels that would be chosen;
+        infinite where there is none."""
+        logs = []
+        for m in ROWS:
+            problem = replace(layer, M=m, a=Operand.contiguous(Layout.ROW, m, layer.K))
+            candidates = space_for(problem)
+            kept = self._have_order(order, problem, candidates)
+            prediction = self._predict(problem, candidates.take(kept))
+            places, _ = replace(self._chooser.policy.compare(prediction), keep=1).choose()
+            if not places:
+                return math.inf
+            logs.append(math.log(prediction.predicted_us[places[0]]))
+        return math.exp(sum(logs) / len(logs))
+
+    def _have_order(
+        self, order: SummationOrder, problem: Problem, candidates: CandidateTable
+    ) -> Mask:
+        """[n] which candidates have the order."""
+        orders, places = orders_of(problem, candidates, self._chooser.hardware)
+        kept: Mask = places == (orders.index(order) if order in orders else len(orders))
+        return kept
+
+    def _predict(self, problem: Problem, candidates: CandidateTable) -> Prediction:
+        """Return the prediction for the candidates. A kernel whose tile is higher than Inductor
+        would make it, which the model was not trained on, takes as long as with a full tile."""
+        block_m = candidates.columns.block_m
+        usual = max(16, 1 << (problem.M - 1).bit_length())
+        rows = np.where(block_m > usual, block_m, problem.M).astype(np.int64)
+        us, proven = np.full(len(candidates), np.nan), np.ones(len(candidates), np.bool_)
+        for m in np.unique(rows).tolist():
+            which = rows == m
+            part = self._chooser.predict(replace(problem, M=m), candidates.take(which))
+            us[which] = part.predicted_us
+            if part.proven is not None:
+                proven[which] = part.proven
+        return Prediction(problem, candidates, us, proven=proven)
+
+
+def layer_of(problem: Problem) -> Problem:
+    """Return the problem that stands for all batches of the problem's layer."""
+    b = problem.b
+    if "b" in problem.inner_batches:  # as it is where B is 1
+        b = Operand.contiguous(b.layout, problem.K, problem.N)
+    return Problem.make(
+        problem.op, LEAST_ROWS, problem.N, problem.K, problem.dtype,
+        B=_BATCH if problem.op.batched else 1, out_dtype=problem.out_dtype,
+        b_layout=b.layout, b_align=b.align, allow_tf32=problem.allow_tf32,
+    )  # fmt: skip
+
+
+def rows_of_space(problems: Sequence[Problem]) -> int:
+    """Return the M whose tiles are considered for these problems."""
+    return max(LEAST_ROWS, *(problem.M for problem in problems))
+
+
+def space_for(problem: Problem) -> CandidateTable:
+    """Return the candidates that may have an order of summation, without options."""
+    sizes = rows_of_space([problem]), problem.N, problem.K
+    op = problem.op.name
+    return CandidateTable.joined(
+        [
+            _space(template.name, op, *template.space_for(op).reach(*sizes))
+            for template in templates_for(op)
+            if template.tiled and not template.option
+        ]
+    )
+
+
+@lru_cache(maxsize=256)
+def _space(name: str, op: str, m: int, n: int, k: int) -> CandidateTable:
+    space = next(t for t in templates_for(op) if t.name == name).space_for(op)
+    tiles = np.array(space.exhaustive_configs(m, n, k), np.int64)
+    return CandidateTable.tiled(name, np.ascontiguousarray(tiles.T))
+
+
+def _refusal(why: str) -> LeftToStock:
+    return LeftToStock(Fallback.BATCH_INVARIANT, f"its results may depend on the batch: {why}")
+
+
+def _check(problem: Problem) -> None:
+    """Raises LeftToStock where the option does not cover the problem, whatever is proven."""
+    if problem.op.name not in OPERATORS:
+        raise _refusal(f"diode_batch_invariant does not cover {problem.op}")
+    if problem.allow_tf32:
+        raise _refusal("Inductor decides by the number of rows whether a kernel uses TF32")
+    if problem.N == 1:
+        raise _refusal("Inductor computes a product of one row and one column in other ways")

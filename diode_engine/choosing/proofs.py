@@ -1,0 +1,58 @@
+"""The orders of summation that were shown on a GPU to be orders: kernels that have one and differ
+in tiles, stages and warps computed the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from diode_engine.choosing.summation import SummationOrder
+
+Versions = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """An order of summation that was shown on GPUs of the compute capability `arch` ("9.0").
+
+    `torch` and `triton` are the first and the last version ("2.11") with which it was shown.
+    `kernels` counts the kernels that were compared, and `rows` the rows whose results were equal
+    for every batch that they were part of. `source` is the file of the measurement.
+    """
+
+    order: SummationOrder
+    arch: str
+    torch: Versions
+    triton: Versions
+    kernels: int
+    rows: int
+    source: str
+
+    def holds_for(self, arch: str, torch: str, triton: str) -> bool:
+        """Return whether it was shown for this compute capability and these versions."""
+        return (
+            arch == self.arch and _is_within(torch, self.torch) and _is_within(triton, self.triton)
+        )
+
+
+# benchmarks/batch_invariance.py prints these rows.
+PROOFS: tuple[Proof, ...] = ()
+
+
+def proven_orders(
+    arch: str, torch: str, triton: str, proofs: Iterable[Proof] | None = None
+) -> frozenset[SummationOrder]:
+    """Return the orders that were shown for this compute capability and these versions, by `proofs`
+    (None: PROOFS)."""
+    given = PROOFS if proofs is None else proofs
+    return frozenset(p.order for p in given if p.holds_for(arch, torch, triton))
+
+
+def _is_within(version: str, versions: Versions) -> bool:
+    first, last = map(_minor, versions)
+    return first <= _minor(version) <= last
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version: (2, 11) of "2.11.0+cu130"."""
+    return tuple(int(number) for number in version.split("+")[0].split(".")[:2])
