@@ -1,16 +1,20 @@
 """How fast the dashboard is, as a person at a terminal sees it.
 
-    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE|URL] [--during-import N]
+    python benchmarks/dashboard.py [--timings 5000000] [--keep FILE|URL]
+        [--during-import N | --bursts N]
 
 It runs diode-tui in a pseudo-terminal of 160x50, presses keys and reads the screen. The store has
 the shipped timings, repeated with altered sizes, and a collection writes 2,000 timings a second
-into it meanwhile. Limits: 0.5 s to a usable screen; 1 s to the store's figures on it; 100 ms from a
-key to what it shows; 100 ms during which the event loop handles nothing (watched_dashboard.py
-measures that); 0.5 s to quit.
+into it meanwhile. Limits: 0.5 s to a usable screen; 1 s to the store's figures on it; 0.3 s to a
+page that is visited first; 100 ms from a key to what it shows; 100 ms during which the event loop
+handles nothing (watched_dashboard.py measures that); 0.5 s to quit. A table at the end has the
+first visits of all pages, and the start.
 Then the collection is ended, and the bytes are counted that are sent to the terminal while nothing
 changes. On each screen that it looks at there should be none, since none shows a clock.
 With --during-import it instead writes 200 notes, tags and starts while another process imports N
 timings: each is to be shown, or shown as waiting, within 0.2 s, and none may be lost.
+With --bursts it sends so many bursts of mixed keys, 10 ms apart, with nothing else at work: after
+each the right page is to be shown within 1 s of the last key.
 With --keep the store is left in a file, or taken from there, or from a server.
 Python's compiled modules are kept between the processes, as where Diode is installed, also where
 PYTHONDONTWRITEBYTECODE is set: else each start would compile all of Diode. The first start is not
@@ -28,6 +32,7 @@ import itertools
 import multiprocessing
 import os
 import pty
+import random
 import re
 import select
 import statistics
@@ -48,11 +53,27 @@ from diode_engine.location import Location, location_of
 from diode_engine.runs import Heartbeat, begin
 from diode_engine.store import Store, read_dataset
 
-PLACES = (
-    ("R", "time left"), ("C", "Sources"), ("D", "ATen eff."), ("W", "estimate"), ("T", "Family"),
-    ("V", "judged"), ("M", "of best"), ("S", "Kept in"), ("?", "Escape closes it"),
-    ("?", "Kept in"), ("A", "python is"), ("H", "Model in use"),
-)  # fmt: skip  # keys, and what is only on the screen that each goes to
+# Pages, the keys that lead to each from the one before, and what is only on it.
+PAGES = (
+    ("Runs", "R", "time left"), ("a run", "\r", "Curves"), ("Collect", "C", "Sources"),
+    ("Data", "D", "ATen eff."), ("a problem", "\r", "GFLOP"), ("a candidate", "\r", "Predictions"),
+    ("Ask", "W", "estimate"), ("Train", "T", "Family"), ("Validate", "V", "judged"),
+    ("Models", "M", "of best"), ("a model", "\r", "Lineage"),
+    ("Programs", "P", "-- python program.py"), ("a program", "nmm 64 64 64 bf16\r", "All times"),
+    ("SQL", "Q", "^g answers"), ("Settings", "S", "Kept in"), ("Help", "?", "Escape closes it"),
+    ("About", "\x1bA", "python is"), ("Home", "H", "Model in use"),
+)  # fmt: skip
+GAP = 0.01  # seconds between the keys of a burst
+# What a burst begins with: places, and dialogs and pages that are left again.
+WANDERING = (
+    *"HRCDWTVMPQSAjkgG12",
+    "?\x1b",
+    "?se\x1b",
+    ":tr\x1b",
+    "R/ab\x1b",
+    "D\r\x1b",
+    "R\rl\x1b",
+)
 # The screens on which nothing should change, and the keys that lead from one to the next.
 RESTS = (
     ("Home", "H"), ("a problem's page", "D\r"), ("a run's page", "\x1bR\r"),
@@ -122,15 +143,28 @@ class Terminal:
         """Seconds since the last key until anything was."""
         return self.until("")
 
+    def type(self, keys: str) -> None:
+        """Presses the keys one after the other, as a quick person does."""
+        for key in keys[:-1]:
+            self.press(key)
+            self.read_for(GAP)
+        self.press(keys[-1])
+
     def until(self, *texts: str, seconds: float = 30.0) -> float:
         """Seconds since the last key (or the start) until one of these was on the screen."""
+        if (found := self.find(*texts, seconds=seconds)) is None:
+            raise SystemExit(f"{texts} never came:\n{_ESCAPES.sub(b'', self._raw)!r}")
+        return found
+
+    def find(self, *texts: str, seconds: float) -> float | None:
+        """As `until`; None where none of these comes."""
         end = self.began + seconds
         while not self._raw or not any(
             text.encode() in _ESCAPES.sub(b"", self._raw) for text in texts
         ):
             left = end - time.perf_counter()
             if left <= 0 or not select.select([self._fd], [], [], left)[0]:
-                raise SystemExit(f"{texts} never came:\n{_ESCAPES.sub(b'', self._raw)!r}")
+                return None
             with contextlib.suppress(OSError):
                 self._raw += os.read(self._fd, 1 << 16)
         return time.perf_counter() - self.began
@@ -184,7 +218,7 @@ def measure(path: Location, settings: Path) -> None:
     verdict("start, until the store's figures are shown", filled, 1.0)
     verdict("quit, just after the start", quits, 0.5)
 
-    blocked(path, settings)
+    visits = visit_pages(path, settings)
     terminal = Terminal(path, settings)
     terminal.until("candidates")
     # While the modules of the screens are still being imported; then when they are there.
@@ -208,40 +242,89 @@ def measure(path: Location, settings: Path) -> None:
     terminal.press("\r")
     verdict("a run's page", [terminal.until("Curves")], 0.1)
     verdict("quit, while a run is watched", [terminal.quit()], 0.5)
+    say(f"\n{'':16}{'first':>8}{'again':>8}   of the limit")
+    rows = {"start to counts": (statistics.median(filled), None, 1.0)}
+    rows |= {page: (first, again, 0.3) for page, (first, again) in visits.items()}
+    for name, (first_s, again_s, limit) in rows.items():
+        told = f"{1000 * first_s:5.0f} ms" + (f"{1000 * again_s:5.0f} ms" if again_s else " " * 8)
+        late = "" if first_s <= limit else "  TOO SLOW"
+        say(f"{name:16}{told}   {first_s / limit:.2f}{late}")
 
 
-def blocked(path: Location, settings: Path) -> None:
-    """Visits every screen twice. Prints when its frame and its body are shown, and the longest time
-    during which the event loop handled nothing."""
+def visit_pages(path: Location, settings: Path) -> dict[str, list[float]]:
+    """Visits every page twice. Prints the longest time during which the event loop handled nothing.
+    Returns the seconds from the key to the page, of the first and the second visit."""
     report = settings / "blocked"
     terminal = Terminal(path, settings, report)
     terminal.until("candidates")
     terminal.read_for(8)  # until all modules are imported and the screens are made ahead
-    visits = []
+    visits, shown = [], {}
     for turn in ("first", "again"):
-        for key, shows in PLACES:
+        for page, keys, shows in PAGES:
             began = time.perf_counter()
-            terminal.press(key)
-            frame, body = terminal.painted(), terminal.until(shows)
+            terminal.type(keys)
+            shown.setdefault(page, []).append(terminal.until(shows))
             terminal.read_for(1)  # what follows the body is of this visit too
-            visits.append((turn, key, began, time.perf_counter(), frame, body))
+            visits.append((turn, page, began, time.perf_counter()))
     terminal.quit()
     beats = [tuple(map(float, line.split())) for line in report.read_text().splitlines()]
     busiest = 0.0
     for turn in ("first", "again"):
         worst = []
-        for kind, key, began, ended, frame, body in visits:
+        for kind, page, began, ended in visits:
             if kind == turn:
                 mine = [(long, work) for at, long, work in beats if began <= at < ended]
                 held, work = max(mine, default=(0.0, 0.0))
                 busiest = max([busiest, *(work for _, work in mine)])
                 worst.append(held)
                 say(
-                    f"  {key} {turn}: frame {1000 * frame:4.0f} ms, body {1000 * body:4.0f} ms, "
-                    f"loop held up for {1000 * held:4.0f} ms at most, {1000 * work:.0f} of work"
+                    f"  {page} {turn}: loop held up for {1000 * held:4.0f} ms at most, "
+                    f"{1000 * work:.0f} of work"
                 )
         verdict(f"the loop held up, {turn}", worst, 0.1)
     say(f"  the loop's own work at one time: {1000 * busiest:.0f} ms at most")
+    return shown
+
+
+def bursts(path: Location, settings: Path, count: int) -> None:
+    """Sends this many bursts of keys. Each ends with a word that no other burst has, on the page
+    that its last keys lead to."""
+    before = _count_runs(path)
+    terminal = Terminal(path, settings)
+    terminal.until("candidates")
+    terminal.read_for(8)  # until all modules are imported and the screens are made ahead
+    draw, taken, wrong = random.Random(1), [], []
+    for number in range(1, count + 1):
+        listed = "R/\x15kind:collect\r"
+        keys, shows = draw.choice((
+            (f"R/\x15tag:x{number}\r", f"filter: tag:x{number}"),
+            (f"D/\x15m<={number}\r", f"filter: m<={number}"),
+            (f"Wm\x15mm 64 {number} 64 bf16\r", f"mm 64 {number} 64 bf16"),
+            (f"{listed}n\x15x{number}\r", f": x{number}."),  # a note on a run
+            (f"{listed}\rnx\x1b\x1bn\x15x{number}\r", f": x{number}."),
+        ))  # fmt: skip
+        begins = "".join(draw.choices(WANDERING, k=draw.randint(2, 9)))
+        terminal.type(begins + keys)
+        if (seconds := terminal.find(shows, seconds=20.0)) is None:
+            wrong.append((begins + keys, shows))
+            terminal.type("\x1b\x1bH")
+        else:
+            taken.append(seconds)
+    terminal.quit()
+    late = sum(seconds > 1.0 for seconds in taken)
+    median, most = np.percentile(taken, (50, 99))
+    say(
+        f"{len(taken):,} of {count:,} bursts ended on the right page, {late} of them after more "
+        f"than 1 s; median {median:.3f} s, 99th {most:.3f} s, worst {max(taken):.3f} s; "
+        f"{_count_runs(path) - before} runs were started by mistake"
+    )
+    for keys, shows in wrong:
+        say(f"  WRONG: {keys!r} did not lead to {shows!r}")
+
+
+def _count_runs(path: Location) -> int:
+    with Store.open(path, read_only=True) as store:
+        return len(store.runs())
 
 
 def import_on(path: Location, timings: int, ready: object) -> None:
@@ -351,6 +434,7 @@ def main() -> None:
     parser.add_argument("--keep", type=location_of, metavar="FILE|URL")
     parser.add_argument("--during-import", type=int, metavar="N", help="only write notes, tags and "
                         "starts while an import of N timings runs")  # fmt: skip
+    parser.add_argument("--bursts", type=int, metavar="N", help="only send N bursts of keys")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -360,6 +444,9 @@ def main() -> None:
             fill(path, given.timings)
         if given.during_import is not None:
             write_meanwhile(path, Path(folder), given.during_import)
+            return
+        if given.bursts is not None:
+            bursts(path, Path(folder), given.bursts)
             return
         ready = multiprocessing.get_context("spawn").Event()
         writer = multiprocessing.get_context("spawn").Process(

@@ -65,6 +65,7 @@ MADE_AHEAD = (
     "settings",
     "models",
     "about",
+    "sql",
     "programs",
 )
 QUIET_SECONDS = 0.3  # without a key, before the next of these screens is made
