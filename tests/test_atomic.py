@@ -13,7 +13,7 @@ from diode_app import settings
 from diode_engine import atomic
 from diode_engine.atomic import FileKind, kind_of, scratch_beside, whole_file, write_whole
 from diode_engine.cli import lookup_table
-from diode_engine.cli.output_file import write_output
+from diode_engine.cli.files import write_output
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.problems.sources.shapeset import write_shapeset

@@ -23,7 +23,7 @@ from diode_engine.models.estimates import resources
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
-    from diode_engine.store.timing_query import CandidateTiming
+    from diode_engine.store.query import CandidateTiming
 
 TIMING_COLUMNS = (
     Column("run", "run", "the run that timed it", right=True),
@@ -78,7 +78,7 @@ def candidate_view(
 ) -> CandidateView:  # fmt: skip
     """Return what is known of the candidate; without a store it has no timings, and with `asks`
     False no model is asked. Raises StoreError where the store cannot be read."""
-    from diode_engine.store.timing_query import timings_of
+    from diode_engine.store.query import timings_of
 
     found = [] if store is None else timings_of(store, problem.key, candidate.key)
     here = [each.timing for each in found if each.environment.hardware == hardware]

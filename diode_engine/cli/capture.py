@@ -10,8 +10,8 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.files import check_output
 from diode_engine.cli.options import WRITTEN_FILE, option
-from diode_engine.cli.output_file import check_output
 
 
 @click.command(

@@ -13,6 +13,7 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.drawing import drawn_options, named_sources, wanted_problems
+from diode_engine.cli.files import check_output
 from diode_engine.cli.options import (
     READ_FILE,
     WordsCommand,
@@ -27,7 +28,6 @@ from diode_engine.cli.options import (
     store_option,
     unused_option,
 )
-from diode_engine.cli.output_file import check_output
 from diode_engine.location import Location
 
 if TYPE_CHECKING:

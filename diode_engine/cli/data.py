@@ -13,8 +13,8 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.files import check_output
 from diode_engine.cli.options import json_anyway_option, option, store_option
-from diode_engine.cli.output_file import check_output
 from diode_engine.cli.queries import QueryCommand, form_options, query_argument, table_text, write
 from diode_engine.errors import NothingError, SchemaTooOldError, StoreError
 from diode_engine.location import Location

@@ -12,8 +12,8 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.files import check_output
 from diode_engine.cli.options import as_json_option, json_anyway_option, option
-from diode_engine.cli.output_file import check_output
 from diode_engine.cli.problems import data
 from diode_engine.errors import DatasetError
 

@@ -69,7 +69,7 @@ def copy(source: Location, target: Location) -> Result:
     others write to FROM: timings, runs and what belongs to them, with their numbers. Then each row
     is compared, and the timings with their checksums; if anything differs, nothing is copied.
     """
-    from diode_engine.store.copying import copy as copy_store
+    from diode_engine.store.maintenance import copy as copy_store
 
     copied = copy_store(source, target)
     document = {"from": str(source), "to": str(target), **asdict(copied)}

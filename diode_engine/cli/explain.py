@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diode_engine.cli import diagnostics
 from diode_engine.cli.models import model_for, warn_unlike
-from diode_engine.cli.models.looking import find_model_here
+from diode_engine.cli.models.looking import find_model_here, warn_unusable
 from diode_engine.cli.options import TypeChoice, as_json_option, model_option
 from diode_engine.cli.predict import named_hardware
 from diode_engine.core.operand import TYPES
 from diode_engine.core.operators import OPERATORS
-from diode_engine.errors import ModelError, NoSuchModelError, NothingError
+from diode_engine.errors import NoSuchModelError, NothingError
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
@@ -230,14 +229,9 @@ def _only_one() -> ModelVersion:
     """The model that is taken for the only GPU that models are for."""
     from diode_engine import registry
 
-    known = {}
-    for model in registry.list_models():
-        try:
-            known.update({r.hardware.slug: r.hardware for r in model.manifest.records})
-        except ModelError as error:
-            diagnostics.warn(f"{model.folder} cannot be used: {error}")
+    known = registry.gpus_of_models(warn_unusable)
     if len(known) > 1:
-        names = sorted(hardware.name for hardware in known.values())
+        names = sorted(known)
         raise NoSuchModelError(
             f"There are models for several GPUs ({', '.join(names)}), and none of these GPUs is "
             f'in this machine. Name the GPU that is meant, as in --hardware "{names[-1]}".'

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.dataset_files import datasets_in
+from diode_engine.cli.files import datasets_in
 from diode_engine.cli.models import model_for
 from diode_engine.cli.options import (
     FILE_OR_FOLDER,

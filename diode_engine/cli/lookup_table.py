@@ -14,8 +14,8 @@ from diode_engine.atomic import FileKind, write_whole
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing, read_matching
 from diode_engine.cli.explain import model_and_hardware
+from diode_engine.cli.files import check_output
 from diode_engine.cli.options import as_json_option, model_option, store_option
-from diode_engine.cli.output_file import check_output
 from diode_engine.errors import IntegrationError, NothingError, explain_os_error
 from diode_engine.location import Location
 

@@ -12,6 +12,7 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing, read_matching
+from diode_engine.cli.files import check_output, write_output
 from diode_engine.cli.judging import (
     find_judged_model,
     first_gpu,
@@ -20,7 +21,6 @@ from diode_engine.cli.judging import (
     read_timings,
 )
 from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, as_json_option, option
-from diode_engine.cli.output_file import check_output, write_output
 from diode_engine.location import Location
 
 

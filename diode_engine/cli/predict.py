@@ -12,6 +12,7 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models import model_for, warn_unlike
+from diode_engine.cli.models.looking import warn_unusable
 from diode_engine.cli.options import json_anyway_option, model_option
 from diode_engine.errors import NoSuchModelError
 
@@ -90,15 +91,9 @@ def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
     that Diode knows."""
     from diode_engine import registry
     from diode_engine.core.hardware import KNOWN, find_name
-    from diode_engine.errors import ModelError
 
-    known = [*there, *KNOWN.values()]
-    for model in registry.list_models():
-        try:
-            known += [record.hardware for record in model.manifest.records]
-        except ModelError as error:
-            diagnostics.warn(f"{model.folder} cannot be used: {error}")
-    by_name = {hardware.name: hardware for hardware in reversed(known)}
+    own = {hardware.name: hardware for hardware in there}
+    by_name = {**registry.gpus_of_models(warn_unusable), **KNOWN, **own}
     if (meant := find_name(name, by_name)) is not None:
         return by_name[meant]
     names = ", ".join(sorted(by_name))

@@ -13,6 +13,7 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.collect import collect
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.drawing import drawn_options, named_sources, wanted_problems
+from diode_engine.cli.files import check_output
 from diode_engine.cli.options import (
     READ_FILE,
     WRITTEN_FILE,
@@ -23,7 +24,6 @@ from diode_engine.cli.options import (
     seed_option,
     store_option,
 )
-from diode_engine.cli.output_file import check_output
 from diode_engine.errors import CollectionError, StoreMissingError
 from diode_engine.location import Location
 

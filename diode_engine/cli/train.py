@@ -13,7 +13,7 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing
-from diode_engine.cli.dataset_files import datasets_in
+from diode_engine.cli.files import check_output, datasets_in
 from diode_engine.cli.options import (
     WRITTEN_FILE,
     F,
@@ -30,7 +30,6 @@ from diode_engine.cli.options import (
     store_option,
     unused_option,
 )
-from diode_engine.cli.output_file import check_output
 from diode_engine.features import SETS, VERSION
 from diode_engine.location import Location
 from diode_engine.models.model_types import TUNED, member_types

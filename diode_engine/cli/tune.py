@@ -12,6 +12,7 @@ import click
 
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
+from diode_engine.cli.files import check_output, write_output
 from diode_engine.cli.options import (
     READ_FILE,
     WRITTEN_FILE,
@@ -25,7 +26,6 @@ from diode_engine.cli.options import (
     seed_option,
     store_option,
 )
-from diode_engine.cli.output_file import check_output, write_output
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 
@@ -86,7 +86,7 @@ def tune(
     from diode_engine.paths import beside
     from diode_engine.problems.sources import problems_in
     from diode_engine.store import Store
-    from diode_engine.tuning.request import TuneRequest
+    from diode_engine.tuning.rounds import TuneRequest
     from diode_engine.tuning.run import tune as run
 
     if output is not None:

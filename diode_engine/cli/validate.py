@@ -29,7 +29,7 @@ from diode_engine.cli.options import (
     option,
     ray_option,
 )
-from diode_engine.cli.recording import record_as_run
+from diode_engine.cli.results import record_as_run
 from diode_engine.location import Location
 from diode_engine.models.model_types import ENSEMBLE
 

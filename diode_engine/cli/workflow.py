@@ -39,9 +39,9 @@ from diode_engine import paths
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.files import check_output, write_output
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import READ_FILE, json_anyway_option, option
-from diode_engine.cli.output_file import check_output, write_output
 from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
 from diode_engine.errors import explain_os_error
 from diode_engine.location import Location, child_environment, is_url, location_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from diode_engine.collect.gpu_state import GpuState
@@ -58,7 +58,7 @@ class GpuProgress:
             self._every *= 2
 
     def to_dict(self) -> dict[str, Any]:
-        state = self.state
+        state = asdict(self.state or GpuState(None, None, None))
         return {
             "name": self.name,
             "node": self.node,
@@ -66,12 +66,8 @@ class GpuProgress:
             "timings": self.timings,
             "failures": self.failures,
             "throttled": self.throttled,
-            "clock_mhz": None if state is None else state.clock_mhz,
-            "temperature_c": None if state is None else state.temperature_c,
-            "power_w": None if state is None else state.power_w,
-            "utilisation": None if state is None else state.utilisation,
-            "memory_bytes": None if state is None else state.memory_bytes,
-            "held_back": [] if state is None else list(state.held_back),
+            **state,
+            "held_back": list(state["held_back"]),
             "samples": self.samples,
         }
 

@@ -22,17 +22,27 @@ from diode_engine.registry.archive import export_model, import_model
 from diode_engine.registry.card import card, lineage, side_by_side
 from diode_engine.registry.choice import (
     MIN_LIKENESS,
+    Basis,
+    KnownFor,
     Match,
     best_for,
     differences,
+    known_for,
+    known_for_all,
     load_predictor,
     matches,
 )
 from diode_engine.registry.facts import Event, HistoryAction, ModelFacts, ModelStatus
-from diode_engine.registry.known import Basis, KnownFor, known_for, known_for_all
 from diode_engine.registry.overview import ModelEntry, Overview, overview
 from diode_engine.registry.references import gpu_named, resolve, resolve_for, resolve_here
-from diode_engine.registry.sources import Kind, ModelSource, ModelVersion, list_models, sources
+from diode_engine.registry.sources import (
+    Kind,
+    ModelSource,
+    ModelVersion,
+    gpus_of_models,
+    list_models,
+    sources,
+)
 from diode_engine.registry.versions import (
     check_registrable,
     facts_of,
@@ -49,9 +59,9 @@ __all__ = [
     "DEFAULT", "MIN_LIKENESS", "Basis", "Event", "HistoryAction", "Kind", "KnownFor", "Match",
     "ModelEntry", "ModelFacts", "ModelSource", "ModelStatus", "ModelVersion", "Overview", "aliased",
     "aliases_for", "best_for", "card", "check_registrable", "default_for", "differences",
-    "export_model", "facts_of", "gpu_named", "history", "import_model", "known_for",
-    "known_for_all", "last_change", "lineage", "list_models", "load_predictor", "matches",
-    "overview", "register", "remove", "remove_alias", "resolve", "resolve_for", "resolve_here",
+    "export_model", "facts_of", "gpu_named", "gpus_of_models", "history", "import_model",
+    "known_for", "known_for_all", "last_change", "lineage", "list_models", "load_predictor",
+    "matches", "overview", "register", "remove", "remove_alias", "resolve", "resolve_for", "resolve_here",
     "rollback", "set_alias", "set_default", "set_note", "set_verdict", "side_by_side", "sources",
     "status_of", "tag", "verify",
 ]  # fmt: skip

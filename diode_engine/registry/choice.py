@@ -7,14 +7,21 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from diode_engine.core.hardware import Hardware
+from diode_engine.core.hardware import KNOWN, Hardware
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.models.manifest import Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import DEFAULT, alias_targets
-from diode_engine.registry.sources import ModelSource, ModelVersion, list_models, sources
+from diode_engine.registry.sources import (
+    ModelSource,
+    ModelVersion,
+    gpus_of_models,
+    list_models,
+    sources,
+)
 from diode_engine.version import torch_version, triton_version
 
 log = logging.getLogger(__name__)
@@ -170,3 +177,54 @@ def differences(manifest: Manifest) -> tuple[str, ...]:
 def _release(version: str) -> str:
     found = re.match(r"\d+\.\d+", version)
     return found[0] if found else version
+
+
+class Basis(StrEnum):
+    """What the choices on a GPU are based on."""
+
+    DATA = "data"  # timings of this GPU: the model learned from them, or was judged on them
+    TRANSFER = "transfer"  # timings of a similar GPU
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class KnownFor:
+    """What Diode knows about one GPU. `match` is the model that is taken for it, None where there
+    is none."""
+
+    hardware: Hardware
+    basis: Basis
+    match: Match | None
+
+    def __str__(self) -> str:
+        if self.match is None:
+            return "no model"
+        record = self.match.model.manifest.record_for(self.hardware)
+        if self.basis is Basis.TRANSFER:
+            return (
+                f"by transfer from {record.hardware.name} (likeness {self.match.likeness:.2f}); "
+                "not measured"
+            )
+        found = record.metrics.get("efficiency")
+        reached = f", {found:.3f} on held-out problems" if isinstance(found, float) else ""
+        if record.timings:
+            return f"from {record.timings:,} timings of this GPU{reached}"
+        return f"from other GPUs' timings{reached} of this GPU"
+
+
+def known_for(hardware: Hardware) -> KnownFor:
+    """What the choice of a model for this GPU is based on."""
+    # Models that cannot be read are reported where models are listed or taken.
+    match = next(iter(rank(list_models(), hardware, "gemm", lambda sentence: None)), None)
+    if match is None:
+        return KnownFor(hardware, Basis.NOTHING, None)
+    own = match.model.manifest.record_for(hardware).hardware.slug == hardware.slug
+    return KnownFor(hardware, Basis.DATA if own else Basis.TRANSFER, match)
+
+
+def known_for_all() -> list[KnownFor]:
+    """The same for all GPUs that Diode knows by name and those that there are models of, by
+    name."""
+    # A listing of the models tells which of them cannot be read.
+    found = {gpu.slug: gpu for gpu in (*KNOWN.values(), *gpus_of_models().values())}
+    return [known_for(hardware) for _, hardware in sorted(found.items())]

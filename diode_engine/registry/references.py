@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST
 from diode_engine.registry.aliases import alias_targets
 from diode_engine.registry.choice import best_for
-from diode_engine.registry.sources import ModelVersion, list_gpus, list_models
+from diode_engine.registry.sources import ModelVersion, gpus_of_models, list_gpus, list_models
 
 _FOR_GPU = re.compile("(.+)-(?:matmul|gemm)", re.IGNORECASE)  # torch-diode's names of its models
 
@@ -103,18 +102,10 @@ def gpu_named(reference: str) -> Hardware | None:
 
 
 def _find_gpu(name: str) -> Hardware | None:
-    for known in (_gpus_with_models(), KNOWN):
+    for known in (gpus_of_models(), KNOWN):
         if (meant := find_name(name, known)) is not None:
             return known[meant]
     return None
-
-
-def _gpus_with_models() -> dict[str, Hardware]:
-    found = {}
-    for model in list_models():
-        with contextlib.suppress(ModelError):  # a damaged one, which is reported where it is taken
-            found.update({r.hardware.name: r.hardware for r in model.manifest.records})
-    return found
 
 
 def _taken_for(name: str) -> ModelVersion:
@@ -123,7 +114,7 @@ def _taken_for(name: str) -> ModelVersion:
     gpu = _find_gpu(name)
     if gpu is not None and (match := best_for(gpu)) is not None:
         return match.model
-    known = ", ".join(sorted(_gpus_with_models())) or "no GPU"
+    known = ", ".join(sorted(gpus_of_models())) or "no GPU"
     raise NoSuchModelError(
         f"There is no model for {name}; there are models for {known}. On a machine with that GPU, "
         "`diode-engine tune` makes one."

@@ -20,14 +20,14 @@ import importlib.metadata
 import importlib.util
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
 from pathlib import Path
 
 from diode_engine import paths
-from diode_engine.core.hardware import find_name, slug_of
+from diode_engine.core.hardware import Hardware, find_name, slug_of
 from diode_engine.errors import ModelError
 from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST, Manifest
@@ -150,6 +150,22 @@ def list_models() -> list[ModelVersion]:
     found = [(place, model) for place, source in enumerate(order) for model in _scan(source)]
     found.sort(key=lambda entry: (entry[1].slug, entry[1].name, entry[1].version, entry[0]))
     return [model for _, model in found]
+
+
+def gpus_of_models(
+    tell: Callable[[ModelVersion, ModelError], object] = lambda model, error: None,
+) -> dict[str, Hardware]:
+    """The GPUs that registered models have a record of, by name. `tell` is called with each model
+    whose manifest cannot be read."""
+    found: dict[str, Hardware] = {}
+    for model in list_models():
+        try:
+            found.update(
+                {record.hardware.name: record.hardware for record in model.manifest.records}
+            )
+        except ModelError as error:
+            tell(model, error)
+    return found
 
 
 def list_gpus(models: Iterable[ModelVersion]) -> list[str]:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from diode_engine.core.hardware import Environment
 from diode_engine.store import schema
 from diode_engine.store.fields import RUN_PROBLEMS, RUNS
 from diode_engine.store.query import MAX_ROWS
 from diode_engine.store.run_table import run_of
 from diode_engine.store.runs import ENDED, Run, RunState
 from diode_engine.store.session import OpenStore
-from diode_engine.store.summaries import count_timings
+from diode_engine.store.summaries import TimingCounts, count_timings
 
 _E = schema.environments.c
 
 
 @dataclass(frozen=True)
-class RunContents:
+class RunContents(TimingCounts):
     """Counts of what a run has written."""
 
     problems: int
-    timings: int
-    failures: Mapping[str, int]  # timings, by the reason of the failure
-    by_environment: tuple[tuple[Environment, int], ...]  # timings
 
 
 def runs(
@@ -63,8 +58,8 @@ def run_contents(store: OpenStore, run: int) -> RunContents:
     with store.reads() as connection:
         counts = count_timings(connection, run)
         problems = connection.scalar(sa.select(RUN_PROBLEMS).where(schema.runs.c.id == run)) or 0
-    environments = sorted(counts.by_environment, key=lambda each: -each[1])
-    return RunContents(int(problems), counts.timings, counts.failures, tuple(environments))
+    environments = tuple(sorted(counts.by_environment, key=lambda each: -each[1]))
+    return RunContents(**{**vars(counts), "by_environment": environments}, problems=int(problems))
 
 
 def known_values(store: OpenStore) -> dict[str, list[str]]:

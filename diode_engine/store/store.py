@@ -25,7 +25,7 @@ from diode_engine.store.records import candidate_of, environment_of, problem_of,
 from diode_engine.store.run_table import RunTable
 from diode_engine.store.runs import Run
 from diode_engine.store.staging import Staging
-from diode_engine.store.summaries import count_timings
+from diode_engine.store.summaries import TimingCounts, count_timings
 
 _Ids = npt.NDArray[np.int64]
 _Record = TypeVar("_Record", Problem, Candidate, Environment)
@@ -55,18 +55,12 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class StoreStats:
-    """What a store holds. The counts in mappings are of timings; `by_dtype` counts TF32 apart from
-    float32."""
+class StoreStats(TimingCounts):
+    """What a store holds."""
 
     size_bytes: int  # of the file, without its write-ahead log; or of the tables on a server
     problems: int
     candidates: int
-    timings: int
-    failures: Mapping[str, int]
-    by_op: Mapping[str, int]
-    by_dtype: Mapping[str, int]
-    by_environment: tuple[tuple[Environment, int], ...]
     by_run: Mapping[int, int]
     runs: tuple[Run, ...]
 
@@ -270,14 +264,10 @@ class Store(RunTable):
         with self.reads() as connection:
             counts = count_timings(connection)
             return StoreStats(
+                **vars(counts),
                 size_bytes=self._backend.size_bytes(connection),
                 problems=_count(connection, schema.summaries.c.problem.distinct()),
                 candidates=_count(connection, schema.candidates.c.id),
-                timings=counts.timings,
-                failures=counts.failures,
-                by_op=counts.by_op,
-                by_dtype=counts.by_dtype,
-                by_environment=counts.by_environment,
                 by_run=dict(map(tuple, connection.execute(of_runs))),
                 runs=tuple(self._runs(connection)),
             )

@@ -3,9 +3,10 @@ round. A quick model, made from the timings so far, chooses those of the later r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from diode_engine.collect.executor import Executor
 from diode_engine.collect.planning.adviser import Adviser
@@ -25,16 +26,39 @@ from diode_engine.store import Store
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.training_split import TrainingSplit
 from diode_engine.tuning import problem_order, quick
-from diode_engine.tuning.request import TuneRequest
 from diode_engine.tuning.stages import Stages
 from diode_engine.tuning.undisturbed import undisturbed_rows
 
+NONE = "none"  # of a base: no model to start from
 COLLECTED = 0.7  # the share of the minutes for timing; the rest is for training and judging
 GUIDED = 0.5  # the share of this timing after which a quick model chooses the problems
 MIN_ROUND_SECONDS = 5.0  # a shorter collection would end before its workers have begun
 DRAWN = 1500  # problems of a round; most rounds end by time before all of them are timed
 BUDGET, COMPILES = 64, 4  # candidates of a problem, and kernels compiled for it alone
 OWN_BUDGET, OWN_COMPILES = 192, 32  # of a program's own products
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """What is asked of a tuning. `base` is the model to start from: a reference, NONE, or None for
+    the model that is taken for the GPU now. `own` are a program's products; they are timed first
+    and with more candidates, and the registered model has learned from all of them. `gpus` are
+    those of this machine; none, where those of a cluster are used."""
+
+    minutes: float = 10.0
+    base: str | None = None
+    own: tuple[Problem, ...] = ()
+    name: str | None = None
+    seed: int = 0
+    gpus: tuple[int, ...] = (0,)
+    asked: Mapping[str, Any] = field(default_factory=dict)  # more of the run's spec
+
+    def spec(self) -> dict[str, Any]:
+        """The request as the run's spec."""
+        return {
+            "minutes": self.minutes, "from": self.base, "own": len(self.own) or None,
+            "name": self.name, "seed": self.seed, "gpus": list(self.gpus), **self.asked,
+        }  # fmt: skip
 
 
 @dataclass

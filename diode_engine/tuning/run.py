@@ -31,9 +31,8 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained
 from diode_engine.training.training_split import TrainingSplit
 from diode_engine.tuning import page, quick
-from diode_engine.tuning.judging import chooser_rows
-from diode_engine.tuning.request import NONE, TuneRequest
-from diode_engine.tuning.rounds import Rounds
+from diode_engine.tuning.page import chooser_rows
+from diode_engine.tuning.rounds import NONE, Rounds, TuneRequest
 from diode_engine.tuning.stages import Counts, Note, Stages
 from diode_engine.tuning.undisturbed import count_disturbed, in_use, undisturbed_rows
 from diode_engine.validation.gate import GateVerdict, promote

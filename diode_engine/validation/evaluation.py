@@ -25,9 +25,9 @@ from diode_engine.validation.metrics import (
     by_group,
     efficiencies,
     geomean,
+    noise,
     prediction_errors,
 )
-from diode_engine.validation.noise import noise
 from diode_engine.validation.pool import CandidatePool
 from diode_engine.validation.report import KS, Case, ChooserRow, CompileTime, Report
 

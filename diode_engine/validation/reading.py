@@ -15,8 +15,7 @@ from diode_engine.errors import ReportError
 from diode_engine.validation import cross_validation, report
 from diode_engine.validation.calibration import Calibration
 from diode_engine.validation.cross_validation import CrossValidation
-from diode_engine.validation.metrics import Errors
-from diode_engine.validation.noise import Noise
+from diode_engine.validation.metrics import Errors, Noise
 from diode_engine.validation.report import KS, VERSION, Case, ChooserRow, CompileTime, Report
 
 

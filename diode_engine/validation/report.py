@@ -13,8 +13,7 @@ from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
 from diode_engine.validation.calibration import Calibration
 from diode_engine.validation.choosers import ATEN
-from diode_engine.validation.metrics import Errors, Summary
-from diode_engine.validation.noise import Noise
+from diode_engine.validation.metrics import Errors, Noise, Summary
 
 FORMAT = "diode-validation"
 VERSION = 1

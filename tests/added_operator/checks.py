@@ -38,9 +38,9 @@ from diode_engine.problems.sources.shapeset import write_shapeset
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.store import (
     Store,
-    copying,
     export_dataset,
     import_dataset,
+    maintenance,
     problem_counts,
     query,
     read_dataset,
@@ -220,7 +220,7 @@ def test_a_row_in_the_store(tmp_path: Path) -> None:
         with pytest.raises(QueryError, match="a whole number from 1 to 99"):
             query.problems(store, "times:100")
     assert soundness.check(tmp_path / "diode.db").problems == ()
-    copying.copy(tmp_path / "diode.db", tmp_path / "copy.db")
+    maintenance.copy(tmp_path / "diode.db", tmp_path / "copy.db")
     with Store.open(tmp_path / "copy.db") as store:
         assert set(store.read().problems) == {USUAL, ROWS, MANY}
         file = tmp_path / "timings.msgpack"

@@ -18,7 +18,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, KernelFacts, Timing
 from diode_engine.models.predictor import Predictor
-from diode_engine.store.timing_query import timings_of
+from diode_engine.store.query import timings_of
 from tests.app.registered import register_model
 from tests.app.waiting import press_each, running, text_of
 from tests.training.conftest import ENVIRONMENT

@@ -14,7 +14,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.tuning import run as tuning
-from diode_engine.tuning.request import NONE
+from diode_engine.tuning.rounds import NONE
 
 
 def test_without_a_gpu_it_is_a_sentence(run, tmp_path, monkeypatch):

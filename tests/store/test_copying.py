@@ -20,7 +20,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import StoreError, StoreMissingError
 from diode_engine.location import Location, location_of
 from diode_engine.runs.process import current_process
-from diode_engine.store import Store, bulk, copying, schema, soundness
+from diode_engine.store import Store, bulk, maintenance, schema, soundness
 
 
 def fill(where: Location, make_table: Callable[..., TimingTable]) -> None:
@@ -62,14 +62,14 @@ def test_a_store_goes_there_and_back_without_a_difference(
     file, server = tmp_path / "here.db", location_of(database)
     source, target = (file, server) if first == "file" else (server, file)
     fill(source, make_table)
-    copied = copying.copy(source, target)
+    copied = maintenance.copy(source, target)
     assert (copied.problems, copied.candidates, copied.environments) == (7, 10, 1)
     assert (copied.runs, copied.timings) == (3, 81)
     there = everything(source)
     assert repr(everything(target)) == repr(there)
     assert soundness.check(target).problems == ()
     back = tmp_path / "back.db"
-    copying.copy(target, back)
+    maintenance.copy(target, back)
     assert repr(everything(back)) == repr(there)
     assert not list(tmp_path.glob(".unfinished-*"))
     with Store.open(target) as store:  # and it goes on behind what was copied
@@ -83,13 +83,13 @@ def test_a_store_that_is_not_empty_is_not_copied_into(
 ) -> None:
     file, server = tmp_path / "here.db", location_of(database)
     fill(file, make_table)
-    copying.copy(file, server)
+    maintenance.copy(file, server)
     with pytest.raises(StoreError, match="is not empty; give another one, or add the timings"):
-        copying.copy(file, server)
+        maintenance.copy(file, server)
     with pytest.raises(StoreError, match=r"here\.db is there already"):
-        copying.copy(server, file)
+        maintenance.copy(server, file)
     with pytest.raises(StoreMissingError):
-        copying.copy(tmp_path / "missing.db", tmp_path / "new.db")
+        maintenance.copy(tmp_path / "missing.db", tmp_path / "new.db")
     assert not (tmp_path / "new.db").exists()
 
 
@@ -100,7 +100,7 @@ def test_a_damaged_store_is_not_copied(database: str, tmp_path: Path, make_table
         connection.execute("UPDATE timings SET spread_us = 1 WHERE sweep = 2 AND candidate = 2")
     for target in (location_of(database), tmp_path / "new.db"):
         with pytest.raises(StoreError, match="is damaged, so nothing was copied: Problems"):
-            copying.copy(file, target)
+            maintenance.copy(file, target)
     assert not (tmp_path / "new.db").exists()
     with Store.open(database) as store:
         assert store.stats().timings == store.stats().problems == 0
@@ -121,7 +121,7 @@ def test_a_copy_that_differs_is_no_copy(
 
     monkeypatch.setattr(bulk, "insert_timings", wrong)
     with pytest.raises(StoreError, match=r"The copy of timings .* differs"):
-        copying.copy(file, location_of(database))
+        maintenance.copy(file, location_of(database))
     assert everything(location_of(database))["runs"] == []
 
 
@@ -134,11 +134,11 @@ def test_a_copy_that_is_killed_leaves_no_part_and_can_be_made_again(
     fill(file, make_table)
     program = (
         "import os, signal, sys\nfrom diode_engine.location import location_of\n"
-        "from diode_engine.store import bulk, copying\n"
+        "from diode_engine.store import bulk, maintenance\n"
         "insert = bulk.insert_timings\n"
         "def killed(*rows):\n    insert(*rows)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
         "bulk.insert_timings = killed\n"
-        "copying.copy(*map(location_of, sys.argv[1:]))\n"
+        "maintenance.copy(*map(location_of, sys.argv[1:]))\n"
     )
     done = subprocess.run([sys.executable, "-c", program, file, str(target)], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -147,7 +147,7 @@ def test_a_copy_that_is_killed_leaves_no_part_and_can_be_made_again(
     else:
         left = {name for name, rows in everything(target).items() if rows}
         assert left <= {"failures"}  # those that every store begins with
-    copying.copy(file, target)
+    maintenance.copy(file, target)
     assert repr(everything(target)) == repr(everything(file))
 
 
@@ -155,9 +155,9 @@ def test_a_large_store_is_copied_in_pieces(
     database: str, tmp_path: Path, make_table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "_AT_ONCE", 7)
-    monkeypatch.setattr(copying, "_AT_ONCE", 3)
+    monkeypatch.setattr(maintenance, "_AT_ONCE", 3)
     file, server = tmp_path / "here.db", location_of(database)
     fill(file, make_table)
-    copying.copy(file, server)
-    copying.copy(server, tmp_path / "back.db")
+    maintenance.copy(file, server)
+    maintenance.copy(server, tmp_path / "back.db")
     assert repr(everything(tmp_path / "back.db")) == repr(everything(file))

@@ -204,7 +204,7 @@ def test_a_run_holds_what_it_timed(store):
     first = run_contents(store, 1)
     assert (first.problems, first.timings, first.failures) == (6, 11, {"timeout": 1})
     assert first.by_environment == ((_HERE, 10), (_OTHER, 1))
-    assert run_contents(store, 99) == RunContents(0, 0, {}, ())
+    assert run_contents(store, 99) == RunContents({}, {}, {}, (), 0)
 
 
 def test_what_the_store_knows_of_a_field(store):

@@ -32,8 +32,7 @@ from diode_engine.training.fit_jobs import FitMember
 from diode_engine.training.fit_pool import Job
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor
-from diode_engine.training.memory import available_bytes
-from diode_engine.training.process_fits import ProcessFits, ProcessPool
+from diode_engine.training.process_fits import ProcessFits, ProcessPool, available_bytes
 from diode_engine.training.run import TrainingRequest, train_from_store
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import learnable

@@ -26,7 +26,7 @@ from diode_engine.runs import find
 from diode_engine.store import RunState, Store
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.tuning import problem_order, quick, rounds
-from diode_engine.tuning.request import TuneRequest
+from diode_engine.tuning.rounds import TuneRequest
 from diode_engine.tuning.run import Tuned, tune
 from tests.samples import tile
 

@@ -11,7 +11,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.validation.calibration import BINS, calibration
-from diode_engine.validation.noise import noise
+from diode_engine.validation.metrics import noise
 
 RNG = np.random.default_rng(4)
 

@@ -68,7 +68,7 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
         diagnostics.note(f"On this machine's GPU {here.reference} is taken.")
     for e in entries:
         if e.error is not None:
-            diagnostics.warn(f"{e.model.folder} cannot be used: {e.error}")
+            warn_unusable(e.model, e.error)
     for problem in seen.problems:
         diagnostics.warn(problem)
 
@@ -276,6 +276,11 @@ def warn_unlike(model: ModelVersion, device: Hardware) -> None:
             f"{model.reference} was trained on {trained_on}, which says little about "
             f"{device.name} (likeness {likeness:.2f})."
         )
+
+
+def warn_unusable(model: ModelVersion, error: object) -> None:
+    """Warns that a registered model cannot be used."""
+    diagnostics.warn(f"{model.folder} cannot be used: {error}")
 
 
 def model_for(hardware: Hardware) -> ModelVersion | None:

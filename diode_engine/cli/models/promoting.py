@@ -14,8 +14,7 @@ from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.options import hardware_option, model_argument, reason_option
 from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option, store_option
-from diode_engine.cli.recording import record_as_run
-from diode_engine.cli.results import Result, result_command
+from diode_engine.cli.results import Result, record_as_run, result_command
 from diode_engine.location import Location
 
 if TYPE_CHECKING:

@@ -145,6 +145,15 @@ class Backend(ABC):
         """Return the schema's revision by an open connection of the driver; None where there is no
         table. Raises StoreError where the tables are another program's."""
 
+    def read_revision(self, driver: Any) -> str:
+        """Return the revision in the tables of a store. Raises StoreError where it is missing."""
+        row = driver.execute("SELECT version_num FROM alembic_version").fetchone()
+        if row is None:
+            raise StoreError(
+                f"The store {self.location} has lost its schema's version; restore a backup."
+            )
+        return str(row[0])
+
     @abstractmethod
     def prepare(self) -> str | None:
         """Make what a new store needs around it. Return the schema's revision; None where there is

@@ -175,12 +175,7 @@ class PostgresBackend(Backend):
                 f"The database {self.location} holds tables of another program; name an "
                 "empty database or schema (?options=-csearch_path%3DNAME at the URL's end)."
             )
-        row = driver.execute("SELECT version_num FROM alembic_version").fetchone()
-        if row is None:
-            raise StoreError(
-                f"The store {self.location} has lost its schema's version; restore a backup."
-            )
-        return str(row[0])
+        return self.read_revision(driver)
 
     def is_writable(self) -> bool:
         """Whether the role may write timings; true for a database without tables. Raises StoreError

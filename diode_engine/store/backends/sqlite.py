@@ -166,12 +166,7 @@ class SqliteBackend(Backend):
             raise StoreError(
                 f"{self.location} is an SQLite file of another program; give another path."
             )
-        row = driver.execute("SELECT version_num FROM alembic_version").fetchone()
-        if row is None:
-            raise StoreError(
-                f"The store {self.location} has lost its schema's version; restore a backup."
-            )
-        return str(row[0])
+        return self.read_revision(driver)
 
     def is_writable(self) -> bool:
         return os.access(self.location, os.W_OK)
