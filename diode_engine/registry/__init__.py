@@ -57,11 +57,11 @@ from diode_engine.registry.versions import (
 
 __all__ = [
     "DEFAULT", "MIN_LIKENESS", "Basis", "Event", "HistoryAction", "Kind", "KnownFor", "Match",
-    "ModelEntry", "ModelFacts", "ModelSource", "ModelStatus", "ModelVersion", "Overview", "aliased",
-    "aliases_for", "best_for", "card", "check_registrable", "default_for", "differences",
-    "export_model", "facts_of", "gpu_named", "gpus_of_models", "history", "import_model",
-    "known_for", "known_for_all", "last_change", "lineage", "list_models", "load_predictor",
-    "matches", "overview", "register", "remove", "remove_alias", "resolve", "resolve_for",
-    "resolve_here", "rollback", "set_alias", "set_default", "set_note", "set_verdict", "side_by_side",
-    "sources", "status_of", "tag", "verify",
+    "ModelEntry", "ModelFacts", "ModelSource", "ModelStatus", "ModelVersion", "Overview",
+    "aliased", "aliases_for", "best_for", "card", "check_registrable", "default_for",
+    "differences", "export_model", "facts_of", "gpu_named", "gpus_of_models", "history",
+    "import_model", "known_for", "known_for_all", "last_change", "lineage", "list_models",
+    "load_predictor", "matches", "overview", "register", "remove", "remove_alias", "resolve",
+    "resolve_for", "resolve_here", "rollback", "set_alias", "set_default", "set_note",
+    "set_verdict", "side_by_side", "sources", "status_of", "tag", "verify",
 ]  # fmt: skip
