@@ -13,26 +13,24 @@ from pathlib import Path
 PROGRAM = """
 import json, os, sys
 import numpy as np, torch
+import diode_engine
+from diode_engine.inductor.choosing import product_chooser
+from diode_engine.inductor.without_gpu import pretend
+from torch._dynamo.utils import counters
+pretend()
 
 def compile_product(asked):
-    import diode_engine
-    import diode_engine.version
-    diode_engine.version.__version__ = asked.get("diode", diode_engine.version.__version__)
-    from diode_engine.choosing import policy
-    policy.RULES = asked.get("rules", policy.RULES)
-    from diode_engine.inductor.without_gpu import pretend
-    pretend()
+    product_chooser.__version__ = asked.get("diode", product_chooser.__version__)
+    product_chooser.RULES = asked.get("rules", product_chooser.RULES)
 
     class Model:
         identity = asked.get("model", "a")
         def predict_us(self, problem, candidates):
             return np.ones(len(candidates))
 
-    if asked.get("chooses", True):
-        diode_engine.install_diode_choices(predictor=Model(), top_k_configs=1)
-    else:
+    diode_engine.install_diode_choices(predictor=Model(), top_k_configs=1)
+    if not asked.get("chooses", True):
         diode_engine.uninstall_diode_choices()
-    from torch._dynamo.utils import counters
     function = torch.compile(lambda a, b: a @ b, options=asked.get("options"))
     function(torch.ones(8, 8), torch.ones(8, 8))
     hits = counters["aot_autograd"]["autograd_cache_hit"]
