@@ -152,7 +152,6 @@ def test_they_are_planned() -> None:
 
 def test_a_binary_is_shared_by_problems_of_the_same_constants() -> None:
     shared = shared_class(PROBLEM, WIDE)
-    assert shared is not None
     assert shared.fixed == {"B", "K"}
     assert shared == class_of(Problem.make("mm", 1024, 640, 768, "bfloat16"), WIDE)
     assert shared != class_of(Problem.make("mm", 512, 640, 1536, "bfloat16"), WIDE)
@@ -197,7 +196,6 @@ def test_they_are_predicted_explained_and_taken(predictor: Predictor) -> None:
     ranking = predictor.predict(PROBLEM, candidates)
     assert ranking.order.tolist() == [2, 0, 1]  # no model was trained on the last one
     found = explain(predictor, PROBLEM, WIDE, CALL)
-    assert found is not None
     assert found.baseline_us / found.candidate_us == pytest.approx(4)
     assert rival([candidates[i] for i in ranking.order]) == 1
     assert plain_library_call(candidates).tolist() == [True, False, False, True]

@@ -32,7 +32,6 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 def shipped() -> tuple[Row, list[Row]]:
     """The head and the problems, as the README reads them."""
     code = re.search(r"```python\n(import json.*?)```", (FOLDER / "README.md").read_text(), re.S)
-    assert code is not None
     found: dict[str, Any] = {}
     exec(code[1].replace('"h200', f'"{FOLDER}/h200'), found)  # noqa: S102  # our own README's
     assert found["timed"][-1][1] == found["problems"][-1]["us"][-1]

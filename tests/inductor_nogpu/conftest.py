@@ -129,6 +129,12 @@ class Rule:
 SPEECHLESS = Rule(lambda _: np.nan)  # knows no candidate
 
 
+def install(predictor: Any, **options: Any) -> None:
+    """Installs Diode with this predictor; its best choice alone is taken."""
+    given = {"top_k_configs": 1, **options}
+    assert diode_engine.install_diode_choices(predictor=predictor, **given)
+
+
 def empty(*shape: int, dtype: torch.dtype = torch.bfloat16, device: str = "cuda") -> torch.Tensor:
     """A tensor without data."""
     return torch.empty(shape, dtype=dtype, device=device)

@@ -35,10 +35,12 @@ from tests.inductor_nogpu.conftest import (
     BEST,
     OPS,
     SPEECHLESS,
+    FixedPredictor,
     Rule,
     Sure,
     called_first,
     empty,
+    install,
     lower_step,
 )
 
@@ -115,7 +117,7 @@ def test_a_librarys_kernel_goes_before_one_that_is_hardly_faster(
 def test_what_timings_say_of_gains_and_kinds_of_kernels_counts(
     op: str, evidence: dict[str, Any], aten: float, library: bool
 ) -> None:
-    diode_engine.install_diode_choices(predictor=Sure(aten=aten, **evidence), top_k_configs=1)
+    install(Sure(aten=aten, **evidence))
     for _ in range(2):  # the second time it is remembered
         assert only_seen(lower(OPS[op]))[0].is_extern == library
     assert diode_engine.get_stats()["cache_hits"] > 0
@@ -128,31 +130,25 @@ def test_a_model_of_another_gpu_is_trusted_less(
     monkeypatch.setattr(Hardware, "likeness", lambda self, other: likeness)
     borrowed = Sure(aten=1.08)
     borrowed.hardware = replace(H200, name="NVIDIA Another")
-    diode_engine.install_diode_choices(predictor=borrowed, top_k_configs=1)
+    install(borrowed)
     assert only_seen(lower(OPS["mm"]))[0].is_extern == library
     threshold = {"diode_confidence_threshold": 0.85, "diode_fallback_to_autotune": True}
     lower(OPS["mm"], options=threshold, benchmark=lambda _: 1.0)
     assert bool(diode_engine.get_stats()["fallback_low_confidence"]) == (likeness < 0.94)
 
 
-def test_one_kernel_within_the_threshold_has_to_be_worth_it(make_predictor: Any) -> None:
+def test_one_kernel_within_the_threshold_has_to_be_worth_it() -> None:
     for aten, library in ((1.14, True), (1.2, False)):
-        diode_engine.install_diode_choices(
-            predictor=make_predictor(aten=aten), top_k_configs=3, performance_threshold=1.0
-        )
+        install(FixedPredictor(aten=aten), top_k_configs=3, performance_threshold=1.0)
         (candidate,) = only_seen(lower(OPS["mm"]))
         assert candidate.is_extern == library
 
 
 @pytest.mark.parametrize("aten", [1.05, 50.0, np.nan])
 @pytest.mark.parametrize("op", OPS)
-def test_several_kernels_have_a_librarys_among_them(
-    op: str, aten: float, make_predictor: Any
-) -> None:
+def test_several_kernels_have_a_librarys_among_them(op: str, aten: float) -> None:
     tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}  # of many stages and warps
-    diode_engine.install_diode_choices(
-        predictor=make_predictor(best=tiles, aten=aten), top_k_configs=3
-    )
+    install(FixedPredictor(best=tiles, aten=aten), top_k_configs=3)
     kept = only_seen(lower(OPS[op], benchmark=lambda _: 1.0))
     # From torch 2.13 on addmm asks for the library's kernels first, and then for Triton's.
     unknown = op == "addmm" and np.isnan(aten)
@@ -160,12 +156,10 @@ def test_several_kernels_have_a_librarys_among_them(
     assert any(c.is_extern for c in kept)
 
 
-def test_a_template_whose_input_has_another_layout_has_a_kernel_to_fall_back_to(
-    make_predictor: Any,
-) -> None:
+def test_a_template_whose_input_has_another_layout_has_a_kernel_to_fall_back_to() -> None:
     """Inductor's scheduler then takes a library's kernel, and asserts that there is one."""
     tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}
-    diode_engine.install_diode_choices(predictor=make_predictor(best=tiles), top_k_configs=3)
+    install(FixedPredictor(best=tiles), top_k_configs=3)
     conflict = "_has_layout_conflict_for_template"
     if not hasattr(Scheduler, conflict):
         pytest.skip("this torch's scheduler has no such fallback")
@@ -176,9 +170,7 @@ def test_a_template_whose_input_has_another_layout_has_a_kernel_to_fall_back_to(
     assert "extern_kernels.mm(" in source
 
 
-def test_another_backends_kernel_is_offered_a_librarys_beside_it(
-    make_predictor: Any, predictor: Any
-) -> None:
+def test_another_backends_kernel_is_offered_a_librarys_beside_it(predictor: Any) -> None:
     with_others = {"max_autotune_gemm_backends": "ATEN,TRITON,CUTLASS"}
     (candidate,) = only_seen(lower(OPS["mm"], options=with_others))
     assert renders_best_kernel(candidate)  # none was added: one is left
@@ -192,7 +184,7 @@ def test_another_backends_kernel_is_offered_a_librarys_beside_it(
 def test_decompose_k_is_no_librarys_kernel(aten: float, taken: str) -> None:
     us = {"decompose_k": 1.0, "aten::mm": aten}
     predictor = Rule(lambda candidate: us.get(candidate.template, 9.0))
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     lowered = lower(lambda: (torch.mm, (empty(32, 8192), empty(8192, 32))))
     assert lowered.seen[0].candidates[0].template == taken
 
@@ -234,9 +226,9 @@ def test_a_size_without_a_hint_gets_the_library_s_kernel(predictor: Any) -> None
     assert diode_engine.get_stats()["fallback_no_hint"] == 1
 
 
-def test_what_cannot_fit_is_never_chosen(make_predictor: Any) -> None:
+def test_what_cannot_fit_is_never_chosen() -> None:
     huge = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 256, "num_stages": 5}
-    diode_engine.install_diode_choices(predictor=make_predictor(best=huge), top_k_configs=1)
+    install(FixedPredictor(best=huge))
     lowered = lower(
         lambda: (
             torch.mm,
@@ -248,7 +240,7 @@ def test_what_cannot_fit_is_never_chosen(make_predictor: Any) -> None:
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_top_k_leaves_only_k_to_benchmark(op: str, make_predictor: Any) -> None:
+def test_top_k_leaves_only_k_to_benchmark(op: str) -> None:
     benchmarked: list[Candidate] = []
 
     def benchmark(candidate: Candidate) -> float:
@@ -256,22 +248,18 @@ def test_top_k_leaves_only_k_to_benchmark(op: str, make_predictor: Any) -> None:
         return 1.0 if candidate.config.get("num_warps") == 4 else 2.0
 
     tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_stages": 3}
-    predictor = make_predictor(best=tiles, aten=1.05)  # 1 µs for two warp counts
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=3)
+    predictor = FixedPredictor(best=tiles, aten=1.05)  # 1 µs for two warp counts
+    install(predictor, top_k_configs=3)
     (source,) = lower(OPS[op], benchmark=benchmark).sources
     assert len(benchmarked) == 3
     assert {c.config.get("num_warps") for c in benchmarked} == {None, 4, 8}
     assert "num_warps=4" in source
 
 
-def test_the_threshold_leaves_out_what_is_predicted_slow(make_predictor: Any) -> None:
-    diode_engine.install_diode_choices(
-        predictor=make_predictor(aten=1.2), top_k_configs=5, performance_threshold=1.1
-    )
+def test_the_threshold_leaves_out_what_is_predicted_slow() -> None:
+    install(FixedPredictor(aten=1.2), top_k_configs=5, performance_threshold=1.1)
     assert len(only_seen(lower(OPS["mm"]))) == 1
-    diode_engine.install_diode_choices(
-        predictor=make_predictor(aten=1.2), top_k_configs=5, performance_threshold=1.3
-    )
+    install(FixedPredictor(aten=1.2), top_k_configs=5, performance_threshold=1.3)
     assert len(only_seen(lower(OPS["mm"], benchmark=lambda _: 1.0))) == 2
 
 
@@ -311,7 +299,7 @@ def test_what_is_left_to_the_default_mode_is_not_chosen_from_memory(how: Any) ->
         return lambda b, x, w: torch.addmm(b, torch.addmm(b, x, w), w), args
 
     only_libraries = Rule(lambda candidate: 5.0 if candidate.is_extern else np.nan)
-    diode_engine.install_diode_choices(predictor=only_libraries, top_k_configs=1)
+    install(only_libraries)
     lower(build, **how)
     stats = diode_engine.get_stats()
     left = stats["fallback_no_prediction"]  # addmm asks three times from torch 2.13 on
@@ -387,13 +375,13 @@ def test_a_sum_of_products_without_a_prediction_gets_the_library_s_kernels() -> 
     assert diode_engine.get_stats()["fallback_no_prediction"] == len(templates)
 
 
-def test_a_bias_of_one_element_is_read_as_in_plain_torch_compile(make_predictor: Any) -> None:
+def test_a_bias_of_one_element_is_read_as_in_plain_torch_compile() -> None:
     """max-autotune offers the library's call with the expanded bias only."""
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         return torch.addmm, (empty(1), empty(512, 128), empty(1, 128).t())
 
-    diode_engine.install_diode_choices(predictor=make_predictor(aten=5.0), top_k_configs=1)
+    install(FixedPredictor(aten=5.0))
     (source,) = lower(build).sources
     assert "extern_kernels.addmm(arg0_1, arg1_1, arg2_1" in source
     assert diode_engine.get_stats()["model_selections"] == 0
@@ -473,9 +461,9 @@ def test_what_an_altered_search_chose_is_cached_apart(predictor: Any) -> None:
 def test_persistent_tma_is_considered_where_it_is_offered() -> None:
     us = {"triton::mm": 1.0, "triton::mm_persistent_tma": 0.5}
     predictor = Rule(lambda candidate: us.get(candidate.template, 5.0))
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     assert only_seen(lower(OPS["mm"]))[0].template == "triton::mm"
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     for _ in range(2):
         with_tma = lower(OPS["mm"], options={"triton.enable_persistent_tma_matmul": True})
         assert only_seen(with_tma)[0].template == "triton::mm_persistent_tma"
@@ -485,7 +473,7 @@ def test_persistent_tma_is_considered_where_it_is_offered() -> None:
 
 def test_decompose_k_is_a_candidate_like_any_other() -> None:
     split = Rule(lambda candidate: 0.1 if candidate.config.get("k_split") == 16 else 5.0)
-    diode_engine.install_diode_choices(predictor=split, top_k_configs=1)
+    install(split)
     for _ in range(2):
         lowered = lower(lambda: (torch.mm, (empty(32, 8192), empty(8192, 32))))
         chosen, inner = lowered.seen  # the batched product inside is lowered too
@@ -504,7 +492,7 @@ def test_what_is_left_to_inductor_is_split_as_without_diode() -> None:
 
     stock = splits()
     get_k_splits.cache_clear()  # Inductor's memory of it is for a space
-    diode_engine.install_diode_choices(predictor=SPEECHLESS, top_k_configs=1)
+    install(SPEECHLESS)
     assert splits() == stock
     assert diode_engine.get_stats()["fallback_no_prediction"] == 1
 

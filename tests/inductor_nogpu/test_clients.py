@@ -205,7 +205,6 @@ def test_a_recipe_of_the_guide(
     pytest.importorskip(library)
     page = (ROOT / "docs" / "libraries.md").read_text(encoding="utf-8")
     recipe = re.search(rf"^## {name}\n.*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE)
-    assert recipe is not None
     if name == "transformers":  # it compiles on a GPU only
         monkeypatch.setattr("transformers.CompileConfig._compile_all_devices", True)
     if name == "torchao":

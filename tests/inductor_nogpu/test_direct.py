@@ -288,7 +288,6 @@ CANDIDATES = [
     tile(32, 32, 32, 2, 4),
     tile(64, 32, 32, 3, 4),
     tile(64, 64, 32, 3, 4),
-    tile(128, 128, 128, 5, 8),
 ]
 THREE = CANDIDATES[1:4]
 SMALL = Problem.make("mm", 96, 80, 512, "float32")
@@ -426,10 +425,7 @@ def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
     strange = tile(512, 512, 512, 3, 4)
     results = timed(the_bench, work, [*CANDIDATES, strange])
     failures = [r["failure"] for r in results]
-    assert failures[:4] == [None, None, "wrong_result", None]
-    # Triton 3.7 pipelines less instead, and torch 2.10 does not offer what is as large
-    assert failures[4] in ("out_of_resources", None, "compile_error")
-    assert failures[5] == "compile_error"
+    assert failures == [None, None, "wrong_result", None, "compile_error"]
 
 
 def test_a_hopeless_kernel_is_cut_short(bench):

@@ -15,7 +15,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import dynamic
 from diode_engine.inductor.without_gpu import Lowered, lower
-from tests.inductor_nogpu.conftest import empty
+from tests.inductor_nogpu.conftest import empty, install
 
 N, K = 768, 1024
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4}
@@ -50,9 +50,7 @@ def lowered_mm(
 ) -> Lowered:  # fmt: skip
     """With a dynamic M of that hint, within the bounds of `mark`; the `top_k` best are kept,
     however slow."""
-    diode_engine.install_diode_choices(
-        predictor=predictor, top_k_configs=top_k, performance_threshold=1e9
-    )
+    install(predictor, top_k_configs=top_k, performance_threshold=1e9)
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         a = empty(m, K)
@@ -82,9 +80,7 @@ def test_a_kernel_that_is_fast_for_all_sizes_is_taken() -> None:
 
 @pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
 def test_one_that_is_slow_elsewhere_is_not_taken_for_its_hint(op: str) -> None:
-    diode_engine.install_diode_choices(
-        predictor=Speeds(lambda p: 0.5 if 100 < p.M < 1000 else 1.5), top_k_configs=1
-    )
+    install(Speeds(lambda p: 0.5 if 100 < p.M < 1000 else 1.5))
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         lead = (4,) if op == "bmm" else ()
@@ -100,7 +96,7 @@ def test_a_bias_with_a_stride_of_its_own(speed: float) -> None:
     """addmm asks twice: with the bias as it is, and with the bias expanded, which has other
     symbols. The sizes at which the kernels are compared are the same."""
     predictor = Speeds(lambda p: 0.5 if p.M == 300 else speed)
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         bias = torch.empty_strided((300, 1), (4, 1), dtype=torch.bfloat16, device="cuda")
@@ -123,7 +119,7 @@ def test_a_model_that_is_sure_at_the_hint_does_not_make_the_margin_smaller(
             us = self.predict_us(problem, candidates)
             return Prediction(problem, candidates, us, (0.95,), 0.0)
 
-    diode_engine.install_diode_choices(predictor=Sure(lambda _: speed), top_k_configs=1)
+    install(Sure(lambda _: speed))
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         a, b = empty(300, K).to(dtype), empty(K, N).to(dtype)
@@ -143,7 +139,7 @@ def test_a_mean_gain_is_not_enough_where_one_size_loses() -> None:
 def test_rows_that_may_begin_anywhere_are_left_to_the_library(distance: str, known: bool) -> None:
     """A kernel that is compiled for rows at any distance loads element by element, also where they
     are aligned when it runs; kernels were timed with the distance as a constant."""
-    diode_engine.install_diode_choices(predictor=Speeds(lambda _: 0.5), top_k_configs=1)
+    install(Speeds(lambda _: 0.5))
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         many = (6, 16) if distance == "16 lengths" else (96,)
@@ -170,7 +166,7 @@ def test_bounds_beyond_32_bit_indices_get_the_library(
 ) -> None:
     """A Triton template guards that the tensor has fewer elements, which contradicts the bounds:
     the compile would fail, which it does not in stock's default mode."""
-    diode_engine.install_diode_choices(predictor=Speeds(lambda _: 0.5), top_k_configs=1)
+    install(Speeds(lambda _: 0.5))
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         lead = (4,) if op == "bmm" else ()
@@ -236,7 +232,7 @@ def test_where_no_library_is_offered_the_best_in_the_mean_is_taken() -> None:
 
 def test_two_dynamic_sizes_are_drawn_together() -> None:
     predictor = Speeds(lambda _: 0.8)
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         a = empty(300, 32, 16)  # so that the rows of a are known to be aligned
@@ -283,7 +279,7 @@ def test_one_that_a_graph_repeats_is_judged_once(op: str) -> None:
 
     counts = []
     for times in (1, 4):
-        diode_engine.install_diode_choices(predictor=Counted(lambda _: 0.8), top_k_configs=1)
+        install(Counted(lambda _: 0.8))
         calls.clear()
         lower(lambda times=times: build(times))
         counts.append(len([m for m in calls if m != 300]))

@@ -17,8 +17,8 @@ from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.spaces import exhaustive_space
+from tests.inductor_nogpu.conftest import FixedPredictor, install, tensors_of
 from tests.inductor_nogpu.conftest import empty as any_empty
-from tests.inductor_nogpu.conftest import tensors_of
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 F8, F8_WIDE = torch.float8_e4m3fn, torch.float8_e5m2
@@ -80,11 +80,11 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], Problem]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_has_the_predicted_kernel(name: str, make_predictor: Any) -> None:
+def test_a_program_has_the_predicted_kernel(name: str) -> None:
     build, problem = PROGRAMS[name]
     best = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "num_warps": 8}
-    predictor = make_predictor(best=best)
-    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    predictor = FixedPredictor(best=best)
+    install(predictor)
     [seen] = lower(build).seen  # raises where something is to be benchmarked
     # Whether two products become one op is asked before that is lowered.
     [(asked, offered)] = set(predictor.asked)
@@ -111,7 +111,7 @@ def test_from_which_torch_on_the_template_reads_scales_of_blocks_as_they_lie() -
 
 
 @pytest.mark.parametrize("scaling", ["1x128_128x128", "1x128_1x128"])
-def test_no_kernel_is_taken_that_reads_other_scales(scaling: str, make_predictor: Any) -> None:
+def test_no_kernel_is_taken_that_reads_other_scales(scaling: str) -> None:
     problem = made("scaled_mm", E4M3, scaling=scaling)
 
     def build() -> Any:
@@ -121,8 +121,8 @@ def test_no_kernel_is_taken_that_reads_other_scales(scaling: str, make_predictor
         return f, tensors_of(problem)
 
     best = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8}
-    predictor = make_predictor(best=best)
-    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    predictor = FixedPredictor(best=best)
+    install(predictor)
     [seen] = lower(build, options={"triton.enable_persistent_tma_matmul": True}).seen
     [chosen] = seen.candidates
     assert {p for p, _ in predictor.asked} == {problem}
@@ -131,9 +131,9 @@ def test_no_kernel_is_taken_that_reads_other_scales(scaling: str, make_predictor
     assert (BLOCKS in offered) == is_usable(BLOCKS)
 
 
-def test_a_dynamic_size_keeps_what_no_tensor_tells(make_predictor: Any) -> None:
-    predictor = make_predictor(best={"BLOCK_M": 128, "BLOCK_N": 256, "num_warps": 8})
-    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+def test_a_dynamic_size_keeps_what_no_tensor_tells() -> None:
+    predictor = FixedPredictor(best={"BLOCK_M": 128, "BLOCK_N": 256, "num_warps": 8})
+    install(predictor)
 
     def build() -> Any:
         function, args = scaled((512, 1), (1, 256), use_fast_accum=True, **BF16)()
@@ -150,15 +150,13 @@ def test_a_dynamic_size_keeps_what_no_tensor_tells(make_predictor: Any) -> None:
 
 # A sum of two products stays two products, as in plain torch.compile (test_plain_program.py).
 @pytest.mark.parametrize("name", [n for n, (_, p) in PROGRAMS.items() if p.op != "mm_plus_mm"])
-def test_what_the_model_does_not_know_gets_the_library_s_kernel(
-    name: str, make_predictor: Any
-) -> None:
+def test_what_the_model_does_not_know_gets_the_library_s_kernel(name: str) -> None:
     build, problem = PROGRAMS[name]
     library = {"max_autotune_gemm_backends": "ATEN"}
     [plain] = lower(build, options=library).seen
-    predictor = make_predictor()
+    predictor = FixedPredictor()
     predictor.ops = frozenset({"mm", "addmm", "bmm", "baddbmm"})
-    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     [seen] = lower(build).seen
     assert seen.candidates == plain.candidates
     assert len(seen.candidates) == 1

@@ -37,7 +37,15 @@ from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.integration import ModelPointer
 from diode_engine.inductor.lowering import layouts, space
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import OPS, Build, called_first, empty, reopen_decision
+from tests.inductor_nogpu.conftest import (
+    OPS,
+    Build,
+    FixedPredictor,
+    called_first,
+    empty,
+    install,
+    reopen_decision,
+)
 
 
 def mm() -> tuple[Any, Sequence[torch.Tensor]]:
@@ -65,7 +73,6 @@ def program(build: Build, **how: Any) -> str:
 def forget() -> None:
     """What was chosen before."""
     choices = INSTALLATION.decision.choices
-    assert choices is not None
     choices.diode_chooser._memory.clear()
 
 
@@ -159,7 +166,7 @@ def test_a_step_that_fails_for_dynamic_sizes(
 ) -> None:
     diode_engine.uninstall_diode_choices()
     expected = program(mm, dynamic=True, **LIBRARY)
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     monkeypatch.setattr(*DYNAMIC_STEPS[step], raising(RuntimeError("broken")))
     assert program(mm, dynamic=True) == expected
     assert diode_engine.get_stats()["fallback_error"] == 1
@@ -208,7 +215,7 @@ ODD: dict[str, tuple[Callable[[int], Any], str]] = {
 @pytest.mark.parametrize("what", ODD)
 def test_a_model_that_answers_nonsense(what: str, library: dict[Build, str]) -> None:
     answer, reason = ODD[what]
-    diode_engine.install_diode_choices(predictor=Answers(answer), top_k_configs=1)
+    install(Answers(answer))
     assert program(addmm) == library[addmm]
     stats = diode_engine.get_stats()
     assert stats[f"fallback_{reason}"] == stats["fallbacks"] > 0
@@ -275,13 +282,10 @@ def test_a_last_choice_that_fails_takes_the_library_s_kernel(
     step: str,
     build: Build,
     library: dict[Build, str],
-    make_predictor: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    diode_engine.install_diode_choices(
-        predictor=make_predictor(aten=1.2), performance_threshold=1e9, top_k_configs=3
-    )
+    install(FixedPredictor(aten=1.2), performance_threshold=1e9, top_k_configs=3)
     monkeypatch.setattr(*LAST[step], raising(RuntimeError("broken")))
     assert program(build) == library[build]
     assert diode_engine.get_stats()["fallback_error"] == 1
@@ -373,7 +377,7 @@ def test_fast_autotune_leaves_what_fails_to_the_default_mode(
 ) -> None:
     diode_engine.uninstall_diode_choices()
     expected = program(addmm, mode="default")
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     assert program(addmm, **FAST) != expected
     forget()
     monkeypatch.setattr(*STEPS[step], raising(RuntimeError("broken")))
@@ -398,7 +402,7 @@ def test_what_only_the_default_mode_lowers_is_lowered_by_fast_autotune(
     """Inductor's max-autotune itself raises on some products."""
     diode_engine.uninstall_diode_choices()
     expected = program(build, mode="default")
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     program(build, **FAST)
     assert expected
 
@@ -420,10 +424,8 @@ OTHER_WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", OTHER_WAYS)
-def test_a_search_that_counts_on_all_that_is_offered_is_left_to_it(
-    way: str, make_predictor: Any
-) -> None:
-    diode_engine.install_diode_choices(predictor=make_predictor(), performance_threshold=1e9)
+def test_a_search_that_counts_on_all_that_is_offered_is_left_to_it(way: str) -> None:
+    diode_engine.install_diode_choices(predictor=FixedPredictor(), performance_threshold=1e9)
     with contextlib.suppress(Exception):  # a search over ranks wants ranks
         lower(mm, dynamic=True, benchmark=milliseconds, options=OTHER_WAYS[way])
     assert diode_engine.get_stats()["fallback_altered_search"] == 1

@@ -16,7 +16,7 @@ from diode_engine.feedback import FeedbackWriter
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.store import RunState, Store
-from tests.inductor_nogpu.conftest import OPS, run_python
+from tests.inductor_nogpu.conftest import OPS, FixedPredictor, install, run_python
 
 gemm = OPS["addmm"]
 
@@ -32,13 +32,10 @@ def _nobody_else_listens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("diode", [True, False])
-def test_benchmarks_are_written(diode: bool, tmp_path: Path, make_predictor: Any) -> None:
-    import diode_engine
+def test_benchmarks_are_written(diode: bool, tmp_path: Path) -> None:
 
     if diode:
-        diode_engine.install_diode_choices(
-            predictor=make_predictor(), top_k_configs=3, performance_threshold=1e9
-        )
+        install(FixedPredictor(), top_k_configs=3, performance_threshold=1e9)
     writer = FeedbackWriter(str(tmp_path / "feedback.db"))
     feedback.listen(writer.take)
     lower(gemm, benchmark=milliseconds)

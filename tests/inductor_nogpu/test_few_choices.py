@@ -14,6 +14,7 @@ import diode_engine
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.without_gpu import lower
+from tests.inductor_nogpu.conftest import install
 
 EPILOGUES = {"benchmark_epilogue_fusion": True}  # Inductor's default, which `lower` turns off
 PIPELINED = {"benchmark_epilogue_fusion": False, "pipeline_max_autotune_gemm": True}
@@ -80,9 +81,7 @@ def _timed_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_operands_get_another_layout_than_kernels_were_timed_with(
     top_k: int, sizes: tuple[int, int, int], us: dict[str, float]
 ) -> None:
-    diode_engine.install_diode_choices(
-        predictor=Prefers(**us), top_k_configs=top_k, performance_threshold=1e9
-    )
+    install(Prefers(**us), top_k_configs=top_k, performance_threshold=1e9)
     tma = {"triton.enable_persistent_tma_matmul": "mm_persistent_tma" in us}
     lowered = lower(moved(*sizes), options={**EPILOGUES, **tma}, benchmark=milliseconds)
     (kept, *_) = lowered.seen
@@ -94,18 +93,14 @@ def test_operands_get_another_layout_than_kernels_were_timed_with(
 @pytest.mark.usefixtures("_timed_in_other_processes")
 @pytest.mark.parametrize("top_k", [1, 3])
 def test_a_search_that_is_pipelined(top_k: int) -> None:
-    diode_engine.install_diode_choices(
-        predictor=Prefers(mm=1.0), top_k_configs=top_k, performance_threshold=1e9
-    )
+    install(Prefers(mm=1.0), top_k_configs=top_k, performance_threshold=1e9)
     (kept,) = lower(moved(512, 1024, 768), options=PIPELINED).seen
     assert len(kept.candidates) == 1 or any(c.is_extern for c in kept.candidates)
 
 
 @pytest.mark.parametrize("top_k", [1, 3])
 def test_no_library_is_among_the_backends(top_k: int) -> None:
-    diode_engine.install_diode_choices(
-        predictor=Prefers(mm=1.0), top_k_configs=top_k, performance_threshold=1e9
-    )
+    install(Prefers(mm=1.0), top_k_configs=top_k, performance_threshold=1e9)
     options = {**EPILOGUES, "max_autotune_gemm_backends": "TRITON"}
     (kept,) = lower(moved(512, 1024, 768), options=options, benchmark=milliseconds).seen
     assert len(kept.candidates) == top_k

@@ -16,7 +16,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US, Epilogue
 from diode_engine.inductor.without_gpu import Lowered, lower
-from tests.inductor_nogpu.conftest import Rule, empty
+from tests.inductor_nogpu.conftest import Rule, empty, install
 
 M, N, K = 1024, 512, 256
 # The first Triton kernel takes 101 µs. It is taken where the library's, and what it costs not to
@@ -44,7 +44,7 @@ def triton_us(candidates: Sequence[Candidate]) -> np.ndarray:
 
 
 def lowered(net: Net, *more: tuple[int, ...], aten: float = CLOSE, **options: Any) -> Lowered:
-    diode_engine.install_diode_choices(predictor=AtenFirst(aten), top_k_configs=1)
+    install(AtenFirst(aten))
     return lower(
         lambda: (net, (empty(M, K), empty(K, N), *(empty(*shape) for shape in more))),
         options=options,
@@ -164,7 +164,7 @@ def test_a_product_that_is_needed_itself_saves_only_the_reading() -> None:
 
 
 def test_dynamic_sizes_are_fused_as_well() -> None:
-    diode_engine.install_diode_choices(predictor=AtenFirst(CLOSE), top_k_configs=1)
+    install(AtenFirst(CLOSE))
 
     def build() -> tuple[Net, Sequence[torch.Tensor]]:
         a = empty(M, K)
@@ -185,7 +185,7 @@ def test_an_epilogue_that_costs_more_than_the_product_is_not_fused() -> None:
         product = a @ b
         return torch.erf(torch.erf(product))
 
-    diode_engine.install_diode_choices(predictor=AtenFirst(99.9), top_k_configs=1)
+    install(AtenFirst(99.9))
     done = lower(lambda: (net, (empty(m, k), empty(k, n))))
     assert not takes_triton(done)
 
@@ -216,7 +216,7 @@ def test_an_epilogue_that_would_spill_registers_stays_apart(
 ) -> None:
     one = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True))
     predictor = Rule(lambda c: 1.0 if one.items() <= c.config.items() else 99.0)
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
 
     def build() -> tuple[Net, Sequence[torch.Tensor]]:
         more = [empty(*shape, dtype=dtype) for _ in range(operands)]

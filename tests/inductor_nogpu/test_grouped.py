@@ -16,7 +16,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.lowering import kernels
 from diode_engine.problems.spaces import default_space, exhaustive_space
-from tests.inductor_nogpu.conftest import preprocessing_by, tensors_of
+from tests.inductor_nogpu.conftest import FixedPredictor, install, preprocessing_by, tensors_of
 
 # Of the library, in a generated program.
 CALL = "extern_kernels._grouped_mm("
@@ -80,7 +80,7 @@ def left() -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("op", EVERY)
 def test_one_kernel_is_chosen_and_no_other_is_rendered(
-    op: str, make_predictor: Any, monkeypatch: pytest.MonkeyPatch
+    op: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rendered: list[dict[str, Any]] = []
     template = template_of(op)
@@ -91,8 +91,8 @@ def test_one_kernel_is_chosen_and_no_other_is_rendered(
         return append(choices, **kwargs)
 
     monkeypatch.setattr(template, "maybe_append_choice", noting)
-    predictor = make_predictor(best=BEST)
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    predictor = FixedPredictor(best=BEST)
+    install(predictor)
     lowered = without_gpu.lower(experts(op))  # where several are left it raises
     assert [{name: kwargs[name] for name in BEST} for kwargs in rendered] == [BEST]
     assert [problem for problem, _ in predictor.asked] == [sizes(op)]
@@ -104,31 +104,25 @@ def test_one_kernel_is_chosen_and_no_other_is_rendered(
 
 
 @pytest.mark.parametrize("op", ["grouped_mm_rows", "scaled_grouped_mm_rows"])
-def test_the_librarys_kernel_is_chosen_without_rendering_another(
-    op: str, make_predictor: Any
-) -> None:
-    diode_engine.install_diode_choices(predictor=make_predictor(aten=0.5), top_k_configs=1)
+def test_the_librarys_kernel_is_chosen_without_rendering_another(op: str) -> None:
+    install(FixedPredictor(aten=0.5))
     lowered = without_gpu.lower(experts(op, epilogue=False))
     assert any(call in lowered.sources[0] for call in CALLS)
     assert "triton_tem" not in lowered.sources[0]
     assert diode_engine.get_stats()["model_selections"] == 1
 
 
-def test_several_that_are_kept_are_left_to_inductor(make_predictor: Any, left: list[int]) -> None:
-    diode_engine.install_diode_choices(
-        predictor=make_predictor(best=BEST), top_k_configs=3, performance_threshold=1e9
-    )
+def test_several_that_are_kept_are_left_to_inductor(left: list[int]) -> None:
+    install(FixedPredictor(best=BEST), top_k_configs=3, performance_threshold=1e9)
     without_gpu.lower(experts())
     assert left == [4]  # and the library's
 
 
 @pytest.mark.parametrize("op", ["grouped_mm_rows", "scaled_grouped_mm_rows"])
-def test_what_the_model_does_not_know_gets_the_library_s_kernel(
-    op: str, make_predictor: Any, left: list[int]
-) -> None:
-    predictor = make_predictor(best=BEST)
+def test_what_the_model_does_not_know_gets_the_library_s_kernel(op: str, left: list[int]) -> None:
+    predictor = FixedPredictor(best=BEST)
     predictor.ops = frozenset({"mm"})
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     lowered = without_gpu.lower(experts(op))
     assert left == [1]
     assert any(call in lowered.sources[0] for call in CALLS)
@@ -141,7 +135,7 @@ def test_what_the_model_does_not_know_gets_the_library_s_kernel(
 
 
 def test_where_a_choice_cannot_be_rendered_the_library_s_kernel_is_taken(
-    make_predictor: Any, monkeypatch: pytest.MonkeyPatch, left: list[int]
+    monkeypatch: pytest.MonkeyPatch, left: list[int]
 ) -> None:
     template = mm_grouped.triton_grouped_mm_template
     append = template.maybe_append_choice
@@ -154,16 +148,16 @@ def test_where_a_choice_cannot_be_rendered_the_library_s_kernel_is_taken(
         return append(choices, **kwargs)
 
     monkeypatch.setattr(template, "maybe_append_choice", failing)
-    diode_engine.install_diode_choices(predictor=make_predictor(best=BEST), top_k_configs=1)
+    install(FixedPredictor(best=BEST))
     lowered = without_gpu.lower(experts())
     assert left == [1]
     assert CALL in lowered.sources[0]
     assert diode_engine.get_stats()["fallbacks"] == 1
 
 
-def test_the_fast_mode_chooses_them_too(make_predictor: Any) -> None:
-    predictor = make_predictor(best=BEST)
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+def test_the_fast_mode_chooses_them_too() -> None:
+    predictor = FixedPredictor(best=BEST)
+    install(predictor)
     lowered = without_gpu.lower(experts(), mode="default", options={"fast_autotune": True})
     assert CALL not in lowered.sources[0]
     assert predictor.asked

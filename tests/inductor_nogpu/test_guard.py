@@ -260,7 +260,6 @@ def test_keys_that_cannot_be_made_never_occur_again(
     predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     choices = INSTALLATION.decision.choices
-    assert choices is not None
     monkeypatch.setattr(
         ProductChooser, "identity", property(Faults(MemoryError("full"))), raising=False
     )

@@ -24,7 +24,7 @@ from diode_engine.inductor.choosing.chosen_kernels import final_choice
 from diode_engine.inductor.hook import installation
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import gemm, reopen_decision, run_python
+from tests.inductor_nogpu.conftest import FixedPredictor, gemm, install, reopen_decision, run_python
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def theirs() -> Iterator[Theirs]:
         diode_engine.uninstall_diode_choices()
 
 
-def test_all_threads_have_the_choices(make_predictor: Any) -> None:
+def test_all_threads_have_the_choices() -> None:
     asked, installed = threading.Event(), threading.Event()
     seen: list[Any] = []
 
@@ -81,7 +81,7 @@ def test_all_threads_have_the_choices(make_predictor: Any) -> None:
     thread = threading.Thread(target=waits)
     thread.start()
     asked.wait()
-    diode_engine.install_diode_choices(predictor=make_predictor())
+    diode_engine.install_diode_choices(predictor=FixedPredictor())
     installed.set()
     thread.join()
     assert type(seen[0]) is InductorChoices
@@ -89,11 +89,11 @@ def test_all_threads_have_the_choices(make_predictor: Any) -> None:
     assert in_thread(lambda: V.choices.get_ktc.__self__) is seen[1]
 
 
-def test_uninstalling_puts_everything_back(make_predictor: Any) -> None:
+def test_uninstalling_puts_everything_back() -> None:
     slot = virtualized._choices
     before = (slot._default, slot._key)
-    diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
-    diode_engine.install_diode_choices(predictor=make_predictor(identity="b"), top_k_configs=1)
+    install(FixedPredictor())
+    install(FixedPredictor(identity="b"))
     lower(gemm)
     diode_engine.uninstall_diode_choices()
     assert (slot._default, slot._key) == before
@@ -106,11 +106,9 @@ def test_uninstalling_puts_everything_back(make_predictor: Any) -> None:
     assert (stats["active"], stats["reason"]) == (False, "Diode's choices were uninstalled")
 
 
-def test_another_librarys_choices_are_composed_with_and_restored(
-    theirs: Theirs, make_predictor: Any
-) -> None:
-    predictor = make_predictor(best={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64})
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+def test_another_librarys_choices_are_composed_with_and_restored(theirs: Theirs) -> None:
+    predictor = FixedPredictor(best={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64})
+    install(predictor)
     composed = V.choices.get_ktc.__self__
     assert isinstance(composed, DiodeInductorChoices)
     assert isinstance(composed, Theirs)
@@ -138,9 +136,9 @@ def status() -> tuple[str, str]:
     return found["state"], found["reason"]
 
 
-def test_the_status_tells_that_another_handler_serves_this_thread(make_predictor: Any) -> None:
-    predictor = make_predictor(best={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64})
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+def test_the_status_tells_that_another_handler_serves_this_thread() -> None:
+    predictor = FixedPredictor(best={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64})
+    install(predictor)
     assert status() == ("active", "")
     with V.set_choices_handler(Theirs()):
         state, reason = status()
@@ -151,7 +149,7 @@ def test_the_status_tells_that_another_handler_serves_this_thread(make_predictor
         assert (stats["active"], stats["reason"]) == (False, reason)
         assert in_thread(status) == ("active", "")  # in another one Diode chooses
         # What the reason says helps, and Theirs is still asked.
-        assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+        install(predictor)
         assert status() == ("active", "")
         (seen,) = lower(gemm).seen
         assert seen.predicted_us == (1.0,)
@@ -194,9 +192,9 @@ def test_a_thread_that_is_about_to_ask_while_another_uninstalls(predictor: Any) 
     assert type(in_thread(found)) is InductorChoices
 
 
-def test_the_cache_key_names_model_and_options(make_predictor: Any) -> None:
+def test_the_cache_key_names_model_and_options() -> None:
     def installed(identity: str, **options: Any) -> str:
-        predictor = make_predictor(identity=identity)
+        predictor = FixedPredictor(identity=identity)
         assert diode_engine.install_diode_choices(predictor=predictor, **options)
         assert in_thread(key) == key()
         return key()
@@ -215,7 +213,7 @@ def test_the_cache_key_names_model_and_options(make_predictor: Any) -> None:
     assert key() == in_thread(key) == ""
 
 
-def test_a_thread_that_has_read_its_config_reads_it_again(make_predictor: Any) -> None:
+def test_a_thread_that_has_read_its_config_reads_it_again() -> None:
     read, changed = threading.Event(), threading.Event()
     hashes: list[bytes] = []
 
@@ -225,26 +223,26 @@ def test_a_thread_that_has_read_its_config_reads_it_again(make_predictor: Any) -
         changed.wait()
         hashes.append(config.get_hash())
 
-    diode_engine.install_diode_choices(predictor=make_predictor(identity="a"))
+    diode_engine.install_diode_choices(predictor=FixedPredictor(identity="a"))
     thread = threading.Thread(target=waits)
     thread.start()
     read.wait()
-    diode_engine.install_diode_choices(predictor=make_predictor(identity="b"))
+    diode_engine.install_diode_choices(predictor=FixedPredictor(identity="b"))
     changed.set()
     thread.join()
     assert hashes[0] != hashes[1]
 
 
-def test_saved_options_do_not_bring_an_old_key_back(make_predictor: Any) -> None:
-    diode_engine.install_diode_choices(predictor=make_predictor(identity="a"))
+def test_saved_options_do_not_bring_an_old_key_back() -> None:
+    diode_engine.install_diode_choices(predictor=FixedPredictor(identity="a"))
     saved = config.save_config()
-    diode_engine.install_diode_choices(predictor=make_predictor(identity="b"))
+    diode_engine.install_diode_choices(predictor=FixedPredictor(identity="b"))
     config.load_config(saved)
     assert "model b" in key()
 
 
 def test_what_another_thread_runs_is_not_taken_from_under_it(
-    make_predictor: Any, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     running, over = threading.Event(), threading.Event()
     compiled: list[int] = []
@@ -268,7 +266,7 @@ def test_what_another_thread_runs_is_not_taken_from_under_it(
     thread.start()
     try:
         assert running.wait(60)
-        diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
+        install(FixedPredictor())
         assert "Another thread compiles, or runs" in caplog.text
     finally:
         over.set()
@@ -292,18 +290,18 @@ def test_a_model_that_is_asked_for_and_not_there(predictor: Any) -> None:
 @pytest.mark.parametrize(
     "options", [{"top_k_configs": 0}, {"top_k_configs": 1.5}, {"performance_threshold": 0.9}]
 )
-def test_impossible_options_are_refused(options: dict[str, Any], make_predictor: Any) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="it must be"):
-        diode_engine.install_diode_choices(predictor=make_predictor(), **options)
+        diode_engine.install_diode_choices(predictor=FixedPredictor(), **options)
     assert not diode_engine.get_stats()["active"]
 
 
 def test_without_a_hook_in_torch(
-    make_predictor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delattr(InductorChoices, "_finalize_template_configs")
     with caplog.at_level(logging.WARNING, "diode_engine"):
-        assert not diode_engine.install_diode_choices(predictor=make_predictor())
+        assert not diode_engine.install_diode_choices(predictor=FixedPredictor())
     assert "2.10" in caplog.text
     assert "2.10" in str(diode_engine.get_stats()["reason"])
 

@@ -32,7 +32,7 @@ from diode_engine.inductor.hook.integration import (
     ModelPointer,
 )
 from diode_engine.models.manifest import GpuRecord
-from tests.inductor_nogpu.conftest import run_python
+from tests.inductor_nogpu.conftest import FixedPredictor, install, run_python
 
 
 class Noted(BaseIntegration):
@@ -154,7 +154,7 @@ def test_all_of_diodes_are_turned_on_with_matmul_and_off(predictor: Any) -> None
 
     diode_engine.uninstall_diode_choices()
     before = functions()
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     assert set(states().values()) == {"active"}
     assert all(ours is not theirs for ours, theirs in zip(functions(), before, strict=True))
     with V.set_choices_handler(InductorChoices()):
@@ -190,12 +190,12 @@ OWN = ("matmul", *PLACES)
 
 @pytest.mark.parametrize("name", PLACES)
 def test_a_torch_without_a_place_has_all_but_that_integration(
-    name: str, make_predictor: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, attribute = PLACES[name]
     nothing = {"lowerings": {}, "pass_patterns": []}.get(attribute, lambda *_, **__: None)
     monkeypatch.setattr(owner, attribute, nothing)
-    diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
+    install(FixedPredictor())
     status = diode_engine.get_integration_status()["integrations"]
     assert [each for each in OWN if status[each]["state"] != "active"] == [name]
     assert "this torch" in status[name]["reason"]
@@ -207,11 +207,11 @@ def test_flex_attention_is_off_where_nothing_was_measured(predictor: Any) -> Non
     assert status["reason"] == "no call was measured on NVIDIA H200"
 
 
-def test_matmul_is_replaced(make_predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matmul_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch-diode's documentation has it."""
     monkeypatch.setattr(INSTALLATION, "integrations", IntegrationRegistry())
     for model in ("first", "second"):
-        predictor = make_predictor()
+        predictor = FixedPredictor()
         predictor.identity = model
         monkeypatch.setattr(registry_of_models, "load_predictor", lambda *_, p=predictor: p)
         own = diode_engine.create_matmul_integration(enable_fallback=True)
@@ -234,8 +234,8 @@ def test_what_is_no_device() -> None:
             diode_engine.install_diode_choices(device=device)
 
 
-def test_matmul_is_turned_on_and_off(make_predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_of_models, "load_predictor", lambda *_: make_predictor())
+def test_matmul_is_turned_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_of_models, "load_predictor", lambda *_: FixedPredictor())
     registry = IntegrationRegistry()
     registry.register(diode_engine.create_matmul_integration(enable_fallback=False))
     assert registry.status()["matmul"]["state"] == "inactive"

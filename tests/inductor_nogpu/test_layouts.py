@@ -13,7 +13,7 @@ from torch._inductor import ir
 import diode_engine
 from diode_engine.core.candidate import Candidate
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import FixedPredictor, empty, preprocessing_by
+from tests.inductor_nogpu.conftest import FixedPredictor, empty, install, preprocessing_by
 
 
 class Tma(FixedPredictor):
@@ -43,7 +43,7 @@ FIXED_WHEN_RENDERED = torch.__version__ < (2, 11)
 def test_a_template_is_not_left_with_another_layout_than_it_was_chosen_for(
     options: dict[str, Any],
 ) -> None:
-    diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
+    install(Tma())
     for _ in range(2):  # the second time it is remembered
         with diode_engine.profile_predictions() as profile:
             (source,) = lower(sum_of_transposed, options=options).sources
@@ -60,7 +60,7 @@ def test_an_operand_that_descriptors_are_made_for_stays_as_it_is() -> None:
         fixed.append(isinstance(choices[0].input_nodes[0].get_layout(), ir.FixedLayout))
         return choices
 
-    diode_engine.install_diode_choices(predictor=Tma(), top_k_configs=1)
+    install(Tma())
     with preprocessing_by(look):
         for tma in (False, True):
             lower(plain_sum, options={"triton.enable_persistent_tma_matmul": tma})
@@ -87,7 +87,7 @@ def test_descriptors_read_the_rows_where_they_are() -> None:
         distances.append(choices[0].input_nodes[0].get_stride())
         return choices
 
-    diode_engine.install_diode_choices(predictor=TmaForTheSecond(), top_k_configs=1)
+    install(TmaForTheSecond())
     with preprocessing_by(look):
         options = {"triton.enable_persistent_tma_matmul": True}
         lowered = lower(product_of_product, options=options)
@@ -111,10 +111,10 @@ def test_what_comes_before_a_product_is_not_fused_into_its_loads(name: str, pred
     assert source.count("@triton_heuristics.pointwise") == 1
 
 
-def test_inductor_times_it_where_several_kernels_are_left(make_predictor: Any) -> None:
+def test_inductor_times_it_where_several_kernels_are_left() -> None:
     dtype, function = PROLOGUES["a conversion"]
     best = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
-    diode_engine.install_diode_choices(predictor=make_predictor(best=best), top_k_configs=3)
+    install(FixedPredictor(best=best), top_k_configs=3)
     allowed: list[int] = []
 
     def look(choices: list[Any]) -> list[Any]:

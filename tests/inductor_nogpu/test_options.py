@@ -21,7 +21,14 @@ from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.hook import options
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import Lowered, lower
-from tests.inductor_nogpu.conftest import ASKS_BEFORE_PADDING, Build, empty, gemm, run_python
+from tests.inductor_nogpu.conftest import (
+    ASKS_BEFORE_PADDING,
+    Build,
+    empty,
+    gemm,
+    install,
+    run_python,
+)
 
 
 def odd_gemm() -> Any:
@@ -115,7 +122,7 @@ def test_nothing_is_remembered_without_the_option(predictor: Any) -> None:
 
 
 def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes() -> None:
-    diode_engine.install_diode_choices(predictor=Unsure(), top_k_configs=1)
+    install(Unsure())
     assert len(left(lower(gemm))) == 1
     unsure = {"diode_confidence_threshold": 0.7}
     # and the library's, which Inductor may need
@@ -129,7 +136,7 @@ def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes() -> None:
 def test_nothing_is_benchmarked_where_results_must_be_the_same_each_time(
     by_inductor: bool, fallback: bool
 ) -> None:
-    diode_engine.install_diode_choices(predictor=Unsure(), top_k_configs=3)
+    install(Unsure(), top_k_configs=3)
     options = {
         "diode_confidence_threshold": 0.7, "diode_fallback_to_autotune": fallback,
         "deterministic": by_inductor,
@@ -150,7 +157,7 @@ class Nonsense(Unsure):
 
 
 def test_a_confidence_that_is_no_number_is_unsure() -> None:
-    diode_engine.install_diode_choices(predictor=Nonsense(), top_k_configs=1)
+    install(Nonsense())
     asked = {"diode_confidence_threshold": 0.1, "diode_fallback_to_autotune": True}
     assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
     assert diode_engine.get_stats()["fallback_low_confidence"] == 1
@@ -159,7 +166,7 @@ def test_a_confidence_that_is_no_number_is_unsure() -> None:
 
 
 def test_an_unsure_choice_falls_back_where_that_is_asked_for() -> None:
-    diode_engine.install_diode_choices(predictor=Unsure(), top_k_configs=1)
+    install(Unsure())
     asked = {"diode_confidence_threshold": 0.7, "diode_fallback_to_autotune": True}
     assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
     assert diode_engine.get_stats()["fallback_low_confidence"] == 1
@@ -168,7 +175,7 @@ def test_an_unsure_choice_falls_back_where_that_is_asked_for() -> None:
 def test_a_model_of_other_hardware_is_less_sure(caplog: pytest.LogCaptureFixture) -> None:
     h100 = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100", "memory_gb_s": 3352})
     with caplog.at_level(logging.WARNING, "diode_engine"):
-        diode_engine.install_diode_choices(predictor=Unsure(h100), top_k_configs=1)
+        install(Unsure(h100))
     assert "no model for NVIDIA H200; the model of NVIDIA H100 chooses" in caplog.text
     assert diode_engine.get_stats()["trained_on"] == "NVIDIA H100"
     with diode_engine.profile_predictions() as profile:
@@ -251,7 +258,7 @@ def pads(
         return False  # a torch without CUDA cannot trace the padded product
 
     monkeypatch.setattr(pad_mm, "should_pad", note)
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     lower(build, **{"options": {"shape_padding": True}, **how})
     return answers[0]
 

@@ -33,7 +33,7 @@ from diode_engine.inductor.lowering.candidates import (
 )
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.store import read_dataset
-from tests.inductor_nogpu.conftest import Build
+from tests.inductor_nogpu.conftest import Build, FixedPredictor, install
 from tests.inductor_nogpu.conftest import empty as any_empty
 
 WITH_A_ONE = [
@@ -226,8 +226,8 @@ def test_other_gaps_between_elements_count_as_an_innermost_batch() -> None:
         )
 
 
-def test_a_matrix_that_stands_for_a_batch_gets_the_library_s_kernel(make_predictor: Any) -> None:
-    diode_engine.install_diode_choices(predictor=make_predictor(aten=500.0), top_k_configs=1)
+def test_a_matrix_that_stands_for_a_batch_gets_the_library_s_kernel() -> None:
+    install(FixedPredictor(aten=500.0))
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         args = empty(1, 64, 96), empty(32, 96, 80)

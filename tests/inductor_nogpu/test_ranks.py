@@ -203,7 +203,6 @@ def run_ranks(place: Path, *ranks: Rank) -> list[dict[str, Any]]:
             [sys.executable, str(RANK)], env={**os.environ, **rank.environment}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        assert process.stdin is not None
         json.dump({"rank": number, "meeting": meeting, "others": rank.others}, process.stdin)
         process.stdin.close()
         process.stdin = None  # as `communicate` wants it

@@ -24,7 +24,7 @@ from diode_engine.inductor.without_gpu import lower, without_data
 from diode_engine.reports import record
 from diode_engine.reports.assembling import assemble
 from diode_engine.reports.record import Outcome, Report
-from tests.inductor_nogpu.conftest import FixedPredictor, empty, lower_step, tensors_of
+from tests.inductor_nogpu.conftest import FixedPredictor, empty, install, lower_step, tensors_of
 from tests.inductor_nogpu.test_capture import PROGRAM
 
 
@@ -115,7 +115,7 @@ def test_noting_changes_no_program(predictor: FixedPredictor, report: Callable[[
     watched = lower(net)
     assert len(report().products) == 2
     asked = len(predictor.asked)
-    diode_engine.install_diode_choices(predictor=(stock := FixedPredictor()), top_k_configs=1)
+    install(stock := FixedPredictor())
     lowered = lower(net)
     assert (lowered.seen, len(stock.asked)) == (watched.seen, asked)
 

@@ -20,7 +20,7 @@ from diode_engine.errors import ModelError, RegistryError, SeveralModelsError
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.registry import references
-from tests.inductor_nogpu.conftest import empty
+from tests.inductor_nogpu.conftest import FixedPredictor, empty, install
 
 PUBLIC = {
     "BaseIntegration", "Candidate", "DiodeError", "DiodeInductorChoices", "Environment",
@@ -66,9 +66,9 @@ def test_the_log_level(level: logging.Logger) -> None:
         diode_engine.set_log_level("loud")
 
 
-def test_a_context_puts_back_what_chose_before(make_predictor: Any) -> None:
-    outer, inner = make_predictor(identity="outer"), make_predictor(identity="inner")
-    diode_engine.install_diode_choices(predictor=outer, top_k_configs=1)
+def test_a_context_puts_back_what_chose_before() -> None:
+    outer, inner = FixedPredictor(identity="outer"), FixedPredictor(identity="inner")
+    install(outer)
     lower(gemm())
     before = diode_engine.get_stats()
     with diode_engine.diode_choices(predictor=inner, top_k_configs=1) as installed:
@@ -81,9 +81,9 @@ def test_a_context_puts_back_what_chose_before(make_predictor: Any) -> None:
     assert diode_engine.get_stats()["model_selections"] == 2
 
 
-def test_a_context_where_nothing_was_installed(make_predictor: Any) -> None:
+def test_a_context_where_nothing_was_installed() -> None:
     reason = diode_engine.get_stats()["reason"]
-    with diode_engine.diode_choices(predictor=make_predictor()):
+    with diode_engine.diode_choices(predictor=FixedPredictor()):
         assert diode_engine.get_stats()["active"]
     stats = diode_engine.get_stats()
     assert (stats["active"], stats["reason"]) == (False, reason)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diode_engine import features, paths
+from diode_engine import features, paths, registry
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200
+from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, save_artifact
@@ -103,6 +103,11 @@ def network() -> Callable[..., Network]:
 
 
 Save = Callable[..., Artifact]
+
+
+def taken_on(hardware: Hardware = H200) -> str:
+    """The model that the registry takes on this GPU."""
+    return registry.best_for(hardware).model.reference  # type: ignore[union-attr]
 
 
 @pytest.fixture

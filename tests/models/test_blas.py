@@ -89,7 +89,6 @@ class Watched:
 def test_a_problem_is_asked_about_with_one() -> None:
     """Ranked when compiling; predicted, with the members' spread, when collecting and tuning."""
     match = best_for(H200)
-    assert match is not None
     artifact = load_artifact(match.model.folder)
     member: Any = Watched(artifact.members[0])
     predictor = Predictor(replace(artifact, members=(member,)))

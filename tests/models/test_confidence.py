@@ -168,7 +168,6 @@ def test_a_model_keeps_it(
     members = (network(1), network(2), network(3))
     plain = save(tmp_path / "plain", members)
     sure = save(tmp_path / "sure", members, confidence=fitted)
-    assert sure.manifest.confidence is not None
     assert sure.manifest.confidence["file"] == "confidence.safetensors"
     assert sure.manifest.identity != plain.manifest.identity
     problem = Problem.make("mm", 100, 200, 300, "float16")

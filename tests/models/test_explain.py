@@ -56,7 +56,6 @@ def test_the_factors_multiply_to_the_ratio_of_the_times(predictor):
         return 0.1 * x("stages") * x("log2_warps") - 0.3 * np.maximum(x("log2_tile"), x("fill"))
 
     found = explain(predictor(rule), PROBLEM, WIDE, SMALL)
-    assert found is not None
     assert math.prod(found.factors.values()) == pytest.approx(
         found.candidate_us / found.baseline_us, rel=1e-5
     )
@@ -64,7 +63,6 @@ def test_the_factors_multiply_to_the_ratio_of_the_times(predictor):
 
 def test_a_group_that_the_model_does_not_look_at_has_no_part(predictor):
     found = explain(predictor(lambda x: x("stages") / 2), PROBLEM, WIDE, SMALL)
-    assert found is not None
     assert found.factors["pipeline"] == pytest.approx(math.e)  # (4 - 2) / 2
     others = [factor for group, factor in found.factors.items() if group != "pipeline"]
     assert others == pytest.approx([1] * len(others))
@@ -72,7 +70,6 @@ def test_a_group_that_the_model_does_not_look_at_has_no_part(predictor):
 
 def test_groups_that_only_count_together_share_it_equally(predictor):
     found = explain(predictor(lambda x: x("stages") * x("log2_warps")), PROBLEM, WIDE, SMALL)
-    assert found is not None
     # 4·3 - 2·2 = 8; by the two orders (4-2)·2 + 4·(3-2), and 2·(3-2) + (4-2)·3.
     assert math.log(found.factors["pipeline"]) == pytest.approx((4 + 6) / 2)
     assert math.log(found.factors["warps and memory on chip"]) == pytest.approx((4 + 2) / 2)

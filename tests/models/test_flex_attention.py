@@ -34,8 +34,6 @@ def group(*measured: tuple[int, float, float]) -> FlexGroup:
 def test_it_takes_what_was_fastest_for_near_calls() -> None:
     some = group((256, 1.3, 1.1), (512, 1.3, 1.1), (8192, 0.9, 1.2), (16384, 0.9, 1.2))
     short, long = some.chosen(call(384)), some.chosen(call(12288))
-    assert short is not None
-    assert long is not None
     assert (short.config, long.config) == (SHORT, LONG)
     assert short.speed == pytest.approx(1.3, rel=1e-3)
     assert long.speed == pytest.approx(1.2, rel=1e-3)
@@ -44,7 +42,6 @@ def test_it_takes_what_was_fastest_for_near_calls() -> None:
 def test_a_gain_under_the_margin_leaves_the_default() -> None:
     for gain, config in ((fa.MARGIN - 0.005, DEFAULT), (fa.MARGIN + 0.005, SHORT)):
         chosen = group((1024, gain, 0.9)).chosen(call(1024))
-        assert chosen is not None
         assert chosen.config == config
 
 
@@ -65,13 +62,11 @@ def test_a_mask_that_reads_counts_for_more_than_the_length() -> None:
         np.array([[1.0, 1.3], [1.3, 1.0]]),
     )  # fmt: skip
     chosen = some.chosen(replace(call(1536), reads=True))
-    assert chosen is not None
     assert chosen.config == SHORT
 
 
 def test_the_shipped_table_survives_its_file(tmp_path: Path) -> None:
     table = fa.table_for(H200)
-    assert table is not None
     path = tmp_path / "table.json"
     path.write_text(table.to_json())
     assert FlexTable.load(path).to_dict() == table.to_dict()

@@ -13,11 +13,12 @@ import pytest
 
 import diode_engine
 from diode_engine import paths, registry
-from diode_engine.core.hardware import H200, Hardware
+from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.network import Network
 from diode_engine.registry import choice, versions
+from tests.models.conftest import taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
@@ -120,24 +121,16 @@ def test_without_models_there_is_none() -> None:
 
 
 def test_the_best_is_the_default_else_the_newest(ship: Ship, shipped: Path, model: Path) -> None:
-    def best() -> str:
-        match = registry.best_for(H200)
-        assert match is not None
-        assert match.likeness == 1
-        return match.model.reference
-
     ship("a", 1)
     ship("b", 1)
     (shipped / "nvidia-h200" / "aliases.json").write_text(json.dumps({"default": "a@1"}))
-    assert best() == "a@1"
+    assert taken_on() == "a@1"
     mine = registry.register(model, "mine")
-    assert best() == "a@1"
+    assert taken_on() == "a@1"
     registry.set_default(mine)
-    assert best() == "mine@1"
-    assert registry.register(model, "mine", default=True).reference == best() == "mine@2"
-    predictor = registry.load_predictor(H200)
-    assert predictor is not None
-    assert predictor.identity == mine.manifest.identity
+    assert taken_on() == "mine@1"
+    assert registry.register(model, "mine", default=True).reference == taken_on() == "mine@2"
+    assert registry.load_predictor(H200).identity == mine.manifest.identity
 
 
 def test_the_nearest_device_serves_and_says_so(
@@ -150,17 +143,14 @@ def test_the_nearest_device_serves_and_says_so(
     assert registry.load_predictor(H200) is None
     ship("near", 1, hardware=H100)
     match = registry.best_for(H200)
-    assert match is not None
     assert match.model.name == "near"
     assert registry.MIN_LIKENESS <= match.likeness < 1
     with caplog.at_level(logging.INFO, logger="diode_engine.registry"):
         registry.load_predictor(H200)
     assert "There is no model for NVIDIA H200; near@1, trained on NVIDIA H100" in caplog.text
     ship("own", 1)
-    match = registry.best_for(H200)
-    assert match is not None
-    assert match.model.name == "own"
-    assert match.likeness == 1
+    assert registry.best_for(H200).likeness == 1
+    assert taken_on() == "own@1"
 
 
 def test_another_purpose_is_another_model(ship: Ship, shipped: Path) -> None:
@@ -175,9 +165,7 @@ def test_a_broken_model_is_passed_over(
     ship("whole", 1)
     broken = ship("broken", 1)
     (broken / "manifest.json").write_text("{")
-    match = registry.best_for(H200)
-    assert match is not None
-    assert match.model.name == "whole"
+    assert taken_on() == "whole@1"
     assert "not valid JSON" in caplog.text
 
 
@@ -206,12 +194,6 @@ def test_other_folders_are_no_versions(ship: Ship, shipped: Path) -> None:
     assert [m.reference for m in registry.list_models()] == ["a@1"]
 
 
-def reference_for(hardware: Hardware = H200) -> str:
-    match = registry.best_for(hardware)
-    assert match is not None
-    return match.model.reference
-
-
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": "diode-registry", "version": 9}'])
 def test_a_broken_registry_leaves_the_shipped_default(
     ship: Ship, shipped: Path, model: Path, caplog: pytest.LogCaptureFixture, text: str
@@ -219,10 +201,10 @@ def test_a_broken_registry_leaves_the_shipped_default(
     ship("gemm")
     (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "gemm@1"}')
     mine = registry.register(model, "mine", default=True)
-    assert reference_for() == "mine@1"
+    assert taken_on() == "mine@1"
     path = mine.folder.parent.parent / "registry.json"
     path.write_text(text)
-    assert reference_for() == "gemm@1"
+    assert taken_on() == "gemm@1"
     assert "registry.json" in caplog.text
     for change in (
         lambda: registry.set_default(mine),
@@ -242,7 +224,7 @@ def test_a_default_that_is_gone_leaves_the_shipped_one(
     (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "gemm@1"}')
     mine = registry.register(model, "mine", default=True)
     shutil.rmtree(mine.folder)
-    assert reference_for() == "gemm@1"
+    assert taken_on() == "gemm@1"
     assert "mine@1, which does not exist" in caplog.text
     assert any("mine@1" in problem for problem in registry.overview().problems)
 
@@ -254,9 +236,7 @@ def test_the_next_model_is_taken_where_weights_are_corrupt(
     mine = registry.register(model, "mine", default=True)
     weights = next(mine.folder.glob("*.safetensors"))
     weights.write_bytes(bytes(weights.stat().st_size))
-    predictor = registry.load_predictor(H200)
-    assert predictor is not None
-    assert predictor.manifest.name == "whole"
+    assert registry.load_predictor(H200).manifest.name == "whole"
     assert "its hash differs" in caplog.text
     shutil.rmtree(whole)
     with pytest.raises(ModelError, match="its hash differs"):
@@ -272,11 +252,11 @@ def test_a_model_of_the_installed_software_goes_first(
     ship("older", 2, torch=("2.11.0",), triton=("3.6.0",))  # and with the higher number
     ship("unsaid")
     caplog.set_level(logging.INFO, logger="diode_engine.registry")
-    assert reference_for() in ("fits@1", "unsaid@1")
+    assert taken_on() in ("fits@1", "unsaid@1")
     registry.load_predictor(H200)
     assert "other software" not in caplog.text
     (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "older@2"}')
-    assert reference_for() == "older@2"
+    assert taken_on() == "older@2"
     registry.load_predictor(H200)
     assert "torch 2.11.0, here 2.13.0+cu130, Triton 3.6.0, here 3.7.1" in caplog.text
 

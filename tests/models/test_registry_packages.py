@@ -16,6 +16,7 @@ from diode_engine import registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import RegistryError
 from diode_engine.models.artifact import Artifact
+from tests.models.conftest import taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
@@ -49,10 +50,8 @@ def test_an_installed_package_brings_models(installed: Path, save: Save, tmp_pat
     model = registry.resolve("community")
     assert model.reference == "community@3"
     assert model.folder == installed / "nvidia-h200" / "community" / "3"
-    assert model.source is not None
     assert model.source.label == "diode-models-example 1.0"
     predictor = registry.load_predictor(H200)
-    assert predictor is not None
     assert predictor.identity == model.manifest.identity
     assert "diode_models_example" not in sys.modules
     with pytest.raises(RegistryError, match="not one of your own"):
@@ -71,17 +70,12 @@ def test_its_default_comes_after_the_users_and_diodes(
     save(tmp_path / "model", name="mine")
     mine = registry.register(tmp_path / "model")
 
-    def best() -> str:
-        match = registry.best_for(H200)
-        assert match is not None
-        return match.model.reference
-
-    assert best() == "community@3"  # the newest is mine, but nothing names it
+    assert taken_on() == "community@3"  # the newest is mine, but nothing names it
     ship("gemm")
     (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "gemm@1"}')
-    assert best() == "gemm@1"
+    assert taken_on() == "gemm@1"
     registry.set_default(mine)
-    assert best() == "mine@1"
+    assert taken_on() == "mine@1"
 
 
 def test_an_entry_point_that_names_no_package_is_said(

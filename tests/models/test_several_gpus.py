@@ -17,6 +17,7 @@ from diode_engine.errors import NoSuchModelError, RegistryError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.manifest import GpuRecord
 from diode_engine.registry import Basis, ModelStatus
+from tests.models.conftest import taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
@@ -27,12 +28,6 @@ BOTH = (
     GpuRecord(H200, 300, 9000, {"efficiency": 0.98, "problems": 50}),
     GpuRecord(H100, 100, 2000, {"efficiency": 0.97, "problems": 20, "efficiency_p10": 0.93}),
 )
-
-
-def taken_on(hardware: object) -> str:
-    match = registry.best_for(hardware)  # type: ignore[arg-type]
-    assert match is not None
-    return match.model.reference
 
 
 @pytest.fixture
@@ -65,17 +60,14 @@ def test_it_is_the_default_of_each_of_its_gpus(
 ) -> None:
     for hardware in (H200, H100):
         match = registry.best_for(hardware)
-        assert match is not None
         assert (match.model, match.likeness) == (shared, 1.0)
         assert match.default_of is not None
         with caplog.at_level(logging.INFO, logger="diode_engine.registry"):
             predictor = registry.load_predictor(hardware)
-        assert predictor is not None
         assert predictor.hardware == hardware  # features are made with its facts
     assert "There is no model for" not in caplog.text
     # A GPU that is like the H100 borrows what the H100 takes.
     match = registry.best_for(KNOWN["NVIDIA H100"])
-    assert match is not None
     assert (match.model, match.likeness) == (shared, H100.likeness(KNOWN["NVIDIA H100"]))
 
 
@@ -198,7 +190,6 @@ def test_figures_alone_make_a_gpu_its_own(ship: Ship) -> None:
     ship("judged", gpus=(BOTH[0], GpuRecord(H100, 0, 0, {"efficiency": 0.975})))
     known = registry.known_for(H100)
     assert known.basis is Basis.DATA
-    assert known.match is not None
     assert known.match.likeness == 1
     assert str(known) == "from other GPUs' timings, 0.975 on held-out problems of this GPU"
 
@@ -210,7 +201,6 @@ def test_other_facts_of_the_same_gpu_do_not_outdo_a_default(
     here = replace(H100, clock_mhz=1755)
     assert taken_on(here) == "shared@3"
     match = registry.best_for(here)
-    assert match is not None
     assert match.likeness == 0.995
     tuned = mine(hardware=here, name="tuned")
     assert taken_on(here) == "shared@3"  # a draft

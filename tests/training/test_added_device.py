@@ -58,12 +58,10 @@ def test_a_model_of_its_own_needs_no_code(tmp_path: Path, file: Path) -> None:
             TrainingRequest(family="trees", settings=TrainingSettings().but("trees", rounds=9)),
         )
     match = registry.best_for(MADE_UP)
-    assert match is not None
     assert (match.model, match.likeness) == (trained.model, 1.0)
     assert trained.model.folder.parent.parent.name == "nvidia-made-up-9000"
     assert registry.known_for(MADE_UP).basis is registry.Basis.DATA
     predictor = registry.load_predictor(MADE_UP)
-    assert predictor is not None
     table = read_dataset(file)
     us = predictor.predict_us(table.problems[0], table.candidates[:7])
     assert np.isfinite(us).all()

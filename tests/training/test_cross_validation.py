@@ -67,14 +67,12 @@ def test_each_part_is_judged_by_a_model_that_has_not_seen_it(
         assert not learned & part
     assert sum(map(len, judged)) == len(keys(timings))
     together = found.together()
-    assert together is not None
     assert together.problems == len(keys(timings))
     parts = [(p.problems, p.efficiency) for p in found.parts.values()]
     mean = sum(n * np.log(e) for n, e in parts) / sum(n for n, _ in parts)
     assert together.geomean == pytest.approx(np.exp(mean))
     for other in (ATEN, ROOFLINE, NEIGHBOUR):
         summary = found.of_other(other)
-        assert summary is not None
         assert summary.geomean < together.geomean
     names = dict.fromkeys(step.partition(", ")[2] for step in steps)
     assert list(names) == list(found.parts)

@@ -64,7 +64,6 @@ def test_a_new_family_is_trained_written_loaded_and_registered(store: Store) -> 
     (run,) = [run for run in store.runs() if run.kind == "train"]
     assert f"{NAME}-0/log_rmse" in store.curves(run.id)
     result = store.result(run.id)
-    assert result is not None
     assert result["settings"][NAME] == {"slope": 1.0, "seed": 0}
 
 
@@ -109,7 +108,6 @@ def test_it_predicts_is_validated_and_explained(timings: TimingTable) -> None:
     report = evaluate(split(timings)[1], predictor, name=model.reference)
     assert report.rows[0].answered == report.problems
     found = explain(predictor, problem, *(candidates[i] for i in ranking.order[[0, -1]]))
-    assert found is not None
     # only the roofline's group has the base time
     assert found.factors["roofline"] == pytest.approx(found.candidate_us / found.baseline_us)
 

@@ -132,7 +132,6 @@ def test_each_family_is_trained_and_registered(
             curves[f"{member}/train_objective"][1][-1] < curves[f"{member}/train_objective"][1][0]
         )
     result = store.result(run.id)
-    assert result is not None
     assert result["identity"] == manifest.identity
     assert result["settings"]["trees"]["rounds"] == 60
 
@@ -173,8 +172,6 @@ def test_everything_is_trained_on_and_the_metrics_stay_honest(timings: TimingTab
     first, second = (
         load_artifact(trained.model.folder).confidence for trained in (honest, shipped)
     )
-    assert first is not None
-    assert second is not None
     np.testing.assert_array_equal(first.weight, second.weight)
     assert (first.places.shape[1], second.places.shape[1]) == (honest.problems, shipped.problems)
     assert (honest.model.manifest.everything, shipped.model.manifest.everything) == (False, True)
@@ -332,7 +329,6 @@ def test_the_default_is_what_a_device_gets(timings: TimingTable) -> None:
     chosen = train(timings, name="mine", settings=SMALL, default=True).model
     train(timings, name="later", settings=SMALL)
     match = registry.best_for(H200)
-    assert match is not None
     assert match.model == chosen
 
 

@@ -63,7 +63,6 @@ def test_summary_survives_a_zero() -> None:
 
 def test_errors_are_of_what_was_predicted_and_measured(pool: CandidatePool) -> None:
     errors = prediction_errors(pool, np.array([20.0, 20.0, NAN, 5.0]))
-    assert errors is not None
     assert errors.timings == 2
     assert errors.mse_log == pytest.approx(np.log(2) ** 2 / 2)
     assert errors.rmse_log == pytest.approx(np.log(2) / np.sqrt(2))
@@ -72,7 +71,6 @@ def test_errors_are_of_what_was_predicted_and_measured(pool: CandidatePool) -> N
     assert np.isnan(errors.spearman)  # two candidates have no ranking worth the name
     assert prediction_errors(pool, np.full(4, NAN)) is None
     reversed_ = prediction_errors(pool, np.array([3.0, 2.0, 1.0, NAN]))
-    assert reversed_ is not None
     assert reversed_.spearman == pytest.approx(-1)
 
 

@@ -55,7 +55,6 @@ def judge(
     def _judge(folder: str, against: registry.ModelVersion | None) -> gate.GateVerdict:
         hardware, table = samples[folder]
         match = registry.best_for(hardware)
-        assert match is not None
         assert match.likeness == 1
         verdict = gate.judge(match.model, table, against, hardware.slug)
         with capsys.disabled():
@@ -84,8 +83,6 @@ def test_a_default_is_no_worse_than_the_other_gpus_model(
     (other,) = (hardware for name, (hardware, _) in samples.items() if name != folder)
     hardware, _ = samples[folder]
     match, own = registry.best_for(other), registry.best_for(hardware)
-    assert match is not None
-    assert own is not None
     against = match.model
     if against == own.model:
         otherwise = gate.find_taken_otherwise(own.model, hardware.slug)
