@@ -55,7 +55,9 @@ class Clock:
 
     def __call__(self) -> float:
         self.looks += 1
-        return 3.0 * self.store.stats().timings + 0.001 * self.looks
+        with self.store.reads() as connection:
+            timings = connection.exec_driver_sql("SELECT sum(timings) FROM tallies").scalar() or 0
+        return 3.0 * timings + 0.001 * self.looks
 
 
 @pytest.fixture(autouse=True)
