@@ -58,6 +58,12 @@ def diode_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+@pytest.fixture
+def nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No models but those that a test registers."""
+    monkeypatch.setattr("diode_engine.paths.shipped_dir", lambda: tmp_path / "shipped")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A run that was started in the background or under nohup ignores these signals, and so would
     every process that a test starts, and sends them to."""

@@ -16,7 +16,10 @@ from diode_app.app import DiodeApp, create_app
 from diode_app.data import hardware
 from diode_app.data.hardware import LocalHardware
 from diode_engine.core.hardware import H200
+from diode_engine.registry import ModelVersion
 from diode_engine.store import Store
+from tests.app.registered import register_model
+from tests.training.conftest import make_timings
 
 # Pictures and columns show local times.
 os.environ["TZ"] = "UTC"
@@ -55,6 +58,26 @@ def path(tmp_path: Path) -> Path:
 def store(path: Path) -> Iterator[Store]:
     with Store.open(path) as store:
         yield store
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    """The store, with timings of twelve problems."""
+    store.import_table(make_timings(12), key="x", spec={"files": ["x"]})
+    return store
+
+
+@pytest.fixture
+def timed(store: Store) -> Store:
+    """The store, with timings enough to judge a model by."""
+    store.import_table(make_timings(60), key="x", spec={})
+    return store
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelVersion:
+    """The model of this GPU."""
+    return register_model(tmp_path, "plain", sure=True, default=True)
 
 
 @pytest.fixture

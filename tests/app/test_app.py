@@ -29,20 +29,17 @@ from diode_app.widgets.modals import (
 )
 from diode_app.widgets.page_grid import PageGrid
 from diode_engine.runs.process import current_process
-from diode_engine.store import RunState, Store, export_dataset
+from diode_engine.store import RunState, Store
 from tests.app.waiting import (
-    imported,
     looked,
     press,
     press_each,
     put,
     running,
     settled,
-    started,
     text_of,
     toasts,
 )
-from tests.training.conftest import make_timings
 
 # The store's states
 
@@ -123,14 +120,6 @@ async def test_the_key_of_a_place_leads_to_it_from_its_pages_too(make_app, store
         for keys in ("R,enter,R", "R,enter,H,R"):
             await press_each(pilot, *keys.split(","))
             assert isinstance(app.screen, RunsScreen)
-
-
-async def test_every_place_has_its_key(make_app, store):
-    async with running(make_app()) as (app, pilot):
-        for place in (*PLACES[1:], PLACES[0]):
-            await press(pilot, place.key)
-            assert app.current_mode == place.mode
-            assert "Diode" in text_of(app)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -217,21 +206,6 @@ async def test_the_palette_has_what_can_be_done_now(make_app, store):
         assert "Quit" in found
 
 
-async def test_the_shipped_timings_are_imported_by_a_key(make_app, path, tmp_path, monkeypatch):
-    file = tmp_path / "shipped.msgpack"
-    with Store.open(tmp_path / "other.db") as other:
-        other.import_table(make_timings(5), key="x", spec={})
-        export_dataset(other, file)
-    monkeypatch.setattr("diode_app.app.shipped_timings", lambda: (file,))
-    async with running(make_app(), (80, 24), "i") as (app, pilot):
-        assert not path.exists()  # it asks first
-        await pilot.press("enter")
-        assert (await imported(pilot)).kind == "import"
-        assert "● ready" in text_of(app)
-    with Store.open(path) as store:
-        assert store.stats().problems == 5
-
-
 # Settings
 
 
@@ -252,9 +226,7 @@ async def test_a_setting_is_applied_and_kept(make_app, store, tmp_path):
     assert again.session.settings.rows == 20
     text = (tmp_path / "dashboard.toml").read_text()
     assert "# Rows on a page of a table, from 10 to 500." in text
-    async with again.run_test(size=(160, 40)) as pilot:
-        await started(pilot)
-        await press(pilot, "R")
+    async with running(again, (160, 40), "R") as (_, pilot):
         assert "x Cancel" in text_of(again)
 
 
@@ -275,9 +247,7 @@ async def test_a_theme_colours_the_states_in_a_table(make_app, store):
     def colours():
         return {style for _, style in app.screen.query_one(PageGrid).cells_of(0).values()}
 
-    async with app.run_test(size=(120, 30)) as pilot:
-        await started(pilot)
-        await press(pilot, "R")
+    async with running(app, (120, 30), "R") as (_, pilot):
         assert app.theme_variables["error"] in colours()
         before = app.theme_variables["error"]
         await press(pilot, "comma")
@@ -286,25 +256,6 @@ async def test_a_theme_colours_the_states_in_a_table(make_app, store):
 
 
 # Runs
-
-
-async def test_runs_are_shown_as_what_they_are(make_app, store):
-    store.start_run("collect", {}, process=current_process())
-    failed = store.start_run("train", {})
-    store.finish_run(failed, RunState.FAILED, "There is too little data.")
-    async with running(make_app(), (120, 30), "R") as (app, pilot):
-        shown = text_of(app)
-        assert "▶ running" in shown
-        assert "✗ failed" in shown
-        assert "There is too little data." in shown
-        store.finish_run(1, RunState.DONE)
-        store.start_run("validate", {}, process=current_process())  # as by another process
-        await looked(pilot)
-        assert "validate" in text_of(app)
-        store.finish_run(3, RunState.DONE)
-        await looked(pilot)
-        assert "✓ done" in text_of(app)
-        assert "▶ running" not in text_of(app)
 
 
 async def test_a_table_is_exported_whole(make_app, store, tmp_path):
@@ -364,8 +315,7 @@ async def test_a_notification_covers_no_part_of_a_dialog(make_app, store, size):
         lambda: PickOne("Which?", [(str(i), str(i)) for i in range(30)]),
         lambda: Help(app.session, app.screen),
     )
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await started(pilot)
+    async with running(app, size, notifications=True) as (_, pilot):
         for make in dialogs:
             app.push_screen(make())
             await settled(pilot)

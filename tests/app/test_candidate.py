@@ -106,13 +106,6 @@ async def test_the_detail_follows_the_cursor_where_there_is_room(make_app, fille
         assert "168 registers a thread" not in text_of(app)
 
 
-async def test_ask_opens_the_page_of_a_ranked_candidate(make_app, filled, tmp_path):
-    register_model(tmp_path, "plain", default=True)
-    async with running(make_app(), (80, 24), "D", "w", "enter") as (app, _):
-        assert isinstance(app.screen, CandidateScreen)
-        assert "predicted" in text_of(app)
-
-
 OTHER = Problem.make("mm", 64, 64, 64, "bfloat16")
 
 

@@ -11,13 +11,10 @@ from textual.widgets import Input
 
 from diode_app.data.problem import ATEN, BEST, DEFAULT, ROOFLINE, NoSuchProblemError, problem_view
 from diode_app.data.space_map import SizeMap, size_map
-from diode_app.screens.ask import AskScreen
 from diode_app.screens.data import DataScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.space_map import SpaceMapScreen
-from diode_app.text import microseconds
 from diode_app.widgets.page_grid import PageGrid
-from diode_engine import paths
 from diode_engine.choosing.policy import Policy
 from diode_engine.core.hardware import H200
 from diode_engine.models.predictor import Predictor
@@ -31,18 +28,13 @@ from tests.app.waiting import (
     press,
     running,
     settled,
-    started,
     text_of,
     toasts,
 )
 from tests.training.conftest import ENVIRONMENT, make_timings
 
+pytestmark = pytest.mark.usefixtures("nothing_shipped")
 TIMINGS = make_timings(40)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_shipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
 
 
 @pytest.fixture
@@ -174,27 +166,8 @@ def test_gaps_lie_between_measured_bins():
 # The screens
 
 
-async def _data(pilot) -> DataScreen:
-    await started(pilot)
-    await press(pilot, "D")
-    screen = pilot.app.screen
-    assert isinstance(screen, DataScreen)
-    return screen
-
-
 async def _filter(pilot, words) -> None:
     await press(pilot, "slash", *words, "enter")
-
-
-async def test_an_empty_store_says_what_to_do_and_fills(make_app, store):
-    async with running(make_app(), (80, 24), "D") as (app, pilot):
-        screen = app.screen
-        assert "There are no timings yet" in text_of(app)
-        assert "Import timings (i)" in text_of(app)
-        store.import_table(TIMINGS, key="x", spec={})
-        await looked(pilot)
-        assert "40 problems" in text_of(app)
-        assert screen.table.grid.has_focus
 
 
 def _offered(app) -> set[str]:
@@ -207,10 +180,10 @@ def _offered(app) -> set[str]:
 async def test_what_needs_timings_is_offered_where_there_are_some(make_app, path, made):
     if made:
         Store.open(path).close()
-    app = make_app()
     needs = {"map", "choose", "export_dataset"}
-    async with app.run_test(size=(120, 40)) as pilot:
-        await _data(pilot)
+    async with running(make_app(), (120, 40), "D") as (app, pilot):
+        assert ("There are no timings yet" in text_of(app)) is made
+        assert "Import timings (i)" in text_of(app)
         assert _offered(app) & needs == set()
         assert "app.import_timings" in _offered(app)
         commands = {label for label, _ in app.screen.headless_commands()}
@@ -220,6 +193,8 @@ async def test_what_needs_timings_is_offered_where_there_are_some(make_app, path
         with Store.open(path) as store:
             store.import_table(TIMINGS, key="x", spec={})
         await looked(pilot)
+        assert "40 problems" in text_of(app)
+        assert app.screen.table.grid.has_focus
         assert needs <= _offered(app)
         path.unlink()
         await looked(pilot)
@@ -251,12 +226,6 @@ async def test_sorted_by_the_store(make_app, filled):
         shown = [int(row.cells["m"]) for row in screen.table.page.rows]
         assert shown == sorted((p.M for p in TIMINGS.problems), reverse=True)
         assert "M ▼" in text_of(app)
-
-
-async def test_the_preview_shows_the_fastest_of_the_row_under_the_cursor(make_app, filled):
-    async with running(make_app(), (160, 50), "D", "down") as (app, _pilot):
-        best = min(us for us in _times(1).values() if not np.isnan(us))
-        assert f"1.000 {microseconds(best)} mm " in text_of(app)
 
 
 async def test_a_problem_s_page_and_back(make_app, filled, tmp_path):
@@ -314,16 +283,6 @@ async def test_a_problem_that_is_not_there_is_told(make_app, filled):
         assert not isinstance(app.screen, ProblemScreen)
 
 
-async def test_from_the_list_to_what_a_model_would_choose(make_app, filled, tmp_path):
-    register_model(tmp_path, "plain")
-    async with running(make_app(), (80, 24), "D", "down", "w") as (app, pilot):
-        assert isinstance(app.screen, AskScreen)
-        assert app.screen._answer.question.problem == TIMINGS.problems[1]
-        await pilot.press("D", "down", "w")  # it is there already, with another problem
-        await settled(pilot)
-        assert app.screen._answer.question.problem == TIMINGS.problems[2]
-
-
 async def test_the_map_narrows_the_list(make_app, filled):
     async with running(make_app(), (160, 50), "D") as (app, pilot):
         screen = app.screen
@@ -365,8 +324,8 @@ async def test_columns_are_chosen_and_kept(make_app, filled, tmp_path):
     assert make_app().session.settings.problem_columns == ("problem", "m", "best")
 
 
-async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path, path):
-    file, other = tmp_path / "out.packed.zst", tmp_path / "other.db"
+async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path):
+    file = tmp_path / "out.packed.zst"
     async with running(make_app(), (80, 24), "D", "x") as (app, pilot):
         await enter(pilot, str(file.with_suffix(".txt")))
         assert "must end in .json, " in text_of(app)
@@ -376,18 +335,6 @@ async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path
         app.screen.query_one(Input).value = str(file)
         await pilot.press("enter")
         assert "timings were there before, by run 1" in (await imported(pilot)).message
-    Store.open(other).close()
-    from diode_app.app import create_app
-
-    app = create_app(other, settings_path=tmp_path / "s.toml", poll_seconds=3600)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await _data(pilot)
-        await press(pilot, "i")
-        app.screen.query_one(Input).value = str(file)
-        await pilot.press("enter")
-        run = await imported(pilot)
-        assert (run.kind, run.message) == ("import", f"{len(TIMINGS):,} timings")
-        assert "40 problems" in text_of(app)
 
 
 async def test_the_table_and_a_problem_s_candidates_are_exported(make_app, filled, tmp_path):

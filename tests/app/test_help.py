@@ -6,37 +6,28 @@ import pytest
 from textual.widgets import Input
 
 from diode_app.screens.help import Help
-from diode_app.screens.models import ModelsScreen
 from diode_app.screens.places import PLACES
 from diode_app.widgets.table import PagedTable
 from tests.app.trained import make_training
-from tests.app.waiting import press, put, running, started, text_of
+from tests.app.waiting import press, put, running, text_of
 
-
-async def open_help(pilot, *keys: str) -> None:
-    await started(pilot)
-    await press(pilot, *keys, "question_mark")
-    assert isinstance(pilot.app.screen, Help)
+SIZE = (120, 50)
 
 
 @pytest.mark.parametrize("key", ["escape", "question_mark"])
 async def test_it_is_for_the_screen_and_closes(make_app, store, key):
     make_training(store, "trees", 0.9)
-    app = make_app()
-    async with app.run_test(size=(120, 50)) as pilot:
-        await open_help(pilot, "R")
-        says = text_of(app)
-        assert "Here: Runs" in says
-        assert "Stop this run; what it has written stays." in says
+    async with running(make_app(), SIZE, "R", "question_mark") as (app, pilot):
+        assert isinstance(app.screen, Help)
+        assert "Here: Runs" in text_of(app)
+        assert "Stop this run; what it has written stays." in text_of(app)
         await press(pilot, key)
         assert app.current_mode == "runs"
         assert not app.screen.is_modal
 
 
 async def test_a_search_finds_what_a_column_means_with_its_unit(make_app, store):
-    app = make_app()
-    async with app.run_test(size=(120, 50)) as pilot:
-        await open_help(pilot, "R")
+    async with running(make_app(), SIZE, "R", "question_mark") as (app, pilot):
         await press(pilot, *"± pinned")
         says = text_of(app)
         assert "Columns of the runs" in says
@@ -48,18 +39,15 @@ async def test_a_search_finds_what_a_column_means_with_its_unit(make_app, store)
 
 async def test_keys_that_the_user_has_changed_are_shown(make_app, store, tmp_path):
     (tmp_path / "dashboard.toml").write_text('[keys]\n"runs.cancel" = "x"\n')
-    app = make_app()
-    async with app.run_test(size=(120, 50)) as pilot:
-        await open_help(pilot, "R")
+    async with running(make_app(), SIZE, "R", "question_mark") as (app, pilot):
         await press(pilot, *"stop this run")
         assert "x Cancel" in text_of(app)
 
 
 async def test_every_column_of_the_lists_has_a_meaning(make_app, store):
-    async with running(make_app(), (120, 50)) as (app, pilot):
+    async with running(make_app(), SIZE) as (app, pilot):
         for place in PLACES:
             await press(pilot, place.key)
             for table in app.screen.query(PagedTable):
                 unknown = [c.key for c in table.columns if not c.meaning]
                 assert unknown == [], (place.mode, table.what)
-        assert ModelsScreen.MODE == "models"

@@ -6,7 +6,16 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from diode_app.data.overview import model_in_use
+from tests.app.judged import judge
+
+
+def run_python(code: str, *arguments: object, **options: object) -> str:
+    """What the program prints, in a process of its own."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, **options).stdout
 
 
 def test_without_a_gpu_it_does_not_say_that_there_is_no_model():
@@ -17,24 +26,42 @@ def test_without_a_gpu_it_does_not_say_that_there_is_no_model():
     assert "(shipped)" in dict(found)["model"]
 
 
-def test_the_start_imports_neither_plots_nor_kernels():
-    code = (
-        "import sys, diode_app.main, diode_app.app, diode_app.screens.home\n"
-        "slow = {'plotext', 'diode_engine.core.templates', 'diode_app.data.runs', 'numpy', 'torch',"
-        " 'sqlalchemy', 'diode_app.widgets.table'}\n"
-        "print(*sorted(slow & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+FORMS = "from diode_app.widgets.command_form import CommandForm; " + "; ".join(
+    f"CommandForm({name!r})" for name in ("collect", "train", "validate")
+)
 
 
-def test_a_store_in_a_file_imports_no_dialect_of_another_database():
-    code = (
-        "import sys, diode_engine.store\n"
-        "print(*(name for name in sys.modules if 'dialects.postgresql' in name))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+@pytest.mark.parametrize(
+    ("program", "slow"),
+    [
+        ("import diode_app.main, diode_app.app, diode_app.screens.home",
+         "plotext diode_engine.core.templates diode_app.data.runs numpy torch sqlalchemy "
+         "diode_app.widgets.table"),
+        ("import diode_engine.store", "sqlalchemy.dialects.postgresql"),  # its store is in a file
+        (FORMS, "torch"),
+    ],
+    ids=["the start", "a store in a file", "the forms"],
+)  # fmt: skip
+def test_it_does_not_import(program, slow):
+    code = f"{program}\nimport sys\nprint(*set(sys.modules) & set(sys.argv[1:]))"
+    assert run_python(code, *slow.split()) == "\n"
+
+
+def test_a_report_is_read_without_torch(timed, model):
+    run, _ = judge(timed, model)
+    program = f"""
+import sys
+from pathlib import Path
+from diode_app.data.report_curves import curves, kinds
+from diode_app.data.report_view import report_view
+from diode_engine.store import Store
+with Store.open(Path(sys.argv[1])) as store:
+    view = report_view(store, None, None, None)
+assert view.report.run == {run} and view.cases
+assert curves(view.report, view.against, kinds(view.report)[-1])
+print(*{{"torch", "triton", "xgboost"}} & set(sys.modules))
+"""
+    assert run_python(program, timed.location) == "\n"
 
 
 def test_escape_is_not_read_as_one_with_a_key_soon_after_it():
@@ -46,7 +73,4 @@ def test_escape_is_not_read_as_one_with_a_key_soon_after_it():
         "print(constants.ESCAPE_DELAY)"
     )
     environment = {name: v for name, v in os.environ.items() if name != "ESCDELAY"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert float(done.stdout) == 0.01
+    assert float(run_python(code, env=environment)) == 0.01

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from textual.widgets import Input, Static, TabbedContent, TextArea
 
 from diode_app.screens.sql import SqlScreen
 from diode_app.widgets.jump import Jump
-from diode_engine.store import Store
 from tests.app.waiting import lines_of, press, press_each, running
-from tests.training.conftest import make_timings
-
-
-@pytest.fixture
-def filled(store: Store) -> Store:
-    store.import_table(make_timings(12), key="x", spec={"files": ["x"]})
-    return store
 
 
 def letters(app) -> dict[str, tuple[int, int]]:

@@ -16,9 +16,7 @@ from diode_app.screens.runs import RunsScreen
 from diode_app.search import Everything
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.log_pane import LogPane
 from diode_app.widgets.modals import Confirm, Prompt
-from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
 from tests.app.waiting import burst, running, settled, text_of
 from tests.runs.conftest import Job, job  # noqa: F401  # a fixture
@@ -43,13 +41,6 @@ async def test_a_filter_and_its_text_in_one_burst(make_app, ended, size):
         assert table.query_now.sort == "run"  # the letters sorted nothing
         assert [row.cells["kind"] for row in table.page.rows] == ["train", "train"]
         assert table.grid.has_focus
-        assert len(ended.runs()) == 3
-
-
-async def test_no_letter_of_a_filter_starts_a_run(make_app, ended, job: Job):  # noqa: F811
-    async with running(make_app(), (120, 40)) as (app, pilot):
-        await burst(pilot, "R", "/", "rr r cr tag:x", "enter")
-        assert app.screen.query_one(FilterBox).query_one(Input).value == "rr r cr tag:x"
         assert len(ended.runs()) == 3
 
 
@@ -93,15 +84,6 @@ async def test_one_dialog_of_a_burst(make_app, ended):
         assert [type(screen) for screen in app.screen_stack[1:]] == [RunScreen, Prompt]
         await burst(pilot, "enter")
         assert ended.run(3).note == "otes"
-
-
-async def test_a_log_is_searched_in_one_burst(make_app, store, tmp_path):
-    log = tmp_path / "run.log"
-    log.write_text("one\ntwo\n")
-    store.start_run("train", {}, process=current_process())
-    async with running(make_app(), (120, 40)) as (app, pilot):
-        await burst(pilot, "R", "enter", "2", "/", "two", "enter")
-        assert app.screen.query_one(LogPane).query_one(Input).value == "two"
 
 
 async def test_a_paste_goes_where_the_keys_before_it_lead(make_app, ended):

@@ -29,7 +29,6 @@ from tests.app.waiting import (
     press_each,
     running,
     settled,
-    started,
     text_of,
     toasts,
 )
@@ -39,9 +38,8 @@ TIMINGS = make_timings(12)
 
 
 @pytest.fixture
-def filled(store: Store, tmp_path, monkeypatch) -> int:
+def filled(store: Store, tmp_path) -> int:
     """Fills the store with timings, a training and a model; the number of the training's run."""
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
     store.import_table(TIMINGS, key="x", spec={})
     register_model(tmp_path / "made", "plain")
     run = make_training(store, "trees", 0.9, trees=0.3)
@@ -153,6 +151,7 @@ async def _ask(pilot, words: str) -> list[str]:
         ("bf16 1329 mm 16", "problem 3 ·", ProblemScreen),
         ("mm", "12 problems · op:mm", DataScreen),
         ("settings", "Settings", SettingsScreen),
+        ("setting theme", "setting theme", SettingsScreen),
         ("model plain", "model plain@1", ModelScreen),
         ("id:3", "problem 3 ·", ProblemScreen),
         ("op:mm", "problems · op:mm", DataScreen),
@@ -167,8 +166,7 @@ async def _ask(pilot, words: str) -> list[str]:
 async def test_everything_is_found_and_opened(make_app, filled, words, found, screen):
     app = make_app()
     app.session.settings = Settings(filters={"tall ones": "data m>64"})
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(app, (120, 40)) as (_, pilot):
         first = (await _ask(pilot, words))[0]
         assert found in first
         await press(pilot, "enter")
@@ -194,13 +192,6 @@ async def test_what_begins_with_the_words_comes_before_what_has_their_letters(ma
         lines, heads = lines_of(app), [words[:16] for words in found[:4]]
         shown = [next(i for i, line in enumerate(lines) if head in line) for head in heads]
         assert shown == list(range(shown[0], shown[0] + 4))  # one line each
-
-
-async def test_settings_are_found(make_app, filled):
-    async with running(make_app(), (120, 40)) as (app, pilot):
-        assert any("setting theme" in line for line in await _ask(pilot, "setting theme"))
-        await press(pilot, "enter")
-        assert app.current_mode == "settings"
 
 
 async def test_without_a_store_the_palette_finds_the_rest(make_app):

@@ -8,12 +8,10 @@ import time
 from datetime import datetime
 
 import pytest
-from textual.widgets import OptionList
 
 from diode_app.data.models import find_slug_to_change, models
 from diode_app.data.overview import model_in_use
 from diode_app.data.predictors import loaded, models_for
-from diode_app.screens.compare import CompareScreen
 from diode_app.screens.data import DataScreen
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.models import ModelsScreen
@@ -21,7 +19,7 @@ from diode_app.screens.run import RunScreen
 from diode_app.widgets.modals import Confirm, ErrorDialog, Notice, Prompt, Working
 from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.table import PagedTable
-from diode_engine import paths, registry
+from diode_engine import registry
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.errors import DiodeError
 from diode_engine.models.artifact import load_artifact, save_artifact
@@ -30,10 +28,7 @@ from tests.app.registered import register_model
 from tests.app.waiting import enter, looked, press, press_each, running, settled, text_of, toasts
 from tests.training.conftest import make_timings
 
-
-@pytest.fixture(autouse=True)
-def _nothing_shipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
+pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
 
 @pytest.fixture
@@ -122,16 +117,6 @@ async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store,
         assert "was refused" in judged.message
         assert taken.spec["verdict_of"] == judged.id  # it was not judged again
         assert "is taken against the gate, for the reason: to see." in taken.message
-        await looked(pilot)
-        await pilot.press("b")
-        await until(pilot, Confirm)
-        assert "in place of plain@1?" in text_of(app)
-        await press(pilot, "y")
-        assert registry.history(H200.slug)[-1].event == "rollback"
-        await settled(pilot)
-        assert "retired" in text_of(app)
-        await looked(pilot)
-        assert not app.screen.check_action("rollback", ())  # there is nothing to go back to
 
 
 async def until(pilot, modal: type) -> None:
@@ -260,9 +245,6 @@ async def test_a_models_lineage_is_followed(make_app, store, plain, tmp_path):
     run = store.start_run("train", {})
     store.set_result(run, {"model": "tuned@1", "identity": tuned.manifest.identity})
     store.finish_run(run, "done", "registered as tuned@1")
-    later = store.start_run("train", {})
-    store.set_result(later, {"model": "tuned@10", "identity": tuned.manifest.identity})
-    store.finish_run(later, "done", "registered as tuned@10")
     async with running(make_app(), (140, 40), "M", "down", "enter") as (app, pilot):
         assert "tuned@1 for NVIDIA H200" in text_of(app)
         await press(pilot, "2")
@@ -311,21 +293,6 @@ async def test_card_gate_and_history(make_app, store, plain):
         assert "alias default to plain@1 (it is the only one)" in text_of(app)
         commands = dict(app.screen.headless_commands())
         assert commands["Card"].endswith("show plain@1 --hardware=nvidia-h200 --card")
-
-
-async def test_two_models_side_by_side(make_app, store, plain, tmp_path):
-    register_model(tmp_path, "stages", stage=-0.5)
-    async with running(make_app(), (120, 40), "M", "c") as (app, pilot):
-        assert app.screen.query_one(OptionList).option_count == 1
-        await press(pilot, "enter")
-        assert isinstance(app.screen, CompareScreen)
-        assert "plain@1 and stages@1" in text_of(app)
-        assert "trained problems" in text_of(app)
-        assert app.screen.headless_commands() == [
-            ("Back", "diode-engine models compare plain@1 stages@1")
-        ]  # fmt: skip
-        await press(pilot, "escape")
-        assert app.current_mode == "models"
 
 
 async def test_times_are_those_of_the_place(make_app, store, plain, monkeypatch):

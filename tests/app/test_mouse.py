@@ -14,7 +14,7 @@ from diode_app.widgets.modals import (
     Prompt,
     Working,
 )
-from tests.app.waiting import click_on, press_each, running, settled, started
+from tests.app.waiting import click_on, running, settled
 
 NAMES = [("a", "one"), ("b", "two")]
 
@@ -40,8 +40,7 @@ NAMES = [("a", "one"), ("b", "two")]
 async def test_a_dialog(make_app, store, dialog, words, result):
     app = make_app()
     given = []
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(app, (80, 24)) as (_, pilot):
         shown = dialog()
         app.push_screen(shown, given.append)
         await settled(pilot)
@@ -50,13 +49,8 @@ async def test_a_dialog(make_app, store, dialog, words, result):
         assert given == [result]
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [("?", "Escape closes it"), ("Cp", "Close"), ("y", "leaves")],
-)
-async def test_what_a_key_opens(make_app, store, keys, words):
-    async with running(make_app(), (80, 24)) as (app, pilot):
-        await press_each(pilot, *keys)
+async def test_the_help(make_app, store):
+    async with running(make_app(), (80, 24), "?") as (app, pilot):
         assert app.screen.is_modal
-        await click_on(pilot, words)
+        await click_on(pilot, "Escape closes it")
         assert not app.screen.is_modal

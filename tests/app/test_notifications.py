@@ -6,11 +6,11 @@ import pytest
 
 from diode_app.data.store_access import Condition, Look
 from diode_app.notifications import RunNotifier
-from diode_app.settings import Settings, SettingsError
+from diode_app.settings import Settings
 from diode_engine.runs import Status
 from diode_engine.runs.process import current_process
 from diode_engine.store import Store
-from tests.app.waiting import looked, started, toasts
+from tests.app.waiting import looked, running, toasts
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,7 @@ async def test_the_end_of_a_run_is_told_once(make_app, store: Store, monkeypatch
     monkeypatch.setattr(Status, "seconds", property(lambda _: 83.0))
     said: list[str] = []
     monkeypatch.setattr(app._notifier, "_write", said.append)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(app, (80, 24)) as (_, pilot):
         assert said == ["\x1b]2;Diode · 1 live\x07"]
         await looked(pilot)
         assert len(said) == 1  # nothing has changed
@@ -66,8 +65,3 @@ def test_a_store_that_is_locked_for_a_moment_ends_no_run(store: Store):
     assert notifier.find_ended(Look(Condition.LOCKED)) == []
     assert notifier.find_ended(live) == []
     assert notifier.find_ended(Look(Condition.READY)) == [run]
-
-
-def test_there_are_three_ways():
-    with pytest.raises(SettingsError, match="bell, notification, nothing"):
-        Settings(tell="shout")

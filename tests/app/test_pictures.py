@@ -24,9 +24,8 @@ from textual.widgets import Select
 from diode_app import text
 from diode_app.app import DiodeApp, create_app
 from diode_app.data.overview import overview
-from diode_app.screens import about, home
 from diode_app.screens import help as help_screen
-from diode_app.screens.validate_new import NewValidationScreen
+from diode_app.screens import home
 from diode_app.widgets.top_bar import TopBar
 from diode_engine import paths, registry
 from diode_engine.collect.planning.plan import Rate
@@ -40,7 +39,8 @@ from diode_engine.store import Store
 from diode_engine.validation import choosers
 from tests.app.judged import judge
 from tests.app.registered import register_model
-from tests.app.waiting import lines_of, press, put, started
+from tests.app.trained import make_training
+from tests.app.waiting import lines_of, press, put, running
 from tests.training.conftest import make_timings
 
 REPORTED = Path(__file__).parents[1] / "reports" / "program.json"
@@ -95,8 +95,7 @@ async def compare(pictures: SnapshotAssertion, size: tuple[int, int], steps: lis
         Path("diode.db"), settings_path=Path("dashboard.toml"), poll_seconds=3600
     )  # fmt: skip
     changed = []
-    async with app.run_test(size=size) as pilot:
-        await started(pilot)
+    async with running(app, size) as (_, pilot):
         for name, kept, keys in steps:
             for key in keys.split():
                 await press(pilot, key)
@@ -128,19 +127,11 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home, "model_in_use", lambda _: MODEL)
     monkeypatch.setattr(home, "overview", lambda store: replace(overview(store), schema="0004"))
     monkeypatch.setattr(paths, "shipped_dir", lambda: Path("diode"))
-    monkeypatch.setattr(about, "_version", lambda _: "1.2.3")
-    monkeypatch.setattr(about, "__version__", "0.1.0")
-    platform = SimpleNamespace(python_version=lambda: "3.12.0", platform=lambda: "Linux")
-    monkeypatch.setattr(about, "platform", platform)
-    monkeypatch.setattr(about, "sys", SimpleNamespace(executable="python"))
     clock = SimpleNamespace(datetime=SimpleNamespace(now=lambda _: NOW), UTC=dt.UTC)
     monkeypatch.setattr(artifact, "dt", clock)
     monkeypatch.setattr(facts, "dt", clock)
     monkeypatch.setattr(artifact, "__version__", "0.1.0")
     monkeypatch.setattr(choosers, "nv_matmul_heuristics", lambda _: (None, ()))
-
-    words = ("diode-engine", "validate", "--store=diode.db")
-    monkeypatch.setattr(NewValidationScreen, "values", lambda _: {"command": words})
 
     async def run_command(_: object) -> str:
         return json.dumps(REFUSED)
@@ -217,30 +208,14 @@ def fill_trainings(path: Path) -> None:
     """Two trainings that are over, one of them pinned, one at work, and a collection."""
     with Store.open(path) as store:
         store.import_table(make_timings(60), key="x", spec={"file": "gemm.msgpack.zst"})
-        for family, efficiency, slope in (("trees", 0.941, 2.0), ("ensemble", 0.972, 1.0)):
-            run = train(store, family)
-            draw(store, run, "trees-0", 60, slope)
-            if family == "ensemble":
-                draw(store, run, "network-1", 40, slope / 2)
-            metrics = {
-                "problems": 217, "efficiency": efficiency, "efficiency_p10": 0.913,
-                "efficiency_worst": 0.711, "efficiency_top": {"3": 0.989, "5": 0.994},
-                "efficiency_of_others": {"max-autotune DEFAULT": 0.979, "ATen": 0.882,
-                                         "median candidate": 0.52},
-                "log_rmse": 0.131, "calibration_error": 0.021,
-                "calibration_error_by_chance": 0.019,
-            }  # fmt: skip
-            store.set_result(run, {
-                "model": f"{family}@1", "folder": "data/models", "family": family,
-                "hardware": "NVIDIA H200", "metrics": metrics, "held_out_problems": 217,
-                "problems": 867, "timings": 78_000, "seconds": 312.0,
-                "left_out": {"NVIDIA H200, torch 2.10.0, Triton 3.5.0": 120},
-                "notes": "The metrics are on 217 problems that this model has not seen.",
-            })  # fmt: skip
-            store.finish_run(run, "done", f"registered as {family}@1")
+        make_training(store, "trees", 0.941, {"seed": 1}, trees=0.3)
+        make_training(store, "ensemble", 0.972, {"seed": 2}, trees=0.2, network=0.4)
         store.tag(2, "diode/baseline")
-        run = train(store, "network")
-        draw(store, run, "network-0", 12, 0.7)
+        run = store.start_run(
+            "train", {"family": "network"}, process=current_process(), directory="diode",
+            command=["diode-engine", "train", "--family=network"],
+        )  # fmt: skip
+        store.add_points(run, "network-0/efficiency", [(i, 1 - 0.4 / i) for i in range(1, 13)])
         store.update_run(run, progress={"member": "network-0", "step": 12, "steps": 40,
                                         "log_rmse": 0.2, "efficiency": 0.9434})  # fmt: skip
         command = ["diode-engine", "collect", "--problems=300", "--gpu=0"]
@@ -261,20 +236,6 @@ def fill_trainings(path: Path) -> None:
         raw.execute("UPDATE runs SET started = 1.79e9 + 600 * id")
 
 
-def train(store: Store, family: str) -> int:
-    return store.start_run(
-        "train", {"family": family}, process=current_process(), directory="diode",
-        command=["diode-engine", "train", f"--family={family}"],
-    )  # fmt: skip
-
-
-def draw(store: Store, run: int, member: str, steps: int, slope: float) -> None:
-    for name, end, height in (("efficiency", 0.97, -0.2), ("objective", 0.1, 0.4),
-                              ("train_objective", 0.05, 0.4)):  # fmt: skip
-        points = [(i + 1, end + height / (1 + i / slope)) for i in range(steps)]
-        store.add_points(run, f"{member}/{name}", points)
-
-
 U, S, L = (USUAL,), (USUAL, SMALL), (USUAL, LARGE)
 
 
@@ -286,16 +247,15 @@ async def test_no_store(pictures: SnapshotAssertion, size):
 @sizes
 async def test_empty(pictures: SnapshotAssertion, size):
     Store.open(Path("diode.db")).close()
-    await compare(pictures, size, [("home", S, ""), ("data", U, "D"), ("validate", U, "V")])
+    await compare(pictures, size, [("home", S, ""), ("validate", U, "V")])
 
 
 @sizes
 async def test_runs(pictures: SnapshotAssertion, size):
     fill_runs(Path("diode.db"))
     await compare(pictures, size, [
-        ("collect", U, "C"), ("train", S, "T"), ("settings", U, "S"), ("about", U, "A"),
-        ("data", U, "D"), ("runs", S, "R"), ("run", U, "enter"), ("commands", U, "y"),
-        ("help", U, "escape escape question_mark"),
+        ("collect", U, "C"), ("train", S, "T"), ("settings", U, "S"), ("data", U, "D"),
+        ("runs", S, "R"), ("run", U, "enter"), ("help", U, "escape question_mark"),
     ])  # fmt: skip
 
 
@@ -306,9 +266,8 @@ async def test_problems(pictures: SnapshotAssertion, size):
     register_model(Path("made"), "plain", sure=True, default=True)
     await compare(pictures, size, [
         ("problem", S, "D down enter"), ("candidate", S, "down enter"),
-        ("failed", U, "escape 2"), ("map", U, "escape m"),
-        ("ask", S, "escape down down w"), ("ask-two", U, "down"),
-        ("sql", U, "Q ctrl+g"),
+        ("map", U, "escape escape m"), ("ask", S, "escape down down w"),
+        ("ask-two", U, "down"), ("sql", U, "Q ctrl+g"),
     ])  # fmt: skip
 
 
@@ -325,21 +284,17 @@ async def test_programs(pictures: SnapshotAssertion, size):
 async def test_models(pictures: SnapshotAssertion, size):
     fill_models(Path("diode.db"))
     await compare(pictures, size, [
-        ("home", (LARGE,), ""), ("figures", L, "V"), ("curves", U, "2"), ("groups", U, "3"),
-        ("worst", U, "4"), ("sure", U, "5"), ("reports", U, "r"), ("new", U, "escape n"),
-        ("models", U, "escape M"), ("refused", U, "down p"), ("model", U, "n up enter"),
-        ("lineage", U, "2"), ("gate", U, "4"), ("comparison", U, "escape c enter"),
+        ("home", (LARGE,), ""), ("figures", L, "V"), ("curves", U, "2"), ("worst", U, "4"),
+        ("models", U, "M"), ("refused", U, "down p"), ("model", U, "n up enter"),
+        ("comparison", U, "escape c enter"),
     ])  # fmt: skip
 
 
 @sizes
 async def test_trainings(pictures: SnapshotAssertion, size):
     fill_trainings(Path("diode.db"))
-    mistakes = "escape down d r e a m s down down n o"
     await compare(pictures, size, [
-        ("sources", U, "C p"), ("mistakes", U, mistakes),
-        ("trainings", L, "escape R slash k i n d : t r a i n enter down space"),
-        ("compared", U, "up v"),
-        ("training", U, "escape down enter"), ("training-curves", U, "v"),
-        ("at-work", U, "escape up enter"), ("collection", U, "escape escape g enter"),
+        ("trainings", L, "R slash k i n d : t r a i n enter down space"),
+        ("compared", U, "up v"), ("at-work", U, "escape enter"),
+        ("collection", U, "escape escape g enter"),
     ])  # fmt: skip

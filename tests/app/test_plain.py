@@ -10,13 +10,11 @@ from diode_app.widgets.plain import describe_charts
 from diode_engine.store import Store
 from tests.app.trained import make_training
 from tests.app.waiting import lines_of, press, press_each, running, text_of
-from tests.training.conftest import make_timings
 
 
-@pytest.fixture
-def filled(store: Store) -> int:
-    store.import_table(make_timings(12), key="x", spec={"files": ["x"]})
-    return make_training(store, "trees", 0.9, trees=0.3)
+@pytest.fixture(autouse=True)
+def training(filled: Store) -> int:
+    return make_training(filled, "trees", 0.9, trees=0.3)
 
 
 def drawing(app) -> set[str]:
@@ -25,7 +23,7 @@ def drawing(app) -> set[str]:
     return {c for c in shown if "\u2500" <= c < "\u2600" or "\u2800" <= c < "\u2900"}
 
 
-async def test_no_page_draws(make_app, filled):
+async def test_no_page_draws(make_app):
     async with running(make_app(plain=True), (120, 40)) as (app, pilot):
         for place in PLACES:
             await press(pilot, place.key)
@@ -37,14 +35,14 @@ async def test_no_page_draws(make_app, filled):
         assert drawing(app) == set()
 
 
-async def test_curves_are_a_table_and_keys_are_the_same(make_app, filled):
+async def test_curves_are_a_table_and_keys_are_the_same(make_app):
     async with running(make_app(plain=True), (120, 40), "R", "enter", "1") as (app, _pilot):
         shown = text_of(app)
         assert "over round curve points from to first least greatest last" in shown
         assert "trees 11 1 11" in shown
 
 
-async def test_parts_are_below_each_other_in_a_wide_terminal(make_app, filled):
+async def test_parts_are_below_each_other_in_a_wide_terminal(make_app):
     async with running(make_app(plain=True), (160, 50), "R") as (app, _pilot):
         assert app.screen.has_class("-narrow")
         assert not app.screen.has_class("-wide")

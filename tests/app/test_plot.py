@@ -11,7 +11,7 @@ import pytest
 from textual.app import App, ComposeResult
 
 from diode_app.data.curves import kinds, samples
-from diode_app.widgets.charts import Line, Lines, as_csv, lay_out_chart
+from diode_app.widgets.charts import Line, Lines, lay_out_chart
 from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
 from diode_app.widgets.plot import Plot, PlotCanvas
 from diode_app.widgets.ticks import linear, logarithmic
@@ -218,7 +218,3 @@ def test_what_a_gpu_did_is_drawn_by_kind_over_the_time_of_the_run():
     assert charts[0].lines[0].ys == (121, 345, 298)
     assert charts[4].lines[0].xs == pytest.approx([602.3 / 60, 1204.1 / 60])
     assert kinds(curves)[0] == "timings a second"
-
-
-def test_the_csv_of_charts_has_a_row_for_each_point():
-    assert as_csv([FALLING]).splitlines()[:2] == ["chart,curve,x,y", ",loss,1,0.5"]

@@ -14,6 +14,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.errors import RecordError
 
 PROBLEMS = (
+    Problem.make("baddbmm", 8, 16, 32, "float32", B=3, allow_tf32=True),
     Problem.make("addmm", 512, 4096, 1024, "float16", b_layout="col"),
     Problem.make("scaled_mm", 512, 4096, 1024, "float8_e4m3fn"),
     Problem.make(

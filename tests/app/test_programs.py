@@ -53,12 +53,10 @@ PRODUCTS = tuple(
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch) -> Path:
-    """An empty home and folder of work; the models are those that come with Diode."""
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
+def work(tmp_path, monkeypatch) -> None:
+    """An empty folder of work; the models are those that come with Diode."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    return tmp_path / "home"
 
 
 @pytest.fixture
@@ -277,8 +275,8 @@ async def test_the_reasons_are_the_chosen_kernel_s_until_another_is_pointed_at(m
         assert reasons.plain.startswith(said.rows[0].cells["candidate"])
 
 
-async def test_another_model_and_another_program_beside(make_app, captured, reported, home):
-    (home / "reports" / "damaged.json").write_text("{}")  # offered to nobody
+async def test_another_model_and_another_program_beside(make_app, captured, reported, diode_home):
+    (diode_home / "reports" / "damaged.json").write_text("{}")  # offered to nobody
     async with running(make_app(), (160, 50), "P") as (app, pilot):
         await click_on(pilot, "captured.json")
         await press_each(pilot, "v")
@@ -343,7 +341,7 @@ async def test_the_page_of_a_process_follows_its_feedback(make_app, store, fed):
         assert np.isfinite([row.record["saved_us"] for row in app.screen.table.page.rows]).all()
 
 
-async def test_products_are_typed_on_the_screen(make_app, home):
+async def test_products_are_typed_on_the_screen(make_app):
     async with running(make_app(), (80, 24), "P") as (app, pilot):
         assert "No program is known yet" in text_of(app)
         await press_each(pilot, "n")
@@ -352,16 +350,6 @@ async def test_products_are_typed_on_the_screen(make_app, home):
         await enter(pilot, "addmm 16 4097 4096 bf16 row/col x4")
         assert isinstance(app.screen, ProgramScreen)
         assert "4 products for NVIDIA H200" in text_of(app)
-
-
-async def test_read_only_writes_no_file(make_app, home, captured):
-    async with running(make_app(read_only=True), (80, 24), "P") as (app, pilot):
-        assert "n Sizes" not in text_of(app)
-        await press_each(pilot, "enter", "c", "t")
-        assert isinstance(app.screen, ProgramScreen)
-        assert "c Collect" not in text_of(app)
-        assert "t Tune" not in text_of(app)
-        assert not home.exists()
 
 
 async def test_the_palette_finds_a_program(make_app, captured):

@@ -39,7 +39,7 @@ from diode_engine.runs.process import current_process
 from diode_engine.store import Store, write_dataset
 from tests.app.judged import judge
 from tests.app.registered import register_model
-from tests.app.waiting import running, settled, started, text_of
+from tests.app.waiting import running, settled, text_of
 from tests.training.conftest import make_timings
 
 TIMINGS = make_timings(20)
@@ -245,8 +245,7 @@ async def test_every_action_of_every_screen(
     before = _contents(tmp_path)
     app = make_app(read_only=True)
     met: dict[str, str] = {}
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(app, (80, 24)) as (_, pilot):
         for place in PLACES:
             await app.run_action(f"app.go('{place.mode}')")
             await settled(pilot)
@@ -311,8 +310,7 @@ async def test_what_would_be_refused_is_not_offered(make_app, filled):
             where, _, action = str(button.action).partition(".")
             assert not (app if where == "app" else screen).is_refused(action)
 
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
+    async with running(app, (80, 24)) as (_, pilot):
         for place in PLACES:
             await app.run_action(f"app.go('{place.mode}')")
             await settled(pilot)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,31 +13,12 @@ from diode_app.data.report_view import report_view
 from diode_app.data.reports import NoReportError, Other, report_of
 from diode_app.screens.validate_words import headline
 from diode_app.text import drop_usual_note
-from diode_engine import paths
-from diode_engine.registry import ModelVersion
 from diode_engine.runs.process import current_process
-from diode_engine.store import Store
 from diode_engine.validation.choosers import ATEN, DEFAULT
 from diode_engine.validation.cross_validation import CrossValidation
 from tests.app.judged import judge
-from tests.app.registered import register_model
-from tests.training.conftest import make_timings
 
-
-@pytest.fixture(autouse=True)
-def _nothing_shipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
-
-
-@pytest.fixture
-def timed(store: Store) -> Store:
-    store.import_table(make_timings(60), key="x", spec={})
-    return store
-
-
-@pytest.fixture
-def model(tmp_path) -> ModelVersion:
-    return register_model(tmp_path, "plain", sure=True, default=True)
+pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
 
 def test_figures_and_groups_are_those_of_the_report(timed, model):
@@ -146,47 +125,19 @@ def test_a_cross_validation_is_a_report_by_parts(timed, model):
         ({"cases": [{}]}, "not as Diode writes it"),
         ({"errors": {"mape": "much"}}, "not as Diode writes it"),
         ({"noise": 3}, "must be an object"),
+        *(
+            ({"first case": wrong}, "not as Diode writes it")
+            for wrong in (
+                {"confidence": "x"}, {"others": {"ATen": "x"}}, {"efficiency": {"1": -1}},
+                {"chosen": {"template": "aten::mm", "kwargs": {}, "us": [], "predicted_us": 1}},
+            )
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_report_that_cannot_be_read_says_so(timed, model, change, says):
     run, report = judge(timed, model)
-    timed.set_result(run, {**report.to_dict(), **change})
+    document = report.to_dict()
+    document["cases"][0] |= change.pop("first case", {})
+    timed.set_result(run, {**document, **change})
     with pytest.raises(NoReportError, match=says):
         report_of(timed, run)
-
-
-@pytest.mark.parametrize("name", ["confidence", "others", "efficiency", "chosen"])
-def test_a_report_whose_figures_are_no_numbers_is_not_shown(timed, model, name):
-    run, report = judge(timed, model)
-    document = report.to_dict()
-    wrong = {
-        "confidence": "x",
-        "others": {"ATen": "x"},
-        "efficiency": {"1": -1},
-        "chosen": {"template": "aten::mm", "kwargs": {}, "us": [], "predicted_us": 1},
-    }
-    document["cases"][0][name] = wrong[name]
-    timed.set_result(run, document)
-    with pytest.raises(NoReportError, match="not as Diode writes it"):
-        report_of(timed, run)
-
-
-def test_a_report_is_read_without_torch(timed, model):
-    """In a process of its own, as the dashboard's is."""
-    run, _ = judge(timed, model)
-    program = f"""
-import sys
-from pathlib import Path
-from diode_app.data.report_curves import curves, kinds
-from diode_app.data.report_view import report_view
-from diode_engine.store import Store
-with Store.open(Path({str(timed.location)!r})) as store:
-    view = report_view(store, None, None, None)
-assert view.report.run == {run} and view.cases
-assert curves(view.report, view.against, kinds(view.report)[-1])
-print(sorted({{"torch", "triton", "xgboost"}} & set(sys.modules)))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout == "[]\n", done.stderr

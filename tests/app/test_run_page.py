@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from types import SimpleNamespace
 
 from textual.widgets import Log
 
 from diode_app.data import commands
-from diode_app.text import quantity
 from diode_app.widgets.modals import Confirm
 from diode_engine.runs import start
 from diode_engine.runs.process import current_process, is_alive
@@ -24,7 +22,6 @@ from tests.app.waiting import (
     toasts,
 )
 from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
-from tests.training.conftest import make_timings
 
 PYTHON = sys.executable  # which the fixture job replaces
 
@@ -92,20 +89,6 @@ async def looked_while_acting(pilot) -> None:
     await pilot.pause()
     for _ in range(50):
         await pilot.pause()
-
-
-async def test_a_training_as_it_was(make_app, store, tmp_path):
-    store.import_table(make_timings(40), key="x", spec={})
-    run = start(store, "train", {"family": "trees", "name": "small"})
-    wait_for_end(store.run(run.id).process)
-    assert store.run(run.id).state is RunState.DONE, store.run(run.id).message
-    async with running(make_app(), (160, 50), "R", "enter") as (app, pilot):
-        assert "✓ done" in text_of(app)
-        assert "registered as small@1" in text_of(app)
-        assert f" of {quantity(os.cpu_count(), 'cores')} · " in text_of(app)
-        await press(pilot, "3")
-        assert " of CPU time" in text_of(app)
-        assert "family trees" in text_of(app)
 
 
 async def test_a_cluster_s_gpus_are_shown_by_machine(make_app, store):

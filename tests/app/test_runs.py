@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -24,7 +23,7 @@ from diode_engine.store import RunState
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import drawn, make_training
-from tests.app.waiting import enter, looked, press, running, settled, started, text_of, toasts
+from tests.app.waiting import looked, press, running, settled, text_of, toasts
 from tests.training.conftest import make_timings
 
 
@@ -157,21 +156,6 @@ async def test_one_run_alone_is_not_compared(make_app, store):
         assert "Mark the runs to compare first" in toasts(app)[-1]
 
 
-async def test_efficiencies_are_sorted_and_exported(make_app, store, tmp_path):
-    for value in (0.91, 0.97, 0.93):
-        make_training(store, "trees", value, trees=0.3)
-    async with running(make_app(), (140, 40), "R") as (app, pilot):
-        table = app.screen.table
-        table.sort_by("efficiency")
-        await settled(pilot)
-        best = [row.cells["efficiency"] for row in table.page.rows]
-        assert best in (["0.910", "0.930", "0.970"], ["0.970", "0.930", "0.910"])
-        await press(pilot, "e")
-        await enter(pilot, str(tmp_path / "runs.json"))
-    records = json.loads((tmp_path / "runs.json").read_text())
-    assert {record["efficiency"] for record in records} == {0.91, 0.97, 0.93}
-
-
 # Columns narrow away
 
 
@@ -209,9 +193,7 @@ async def test_runs_of_several_machines_say_where_they_work_and_who_started_them
         store.finish_run(store.start_run("train", {}, process=process), RunState.DONE)
     app = make_app()
     app.session.settings = Settings(run_columns=("run", "kind", "host", "user"))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await started(pilot)
-        await press(pilot, "R")
+    async with running(app, (80, 24), "R") as (_, pilot):
         assert "2 train gpu-b.example bob 1 train gpu-a.example ann" in text_of(app)
         await press(pilot, "slash", *"host:gpu-a", "enter")
         assert "gpu-b.example" not in text_of(app)

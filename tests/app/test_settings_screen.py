@@ -18,12 +18,6 @@ async def test_every_setting_has_a_field(make_app, store):
         assert shown == {field.name for field in fields(Settings)}
 
 
-async def test_how_the_end_of_a_run_is_told_is_set(make_app, store, tmp_path):
-    async with running(make_app(), (80, 50), "S") as (app, pilot):
-        await put(pilot, app.screen.query_one("#field-tell", Field), "notification")
-    assert load(tmp_path / "dashboard.toml").tell == "notification"
-
-
 async def test_saved_filters_are_changed_and_their_mistakes_told(make_app, store, tmp_path):
     async with running(make_app(), (120, 60), "S") as (app, pilot):
         entry = app.screen.query_one("#field-filters Input", Input)

@@ -12,11 +12,11 @@ from diode_app.data.store_access import Condition
 from diode_app.settings import Settings
 from diode_engine.location import location_of
 from diode_engine.runs.process import current_process
-from diode_engine.store import RunState, Store, write_dataset
+from diode_engine.store import RunState, Store
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import imported, looked, press, started, text_of
+from tests.app.waiting import looked, press, running, text_of
 from tests.training.conftest import make_timings
 
 
@@ -45,8 +45,7 @@ def over(url: str, tmp_path, **options):
 @pytest.mark.parametrize("read_only", [False, True])
 async def test_every_screen_shows_what_is_there(shared, tmp_path, read_only):
     app = over(shared, tmp_path, read_only=read_only)
-    async with app.run_test(size=(160, 50)) as pilot:
-        await started(pilot)
+    async with running(app, (160, 50)) as (_, pilot):
         assert app.session.store.last.condition is Condition.READY
         shows = {
             "H": "problems 40", "R": "gpu-a.example", "D": "40 problems", "T": "40 problems",
@@ -64,9 +63,7 @@ async def test_every_screen_shows_what_is_there(shared, tmp_path, read_only):
 
 async def test_what_others_write_is_seen_and_what_is_written_here_is_kept(shared, tmp_path):
     app = over(shared, tmp_path)
-    async with app.run_test(size=(160, 50)) as pilot:
-        await started(pilot)
-        await press(pilot, "R")
+    async with running(app, (160, 50), "R") as (_, pilot):
         with Store.open(shared) as store:
             store.start_run("collect", {}, process=current_process())
             await looked(pilot)
@@ -74,18 +71,3 @@ async def test_what_others_write_is_seen_and_what_is_written_here_is_kept(shared
             run = app.screen.run
             await press(pilot, "n", *"mine", "enter")
             assert store.run(run).note == "mine"
-
-
-async def test_an_import_makes_the_store_in_an_empty_database(database, tmp_path, monkeypatch):
-    file = tmp_path / "timings.msgpack"
-    write_dataset(make_timings(30), file)
-    monkeypatch.setattr("diode_app.app.shipped_timings", lambda: (file,))
-    app = over(database, tmp_path)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
-        assert "There is no store yet" in text_of(app)
-        await pilot.press("i")
-        await press(pilot, "enter")
-        run = await imported(pilot)
-        assert run.state is RunState.DONE
-        assert "problems 30" in text_of(app)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 
-import pytest
 from textual.widgets import Input, TextArea
 
 from diode_app.data.answers import answer_table, group_rows
@@ -20,16 +19,8 @@ from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import MemoryTable
 from diode_app.widgets.table_dialog import TableDialog
-from diode_engine.store import Store
 from diode_engine.store.console import Answer
 from tests.app.waiting import enter, press, press_each, running, text_of
-from tests.training.conftest import make_timings
-
-
-@pytest.fixture
-def filled(store: Store) -> Store:
-    store.import_table(make_timings(12), key="x", spec={"files": ["x"]})
-    return store
 
 
 async def ask(pilot, statement: str) -> MemoryTable:

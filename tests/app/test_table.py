@@ -44,9 +44,7 @@ class TableApp(App[None]):
 
 
 async def test_a_sorted_column_shows_its_arrow_whatever_its_width(tmp_path):
-    app = TableApp(tmp_path, cell="1")
-    async with app.run_test(size=(80, 12)) as pilot:
-        await settled(pilot)
+    async with running(TableApp(tmp_path, cell="1"), (80, 12)) as (app, pilot):
         for column in COLUMNS:
             app.table.sort_by(column.key)
             await settled(pilot)
@@ -59,9 +57,7 @@ async def test_a_sorted_column_shows_its_arrow_whatever_its_width(tmp_path):
 @pytest.mark.parametrize("width", range(40, 60, 3))
 async def test_a_cell_is_whole_or_not_there(tmp_path, width):
     columns = [Column(f"k{i}", f"k{i}", right=True) for i in range(12)]
-    app = TableApp(tmp_path, columns=columns)
-    async with app.run_test(size=(width, 12)) as pilot:
-        await settled(pilot)
+    async with running(TableApp(tmp_path, columns=columns), (width, 12)) as (app, pilot):
         line = lines_of(app)[1]
         assert set(line.split()) == {"0.459"}
         await pilot.resize_terminal(width + 1, 12)
@@ -70,10 +66,7 @@ async def test_a_cell_is_whole_or_not_there(tmp_path, width):
 
 
 async def test_the_column_to_sort_by_is_picked(tmp_path):
-    app = TableApp(tmp_path)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settled(pilot)
-        await press(pilot, "s")
+    async with running(TableApp(tmp_path), (80, 24), "s") as (app, pilot):
         assert isinstance(app.screen, PickOne)
         await press(pilot, "down", "enter")
         assert app.table.query_now.sort == "eff"
@@ -85,9 +78,10 @@ async def test_the_column_to_sort_by_is_picked(tmp_path):
 
 
 async def test_the_footer_says_how_to_go_through_the_pages(tmp_path):
-    app = TableApp(tmp_path, rows=25, settings=Settings(rows=10))
-    async with app.run_test(size=(120, 24)) as pilot:
-        await settled(pilot)
+    async with running(TableApp(tmp_path, rows=25, settings=Settings(rows=10)), (120, 24)) as (
+        app,
+        pilot,
+    ):
 
         def keys():
             return str(app.screen.query_one(KeyBar).content)
@@ -175,6 +169,8 @@ async def test_two_models_are_compared_whole_at_80_columns(make_app, store, tmp_
         lambda _: {**next(sides), "problems": 4, "hardware": "NVIDIA H200"},
     )
     async with running(make_app(), (80, 24), "M", "c", "enter") as (app, _pilot):
+        commands = [("Back", "diode-engine models compare plain@1 stages@1")]
+        assert app.screen.headless_commands() == commands
         table = app.screen.query_one(MemoryTable)
         assert table.grid.virtual_size.width <= table.grid.size.width
         shown = {cells["fact"]: cells for cells in _cells(table)}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
 from textual.widgets import Input, TabbedContent
 
-from diode_app.data.curves import CurveReader, kinds, samples, series_of, thin_points
+from diode_app.data.curves import CurveReader, kinds, series_of, thin_points
 from diode_app.data.training import planned
 from diode_app.data.training_result import training_result
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.run import RunScreen
+from diode_app.text import quantity
 from diode_app.widgets.command_form import first_value, form_options, read_value
-from diode_app.widgets.modals import Confirm
 from diode_engine.core.hardware import H200
 from diode_engine.core.table import TimingTable
 from diode_engine.runs.process import current_process
@@ -32,12 +33,6 @@ from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
 from tests.training.conftest import make_timings
 
 SMALL = {"family": "trees", "rounds": "4", "depth": "3", "name": "small"}
-
-
-@pytest.fixture(autouse=True)
-def registry(tmp_path, monkeypatch):
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
@@ -149,16 +144,6 @@ def test_curves_are_read_as_they_grow(store):
     }  # fmt: skip
 
 
-def test_the_course_of_a_collections_gpus():
-    gpus = {"0": {"samples": [[0.2, 1980, 35, None], [64.3, 1975, 41, 310]]}, "1": {}}
-    assert samples({"gpus": gpus}) == {
-        "GPU 0/temperature, °C": ((0.2, 64.3), (35.0, 41.0)),
-        "GPU 0/clock, MHz": ((0.2, 64.3), (1980.0, 1975.0)),
-        "GPU 0/power, W": ((64.3,), (310.0,)),
-    }
-    assert samples({}) == {}
-
-
 # The screen
 
 
@@ -204,7 +189,8 @@ async def test_a_gpu_is_chosen_where_there_are_several(make_app, filled):
         assert "Left out" in text_of(app)
 
 
-async def test_a_real_training_from_the_form_to_its_model(make_app, filled):
+async def test_a_real_training_from_the_form_to_its_model(make_app, filled, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     async with running(make_app(), (120, 40), "T") as (app, pilot):
         for name, value in SMALL.items():
             await put(pilot, app.screen.form.field(name), value)
@@ -218,6 +204,7 @@ async def test_a_real_training_from_the_form_to_its_model(make_app, filled):
         await looked(pilot)
         assert "small@1 reaches 0." in text_of(app)
         assert "ATen" in text_of(app)
+        assert f" of {quantity(os.cpu_count(), 'cores')} · " in text_of(app)
         assert "--model=small@1" in app.screen.headless_command("run.validate")
         await press(pilot, "v")
         assert app.screen.query_one(TabbedContent).active == "tab-curves"
@@ -225,35 +212,13 @@ async def test_a_real_training_from_the_form_to_its_model(make_app, filled):
         assert "trees-0" in text_of(app)
         await press(pilot, "v")
         assert "trees-0 (fitted to)" in text_of(app)
+        await press(pilot, "3")
+        assert " of CPU time" in text_of(app)
+        assert "family trees" in text_of(app)
         await press(pilot, "w")
         assert "--model=small@1" in text_of(app)
         await press(pilot, "escape", "m")
         assert isinstance(app.screen, ModelScreen)
-
-
-async def test_a_training_is_cancelled_and_gone_on_with(make_app, filled, job: Job):  # noqa: F811
-    async with running(make_app(), (120, 40), "T") as (app, pilot):
-        await pilot.press("ctrl+g")
-        await say_yes(pilot)
-        run = int(job.hear().split()[1])
-        await looked(pilot)
-        assert "▶ running" in text_of(app)
-        assert "m Model" not in text_of(app)
-        await press(pilot, "c")
-        assert isinstance(app.screen, Confirm)
-        await press(pilot, "n")
-        filled.ask_to_cancel(run)
-        job.tell("check")
-        wait_for_end(filled.run(run).process)
-        await looked(pilot)
-        assert "■ cancelled" in text_of(app)
-        await pilot.press("r")
-        await say_yes(pilot)
-        again = int(job.hear().split()[1])
-        await settled(pilot)
-        assert filled.run(again).resumes == run
-        job.tell("end")
-        wait_for_end(filled.run(again).process)
 
 
 async def test_the_pinned_training_is_drawn_on_anothers_page(make_app, store):

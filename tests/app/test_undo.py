@@ -10,11 +10,7 @@ from tests.app.registered import register_model
 from tests.app.trained import make_training
 from tests.app.waiting import enter, press, running, toasts
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("diode_engine.paths.shipped_dir", lambda: tmp_path / "shipped")
+pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
 
 async def test_tags_of_a_run(make_app, store):

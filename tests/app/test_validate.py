@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from textual.widgets import Input, OptionList, TabbedContent
 
-from diode_app.data.reports import report_of
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.validate_new import NewValidationScreen
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.page_grid import PageGrid
-from diode_engine import paths
-from diode_engine.registry import ModelVersion
 from diode_engine.runs.process import current_process
-from diode_engine.store import RunState, Store
+from diode_engine.store import RunState
 from tests.app.judged import judge
 from tests.app.registered import register_model
-from tests.app.waiting import looked, press, running, say_yes, settled, text_of, toasts
-from tests.runs.conftest import wait_for_end
+from tests.app.waiting import looked, press, running, settled, text_of
 from tests.training.conftest import make_timings
 
-
-@pytest.fixture(autouse=True)
-def _nothing_shipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
-
-
-@pytest.fixture
-def timed(store: Store) -> Store:
-    store.import_table(make_timings(60), key="x", spec={})
-    return store
-
-
-@pytest.fixture
-def model(tmp_path) -> ModelVersion:
-    return register_model(tmp_path, "plain", sure=True, default=True)
+pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
 
 async def test_without_timings_or_reports_it_says_what_to_do(make_app, store):
-    async with running(make_app(), (100, 30), "V") as (app, pilot):
+    """And no key leads into a table that is not shown."""
+    async with running(make_app(), (80, 24), "V") as (app, pilot):
         assert "There is nothing to judge a model on yet" in text_of(app)
         assert "Import timings" in text_of(app)
+        assert "n New : Commands" in text_of(app)
+        assert "esc" not in text_of(app)
+        for key in "awbvhfrlgc":
+            await press(pilot, key)
+        await press(pilot, "slash", "x")
+        assert not any(box.display and box.region for box in app.screen.query("FilterBox"))
+        assert getattr(app.focused, "id", None) != "report-cases"
         store.import_table(make_timings(5), key="x", spec={})
         await looked(pilot)
         assert "No model has been judged yet" in text_of(app)
-        for key in "awgchfril":
-            await press(pilot, key)
 
 
 async def test_the_report_and_the_worst_problems_page(make_app, timed, model):
@@ -131,7 +118,7 @@ async def test_what_became_of_the_last_validation_is_told(make_app, timed, model
         assert f"✗ failed · run {run} on better@7: There is no model better@7." in text_of(app)
 
 
-async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, model):
+async def test_the_form_of_a_validation_tells_a_mistake_and_its_command(make_app, timed, model):
     async with running(make_app(), (120, 40), "V", "n") as (app, pilot):
         assert isinstance(app.screen, NewValidationScreen)
         assert "60 problems with timings." in text_of(app)
@@ -145,34 +132,3 @@ async def test_a_validation_is_started_and_its_report_comes_up(make_app, timed, 
         await press(pilot, "escape")
         command = dict(app.screen.headless_commands())["Start"]
         assert command.startswith("diode-engine validate --query=op:mm --store=")
-        await pilot.press("ctrl+g")
-        await say_yes(pilot)
-        await settled(pilot)
-        run = timed.runs()[-1]
-        assert toasts(app)[1:] == [f"Run {run.id} has started; it continues when you leave."]
-        assert isinstance(app.screen, RunScreen)
-        assert app.screen.run == run.id
-        wait_for_end(run.process)
-        assert timed.run(run.id).state is RunState.DONE, timed.run(run.id).message
-        judge(timed, model)  # another one, on all problems
-        await looked(pilot)
-        await press(pilot, "o")
-        assert "plain@1 takes kernels that reach" in text_of(app)
-        assert f"run {run.id} ·" in text_of(app)
-        assert np.isfinite(report_of(timed, run.id).choosers[0].geomean)
-
-
-async def test_without_a_report_no_key_leads_into_a_table_that_is_not_shown(make_app, store):
-    async with running(make_app(), (160, 50), "V") as (app, pilot):
-        for key in "awbvhfrli":
-            await press(pilot, key)
-        assert "n New : Commands" in text_of(app)
-        await press(pilot, "slash", "x")
-        assert not any(box.display and box.region for box in app.screen.query("FilterBox"))
-        assert getattr(app.focused, "id", None) != "report-cases"
-        assert "There is nothing to judge a model on yet" in text_of(app)
-
-
-async def test_without_a_report_the_footer_offers_no_escape_that_does_nothing(make_app, store):
-    async with running(make_app(), (80, 24), "V") as (app, _pilot):
-        assert "esc" not in text_of(app)

@@ -14,7 +14,6 @@ from textual.widgets import Input
 
 from diode_app import text
 from diode_app.data.progress import outcome
-from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.modals import Prompt
 from diode_engine.runs import look
 from diode_engine.store import Store
@@ -179,17 +178,6 @@ async def test_the_examples_of_a_filter_are_not_cut(make_app, run, width, last):
         hint = ["state:failed", "kind:train", "tag:x", "problems>100", "started>2026-11-01"]
         assert shown == hint[: len(shown)]
         assert last in shown
-
-
-async def test_a_mistake_in_a_filter_stays_with_the_reason(make_app, run):
-    async with running(make_app(), (80, 24), "R", "slash") as (app, pilot):
-        await pilot.press(*"state:fine")
-        await press(pilot, "enter")
-        box = app.screen.query_one(FilterBox)
-        assert box.query_one(Input).value == "state:fine"
-        says = " ".join(str(box.query_one(".error").render()).split())
-        assert says.endswith("dead.")
-        assert says.split()[-1] in text_of(app)
 
 
 async def test_a_store_with_nothing_has_no_details(make_app, store, path):

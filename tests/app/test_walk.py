@@ -22,7 +22,6 @@ from tests.app.waiting import (
     press_each,
     running,
     settled,
-    started,
     text_of,
 )
 from tests.runs.conftest import wait_for_end
@@ -66,7 +65,9 @@ async def finished(pilot, path, kind: str) -> int:
 async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
     async with running(make_app(), (80, 24)) as (app, pilot):
         assert "There is no store yet" in text_of(app)
-        await press_each(pilot, "i", "enter")
+        await press_each(pilot, "i")
+        assert not path.exists()  # it asks first
+        await press_each(pilot, "enter")
         await finished(pilot, path, "import")
         await press_each(pilot, "escape")
         assert f"problems {PROBLEMS}" in text_of(app)
@@ -87,7 +88,7 @@ async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
 
         await press_each(pilot, "w", "ctrl+g", "y")
         judged = await finished(pilot, path, "validate")
-        await press_each(pilot, "V")
+        await press_each(pilot, "o")
         assert "mine@1 takes kernels that reach 0." in text_of(app)
         assert f"run {judged}" in text_of(app)
 
@@ -117,8 +118,7 @@ async def test_by_the_mouse_alone(make_app, path, disk):
         for each in words:
             await click_on(pilot, each)
 
-    async with app.run_test(size=(120, 40)) as pilot:
-        await started(pilot)
+    async with running(app, (120, 40)) as (_, pilot):
         await click("Import timings", "Enter takes it")
         await finished(pilot, path, "import")
         await click("esc Back")

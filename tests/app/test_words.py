@@ -10,9 +10,8 @@ import pytest
 from diode_app import text
 from diode_app.screens.run import RunScreen
 from diode_app.widgets.form import existing_file
-from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
-from tests.app.waiting import press, running, settled, text_of
+from tests.app.waiting import press, running, settled
 
 
 @pytest.mark.parametrize(("number", "shown"), [(0, "0 runs"), (1, "1 run"), (1200, "1,200 runs")])
@@ -59,15 +58,3 @@ async def test_a_pin_leaves_a_persons_own_tags_alone(make_app, store):
         await press(pilot, "p")
         assert store.run(1).tags == ("baseline",)
         assert store.run(2).tags == ("diode/baseline",)
-
-
-async def test_a_run_that_waits_has_no_curves_yet(make_app, store):
-    run = store.start_run("train", {}, process=current_process())
-    async with running(make_app(), (120, 40)) as (app, pilot):
-        app.push_screen(RunScreen(app.session, run))
-        await settled(pilot)
-        assert "No curves yet" in text_of(app)
-        store.finish_run(run, RunState.FAILED, "No data.")
-        app.look_at_store()
-        await settled(pilot)
-        assert "This run has drawn no curves." in text_of(app)

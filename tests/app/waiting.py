@@ -48,22 +48,16 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
         assert time.monotonic() < end, working
 
 
-async def started(pilot: Pilot[None]) -> None:
-    """Waits until the result of the first look at the store is shown."""
-    await settled(pilot)
-    app = pilot.app
-    assert isinstance(app, DiodeApp)
-    assert app.session.store.last.condition is not Condition.OPENING
-
-
 @asynccontextmanager
 async def running(
-    app: DiodeApp, size: tuple[int, int] = (80, 24), *keys: str
-) -> AsyncIterator[tuple[DiodeApp, Pilot[None]]]:
-    """The dashboard in a terminal of this size, when the result of its first look is shown and
-    these keys were pressed, one after the other."""
-    async with app.run_test(size=size) as pilot:
-        await started(pilot)
+    app: App[Any], size: tuple[int, int] = (80, 24), *keys: str, notifications: bool = False
+) -> AsyncIterator[tuple[Any, Pilot[None]]]:
+    """The app in a terminal of this size, when the result of a dashboard's first look at the store
+    is shown and these keys were pressed, one after the other."""
+    async with app.run_test(size=size, notifications=notifications) as pilot:
+        await settled(pilot)
+        if isinstance(app, DiodeApp):
+            assert app.session.store.last.condition is not Condition.OPENING
         await press_each(pilot, *keys)
         yield app, pilot
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diode_engine import features, paths
+from diode_engine import features
 from diode_engine.cli import main
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
@@ -43,12 +43,6 @@ class Ran:
 
 
 Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No models but those that a test registers."""
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
 
 
 @pytest.fixture
