@@ -159,7 +159,6 @@ async def imported(pilot: Pilot[None]) -> Run:
     number = app.screen.run
     with Store.open(app.session.location) as store:
         process = store.run(number).process
-        assert process is not None
         wait_for_end(process)
         run = store.run(number)
     await looked(pilot)

@@ -200,7 +200,6 @@ def started(function, before="", **options):
 
 
 def read_line(process):
-    assert process.stdout is not None
     return process.stdout.readline()
 
 
@@ -269,9 +268,6 @@ def test_a_terminal_without_the_letters_is_no_error():
 def test_a_reader_that_goes_away_is_met_in_silence(lines, unbuffered):
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with started(f"put_lines({lines})", env=environment) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.close()
         process.stdin.close()  # only now it writes
         assert process.stderr.read() == ""

@@ -54,7 +54,6 @@ def serve(folder):
             env={**os.environ, "DIODE_HOME": str(folder / "home")},
         )  # fmt: skip
         started.append(server)
-        assert server.stdout is not None
         address = server.stdout.readline().strip()  # it listens now, or has ended
         assert address, errors.read_text()
         tokens.append(urlsplit(address).path.split("/")[-2])
@@ -65,7 +64,6 @@ def serve(folder):
         server.terminate()
     for server in started:
         assert server.wait(SECONDS) == 0
-        assert server.stdout is not None
         assert server.stdout.read() == ""
         server.stdout.close()
     said = errors.read_text()

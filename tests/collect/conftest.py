@@ -1,12 +1,20 @@
-"""A Ray cluster for the tests of a session."""
+"""A store, and a Ray cluster for the tests of a session."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from diode_engine.store import Store
 from tests.collect.ray_cluster import FakeCluster
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "s.db") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

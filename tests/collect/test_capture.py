@@ -112,7 +112,6 @@ def test_a_signal_ends_the_program_and_keeps_what_was_seen(tmp_path: Path) -> No
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         cwd=Path(__file__).parents[2], start_new_session=True,
     )  # fmt: skip
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) == 130

@@ -4,10 +4,8 @@ executor promises is in `test_executors`."""
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -72,45 +70,7 @@ def run(store, problems=PROBLEMS, **more):
     return collect(store, plan, executor, **{"adviser": lambda _: None} | more)
 
 
-def rows(table):
-    return Counter((p, int(c)) for p, c in zip(table.problem, table.candidate, strict=True))
-
-
-def test_the_same_call_times_nothing_twice_and_takes_new_problems(tmp_path, script):
-    script()
-    with Store.open(tmp_path / "s.db") as store:
-        run(store, PROBLEMS[:1])
-        assert run(store, PROBLEMS[:1]).timings == 0
-        assert run(store, PROBLEMS).timings == 2 * len(OFFERED)
-
-
-def test_a_budget_has_aten_and_the_default_space_first(tmp_path, script):
-    script(default=4)
-    with Store.open(tmp_path / "s.db") as store:
-        run(store, PROBLEMS[:1], budget=8)
-        table = store.read()
-        assert len(table) == 8
-        assert set(OFFERED[:4]) <= {table.candidates[i] for i in table.candidate}
-        assert run(store, PROBLEMS[:1], budget=8).timings == 0
-        assert run(store, PROBLEMS[:1], budget=10).timings == 2
-
-
-def test_a_plan_has_problems_with_all_candidates_and_others_with_named_ones(tmp_path, script):
-    script()
-    named = [OFFERED[0], OFFERED[7], Candidate.make("aten::bias_addmm")]
-    with Store.open(tmp_path / "s.db") as store:
-        progress = run(store, whole=1, fixed=named)
-        table = store.read()
-    timed = {
-        problem: {table.candidates[i] for i in table.candidate[table.problem == number]}
-        for number, problem in enumerate(table.problems)
-    }
-    assert timed[PROBLEMS[0]] == set(OFFERED)
-    assert timed[PROBLEMS[1]] == timed[PROBLEMS[2]] == set(named[:2])
-    assert progress.candidates == progress.timings == len(table)
-
-
-def test_a_budget_has_the_model_s_favourites(tmp_path, script):
+def test_a_budget_has_the_model_s_favourites(store, script):
     script(default=2)
 
     class Members:
@@ -122,9 +82,8 @@ def test_a_budget_has_the_model_s_favourites(tmp_path, script):
                        for c in candidates]  # fmt: skip
             return np.array([sure, hopeful])
 
-    with Store.open(tmp_path / "s.db") as store:
-        run(store, PROBLEMS[:1], budget=6, adviser=lambda hardware: Adviser(Members(), hardware))
-        table = store.read()
+    run(store, PROBLEMS[:1], budget=6, adviser=lambda hardware: Adviser(Members(), hardware))
+    table = store.read()
     assert len(table) == 6
     assert {*OFFERED[:2], config(64, 5), config(32, 5)} < {
         table.candidates[i] for i in table.candidate
@@ -146,24 +105,22 @@ class Watch:
         return GpuState(1200 + gpu, 80, 600, reasons)
 
 
-def test_what_was_timed_on_a_throttled_gpu_is_in_a_run_of_its_own(tmp_path, script):
+def test_what_was_timed_on_a_throttled_gpu_is_in_a_run_of_its_own(store, script):
     script()
-    with Store.open(tmp_path / "s.db") as store:
-        progress = run(store, gpus=[1], watch=lambda: Watch(1))
-        plain, throttled = store.runs()
-        assert throttled.spec == {"throttled_of": plain.id}
-        assert throttled.state == "done"
-        assert len(store.read(run=plain.id)) == 0
-        assert len(store.read(run=throttled.id)) == len(OFFERED) * 3
-        assert progress.gpus[1].throttled == progress.timings == len(OFFERED) * 3
-        assert run(store).timings == 0  # they count as timed
+    progress = run(store, gpus=[1], watch=lambda: Watch(1))
+    plain, throttled = store.runs()
+    assert throttled.spec == {"throttled_of": plain.id}
+    assert throttled.state == "done"
+    assert len(store.read(run=plain.id)) == 0
+    assert len(store.read(run=throttled.id)) == len(OFFERED) * 3
+    assert progress.gpus[1].throttled == progress.timings == len(OFFERED) * 3
+    assert run(store).timings == 0  # they count as timed
 
 
-def test_the_run_s_progress_is_what_the_documentation_says(tmp_path, script):
+def test_the_run_s_progress_is_what_the_documentation_says(store, script):
     script({config(32, 2): "out_of_resources"})
-    with Store.open(tmp_path / "s.db") as store:
-        run(store, watch=lambda: Watch())
-        (recorded,) = store.runs()
+    run(store, watch=lambda: Watch())
+    (recorded,) = store.runs()
     example = re.search(r"```json\n(.*?)```", (ROOT / "docs/collection.md").read_text(), re.DOTALL)
     documented = json.loads(example[1])
     assert recorded.progress.keys() == documented.keys()
@@ -175,18 +132,17 @@ def test_the_run_s_progress_is_what_the_documentation_says(tmp_path, script):
     assert len(gpu["samples"][0]) == len(documented["gpus"]["0"]["samples"][0])
 
 
-def test_workers_see_the_gpus_that_this_process_sees(tmp_path, script, monkeypatch):
+def test_workers_see_the_gpus_that_this_process_sees(store, script, monkeypatch):
     script()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a, MIG-b")
     watch = Watch(1)
-    with Store.open(tmp_path / "s.db") as store:
-        progress = run(store, gpus=[0, 1], watch=lambda: watch)
-        assert watch.names == {0: "uuid-GPU-a", 1: "uuid-MIG-b"}
-        assert progress.gpus[0].throttled == 0
-        assert progress.gpus[1].throttled == progress.gpus[1].timings
-        with pytest.raises(CollectionError, match="no GPU 2 here: CUDA_VISIBLE_DEVICES is"):
-            run(store, gpus=[2])
-        assert store.runs()[-1].state == "failed"
+    progress = run(store, gpus=[0, 1], watch=lambda: watch)
+    assert watch.names == {0: "uuid-GPU-a", 1: "uuid-MIG-b"}
+    assert progress.gpus[0].throttled == 0
+    assert progress.gpus[1].throttled == progress.gpus[1].timings
+    with pytest.raises(CollectionError, match="no GPU 2 here: CUDA_VISIBLE_DEVICES is"):
+        run(store, gpus=[2])
+    assert store.runs()[-1].state == "failed"
 
 
 CLAIMS_THE_SECOND = """
@@ -231,7 +187,7 @@ def test_a_problem_that_another_collection_is_at_is_left_to_it(place, script):
         assert (progress.problems_elsewhere, progress.timings) == (0, len(OFFERED))
 
 
-def test_a_budget_goes_on_around_the_fastest_that_is_known(tmp_path, script):
+def test_a_budget_goes_on_around_the_fastest_that_is_known(store, script):
     def block_k(k, stages=3):
         return Candidate.make(
             "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=k, num_stages=stages, num_warps=4
@@ -241,36 +197,32 @@ def test_a_budget_goes_on_around_the_fastest_that_is_known(tmp_path, script):
     far = [block_k(128, stages) for stages in (1, 2, 3, 4, 5)]
     offered = [Candidate.make("aten::mm"), fast, near, *far]
     script(offered=[c.to_dict() for c in offered], default=1)
-    with Store.open(tmp_path / "s.db") as store:
-        problem = PROBLEMS[0]
-        earlier = store.start_run("collect", {})
-        environment = Environment(H200, "", "test", "test")
-        rows = [
-            (problem, c, environment, Timing(min_us=t)) for c, t in ((fast, 1.0), (far[0], 9.0))
-        ]
-        store.add(earlier, TimingTable.from_records(rows))
-        run(store, [problem], budget=5)  # ATen, one at random, and one near
-        timed = store.timed(problem, environment)
+    problem = PROBLEMS[0]
+    earlier = store.start_run("collect", {})
+    environment = Environment(H200, "", "test", "test")
+    rows = [(problem, c, environment, Timing(min_us=t)) for c, t in ((fast, 1.0), (far[0], 9.0))]
+    store.add(earlier, TimingTable.from_records(rows))
+    run(store, [problem], budget=5)  # ATen, one at random, and one near
+    timed = store.timed(problem, environment)
     assert len(timed) == 5
     assert near.key in timed
 
 
-def test_workers_that_hang_when_they_start_end_the_run(tmp_path, script, monkeypatch):
+def test_workers_that_hang_when_they_start_end_the_run(store, script, monkeypatch):
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.2)
     script(hangs_on_arrival=True)
-    with Store.open(tmp_path / "s.db") as store, pytest.raises(CollectionError, match="started"):
+    with pytest.raises(CollectionError, match="started"):
         run(store)
 
 
-def test_a_gpu_that_is_lost_on_the_way_ends_the_run_and_keeps_what_is_there(tmp_path, script):
+def test_a_gpu_that_is_lost_ends_the_run_and_keeps_what_is_there(tmp_path, store, script):
     log = tmp_path / "pids"
     last = OFFERED[-1]
     script({last: "sticky"}, log=str(log), lives=1, default=len(OFFERED))
-    with Store.open(tmp_path / "s.db") as store:
-        with pytest.raises(CollectionError, match="fallen off the bus"):
-            run(store, workers_per_gpu=1)
-        assert store.runs()[-1].state == "failed"
-        assert len(store.read()) >= BATCH
+    with pytest.raises(CollectionError, match="fallen off the bus"):
+        run(store, workers_per_gpu=1)
+    assert store.runs()[-1].state == "failed"
+    assert len(store.read()) >= BATCH
     assert len(log.read_text().splitlines()) == 1 + supervisor.MAX_FAILED_STARTS
 
 
@@ -287,60 +239,24 @@ def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch, caplog):
     assert "cannot be killed" in caplog.text
 
 
-def test_an_interrupt_keeps_what_is_there_and_ends_the_workers(tmp_path, script):
-    log = tmp_path / "pids"
-    script({config(64, 5): "hang"}, log=str(log))
-    program = (
-        "import sys\n"
-        "import diode_engine.collect.run as r\n"
-        "r.HEARTBEAT_SECONDS = 0\n"
-        "from tests.collect.test_collect import *\n"
-        "with Store.open(sys.argv[1]) as store:\n"
-        "    run(store, PROBLEMS[:1], workers_per_gpu=1,"
-        " report=lambda p: print(p.timings, flush=True))\n"
-    )
-    root = ROOT
-    # The second batch hangs; the heartbeat after the first is the sign to interrupt.
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path / "s.db")],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    )  # fmt: skip
-    assert process.stdout is not None
-    for line in process.stdout:
-        if int(line) >= BATCH:
-            break
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) != 0
-    with Store.open(tmp_path / "s.db") as store:
-        assert store.runs()[-1].state == "cancelled"
-        assert len(store.read()) == BATCH
-        for pid in log.read_text().split():
-            with pytest.raises(ProcessLookupError):
-                os.kill(int(pid), 0)
-        script()
-        assert run(store, PROBLEMS[:1]).timings == len(OFFERED) - BATCH
-
-
-def test_a_request_to_stop_keeps_what_is_there(tmp_path, script, monkeypatch):
+def test_a_request_to_stop_keeps_what_is_there(store, script, monkeypatch):
     script()
     check, beat_now = Heartbeat.check, Heartbeat._beat
     monkeypatch.setattr(
         Heartbeat, "check", lambda heartbeat: (beat_now(heartbeat), check(heartbeat))
     )
     monkeypatch.setattr("diode_engine.collect.run.HEARTBEAT_SECONDS", 0)
-    with Store.open(tmp_path / "s.db") as store:
 
-        def report(progress):
-            if progress.timings == BATCH:
-                store.ask_to_cancel(1)
+    def report(progress):
+        if progress.timings == BATCH:
+            store.ask_to_cancel(1)
 
-        with pytest.raises(KeyboardInterrupt):
-            run(store, PROBLEMS[:1], workers_per_gpu=1, report=report)
-        ended = store.run(1)
-        assert (ended.state, ended.process) == ("cancelled", current_process())
-        assert len(store.read()) == BATCH
-        assert run(store, PROBLEMS[:1]).timings == len(OFFERED) - BATCH
+    with pytest.raises(KeyboardInterrupt):
+        run(store, PROBLEMS[:1], workers_per_gpu=1, report=report)
+    ended = store.run(1)
+    assert (ended.state, ended.process) == ("cancelled", current_process())
+    assert len(store.read()) == BATCH
+    assert run(store, PROBLEMS[:1]).timings == len(OFFERED) - BATCH
 
 
 @pytest.fixture
@@ -376,9 +292,8 @@ def test_a_direct_problem_is_split_only_where_a_plan_can_learn(
     assert max(sizes) == 5
 
 
-def test_what_is_not_compiled_is_not_expected_any_more(tmp_path, script, direct):
+def test_what_is_not_compiled_is_not_expected_any_more(store, script, direct):
     script()
-    with Store.open(tmp_path / "s.db") as store:
-        limits = {"budget": len(OFFERED), "compiles": 3}
-        progress = run(store, PROBLEMS[:1], direct=direct, workers_per_gpu=1, **limits)
+    limits = {"budget": len(OFFERED), "compiles": 3}
+    progress = run(store, PROBLEMS[:1], direct=direct, workers_per_gpu=1, **limits)
     assert progress.timings == progress.candidates < len(OFFERED)

@@ -126,92 +126,84 @@ def failures(store):
     }
 
 
-def test_a_plan_s_pairs_are_timed_once(tmp_path, executor):
-    with Store.open(tmp_path / "s.db") as store:
-        progress = run(store, executor(command=worker()))
-        assert keys(store) == ALL
-        assert progress.problems_done == len(PROBLEMS)
-        assert sum(gpu.timings for gpu in progress.gpus.values()) == len(PROBLEMS) * len(OFFERED)
-        assert run(store, executor(command=worker())).timings == 0
-        assert store.runs()[0].state == "done"
+def test_a_plan_s_pairs_are_timed_once(store, executor):
+    progress = run(store, executor(command=worker()))
+    assert keys(store) == ALL
+    assert progress.problems_done == len(PROBLEMS)
+    assert sum(gpu.timings for gpu in progress.gpus.values()) == len(PROBLEMS) * len(OFFERED)
+    assert run(store, executor(command=worker())).timings == 0
+    assert store.runs()[0].state == "done"
 
 
-def test_a_budget_s_pairs_are_those_of_a_local_run(tmp_path, executor):
+def test_a_budget_s_pairs_are_those_of_a_local_run(tmp_path, store, executor):
     chosen = {"budget": 8, "whole": 1}
-    with Store.open(tmp_path / "here.db") as store:
-        run(store, LocalExecutor([0], workers_per_gpu=1, command=worker()), **chosen)
-        here = keys(store)
-    with Store.open(tmp_path / "s.db") as store:
-        run(store, executor(command=worker()), **chosen)
-        assert keys(store) == here
+    with Store.open(tmp_path / "here.db") as other:
+        run(other, LocalExecutor([0], workers_per_gpu=1, command=worker()), **chosen)
+        here = keys(other)
+    run(store, executor(command=worker()), **chosen)
+    assert keys(store) == here
 
 
-def test_what_kernels_do_to_workers_costs_no_other_candidate(tmp_path, executor):
+def test_what_kernels_do_to_workers_costs_no_other_candidate(store, executor):
     crash, hang, sticky, wrong = OFFERED[2], OFFERED[5], OFFERED[8], OFFERED[11]
     fates = {crash: "crash", hang: "hang", sticky: "sticky", wrong: "wrong_result"}
-    with Store.open(tmp_path / "s.db") as store:
-        progress = run(store, executor(command=worker(fates), deadline=1.0))
-        assert keys(store) == ALL
-        assert failures(store) == {
-            (crash, Failure.CRASH), (hang, Failure.TIMEOUT),
-            (sticky, Failure.ILLEGAL_ACCESS), (wrong, Failure.WRONG_RESULT),
-        }  # fmt: skip
-        assert progress.workers_lost == 3 * len(PROBLEMS)
+    progress = run(store, executor(command=worker(fates), deadline=1.0))
+    assert keys(store) == ALL
+    assert failures(store) == {
+        (crash, Failure.CRASH), (hang, Failure.TIMEOUT),
+        (sticky, Failure.ILLEGAL_ACCESS), (wrong, Failure.WRONG_RESULT),
+    }  # fmt: skip
+    assert progress.workers_lost == 3 * len(PROBLEMS)
 
 
 @pytest.mark.parametrize("said", ["nonsense", "out of turn", "unknown", "below nothing"])
-def test_a_worker_that_talks_nonsense_is_replaced(tmp_path, executor, said):
-    with Store.open(tmp_path / "s.db") as store:
-        progress = run(store, executor(command=worker({MIDDLE: said})), PROBLEMS[:2])
-        assert set(keys(store).values()) == {1}
-        assert len(keys(store)) == 2 * len(OFFERED)
-        assert failures(store) == {(MIDDLE, Failure.CRASH)}
-        assert progress.workers_lost == 2
+def test_a_worker_that_talks_nonsense_is_replaced(store, executor, said):
+    progress = run(store, executor(command=worker({MIDDLE: said})), PROBLEMS[:2])
+    assert set(keys(store).values()) == {1}
+    assert len(keys(store)) == 2 * len(OFFERED)
+    assert failures(store) == {(MIDDLE, Failure.CRASH)}
+    assert progress.workers_lost == 2
 
 
-def test_a_problem_that_is_refused_is_counted(tmp_path, executor):
+def test_a_problem_that_is_refused_is_counted(store, executor):
     refused = Problem.make("mm", 8, 8, 13, "float16")
-    with Store.open(tmp_path / "s.db") as store:
-        progress = run(store, executor(command=worker()), [refused, PROBLEMS[0]])
-        assert (progress.problems_refused, progress.problems_done) == (1, 1)
+    progress = run(store, executor(command=worker()), [refused, PROBLEMS[0]])
+    assert (progress.problems_refused, progress.problems_done) == (1, 1)
 
 
-def test_a_problem_that_kills_every_worker_is_left_alone(tmp_path, executor):
-    with Store.open(tmp_path / "s.db") as store:
-        deadly = worker(dict.fromkeys(OFFERED, "crash"))
-        progress = run(store, executor(command=deadly), PROBLEMS[:1])
-        assert 4 <= len(keys(store)) < len(OFFERED)
-        assert progress.problems_done == 1
+def test_a_problem_that_kills_every_worker_is_left_alone(store, executor):
+    deadly = worker(dict.fromkeys(OFFERED, "crash"))
+    progress = run(store, executor(command=deadly), PROBLEMS[:1])
+    assert 4 <= len(keys(store)) < len(OFFERED)
+    assert progress.problems_done == 1
 
 
-def test_workers_that_cannot_start_end_the_run_with_their_last_words(tmp_path, executor):
-    with Store.open(tmp_path / "s.db") as store:
-        with pytest.raises(CollectionError, match="no GPU today"):
-            run(store, executor(command=worker(dead_on_arrival=True)))
-        assert store.runs()[-1].state == "failed"
+def test_workers_that_cannot_start_end_the_run_with_their_last_words(store, executor):
+    with pytest.raises(CollectionError, match="no GPU today"):
+        run(store, executor(command=worker(dead_on_arrival=True)))
+    assert store.runs()[-1].state == "failed"
 
 
-def test_a_request_to_stop_keeps_what_is_there_and_ends_the_workers(tmp_path, executor):
+def test_a_request_to_stop_keeps_what_is_there_and_ends_the_workers(tmp_path, store, executor):
     log, stopped = tmp_path / "pids", tmp_path / "stopped"
     fates = {OFFERED[-1]: f"stop {stopped}"}
     plan = Plan.for_problems(PROBLEMS[:1])
-    with Store.open(tmp_path / "s.db") as store:
-        made = executor(command=worker(fates, log=str(log)))
+    made = executor(command=worker(fates, log=str(log)))
 
-        def interrupt():
-            if stopped.exists():  # the second batch's last candidate is at work
-                raise KeyboardInterrupt
+    def interrupt():
+        if stopped.exists():  # the second batch's last candidate is at work
+            raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
-            collect(store, plan, Watched(made, interrupt), adviser=lambda _: None)
-        assert store.runs()[-1].state == "cancelled"
-        assert keys(store).total() == BATCH
-        for pid in log.read_text().split():
-            with pytest.raises(ProcessLookupError):
-                os.kill(int(pid), 0)
-        left = run(store, executor(command=worker()), PROBLEMS[:1]).timings
-        assert left == len(OFFERED) - BATCH
-        assert set(keys(store).values()) == {1}
+    with pytest.raises(KeyboardInterrupt):
+        collect(store, plan, Watched(made, interrupt), adviser=lambda _: None)
+    assert store.runs()[-1].state == "cancelled"
+    assert keys(store).total() == BATCH
+    for pid in log.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    left = run(store, executor(command=worker()), PROBLEMS[:1]).timings
+    assert left == len(OFFERED) - BATCH
+    assert set(keys(store).values()) == {1}
 
 
 KILLED = """
@@ -260,24 +252,21 @@ def direct(tmp_path):
     return direct_setups(tmp_path)
 
 
-def test_a_direct_collection_compiles_each_kernel_once_before_it_asks(tmp_path, executor, direct):
-    with Store.open(tmp_path / "s.db") as store:
-        run(store, executor(direct=direct()))
-        assert keys(store) == ALL
+def test_a_direct_collection_compiles_each_kernel_once_before_it_asks(
+    tmp_path, store, executor, direct
+):
+    run(store, executor(direct=direct()))
+    assert keys(store) == ALL
     compiled = Counter(line.split()[1] for line in (tmp_path / "compiled").read_text().splitlines())
     assert set(compiled.values()) == {1}
 
 
-def test_a_kernel_that_ends_a_direct_worker_is_found_among_the_others(tmp_path, executor, direct):
-    with Store.open(tmp_path / "s.db") as store:
-        run(store, executor(direct=direct({MIDDLE: "crash"})))
-        assert keys(store) == ALL
-        assert failures(store) == {(MIDDLE, Failure.CRASH)}
+def test_a_kernel_that_ends_a_direct_worker_is_found_among_the_others(store, executor, direct):
+    run(store, executor(direct=direct({MIDDLE: "crash"})))
+    assert keys(store) == ALL
+    assert failures(store) == {(MIDDLE, Failure.CRASH)}
 
 
-def test_compilers_that_cannot_start_end_a_direct_collection(tmp_path, executor, direct):
-    with (
-        Store.open(tmp_path / "s.db") as store,
-        pytest.raises(CollectionError, match="no compiler today"),
-    ):
+def test_compilers_that_cannot_start_end_a_direct_collection(store, executor, direct):
+    with pytest.raises(CollectionError, match="no compiler today"):
         run(store, executor(direct=direct(dead_on_arrival=True)))

@@ -68,7 +68,6 @@ def test_what_a_killed_process_has_left_is_removed(
         [sys.executable, "-c", HOLDS_ONE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
-    assert child.stdout is not None
     folder = Path(child.stdout.readline().strip())
     mine = Scratch("diode-test-")
     assert (folder / "file").exists()  # it lives

@@ -230,8 +230,6 @@ def test_malformed_candidates_are_refused_with_the_place(
 def test_the_shipped_model_advises_by_its_members() -> None:
     predictor = registry.load_predictor(H200)
     adviser = adviser_for(H200)
-    assert predictor is not None
-    assert adviser is not None
     members = predictor.predict_members_us(PROBLEM, OFFERED)
     together = predictor.predict_us(PROBLEM, OFFERED)
     assert members.shape[0] > 1
@@ -248,7 +246,6 @@ def test_the_shipped_model_advises_by_its_members() -> None:
 
 def test_what_the_model_does_not_know_or_cannot_fit_is_not_advised() -> None:
     adviser = adviser_for(H200)
-    assert adviser is not None
     too_large = Candidate.make(
         "triton::mm", BLOCK_M=256, BLOCK_N=256, BLOCK_K=256, num_stages=5, num_warps=8, GROUP_M=8
     )

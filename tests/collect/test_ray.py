@@ -3,11 +3,8 @@ kinds. Skipped where Ray is not installed."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,6 @@ from diode_engine.collect.cluster import compilers, gpus
 from diode_engine.collect.cluster.executor import RayExecutor
 from diode_engine.collect.cluster.hosts import GpuHost
 from diode_engine.collect.run import BATCH
-from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
 from diode_engine.store import Store
 from tests.collect.ray_cluster import KIND
@@ -25,7 +21,6 @@ from tests.collect.test_executors import (
     MIDDLE,
     OFFERED,
     PROBLEMS,
-    ROOT,
     Watched,
     direct_setups,
     failures,
@@ -41,54 +36,7 @@ def made(two_machines):
     return lambda **more: RayExecutor(two_machines.address, **usual | more)
 
 
-DRIVER = """
-import json, sys
-from diode_engine.collect.cluster.executor import RayExecutor
-from tests.collect.test_ray import *
-address, path, command = sys.argv[1:]
-made = RayExecutor(
-    address, workers_per_gpu=1, kind=KIND, command=json.loads(command), deadline=2.0
-)
-with Store.open(path) as store:
-    run(store, made)
-"""
-
-
-def test_accidents_of_every_kind_change_no_key(tmp_path, two_machines, made):
-    """Workers answer garbage and hang, the driver is killed and its run is done again, and a
-    machine is lost meanwhile."""
-    garbage, hanging = OFFERED[3], OFFERED[9]
-    command = worker({garbage: "nonsense", hanging: "hang"})
-    path = tmp_path / "s.db"
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, two_machines.address, str(path), json.dumps(command)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    removed = []
-    with Store.open(path) as store:
-        while len(store.read()) < BATCH and driver.poll() is None:
-            os.sched_yield()
-        driver.send_signal(signal.SIGKILL)
-        said = driver.communicate()[1]
-        before = keys(store)
-        assert before, said
-        assert before.total() < ALL.total()
-
-        def lose():
-            if not removed and len(store.read()) > before.total() + BATCH:
-                removed.append(two_machines.machines.pop())
-                two_machines.remove(removed[0])
-
-        try:
-            run(store, Watched(made(command=command, deadline=2.0), lose))
-        finally:
-            two_machines.machines += [two_machines.add() for _ in removed]
-        assert removed
-        assert keys(store) == ALL
-        assert failures(store) == {(garbage, Failure.CRASH), (hanging, Failure.TIMEOUT)}
-
-
-def test_what_a_lost_machine_was_at_is_asked_again(tmp_path, two_machines, made):
+def test_what_a_lost_machine_was_at_is_asked_again(tmp_path, store, two_machines, made):
     """The machine whose worker hangs loses its power before the deadline."""
     stopped = tmp_path / "stopped"
     removed = []
@@ -100,18 +48,17 @@ def test_what_a_lost_machine_was_at_is_asked_again(tmp_path, two_machines, made)
             two_machines.remove(doomed)
             removed.append(doomed)
 
-    with Store.open(tmp_path / "s.db") as store:
-        try:
-            progress = run(store, Watched(made(command=worker({MIDDLE: f"stop {stopped}"})), lose))
-        finally:
-            two_machines.machines += [two_machines.add() for _ in removed]
-        assert removed
-        assert keys(store) == ALL
-        assert not failures(store)
-        assert progress.workers_lost == 0
+    try:
+        progress = run(store, Watched(made(command=worker({MIDDLE: f"stop {stopped}"})), lose))
+    finally:
+        two_machines.machines += [two_machines.add() for _ in removed]
+    assert removed
+    assert keys(store) == ALL
+    assert not failures(store)
+    assert progress.workers_lost == 0
 
 
-def test_a_process_that_hangs_is_replaced(tmp_path, made, monkeypatch):
+def test_a_process_that_hangs_is_replaced(tmp_path, store, made, monkeypatch):
     """The GPU's own process, not a worker of it."""
     monkeypatch.setattr(gpus, "CHECK_SECONDS", 0.2)
     monkeypatch.setattr(gpus, "PATIENCE_SECONDS", 3.0)
@@ -123,14 +70,13 @@ def test_a_process_that_hangs_is_replaced(tmp_path, made, monkeypatch):
             frozen.append(parent(int(stopped.read_text())))
             os.kill(frozen[0], signal.SIGSTOP)
 
-    with Store.open(tmp_path / "s.db") as store:
-        run(store, Watched(made(command=worker({MIDDLE: f"stop {stopped}"})), freeze))
-        assert frozen
-        assert keys(store) == ALL
-        assert not failures(store)
+    run(store, Watched(made(command=worker({MIDDLE: f"stop {stopped}"})), freeze))
+    assert frozen
+    assert keys(store) == ALL
+    assert not failures(store)
 
 
-def test_a_process_that_answers_nonsense_is_replaced(tmp_path, made, monkeypatch):
+def test_a_process_that_answers_nonsense_is_replaced(tmp_path, store, made, monkeypatch):
     """The GPU's own process, not a worker of it: its answer is not taken."""
     confused = tmp_path / "confused"
 
@@ -144,25 +90,23 @@ def test_a_process_that_answers_nonsense_is_replaced(tmp_path, made, monkeypatch
             return b"nonsense"
 
     monkeypatch.setattr(gpus, "GpuHost", Confused)
-    with Store.open(tmp_path / "s.db") as store:
-        run(store, made(command=worker()))
-        assert confused.exists()
-        assert keys(store) == ALL
-        assert not failures(store)
+    run(store, made(command=worker()))
+    assert confused.exists()
+    assert keys(store) == ALL
+    assert not failures(store)
 
 
-def test_a_request_that_ends_every_process_is_given_up(tmp_path, made):
+def test_a_request_that_ends_every_process_is_given_up(tmp_path, store, made):
     """As a kernel would that takes the machine with it."""
     killed = tmp_path / "killed"
     fates = {OFFERED[-1]: f"kill parent {killed}"}
-    with Store.open(tmp_path / "s.db") as store:
-        progress = run(store, made(command=worker(fates)), PROBLEMS[:1])
-        assert progress.problems_done == 1
-        assert len(keys(store)) == BATCH
+    progress = run(store, made(command=worker(fates)), PROBLEMS[:1])
+    assert progress.problems_done == 1
+    assert len(keys(store)) == BATCH
     assert len(killed.read_text().splitlines()) == gpus.MAX_LOSSES
 
 
-def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, made, monkeypatch):
+def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, store, made, monkeypatch):
     import ray
 
     lost = []
@@ -179,11 +123,10 @@ def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, made, monkey
         return found
 
     monkeypatch.setattr(compilers.RayCompilers, "references", forgetful)
-    with Store.open(tmp_path / "s.db") as store:
-        run(store, made(direct=direct_setups(tmp_path)()))
-        assert lost
-        assert keys(store) == ALL
-        assert not failures(store)
+    run(store, made(direct=direct_setups(tmp_path)()))
+    assert lost
+    assert keys(store) == ALL
+    assert not failures(store)
 
 
 def test_gpus_of_several_kinds_have_to_be_named(tmp_path, two_machines, made):
@@ -202,14 +145,13 @@ def test_gpus_of_several_kinds_have_to_be_named(tmp_path, two_machines, made):
         two_machines.remove(other)
 
 
-def test_progress_has_each_gpu_s_machine(tmp_path, two_machines, made):
-    with Store.open(tmp_path / "s.db") as store:
-        progress = run(store, made(command=worker()))
-        machines = [gpu.node for gpu in progress.gpus.values()]
-        assert all(machines)
-        assert len(set(machines)) == len(machines) <= 2  # a GPU each, and names of their own
-        shown = store.runs()[-1].progress["gpus"]
-        assert [gpu["node"] for gpu in shown.values()] == machines
+def test_progress_has_each_gpu_s_machine(store, two_machines, made):
+    progress = run(store, made(command=worker()))
+    machines = [gpu.node for gpu in progress.gpus.values()]
+    assert all(machines)
+    assert len(set(machines)) == len(machines) <= 2  # a GPU each, and names of their own
+    shown = store.runs()[-1].progress["gpus"]
+    assert [gpu["node"] for gpu in shown.values()] == machines
 
 
 def parent(pid):

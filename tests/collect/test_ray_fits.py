@@ -3,20 +3,28 @@ installed."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from functools import partial
 
 import pytest
 
+from diode_engine.cli import main
 from diode_engine.errors import TrainingError
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.problems.splits import folds
-from diode_engine.training import fit_steps
+from diode_engine.runs import find
+from diode_engine.store import Store
+from diode_engine.training import cross_validation, fit_steps
+from diode_engine.training import run as training_run
 from diode_engine.training import search as searching
+from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.cross_validation import cross_validate
 from diode_engine.training.fit_jobs import FitMember
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor
+from diode_engine.training.run import TrainingRequest, train_from_store
 from diode_engine.training.search import search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import learnable
@@ -132,3 +140,109 @@ def test_the_reports_are_kept_on_this_machine(timings, ray_fits, monkeypatch):
     monkeypatch.setattr(queue, "Queue", Recorded)
     ray_fits.fit_all([FitTask(timings, "trees", settings=SMALL)], lambda *_: None)
     assert made == [ray.get_runtime_context().get_node_id()]
+
+
+# Trainings
+
+
+@pytest.fixture
+def one_core():
+    """Fits use one core here as they do there."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+OF_ALL_TYPES = (
+    TrainingSettings(lessons=60)
+    .but("trees", rounds=12, learning_rate=0.3, max_depth=4, threads=1)
+    .but("network", epochs=3, hidden=(8,))
+    .but("distilled", epochs=3, hidden=(12, 8))
+)
+
+
+@pytest.mark.usefixtures("nothing_shipped", "one_core")
+def test_a_training_is_that_of_this_machine(tmp_path, monkeypatch, ray_fits):
+    made, curves, progress = {}, {}, {}
+    for name, fits in (("here", None), ("ray", ray_fits)):
+        monkeypatch.setenv("DIODE_HOME", str(tmp_path / name))
+        with Store.open(tmp_path / f"{name}.db") as store:
+            store.add(store.start_run("import", {}), make_timings(100))
+            request = TrainingRequest(settings=OF_ALL_TYPES, seed=3)
+            trained = train_from_store(store, request, fits=fits)
+            (run,) = [found.run for found in find(store) if found.run.kind == "train"]
+            drawn = store.curves(run.id)
+            curves[name] = {each: list(zip(*points, strict=True)) for each, points in drawn.items()}
+        folder = trained.model.folder
+        made[name] = {f.name: f.read_bytes() for f in folder.iterdir() if f.name != "manifest.json"}
+        made[name]["metrics"] = trained.model.manifest.metrics
+        progress[name] = (trained.problems, trained.timings)
+    assert made["ray"] == made["here"]
+    assert any("confidence" in file for file in made["here"])
+    assert curves["ray"] == curves["here"]
+    assert progress["ray"] == progress["here"]
+
+
+@pytest.mark.usefixtures("one_core")
+def test_members_that_were_finished_are_not_fitted_again(tmp_path, timings, ray_fits):
+    """The training is cut short in the fit of the student."""
+    tasks = [FitTask(timings, "distilled", settings=OF_ALL_TYPES)]
+    stopped, asked = [], []
+
+    def stop(place, member, progress):
+        stopped.append(member)
+        if member.startswith("distilled"):
+            raise KeyboardInterrupt
+
+    def told(place, member, progress):
+        asked.append(member)
+
+    with pytest.raises(KeyboardInterrupt):
+        ray_fits.fit_all(tasks, stop, Checkpoints(tmp_path / "kept"))
+    assert {"trees-0", "network-1", "network-2", "network-3", "distilled-4"} == set(stopped)
+    ((model,),) = ray_fits.fit_all(tasks, told, Checkpoints(tmp_path / "kept"))
+    assert set(asked) == {"distilled-4"}
+    ((here,),) = FitExecutor().fit_all(tasks, told)
+    assert model.to_bytes() == here.to_bytes()
+
+
+# The command validate --cross-validate
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+def test_the_command_has_the_same_report_and_says_how_far_each_machine_is(
+    tmp_path, monkeypatch, two_machines, capsys
+):
+    told, write = [], Store.update_run
+
+    def recording(store, number, *, progress=None, message=None):
+        told.append(progress or {})
+        write(store, number, progress=progress, message=message)
+
+    monkeypatch.setattr(Store, "update_run", recording)
+    monkeypatch.setattr(training_run, "WRITE_SECONDS", 0.0)
+    quick = partial(cross_validate, settings=SMALL.but("trees", rounds=60))
+    monkeypatch.setattr(cross_validation, "cross_validate", quick)
+    store = tmp_path / "s.db"
+    with Store.open(store) as opened:
+        opened.add(opened.start_run("import", {}), make_timings(90))
+    words = ["validate", f"--store={store}", "--cross-validate=folds", "--family=trees", "--json"]
+    reports = []
+    for where in ([], [f"--ray={two_machines.address}"]):
+        told.clear()
+        assert main([*words, *where]) == 0
+        reports.append(json.loads(capsys.readouterr().out))
+    assert reports[0] == reports[1]
+    fractions = [progress["fraction"] for progress in told if "fraction" in progress]
+    assert len(fractions) > 10
+    assert fractions == sorted(fractions)
+    assert fractions[0] < 0.2
+    assert 0.9 < fractions[-1] < 1.0
+    assert {progress["rate"] for progress in told if "rate" in progress} == {None}  # of many fits
+    nodes = [progress["nodes"] for progress in told if "nodes" in progress][-1]
+    assert 1 < len(nodes) <= 3  # the two and the head, with a core each at least
+    assert sum(int(said.split()[0]) for said in nodes.values()) == 5
+    assert all("trees-0, fold " in said for said in nodes.values())

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from diode_engine.cli import main
 from diode_engine.collect import local
-from diode_engine.collect.cluster.executor import RayExecutor
 from diode_engine.core.hardware import H200
 from diode_engine.runs import find
 from diode_engine.store import RunState, Store
@@ -18,7 +16,7 @@ from diode_engine.training.ray_fits import RayFits
 from diode_engine.tuning import run as tuning
 from tests.collect.ray_cluster import KIND
 from tests.collect.test_executors import direct_setups, keys, worker
-from tests.tuning.test_tune import OFFERED, Clock, small, tuned
+from tests.tuning.test_tune import OFFERED, Clock, small
 
 __all__ = ["small"]  # a fixture
 
@@ -69,29 +67,3 @@ def test_the_command_times_and_trains_on_the_cluster(
         assert all(run.spec["ray"] == two_machines.address for run in collected)
         assert all(g["node"] for run in collected for g in run.progress["gpus"].values())
         assert set(keys(opened).values()) == {1}
-
-
-def test_one_that_was_stopped_goes_on(tmp_path, two_machines, monkeypatch):
-    monkeypatch.setattr("diode_engine.collect.run.HEARTBEAT_SECONDS", 0.0)  # told of each batch
-    command = worker(offered=OFFERED, time_us=None)
-    executor = partial(
-        RayExecutor, two_machines.address, kind=KIND, workers_per_gpu=1, command=command
-    )
-
-    def stop(progress):
-        if progress["timings"] > 100:
-            raise KeyboardInterrupt
-
-    with Store.open(tmp_path / "s.db") as store:
-        with pytest.raises(KeyboardInterrupt):
-            tuned(store, executor=executor, report=stop)
-        (stopped,) = (s for s in find(store) if s.run.kind == "tune")
-        assert stopped.state is RunState.CANCELLED
-        kept = len(store.read())
-        assert kept > 100
-        made = tuned(store, executor=executor)
-        assert made.promoted
-        before = stopped.run.progress["timing_seconds"]
-        assert made.document["timing_seconds"] - before < 0.7 * 60 * 60
-        assert len(store.read()) > kept
-        assert set(keys(store).values()) == {1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from itertools import islice
 from pathlib import Path
@@ -10,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
@@ -315,21 +312,6 @@ def test_a_malformed_shapeset_is_refused_with_the_place(
     (tmp_path / "s.json").write_text(json.dumps(document))
     with pytest.raises(DatasetError, match=says):
         problems_in(tmp_path / "s.json", seed=0)
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(
-            st.sampled_from(["operations", "columns", "shapes", "mm", "M", "op", "out_size"]), inner
-        ),
-    )
-)  # fmt: skip
-def test_no_json_makes_reading_fail_in_another_way(tmp_path_factory, document: object) -> None:
-    file = tmp_path_factory.mktemp("any") / "s.json"
-    file.write_text(json.dumps(document))
-    with contextlib.suppress(DatasetError):
-        assert read_shapeset(file).rows == ()  # no such document has a problem
 
 
 def test_a_dataset_is_a_source_too(tmp_path: Path, timings: TimingTable) -> None:

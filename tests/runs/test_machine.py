@@ -38,7 +38,6 @@ def burn():
         [sys.executable, "-c", BURNS],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
-    assert child.stdout is not None
     assert child.stdout.readline() == b"burnt\n"
     return child
 

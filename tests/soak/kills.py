@@ -149,7 +149,6 @@ def promoting(model: Path) -> Operation:
 
     def fresh(_: random.Random) -> tuple[object, ...]:
         was = registry.default_for(first.slug)
-        assert was is not None
         state["was"] = was
         state["wanted"] = first if was == second else second
         return (state["wanted"].reference,)
@@ -157,7 +156,6 @@ def promoting(model: Path) -> Operation:
     def judge(over: bool) -> None:
         default = registry.default_for(first.slug)
         assert default in ([state["wanted"]] if over else [state["was"], state["wanted"]])
-        assert default is not None
         registry.verify(default)
         registry.history(first.slug)
 

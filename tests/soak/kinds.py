@@ -455,7 +455,6 @@ def _settings(path: Path) -> None:
         with command.make_context(name, list(words), default_map=defaults) as context:
             if isinstance(command, click.Group):
                 found, inner, _ = command.resolve_command(context, list(words))
-                assert inner is not None
                 inner.make_context(found, [], context)
 
 

@@ -314,8 +314,6 @@ def test_a_checksum_follows_from_the_timings_alone(
 def _migration() -> Any:
     where = migrations.migrations_folder() / "versions" / "0004_checksums.py"
     spec = importlib.util.spec_from_file_location("migration", where)
-    assert spec is not None
-    assert spec.loader is not None
     migration = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(migration)
     return migration
