@@ -15,7 +15,6 @@ import random
 import shutil
 import sqlite3
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
 from diode_engine.errors import ModelError
-from diode_engine.models import ubjson
 from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.cascade import Cascade
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
@@ -46,7 +44,6 @@ from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.trees import Trees
 from tests.soak import mutations
 from tests.store.conftest import FOREIGN as ELSEWHERE
 
@@ -294,20 +291,9 @@ def _vouched(files: dict[str, bytes]) -> dict[str, bytes]:
 def _changed_model(rng: random.Random, family: str) -> dict[str, bytes]:
     files = dict(_models()[family])
     name = rng.choice([n for n in files if n != "manifest.json"])
-    if name.endswith(".ubj"):
-        document = mutations.copied(_trees())
-        files[name] = mutations.ubjson_file(rng, document, mutations.write_ubjson)
-    else:
-        files[name] = mutations.safetensors_file(rng, files[name])
+    change = mutations.changed_bytes if name.endswith(".ubj") else mutations.safetensors_file
+    files[name] = change(rng, files[name])
     return _vouched(files)
-
-
-@cache
-def _trees() -> Any:
-    files = _models()["trees"]
-    document = ubjson.loads(next(v for n, v in files.items() if n.endswith(".ubj")))
-    assert Trees.from_bytes(mutations.write_ubjson(document))
-    return document
 
 
 def _model(rng: random.Random, family: str) -> bytes:
@@ -365,28 +351,14 @@ def _described(path: Path) -> None:
 
 
 def _archive(rng: random.Random) -> bytes:
-    files = _models()["network"]
-    kind = rng.randrange(4)
+    """Changed weights, a changed manifest, or changed bytes."""
+    kind = rng.randrange(3)
     if kind == 0:
         return _zip(_changed_model(rng, "network"))
+    files = _models()["network"]
     if kind == 1:
-        data = _zip(files)
-        return mutations.changed_bytes(rng, data, data)
-    if kind == 2:
         return _zip({**files, "manifest.json": _manifest(rng)})
-    out = io.BytesIO()
-    names = [*files, rng.choice((*mutations.TEXTS[:9], "../x", "a" * 300, "manifest.json"))]
-    rng.shuffle(names)
-    with (
-        warnings.catch_warnings(),
-        zipfile.ZipFile(out, "w", rng.choice((0, 0, 8))) as archive,
-    ):
-        warnings.simplefilter("ignore")  # that a name is given twice
-        for name in names * rng.choice((1, 1, 1, 300)):
-            if name:
-                archive.writestr(zipfile.ZipInfo(name), files.get(name, b"x" * 9))
-        archive.comment = rng.choice((b"", b"", b"x", b"PK\5\6" + b"\xff" * 18))
-    return out.getvalue()
+    return mutations.changed_bytes(rng, _zip(files), _zip(files))
 
 
 def _imported(path: Path) -> None:

@@ -41,9 +41,9 @@ def test_all_is_sound_after_a_kill(
     print(f"{what}: killed {done} times, {late} times too late")  # noqa: T201
 
 
-def test_eight_writers_and_eight_readers(tmp_path: Path, tries: Tries) -> None:
+def test_eight_writers_and_eight_readers(place_of_module, tmp_path: Path, tries: Tries) -> None:
     seconds, batches = tries(quick=1, full=60), tries(quick=3, full=1_000_000)
-    rows, reads = crowd.gather(tmp_path / "a.db", 8, 8, tmp_path, seconds=seconds, batches=batches)
+    rows, reads = crowd.gather(place_of_module, 8, 8, tmp_path, seconds=seconds, batches=batches)
     assert rows >= 8 * 100
     print(f"{seconds} s: {rows} timings written, all of them read {reads} times")  # noqa: T201
 
