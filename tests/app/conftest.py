@@ -19,6 +19,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.registry import ModelVersion
 from diode_engine.store import Store
 from tests.app.registered import register_model
+from tests.runs.conftest import job  # noqa: F401  # a fixture
 from tests.training.conftest import make_timings
 
 # Pictures and columns show local times.

@@ -28,7 +28,7 @@ from diode_engine.problems.sources import write_shapeset
 from diode_engine.runs import command_line
 from diode_engine.store import RunState
 from tests.app.waiting import looked, press, put, running, say_yes, settled, text_of, toasts
-from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
+from tests.runs.conftest import wait_for_end
 
 # The form and the command
 
@@ -159,7 +159,7 @@ async def test_sources_are_described_and_completed(make_app, store):
         assert entry.value == "zoo skinny"
 
 
-async def test_it_starts_a_run_and_shows_it(make_app, store, job: Job):  # noqa: F811
+async def test_it_starts_a_run_and_shows_it(make_app, store, job):
     async with running(make_app(), (120, 40), "C") as (app, pilot):
         app.screen.form.field("problems").value = "7"
         await put(pilot, app.screen.form.field("source"), "zoo skinny")

@@ -19,7 +19,6 @@ from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Confirm, Prompt
 from diode_engine.store import RunState
 from tests.app.waiting import burst, running, settled, text_of
-from tests.runs.conftest import Job, job  # noqa: F401  # a fixture
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ async def test_a_filter_and_its_text_in_one_burst(make_app, ended, size):
         assert len(ended.runs()) == 3
 
 
-async def test_what_starts_a_run_asks_first(make_app, ended, job: Job):  # noqa: F811
+async def test_what_starts_a_run_asks_first(make_app, ended, job):
     async with running(make_app(), (120, 40)) as (app, pilot):
         await burst(pilot, "R", "r")
         assert isinstance(app.screen, Confirm)

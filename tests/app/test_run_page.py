@@ -21,14 +21,12 @@ from tests.app.waiting import (
     text_of,
     toasts,
 )
-from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
+from tests.runs.conftest import wait_for_end
 
 PYTHON = sys.executable  # which the fixture job replaces
 
 
-async def test_a_run_is_watched_cancelled_and_done_again(
-    make_app, store, job: Job, monkeypatch  # noqa: F811
-):  # fmt: skip
+async def test_a_run_is_watched_cancelled_and_done_again(make_app, store, job, monkeypatch):
     monkeypatch.setattr(commands, "sys", SimpleNamespace(executable=PYTHON))
     run = start(store, "collect", {"gpu": [0]})
     assert job.hear() == f"begun {run.id}"

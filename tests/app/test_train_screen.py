@@ -29,7 +29,7 @@ from tests.app.waiting import (
     settled,
     text_of,
 )
-from tests.runs.conftest import Job, job, wait_for_end  # noqa: F401  # fixtures
+from tests.runs.conftest import wait_for_end
 from tests.training.conftest import make_timings
 
 SMALL = {"family": "trees", "rounds": "4", "depth": "3", "name": "small"}

@@ -21,9 +21,7 @@ from diode_engine.errors import CollectionError
     ("given", "number", "seen"),
     [(None, 3, "3"), ("2,5", 1, "5"), ("GPU-1a2b, MIG-3c", 1, "MIG-3c"), ("7", 0, "7")],
 )
-def test_a_child_sees_the_entry_that_its_parent_sees(
-    given: str | None, number: int, seen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_sees_the_entry_that_its_parent_sees(given, number, seen, monkeypatch):
     monkeypatch.delenv(gpus.VARIABLE, raising=False)
     if given is not None:
         monkeypatch.setenv(gpus.VARIABLE, given)
@@ -59,9 +57,7 @@ sys.stdin.read()
 """
 
 
-def test_what_a_killed_process_has_left_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_process_has_left_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "diode-test-of-somebody").mkdir()  # no folder of ours: it has no lock
     child = subprocess.Popen(

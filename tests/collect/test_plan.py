@@ -216,9 +216,7 @@ def test_candidates_are_read_from_a_file(tmp_path: Path) -> None:
         ('[{"template": "a", "kwargs": {"x": [1]}}]', r"\[0\]: A candidate's kwarg"),
     ],
 )
-def test_malformed_candidates_are_refused_with_the_place(
-    tmp_path: Path, text: str, says: str
-) -> None:
+def test_malformed_candidates_are_refused_with_the_place(tmp_path, text, says):
     (tmp_path / "c.json").write_text(text)
     with pytest.raises(DatasetError, match=says):
         read_candidates(tmp_path / "c.json")

@@ -271,9 +271,7 @@ def test_shapes_of_no_op_are_mm_or_bmm(tmp_path: Path) -> None:
         ("convolution", {}),
     ],
 )
-def test_what_is_no_problem_of_ours_is_left_out_and_counted(
-    tmp_path: Path, op: str, fields: dict[str, object]
-) -> None:
+def test_what_is_no_problem_of_ours_is_left_out_and_counted(tmp_path, op, fields):
     file = tmp_path / "s.json"
     file.write_text(json.dumps(torch_diode(op, **fields)))
     shapeset = read_shapeset(file)
@@ -306,9 +304,7 @@ def test_the_stride_of_one_element_says_nothing(tmp_path: Path) -> None:
         ({"operations": None}, "must be an object"),
     ],
 )
-def test_a_malformed_shapeset_is_refused_with_the_place(
-    tmp_path: Path, document: object, says: str
-) -> None:
+def test_a_malformed_shapeset_is_refused_with_the_place(tmp_path, document, says):
     (tmp_path / "s.json").write_text(json.dumps(document))
     with pytest.raises(DatasetError, match=says):
         problems_in(tmp_path / "s.json", seed=0)

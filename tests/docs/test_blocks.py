@@ -91,9 +91,7 @@ def _of(language: str, evaluate: Callable[[str], object]) -> CodeBlockParser:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_blocks(
-    page: Path, folder: Path, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_blocks(page, folder, tmp_path, record_property):
     made = shutil.ignore_patterns("diode.db*", "models") if page == BEGINNING else None
     own = shutil.copytree(folder, tmp_path / "page", ignore=made)
     run = _runner(own)

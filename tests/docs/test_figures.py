@@ -28,9 +28,7 @@ def test_the_tables_are_of_the_measured_rows(writer: dict[str, Any], page: str) 
     assert writer["with_tables"](text) == text, "run `python docs/write_figures.py`"
 
 
-def test_programs_of_libraries_have_a_table_as_soon_as_they_were_measured(
-    writer: dict[str, Any], tmp_path: Path
-) -> None:
+def test_programs_of_libraries_have_a_table_as_soon_as_they_were_measured(writer, tmp_path):
     clients = writer["clients"]
     clients.__globals__["RESULTS"] = tmp_path
     page = "<!-- figures: clients -->\n<!-- end -->\n"

@@ -40,9 +40,7 @@ def test_sums_count_every_place_and_a_search_every_problem_once(document: Any) -
     assert report.search_seconds == pytest.approx(6 * 22 * SEARCH_SECONDS)
 
 
-def test_reports_in_the_home_are_listed_newest_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_in_the_home_are_listed_newest_first(tmp_path, monkeypatch):
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
     assert record.list_reports() == []
     written = [record.write(record.read(EXAMPLE)) for _ in range(3)]

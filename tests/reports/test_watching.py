@@ -61,9 +61,7 @@ def test_the_runs_of_the_graphs_are_counted(report: Any) -> None:
     assert report.saved_in_runs_us == pytest.approx(saved)
 
 
-def test_a_kept_report_is_shown_again(
-    home: Path, report: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kept_report_is_shown_again(home, report, tmp_path, capsys):
     from diode_engine.cli import main
 
     page = tmp_path / "page.html"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from diode_app.data.progress import fraction, seconds_left
-from diode_engine.errors import DatasetError
 from diode_engine.runs import import_as_run, importing, job, look, repeat, start_import
 from diode_engine.runs.job import VARIABLE, Job
 from diode_engine.runs.process import current_process
@@ -123,31 +122,3 @@ def test_the_next_import_removes_what_a_killed_one_has_left(store, file, tmp_pat
     assert unfinished_imports(store) == []
     assert store.stats().problems == 3
     assert soundness.check(store.location).problems == ()
-
-
-def test_the_same_file_again_makes_no_run(store, file):
-    first = import_as_run(store, file)
-    again = import_as_run(store, file)
-    assert (again.new, again.run) == (False, first.run)
-    assert len(store.runs()) == 1
-
-
-@pytest.mark.parametrize(
-    ("error", "state", "message"),
-    [
-        (DatasetError("some.msgpack is torn."), "failed", "torn"),
-        (KeyboardInterrupt(), "cancelled", ""),
-    ],
-)
-def test_where_it_does_not_end_it_leaves_nothing(store, file, monkeypatch, error, state, message):
-    run = _awaited(store, monkeypatch)
-
-    def stopped(*args, **options):
-        raise error
-
-    monkeypatch.setattr(store, "import_table", stopped)
-    with pytest.raises(type(error)):
-        import_as_run(store, file)
-    assert store.run(run).state == state
-    assert message in store.run(run).message
-    assert store.stats().timings == 0

@@ -27,23 +27,42 @@ import msgpack
 import numpy as np
 import zstandard
 
+from diode_app import settings as dashboard
+from diode_app.data.report_rows import case_rows, figure_rows, group_rows
+from diode_app.data.reports import report_of
 from diode_engine import features
+from diode_engine.cli import settings, workflow
+from diode_engine.cli.group import COMMANDS
+from diode_engine.collect.binaries import Binaries
+from diode_engine.collect.planning.plan import read_candidates
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
-from diode_engine.errors import ModelError
-from diode_engine.models.artifact import load_artifact, save_artifact
+from diode_engine.errors import DatasetError, ModelError
+from diode_engine.models.artifact import load_artifact, load_files, load_manifest, save_artifact
 from diode_engine.models.cascade import Cascade
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.distilled import quantize
+from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.sources import problems_in
+from diode_engine.registry import ModelFacts, facts
+from diode_engine.registry.aliases import aliases_in
+from diode_engine.registry.archive import read_archive
+from diode_engine.registry.card import card, lineage
+from diode_engine.registry.index import offered, read_index
+from diode_engine.registry.sources import Kind as SourceKind
+from diode_engine.registry.sources import ModelSource, ModelVersion
+from diode_engine.store import Store, dataset_key, read_dataset, read_groups, write_dataset
+from diode_engine.validation import evaluate
+from diode_engine.validation.solution import read_solution
 from tests.soak import mutations
 from tests.store.conftest import FOREIGN as ELSEWHERE
 
@@ -146,8 +165,6 @@ class Kind:
 
 
 def _dataset(path: Path) -> None:
-    from diode_engine.store import dataset_key, read_dataset, write_dataset
-
     try:
         table = read_dataset(path)
     finally:
@@ -160,9 +177,6 @@ def _dataset(path: Path) -> None:
 
 def _groups(path: Path) -> None:
     """What `predict` reads."""
-    from diode_engine.errors import DatasetError
-    from diode_engine.store import read_groups
-
     try:
         table, groups = read_groups(path)
     except DatasetError:
@@ -176,8 +190,6 @@ def _packed(rng: random.Random) -> bytes:
 
 @cache
 def _packed_document() -> Any:
-    from diode_engine.store import read_dataset, write_dataset
-
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "a.json").write_text(json.dumps(FOREIGN))
@@ -187,15 +199,11 @@ def _packed_document() -> Any:
 
 
 def _shapeset(path: Path) -> None:
-    from diode_engine.problems.sources import problems_in
-
     for problem in problems_in(path, 0):
         assert problem.key
 
 
 def _solution(path: Path) -> None:
-    from diode_engine.validation.solution import read_solution
-
     found = read_solution(path)
     problem = Problem.make("mm", 64, 64, 64, "float16")
     for config in found.configs:
@@ -203,8 +211,6 @@ def _solution(path: Path) -> None:
 
 
 def _candidates(path: Path) -> None:
-    from diode_engine.collect.planning.plan import read_candidates
-
     for candidate in read_candidates(path):
         assert candidate.key
         str(candidate)
@@ -249,8 +255,6 @@ def _network(outputs: int = 1) -> Network:
 @cache
 def _models() -> dict[str, dict[str, bytes]]:
     """The files of a model of each family, by name."""
-    from diode_engine.models.fit_trees import TreesSettings, fit_trees
-
     table = _table()
     examples = Examples.make(table, H200)
     rng = np.random.default_rng(2)
@@ -337,11 +341,6 @@ def _manifest(rng: random.Random) -> bytes:
 
 def _described(path: Path) -> None:
     """What is said of a model by its manifest alone."""
-    from diode_engine.models.artifact import load_manifest
-    from diode_engine.registry import ModelFacts
-    from diode_engine.registry.card import card, lineage
-    from diode_engine.registry.sources import ModelVersion
-
     manifest = load_manifest(path.parent)
     assert manifest.identity
     json.dumps(manifest.to_dict(), allow_nan=False)
@@ -362,9 +361,6 @@ def _archive(rng: random.Random) -> bytes:
 
 
 def _imported(path: Path) -> None:
-    from diode_engine.models.artifact import load_files
-    from diode_engine.registry.archive import read_archive
-
     _asked(Predictor(load_files(*read_archive(path.read_bytes(), path))))
 
 
@@ -372,25 +368,17 @@ def _imported(path: Path) -> None:
 
 
 def _index(path: Path) -> None:
-    from diode_engine.registry.index import offered, read_index
-
     offers = read_index(path)
     if offers:
         offered(offers, offers[0].reference, offers[0].hardware).archive.encode()
 
 
 def _aliases(path: Path) -> None:
-    from diode_engine.registry.aliases import aliases_in
-    from diode_engine.registry.sources import Kind as SourceKind
-    from diode_engine.registry.sources import ModelSource
-
     source = ModelSource(SourceKind.PACKAGE, path.parent.parent, "theirs")
     assert all(isinstance(name, str) for name in aliases_in(source, path.parent.name).values())
 
 
 def _registry(path: Path) -> None:
-    from diode_engine.registry import facts
-
     home = path.parent / "home"
     place = home / "models" / "nvidia-h200"
     place.mkdir(parents=True, exist_ok=True)
@@ -403,16 +391,11 @@ def _registry(path: Path) -> None:
 
 
 def _workflow(path: Path) -> None:
-    from diode_engine.cli import workflow
-
     steps, _ = workflow._read(path, path.parent)
     assert steps
 
 
 def _settings(path: Path) -> None:
-    from diode_engine.cli import settings
-    from diode_engine.cli.group import COMMANDS
-
     os.environ["DIODE_HOME"] = str(path.parent / "home")
     here = Path.cwd()
     os.chdir(path.parent)
@@ -431,24 +414,20 @@ def _settings(path: Path) -> None:
 
 
 def _dashboard(path: Path) -> None:
-    from diode_app import settings
-
     try:
-        found = settings.load(path)
-    except settings.SettingsError:
-        settings.save(path, settings.Settings())  # takes its place
-        assert settings.load(path) == settings.Settings()
+        found = dashboard.load(path)
+    except dashboard.SettingsError:
+        dashboard.save(path, dashboard.Settings())  # takes its place
+        assert dashboard.load(path) == dashboard.Settings()
         raise
-    settings.save(path, found)
-    assert settings.load(path) == found
+    dashboard.save(path, found)
+    assert dashboard.load(path) == found
 
 
 # What Diode keeps
 
 
 def _binary(path: Path) -> None:
-    from diode_engine.collect.binaries import Binaries
-
     class Class:
         key = "ab" * 16
 
@@ -469,8 +448,6 @@ _BINARY = {"class": {}, "binary": {
 @cache
 def _judged() -> Any:
     """A report as a run keeps it."""
-    from diode_engine.validation import evaluate
-
     with tempfile.TemporaryDirectory() as folder:
         for name, data in _models()["network"].items():
             Path(folder, name).write_bytes(data)
@@ -485,10 +462,6 @@ def _report(rng: random.Random) -> bytes:
 
 def _shown(path: Path) -> None:
     """The report in the dashboard."""
-    from diode_app.data.report_rows import case_rows, figure_rows, group_rows
-    from diode_app.data.reports import report_of
-    from diode_engine.store import Store
-
     place = path.with_name("reports.db")
     if not place.exists():
         with Store.open(place) as store:

@@ -4,7 +4,6 @@ fuzzed files: what lies there afterwards is sound, and what is refused is refuse
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,9 +31,7 @@ def small_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("what", ["importing", "migrating", "registering", "promoting"])
-def test_all_is_sound_after_a_kill(
-    tmp_path: Path, small_model: Path, diode_home: Path, tries: Tries, rng: random.Random, what: str
-) -> None:
+def test_all_is_sound_after_a_kill(tmp_path, small_model, diode_home, tries, rng, what):
     made_of = tmp_path if what in ("importing", "migrating") else small_model
     operation = getattr(kills, what)(made_of)
     done, late = kills.run(operation, tries(quick=3, full=200), rng, diode_home)
@@ -69,17 +66,13 @@ def test_notes_are_written_while_an_import_writes(tmp_path: Path, tries: Tries) 
 
 
 @pytest.mark.parametrize("how", ["flipped", "truncated"])
-def test_every_command_on_a_damaged_store(
-    tmp_path: Path, a_store: Path, tries: Tries, rng: random.Random, how: str
-) -> None:
+def test_every_command_on_a_damaged_store(tmp_path, a_store, tries, rng, how):
     n = tries(quick=8, full=1000)
     sound, commands = damage.damaged_stores(tmp_path, a_store, getattr(damage, how), n, rng)
     print(f"{how}: {n} stores, of which {sound} are sound, {commands + n} commands")  # noqa: T201
 
 
-def test_every_command_that_writes_on_a_full_disk(
-    tmp_path: Path, a_store: Path, tries: Tries, rng: random.Random
-) -> None:
+def test_every_command_that_writes_on_a_full_disk(tmp_path, a_store, tries, rng):
     file = tmp_path / "more.json"
     write_dataset(work.table(30, 20, first=500), file)
     failed, ran = damage.full_disks(tmp_path, a_store, file, tries(quick=12, full=300), rng)
@@ -87,9 +80,7 @@ def test_every_command_that_writes_on_a_full_disk(
     print(f"full disk: {ran} commands, of which {failed} failed for it")  # noqa: T201
 
 
-def test_every_command_on_a_damaged_registry(
-    tmp_path: Path, diode_home: Path, small_model: Path, tries: Tries, rng: random.Random
-) -> None:
+def test_every_command_on_a_damaged_registry(tmp_path, diode_home, small_model, tries, rng):
     n, out = tries(quick=8, full=1000), tmp_path / "out.diode.zip"
     sound, commands = damage.damaged_registries(diode_home, small_model, out, n, rng)
     print(f"registry: {n} damaged, of which {sound} pass, {commands} commands")  # noqa: T201

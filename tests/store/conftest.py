@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure, Timing
-from diode_engine.store import Store
+from diode_engine.store import Store, migrations
 
 ENVIRONMENT = Environment(H200, "570.1", "2.13.0", "3.7.1")
 # What somebody else may write: little, by hand, of kernels that Diode has never heard of.
@@ -92,6 +94,13 @@ def as_rows(table: TimingTable) -> list[tuple[object, ...]]:
         )
         for i in range(len(table))
     ]
+
+
+def load_migration(name: str) -> SimpleNamespace:
+    """What the module of a migration defines."""
+    return SimpleNamespace(
+        **runpy.run_path(str(migrations.migrations_folder() / "versions" / f"{name}.py"))
+    )
 
 
 @pytest.fixture(name="make_table", scope="session")

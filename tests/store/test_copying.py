@@ -56,9 +56,7 @@ def everything(where: Location) -> dict[str, list[tuple[object, ...]]]:
 
 
 @pytest.mark.parametrize("first", ["file", "server"])
-def test_a_store_goes_there_and_back_without_a_difference(
-    first: str, database: str, tmp_path: Path, make_table
-) -> None:
+def test_a_store_goes_there_and_back_without_a_difference(first, database, tmp_path, make_table):
     file, server = tmp_path / "here.db", location_of(database)
     source, target = (file, server) if first == "file" else (server, file)
     fill(source, make_table)
@@ -78,9 +76,7 @@ def test_a_store_goes_there_and_back_without_a_difference(
         assert store.add(run, make_table(4, 12)) == 48
 
 
-def test_a_store_that_is_not_empty_is_not_copied_into(
-    database: str, tmp_path: Path, make_table
-) -> None:
+def test_a_store_that_is_not_empty_is_not_copied_into(database, tmp_path, make_table):
     file, server = tmp_path / "here.db", location_of(database)
     fill(file, make_table)
     maintenance.copy(file, server)
@@ -107,9 +103,7 @@ def test_a_damaged_store_is_not_copied(database: str, tmp_path: Path, make_table
 
 
 @pytest.mark.parametrize("what", ["a time", "a row"])
-def test_a_copy_that_differs_is_no_copy(
-    what: str, database: str, tmp_path: Path, make_table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_that_differs_is_no_copy(what, database, tmp_path, make_table, monkeypatch):
     file = tmp_path / "here.db"
     fill(file, make_table)
     insert = bulk.insert_timings
@@ -151,9 +145,7 @@ def test_a_copy_that_is_killed_leaves_no_part_and_can_be_made_again(
     assert repr(everything(target)) == repr(everything(file))
 
 
-def test_a_large_store_is_copied_in_pieces(
-    database: str, tmp_path: Path, make_table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_store_is_copied_in_pieces(database, tmp_path, make_table, monkeypatch):
     monkeypatch.setattr(bulk, "_AT_ONCE", 7)
     monkeypatch.setattr(maintenance, "_AT_ONCE", 3)
     file, server = tmp_path / "here.db", location_of(database)

@@ -122,13 +122,6 @@ def unwritable(monkeypatch):
 
 
 @pytest.mark.usefixtures("unwritable")
-def test_a_reader_in_a_folder_it_may_not_write_to(path, make_table):
-    with Store.open(path, read_only=True) as store:
-        assert len(store.read()) == len(make_table())
-        assert list(path.parent.glob("diode.db*")) == [path]
-
-
-@pytest.mark.usefixtures("unwritable")
 def test_it_reads_what_the_owner_writes_and_goes_on_reading(path, make_table, as_rows):
     with Store.open(path, read_only=True) as reader:
         there = as_rows(reader.read())
@@ -463,13 +456,6 @@ def test_a_locked_store_is_told_at_once(path: Path) -> None:
             watcher.version()
     watcher.version()
     watcher.close()
-
-
-def test_a_file_of_another_kind(tmp_path: Path) -> None:
-    path = tmp_path / "notes.db"
-    path.write_text("This is not a database, and it is long enough to be seen as none." * 20)
-    with pytest.raises(StoreError, match="not a Diode store"):
-        backend_of(path).watch().version()
 
 
 # The write-ahead log, which does not stay on the disk, also while others have the store open

@@ -59,9 +59,7 @@ def test_a_store_without_facts_reads_as_before(place: Any, make_table: Make) -> 
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_carries_them(
-    suffix: str, table: TimingTable, tmp_path: Path, as_rows: Callable[..., Any]
-) -> None:
+def test_a_file_carries_them(suffix, table, tmp_path, as_rows):
     with Store.open(tmp_path / "a.db") as store:
         store.add(store.start_run("collect", {}), table)
         export_dataset(store, tmp_path / f"a{suffix}")
@@ -73,9 +71,7 @@ def test_a_file_carries_them(
 
 
 @pytest.mark.parametrize("suffix", [".json", ".packed.zst"])
-def test_a_file_without_facts_has_no_column_for_them(
-    suffix: str, make_table: Make, tmp_path: Path
-) -> None:
+def test_a_file_without_facts_has_no_column_for_them(suffix, make_table, tmp_path):
     path = tmp_path / f"a{suffix}"
     write_dataset(make_table(2, 3), path)
     data = path.read_bytes()
@@ -101,9 +97,7 @@ def test_a_row_with_some_of_the_facts_is_refused(table: TimingTable, tmp_path: P
         read_dataset(path)
 
 
-def test_a_packed_file_with_some_of_the_columns_is_refused(
-    table: TimingTable, tmp_path: Path
-) -> None:
+def test_a_packed_file_with_some_of_the_columns_is_refused(table, tmp_path):
     path = tmp_path / "a.packed.zst"
     write_dataset(table, path)
     document = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(path.read_bytes()))

@@ -15,9 +15,7 @@ from diode_engine.store import Store, schema
 from diode_engine.store.backends import backend_of
 
 
-def test_reading_only_neither_writes_nor_makes(
-    place: str | Path, database: str, tmp_path: Path, make_table, as_rows
-) -> None:
+def test_reading_only_neither_writes_nor_makes(place, database, tmp_path, make_table, as_rows):
     missing = tmp_path / "missing.db" if isinstance(place, Path) else database
     with pytest.raises(StoreMissingError, match=r"There is no store .*collect timings"):
         Store.open(missing, read_only=True)
@@ -64,9 +62,7 @@ with Store.open(sys.argv[1]) as store:
 
 
 @pytest.mark.parametrize("kind", ["file", "server"])
-def test_several_processes_may_make_the_same_store_at_once(
-    kind: str, database: str, tmp_path: Path
-) -> None:
+def test_several_processes_may_make_the_same_store_at_once(kind, database, tmp_path):
     where = str(tmp_path / "a.db") if kind == "file" else database
     children = [
         subprocess.Popen(

@@ -21,7 +21,7 @@ from diode_engine.errors import (
     StoreMissingError,
 )
 from diode_engine.location import ServerUrl, location_of
-from diode_engine.store import Store, maintenance, schema, soundness
+from diode_engine.store import Store, schema, soundness
 from diode_engine.store.backends import backend_of, postgresql
 from tests.postgresql_server import PostgresServer
 
@@ -68,9 +68,7 @@ def test_the_migrations_lead_to_the_schema_of_the_code(postgres: PostgresServer)
     assert len(found[0][0]) > 80
 
 
-def test_another_programs_database_is_refused_and_left_alone(
-    database: str, execute: Callable[[str], Any]
-) -> None:
+def test_another_programs_database_is_refused_and_left_alone(database, execute):
     execute("CREATE TABLE alembic_version (version_num text)")
     for read_only in (False, True):
         with pytest.raises(StoreError, match="tables of another program"):
@@ -79,9 +77,7 @@ def test_another_programs_database_is_refused_and_left_alone(
     assert tables == [("alembic_version",)]
 
 
-def test_a_schema_of_its_own_in_another_programs_database(
-    database: str, execute: Callable[[str], Any], make_table
-) -> None:
+def test_a_schema_of_its_own_in_another_programs_database(database, execute, make_table):
     execute("CREATE TABLE theirs (a int)")
     execute("CREATE SCHEMA ours")
     with Store.open(f"{database}?options=-csearch_path%3Dours") as store:
@@ -90,9 +86,7 @@ def test_a_schema_of_its_own_in_another_programs_database(
     assert soundness.check(store.location).problems == ()
 
 
-def test_a_store_of_an_earlier_schema_loses_nothing(
-    database: str, execute: Callable[[str], Any], make_table, as_rows
-) -> None:
+def test_a_store_of_an_earlier_schema_loses_nothing(database, execute, make_table, as_rows):
     with Store.open(database) as store:
         store.add(store.start_run("collect", {}), make_table())
     execute('ALTER TABLE runs DROP COLUMN "user"')
@@ -107,18 +101,14 @@ def test_a_store_of_an_earlier_schema_loses_nothing(
 @pytest.mark.parametrize(
     ("revision", "raised"), [("9999", SchemaTooNewError), ("0003", SchemaTooOldError)]
 )
-def test_another_schema_is_told(
-    database: str, execute: Callable[[str], Any], revision: str, raised: type[StoreError]
-) -> None:
+def test_another_schema_is_told(database, execute, revision, raised):
     Store.open(database).close()
     execute(f"UPDATE alembic_version SET version_num = '{revision}'")
     with pytest.raises(raised, match=revision):
         Store.open(database, read_only=True)
 
 
-def test_a_migration_that_fails_changes_nothing(
-    database: str, execute: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_migration_that_fails_changes_nothing(database, execute, monkeypatch):
     monkeypatch.setattr(postgresql.sql, "Literal", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Store.open(database)
@@ -172,9 +162,7 @@ def test_a_server_that_only_reads(database: str, execute) -> None:
     assert not backend_of(location_of(database)).is_writable()
 
 
-def test_a_wrong_password_is_a_sentence(
-    postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_password_is_a_sentence(postgres, database, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "nonsense")
     with pytest.raises(StoreError, match=r"does not let this role in .*password authent"):
         Store.open(database)
@@ -200,9 +188,7 @@ def test_a_server_that_is_not_there(postgres: PostgresServer) -> None:
     assert str(caught.value).count("127.0.0.1") == 1  # it says it once
 
 
-def test_a_connection_that_is_lost_is_told_and_made_anew(
-    database: str, execute, make_table
-) -> None:
+def test_a_connection_that_is_lost_is_told_and_made_anew(database, execute, make_table):
     with Store.open(database) as store:
         run = store.start_run("collect", {})
 
@@ -292,9 +278,7 @@ def test_a_lost_connection_takes_its_claims_anew(database: str, execute) -> None
 # Passwords
 
 
-def test_no_password_is_in_what_is_said(
-    postgres: PostgresServer, database: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_password_is_in_what_is_said(postgres, database, caplog):
     caplog.set_level(logging.DEBUG)
     secret = "s3cr3t/@:%"
     with_it = "s3cr3t%2F%40%3A%25"
@@ -319,19 +303,3 @@ def test_no_password_is_in_what_is_said(
 
 
 # Looking after it
-
-
-def test_it_is_upgraded_vacuumed_and_backed_up(
-    database: str, tmp_path, make_table, as_rows
-) -> None:
-    with Store.open(database) as store:
-        store.add(store.start_run("collect", {}), make_table())
-    where = location_of(database)
-    assert maintenance.upgrade(where) == (schema.HEAD, schema.HEAD)
-    before, after = maintenance.vacuum(where)
-    assert 0 < after <= before
-    size = maintenance.back_up(where, tmp_path / "backup.db")
-    assert size == (tmp_path / "backup.db").stat().st_size
-    assert [path.name for path in tmp_path.iterdir()] == ["backup.db"]
-    with Store.open(tmp_path / "backup.db", read_only=True) as copy:
-        assert as_rows(copy.read()) == as_rows(make_table())

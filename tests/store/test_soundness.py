@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import sqlite3
@@ -23,7 +22,6 @@ from diode_engine.store import (
     Store,
     checksums,
     export_dataset,
-    migrations,
     problem_counts,
     query,
     run_query,
@@ -31,7 +29,7 @@ from diode_engine.store import (
     soundness,
 )
 from tests.postgresql_server import PostgresServer
-from tests.store.conftest import one_product
+from tests.store.conftest import load_migration, one_product
 
 
 def fill(where: str | Path, make_table: Callable[..., TimingTable]) -> None:
@@ -289,9 +287,7 @@ def test_of_a_newer_schema_nothing_is_said_but_what_to_do(path: Path) -> None:
         soundness.check(path)
 
 
-def test_a_checksum_follows_from_the_timings_alone(
-    tmp_path: Path, make_table: Callable[..., TimingTable]
-) -> None:
+def test_a_checksum_follows_from_the_timings_alone(tmp_path, make_table):
     """Written at once or in pieces, and by the migration, it is the same."""
     table = make_table(4, 10)
     sums = []
@@ -304,19 +300,12 @@ def test_a_checksum_follows_from_the_timings_alone(
                 query = sa.select(schema.sweeps.c.problem, schema.sweeps.c.checksum)
                 sums.append([tuple(row) for row in connection.execute(query)])
                 connection.execute(sa.update(schema.sweeps).values(checksum=0))
-                _migration().write_checksums(connection.connection.driver_connection)
+                migration = load_migration("0004_checksums")
+                migration.write_checksums(connection.connection.driver_connection)
                 sums.append([tuple(row) for row in connection.execute(query)])
     assert sums[0] == sums[1] == sums[2] == sums[3]
     assert len({value for _, value in sums[0]}) == 4
     assert all(0 < value < 10 * 2**31 for _, value in sums[0])
-
-
-def _migration() -> Any:
-    where = migrations.migrations_folder() / "versions" / "0004_checksums.py"
-    spec = importlib.util.spec_from_file_location("migration", where)
-    migration = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(migration)
-    return migration
 
 
 @pytest.mark.parametrize("times", [(0.0, -0.0), (1.0, 1.0)])

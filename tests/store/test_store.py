@@ -106,11 +106,6 @@ def test_stats_count_what_is_there(store, make_table):
     assert [r.id for r in stats.runs] == [run]
 
 
-def test_an_empty_store_reads_as_an_empty_table(store):
-    assert len(store.read()) == 0
-    assert store.stats().timings == 0
-
-
 def test_a_run_tells_how_far_it_is(store):
     run = store.start_run("collect", {"shapes": ["a"]}, key="abc")
     (begun,) = store.runs()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from itertools import pairwise
 
 import numpy as np
@@ -14,8 +13,8 @@ from diode_engine.core.hardware import H200, Environment, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure, Timing
-from diode_engine.store import Store, migrations, schema
-from tests.store.conftest import one_product
+from diode_engine.store import Store, schema
+from tests.store.conftest import load_migration, one_product
 
 _SOLO = Environment(H200, "570.1", "2.13.0", "3.7.1")
 _OTHER = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "", "")
@@ -116,10 +115,7 @@ def test_an_upgrade_writes_what_the_timings_would_have_written(store):
         store.add(store.start_run("collect", {}), drawn(100, seed))
     kept = (schema.summaries, schema.tallies)
     written = [rows_of(store, table) for table in kept]
-    where = migrations.migrations_folder() / "versions" / "0003_summaries_and_curves.py"
-    spec = importlib.util.spec_from_file_location("migration", where)
-    migration = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(migration)
+    migration = load_migration("0003_summaries_and_curves")
     with store.writes() as connection:
         for table in kept:
             connection.execute(sa.delete(table))

@@ -119,9 +119,7 @@ def test_a_config_as_a_text_is_the_older_form(tmp_path: Path) -> None:
         ("convolution", {}, timed()),
     ],
 )
-def test_what_is_no_timing_of_ours_is_left_out_and_counted(
-    tmp_path: Path, op: str, given: dict[str, Any], what: Any, suffix: str
-) -> None:
+def test_what_is_no_timing_of_ours_is_left_out_and_counted(tmp_path, op, given, what, suffix):
     content = document({shape(): [timed()]})
     more = document({shape(**given): [what, what]}, op, "NVIDIA A100-SXM4-80GB")
     content["hardware"] |= more["hardware"]

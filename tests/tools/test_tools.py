@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tools import nearest_tests, phrases, size
@@ -27,9 +25,7 @@ def test_a_plain_phrase_is_not_refused(text: str) -> None:
     assert not [*phrases.find_phrases("diode_engine/a.py", text)]
 
 
-def test_sizes_are_counted_by_package_and_compared_with_the_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sizes_are_counted_by_package_and_compared_with_the_budget(tmp_path, monkeypatch, capsys):
     (tmp_path / "engine" / "store").mkdir(parents=True)
     (tmp_path / "engine" / "store" / "a.py").write_text("1\n\n2\n")
     (tmp_path / "docs" / "notes").mkdir(parents=True)
