@@ -23,6 +23,18 @@ KERNELS = tuple(
 )
 
 
+def make_network(stage: float = 0.0, times: float = 1.0) -> Network:
+    """Predicts `times` the base time; a stage makes it exp(`stage`) times as long."""
+    width = len(features.NAMES)
+    weight = np.zeros((width, 1), np.float32)
+    weight[features.NAMES.index("stages")] = stage
+    return Network(
+        np.full(width, -1e30, np.float32), np.full(width, 1e30, np.float32),
+        np.zeros(width, np.float32), np.ones(width, np.float32),
+        ((weight, np.full(1, np.log(times), np.float32)),), True,
+    )  # fmt: skip
+
+
 def register_model(
     folder: Path,
     name: str,
@@ -36,14 +48,6 @@ def register_model(
     """It knows mm in bfloat16; a stage makes the time exp(`stage`) times as long. Where `sure`,
     its first choice is within 5 % of the best half of the time, its first three nine of ten
     times."""
-    width = len(features.NAMES)
-    weight = np.zeros((width, 1), np.float32)
-    weight[features.NAMES.index("stages")] = stage
-    network = Network(
-        np.full(width, -1e30, np.float32), np.full(width, 1e30, np.float32),
-        np.zeros(width, np.float32), np.ones(width, np.float32),
-        ((weight, np.zeros(1, np.float32)),), True,
-    )  # fmt: skip
     manifest = Manifest(
         name, "network", hardware, Coverage(KERNELS, ("bfloat16",)), Data(("d" * 32,), (), 9, 99),
         gpus=gpus,
@@ -56,5 +60,5 @@ def register_model(
             np.log(reached / (1 - reached)).astype(np.float32),
             places([Problem.make("mm", 64, 64, 64, "bfloat16")]),
         )
-    save_artifact(folder / name, manifest, (network,), confidence)
+    save_artifact(folder / name, manifest, (make_network(stage),), confidence)
     return registry.register(folder / name, default=default)

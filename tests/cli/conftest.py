@@ -19,8 +19,8 @@ from diode_engine.core.timing import Failure
 from diode_engine.models.artifact import save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
-from diode_engine.models.network import Network
 from diode_engine.store import write_dataset
+from tests.app.registered import make_network
 
 CANDIDATES = (
     Candidate.make("aten::mm"),
@@ -40,6 +40,15 @@ class Ran:
     code: int
     out: str
     err: str
+
+    def says(self, code: int, *sentences: str) -> None:
+        """It ended with this exit code, wrote nothing to stdout, and said why."""
+        assert (self.code, self.out) == (code, ""), self
+        said = " ".join(self.err.split())
+        assert "Traceback" not in said
+        assert "did not expect" not in said
+        for sentence in sentences:
+            assert sentence in said
 
 
 Run = Callable[..., Ran]
@@ -105,18 +114,11 @@ def store(tmp_path: Path, dataset: Path, run: Run) -> Path:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model's folder: it predicts three times the base time, and knows these candidates."""
-    width = len(features.NAMES)
-    network = Network(
-        np.full(width, -1e30, np.float32), np.full(width, 1e30, np.float32),
-        np.zeros(width, np.float32), np.ones(width, np.float32),
-        ((np.zeros((width, 1), np.float32), np.full(1, np.log(3), np.float32)),),
-        residual=True,
-    )  # fmt: skip
     manifest = Manifest(
         name="tripled", family="", hardware=H200, coverage=Coverage.make(make_timings()),
         data=Data(("d" * 32,), ("a run",), 12, 48), torch=("2.13.0",), triton=("3.7.1",),
         metrics={"efficiency": 0.875}, notes="Made by hand.",
     )  # fmt: skip
     folder = tmp_path / "model"
-    save_artifact(folder, manifest, (network,))
+    save_artifact(folder, manifest, (make_network(times=3),))
     return folder

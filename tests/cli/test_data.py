@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from diode_engine.cli.data import GROUPS
 from diode_engine.runs.process import current_process
-from diode_engine.store import Store, problem_counts, read_dataset, write_dataset
+from diode_engine.store import Store, write_dataset
 
 
 def test_import_counts_and_repeats_nothing(run, dataset, tmp_path):
@@ -52,28 +51,6 @@ def test_a_bad_file_is_a_sentence_and_keeps_the_good_ones(run, dataset, tmp_path
         assert len(opened.runs()) == 1
 
 
-def test_a_file_without_times_cannot_be_imported(run, dataset, tmp_path):
-    document = json.loads(dataset.read_text())
-    for group in document["timings"]:
-        del group["min_us"]
-        group.pop("failure", None)
-    asked = tmp_path / "asked.json"
-    asked.write_text(json.dumps(document))
-    ran = run("data", "import", asked, "--store", tmp_path / "a.db")
-    assert ran.code == 1
-    assert "neither a time" in ran.err
-
-
-@pytest.mark.parametrize("suffix", [".json", ".msgpack", ".json.zst", ".msgpack.zst"])
-def test_export_is_what_was_imported(run, store, dataset, tmp_path, suffix):
-    out = tmp_path / f"out{suffix}"
-    ran = run("data", "export", out, "--store", store)
-    assert json.loads(ran.out) == {"file": str(out), "timings": 48}
-    before, after = read_dataset(dataset), read_dataset(out)
-    assert before.problems == after.problems
-    assert before.time_us.tolist()[:7] == after.time_us.tolist()[:7]
-
-
 def test_export_of_one_gpu(run, store, tmp_path, make_timings):
     other, out = tmp_path / "other.json", tmp_path / "out.json"
     write_dataset(make_timings(2, name="Another GPU"), other)
@@ -109,10 +86,6 @@ def test_an_export_that_is_imported_again_adds_nothing(run, dataset, tmp_path, m
         "file": str(out), "run": 2, "new": False, "timings": 0, "there": 56, "left_out": 0,
     }  # fmt: skip
     assert "all its timings were in the store already, from run 2." in again.err
-
-
-def test_the_groups_are_the_stores_own():
-    assert GROUPS == problem_counts.GROUPS
 
 
 def test_stats_in_groups(run, store):

@@ -34,9 +34,7 @@ def test_what_files_share_is_merged_once(run, files, tmp_path):
 def test_a_bad_file_among_them_writes_nothing(run, files, tmp_path):
     bad, merged = tmp_path / "bad.json", tmp_path / "merged.json"
     bad.write_text("{}")
-    ran = run("data", "merge", files[0], bad, "--output", merged)
-    assert (ran.code, ran.out) == (1, "")
-    assert "bad.json" in ran.err
+    run("data", "merge", files[0], bad, "--output", merged).says(1, "bad.json")
     assert not merged.exists()
     verified = run("data", "verify", files[0], bad, tmp_path / "none.json")
     assert verified.code == 1

@@ -144,15 +144,11 @@ def test_the_commands_that_it_names_are_there(words):
 def test_where_it_cannot_make_its_folder_it_says_so(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path(".demo").write_text("no folder")
-    ran = run("demo")
-    assert (ran.code, ran.out) == (1, "")
-    assert "in .demo, which cannot be made here" in ran.err
+    run("demo").says(1, "in .demo, which cannot be made here")
 
 
 def test_without_shipped_timings_it_says_so(run, shipped):
-    ran = run("demo")
-    assert (ran.code, ran.out) == (1, "")
-    assert "There are no shipped timings in" in ran.err
+    run("demo").says(1, "There are no shipped timings in")
 
 
 def test_one_problem_of_each_op_is_picked_and_none_that_is_not_asked_for():

@@ -11,9 +11,11 @@ from typing import Any
 import click
 import pytest
 
-from diode_engine.cli import settings
+from diode_engine.cli import data, drawing, problems, runs, settings
 from diode_engine.cli.group import COMMANDS
-from diode_engine.store import Store
+from diode_engine.problems import sources
+from diode_engine.runs import KINDS
+from diode_engine.store import RunState, Store, problem_counts, query
 
 
 def walk(command, words):
@@ -97,6 +99,15 @@ def test_every_option_has_its_name_in_files_and_variables(words, monkeypatch):
     assert expected <= set(defaults(words, {}))
 
 
+def test_the_choices_of_options_are_those_of_what_they_choose():
+    assert tuple(sources.SOURCES) == drawing.SOURCES
+    assert data.GROUPS == problem_counts.GROUPS
+    assert set(problems.AXES) == set(problem_counts.AXES)
+    assert set(problems.SORTS) == set(query.SORTS)
+    assert set(runs.STATES) == set(RunState)
+    assert set(KINDS) <= set(COMMANDS)
+
+
 READERS = {
     "data export": "out.json", "data map": "", "data problems": "", "data show": "1",
     "data stats": "", "db backup": "b.db", "db check": "", "db query": "VALUES(1)",
@@ -113,8 +124,7 @@ def test_a_missing_store_exits_with_3(run, words, model, tmp_path, monkeypatch):
     run("models", "register", model)
     none = tmp_path / "none.db"
     asked = run(*words.split(), *READERS[words].split(), "--db", none)
-    assert (asked.code, asked.out) == (3, ""), asked.err
-    assert f"There is no store at {none}" in asked.err
+    asked.says(3, f"There is no store at {none}")
     assert not list(tmp_path.glob("none.db*"))
 
 

@@ -68,8 +68,7 @@ def test_a_config_is_for_its_sizes_and_op_alone(run, dataset, model, solution):
     assert found["all"]["compared"] == 1
     for other in ({"op": "bmm"}, {"num_warps": 8}):
         ran = asked(run, dataset, model, solution({**mine, **other}))
-        assert (ran.code, ran.out) == (1, "")
-        assert "None of these problems has timings" in ran.err
+        ran.says(1, "None of these problems has timings")
 
 
 def test_sizes_that_were_not_timed_are_left_out_with_a_word(
@@ -100,8 +99,7 @@ def test_of_an_operator_or_a_gpu_and_of_a_folder(run, dataset, model, solution, 
     named = ("--op-name", "mm", "--hardware-name", "NVIDIA H200", "--query", "m<9999")
     assert json.loads(asked(run, dataset, model, solution(TILE), "--json", *named).out) == every
     none = asked(run, dataset, model, solution(TILE), "--op-name", "bmm")
-    assert (none.code, none.out) == (3, "")
-    assert "finds no problem in these files" in none.err
+    none.says(3, "finds no problem in these files")
     (tmp_path / "data").mkdir()
     moved = dataset.rename(tmp_path / "data" / dataset.name).parent
     (moved / "notes.json").write_text("{}")
@@ -135,6 +133,4 @@ def test_a_solution_of_torch_diode_is_for_all_problems(run, dataset, model, solu
 )
 def test_a_malformed_solution_is_one_sentence(run, dataset, model, solution, config, said):
     ran = asked(run, dataset, model, solution(config))
-    assert (ran.code, ran.out) == (1, "")
-    assert said in ran.err
-    assert "configs[0]" in ran.err
+    ran.says(1, said, "configs[0]")

@@ -45,9 +45,7 @@ def test_a_store_given_as_a_dataset_is_called_one(run, tmp_path, store):
 
 def test_an_operator_that_there_is_not_is_named_with_those_that_there_are(run, store):
     ran = run("train", "--op-name", "matmul", "--store", store)
-    assert (ran.code, ran.out) == (2, "")
-    assert "--op-name: matmul is not an operator" in ran.err
-    assert "addmm" in ran.err
+    ran.says(2, "--op-name: matmul is not an operator", "addmm")
     assert "character" not in ran.err
     ran = run("data", "problems", "op:matmul", "--store", store)
     assert "matmul is not a known op (character 4); op can be mm, addmm" in ran.err
@@ -65,9 +63,7 @@ QUERIES = (
 @pytest.mark.parametrize("line", QUERIES)
 def test_a_wrong_query_is_a_wrong_use_of_every_command(run, store, solution, tmp_path, line):
     words = line.format("zzz:7", solution=solution, folder=tmp_path).split()
-    ran = run(*words, "--store", store)
-    assert (ran.code, ran.out) == (2, ""), ran
-    assert "There is no field zzz" in ran.err
+    run(*words, "--store", store).says(2, "There is no field zzz")
 
 
 @pytest.mark.parametrize("line", QUERIES)

@@ -71,9 +71,7 @@ def test_a_cut_note_of_a_killed_process_is_left_out(run) -> None:
 
 
 def test_nothing_compiled_is_said_and_nothing_kept(run) -> None:
-    ran = run("report", "--", sys.executable, "-c", "pass")
-    assert (ran.code, ran.out) == (3, "")
-    assert "compiled nothing" in ran.err
+    run("report", "--", sys.executable, "-c", "pass").says(3, "compiled nothing")
     assert record.list_reports() == []
 
 
@@ -87,9 +85,7 @@ def test_nothing_compiled_is_said_and_nothing_kept(run) -> None:
     ],
 )
 def test_a_mistake_is_a_sentence(run, words: list[str], code: int, says: str) -> None:
-    ran = run("report", *words)
-    assert (ran.code, ran.out) == (code, "")
-    assert says in " ".join(ran.err.split())
+    run("report", *words).says(code, says)
 
 
 def test_processes_that_choose_by_something_else_are_named(run) -> None:

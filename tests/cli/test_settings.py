@@ -89,9 +89,7 @@ def test_an_options_own_name_counts_in_the_environment_too(run, dataset, here, m
 )
 def test_a_mistake_is_told(run, here, text, said):
     (here / "diode.toml").write_text(text)
-    ran = run("data", "problems")
-    assert (ran.code, ran.out) == (2, "")
-    assert said in " ".join(ran.err.split())
+    run("data", "problems").says(2, said)
     assert run("--help").code == 0
 
 

@@ -80,16 +80,6 @@ def test_a_shapeset_by_torch_diodes_options(run, tmp_path):
     asked = ("collect-shapeset", "--shapeset", file, "--plan", "--search-mode", "max-autotune")
     plan = json.loads(run(*asked, "--operations", "mm", "bmm", "--budget", "5").out)
     assert {op: count["problems"] for op, count in plan["by_op"].items()} == {"mm": 2, "bmm": 2}
-
-
-def test_the_problems_of_a_file_are_planned(run, tmp_path):
-    problems = [Problem.make("mm", m, 64, 512, "bfloat16") for m in (8, 16, 32)]
-    file = tmp_path / "shapes.json"
-    write_shapeset(problems, file, "a test")
-    planned = json.loads(run("collect-shapeset", file, "--plan", "--budget", "5").out)
-    assert (planned["problems"], planned["candidates"]) == (
-        3, json.loads(run("collect", "--file", file, "--plan", "--budget", "5").out)["candidates"]
-    )  # fmt: skip
     assert run("collect-shapeset", "--plan").code == 2
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,13 +63,3 @@ def test_what_is_asked_is_passed_on_and_the_page_is_written(run, tmp_path, monke
     assert page.read_text() == "# a page\n"
     assert asked["capture"] is None
     assert run("tune", "--store", store, "-o", tmp_path / "none" / "p.md").code == 1
-
-
-def test_a_cluster_needs_ray_and_says_which_extra_brings_it(run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    ran = run("tune", "--store", tmp_path / "s.db", "--ray", "auto")
-    assert (ran.code, ran.out) == (1, "")
-    assert "pip install 'diode-engine[ray]'" in ran.err.replace("\n", " ")
-    assert not (tmp_path / "s.db").exists()
-    for arguments in (("--ray", "auto", "--gpu", "1"), ("--accelerator", "H200")):
-        assert run("tune", "--store", tmp_path / "s.db", *arguments).code == 2

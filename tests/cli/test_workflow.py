@@ -98,9 +98,7 @@ def test_it_ends_at_the_first_failure_and_goes_on_from_there(run, file, tmp_path
 )
 def test_a_mistake_is_told_before_anything_runs(run, file, text, said):
     file.write_text(text)
-    ran = run("workflow", file)
-    assert (ran.code, ran.out) == (2, "")
-    assert said in " ".join(ran.err.split())
+    run("workflow", file).says(2, said)
 
 
 def test_a_plan_asks_for_no_file_that_a_step_would_make(run, file):

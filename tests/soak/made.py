@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from diode_engine import features
 from diode_engine.core.hardware import H200
 from diode_engine.models.artifact import save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
-from diode_engine.models.network import Network
 from diode_engine.store import Store
+from tests.app.registered import make_network
 from tests.soak import work
 
 
@@ -32,17 +29,10 @@ def store(path: Path) -> Path:
 
 def model(folder: Path) -> Path:
     """The folder of a network without weights."""
-    width = len(features.NAMES)
-    network = Network(
-        np.full(width, -1e30, np.float32), np.full(width, 1e30, np.float32),
-        np.zeros(width, np.float32), np.ones(width, np.float32),
-        ((np.zeros((width, 1), np.float32), np.full(1, np.log(3), np.float32)),),
-        residual=True,
-    )  # fmt: skip
     timed = work.table(3, 5)
     manifest = Manifest(
         name="mine", family="", hardware=H200, coverage=Coverage.make(timed),
         data=Data(("d" * 32,), (), len(timed.problems), len(timed)),
     )  # fmt: skip
-    save_artifact(folder, manifest, (network,))
+    save_artifact(folder, manifest, (make_network(times=3),))
     return folder
