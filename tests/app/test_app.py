@@ -22,24 +22,11 @@ from diode_app.screens.places import PLACES, sections
 from diode_app.screens.runs import RunsScreen
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.modals import (
-    Choose,
-    Confirm,
-    PickOne,
-)
+from diode_app.widgets.modals import Choose, Confirm, PickOne
 from diode_app.widgets.page_grid import PageGrid
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
-from tests.app.waiting import (
-    looked,
-    press,
-    press_each,
-    put,
-    running,
-    settled,
-    text_of,
-    toasts,
-)
+from tests.app.waiting import looked, press, press_each, put, running, settled, text_of, toasts
 
 # The store's states
 

@@ -107,10 +107,7 @@ def test_why_compares_with_a_library_s_kernel_and_others_with_the_first(model):
 
 @pytest.mark.parametrize(
     "problem",
-    [
-        Problem.make("mm", 8, 16, 32, "float16", a_align=1),
-        Problem.make("mm", 8, 16, 32, "float64"),
-    ],
+    [Problem.make("mm", 8, 16, 32, "float16", a_align=1), Problem.make("mm", 8, 16, 32, "float64")],
 )
 def test_what_explain_cannot_be_asked_has_no_words(model, problem):
     assert _question(all_models(H200), problem).words is None

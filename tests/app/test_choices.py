@@ -42,8 +42,7 @@ async def test_by_keys(choices, keys, changes):
 
 
 @pytest.mark.parametrize(
-    ("at", "chosen"),
-    [((1, 0), "mm"), ((9, 0), "addmm"), ((1, 1), "bmm"), ((13, 1), "baddbmm")],
+    ("at", "chosen"), [((1, 0), "mm"), ((9, 0), "addmm"), ((1, 1), "bmm"), ((13, 1), "baddbmm")]
 )
 async def test_by_clicks_in_every_row(at, chosen):
     choices = Choices(NAMES, (), several=True)

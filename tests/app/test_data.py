@@ -21,16 +21,7 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
 from diode_engine.store import Store
 from tests.app.registered import register_model
-from tests.app.waiting import (
-    enter,
-    imported,
-    looked,
-    press,
-    running,
-    settled,
-    text_of,
-    toasts,
-)
+from tests.app.waiting import enter, imported, looked, press, running, settled, text_of, toasts
 from tests.training.conftest import ENVIRONMENT, make_timings
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")

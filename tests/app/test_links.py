@@ -23,15 +23,7 @@ from diode_engine.errors import QueryError
 from diode_engine.store import Store
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import (
-    lines_of,
-    press,
-    press_each,
-    running,
-    settled,
-    text_of,
-    toasts,
-)
+from tests.app.waiting import lines_of, press, press_each, running, settled, text_of, toasts
 from tests.training.conftest import make_timings
 
 TIMINGS = make_timings(12)

@@ -35,14 +35,7 @@ from diode_engine.errors import ReportError
 from diode_engine.problems.predicted_choice import predict_choice
 from diode_engine.problems.sources import problems_in, write_shapeset
 from diode_engine.reports import record
-from tests.app.waiting import (
-    click_on,
-    enter,
-    looked,
-    press_each,
-    running,
-    text_of,
-)
+from tests.app.waiting import click_on, enter, looked, press_each, running, text_of
 from tests.training.conftest import ENVIRONMENT
 
 REPORTED = Path(__file__).parents[1] / "reports" / "program.json"

@@ -12,15 +12,7 @@ from diode_app.widgets.modals import Confirm
 from diode_engine.runs import start
 from diode_engine.runs.process import current_process, is_alive
 from diode_engine.store import RunState
-from tests.app.waiting import (
-    looked,
-    press,
-    running,
-    say_yes,
-    settled,
-    text_of,
-    toasts,
-)
+from tests.app.waiting import looked, press, running, say_yes, settled, text_of, toasts
 from tests.runs.conftest import wait_for_end
 
 PYTHON = sys.executable  # which the fixture job replaces

@@ -7,7 +7,7 @@ from textual.app import App
 from textual.widgets import OptionList
 
 from diode_app.data.columns import Column
-from diode_app.data.pages import Row
+from diode_app.data.pages import Page, PageQuery, Row, page_in_memory
 from diode_app.data.store_access import StoreAccess
 from diode_app.session import Session
 from diode_app.settings import Settings
@@ -175,3 +175,39 @@ async def test_two_models_are_compared_whole_at_80_columns(make_app, store, tmp_
         assert table.grid.virtual_size.width <= table.grid.size.width
         shown = {cells["fact"]: cells for cells in _cells(table)}
         assert list(shown["data"].values()) == ["data", left["data"], right["data"]]
+
+
+# Rows that are held in memory, in pages
+
+
+ROWS = tuple(
+    Row(name, {"name": name, "us": str(us or "")}, {"name": name, "us": us})
+    for name, us in (("mm Tall", 3.0), ("mm flat", None), ("bmm tall", 1.0), ("addmm", 2.0))
+)
+
+
+def keys(page: Page) -> list[str]:
+    return [row.key for row in page.rows]
+
+
+def test_a_page_of_all_in_the_given_order():
+    page = page_in_memory(ROWS, PageQuery(page=1, rows=3))
+    assert keys(page) == ["addmm"]
+    assert page.total == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("tall", ["mm Tall", "bmm tall"]), ("TALL -bmm", ["mm Tall"]), ("tall flat", []), ("-", [])],
+)
+def test_words_filter(words, found):
+    page = page_in_memory(ROWS, PageQuery(filter=words))
+    assert keys(page) == found
+    assert page.total == len(found)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorted_by_values_and_what_has_none_comes_last(descending):
+    known = ["bmm tall", "addmm", "mm Tall"]
+    page = page_in_memory(ROWS, PageQuery(sort="us", descending=descending))
+    assert keys(page) == [*(reversed(known) if descending else known), "mm flat"]

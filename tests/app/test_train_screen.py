@@ -20,15 +20,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store, write_dataset
 from tests.app.trained import drawn, make_training
-from tests.app.waiting import (
-    looked,
-    press,
-    put,
-    running,
-    say_yes,
-    settled,
-    text_of,
-)
+from tests.app.waiting import looked, press, put, running, say_yes, settled, text_of
 from tests.runs.conftest import wait_for_end
 from tests.training.conftest import make_timings
 

@@ -15,15 +15,7 @@ from diode_engine import paths
 from diode_engine.registry import default_for
 from diode_engine.store import RunState, Store, read_dataset, write_dataset
 from tests.app.registered import register_model
-from tests.app.waiting import (
-    click_on,
-    looked,
-    press,
-    press_each,
-    running,
-    settled,
-    text_of,
-)
+from tests.app.waiting import click_on, looked, press, press_each, running, settled, text_of
 from tests.runs.conftest import wait_for_end
 
 PROBLEMS = 150

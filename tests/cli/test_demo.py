@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +18,9 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.core.timing import Failure, Timing
+from diode_engine.core.timing import Timing
 from diode_engine.demo import child, shown
 from diode_engine.errors import IntegrationError
-from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
 from diode_engine.problems.splits import is_held_out_by_size
 from diode_engine.store import RunState, Store, write_dataset
@@ -87,11 +85,11 @@ def test_the_whole_of_it(shipped, diode_home, capsys, monkeypatch):
     """Everything is real but the timings; Inductor is asked in a process of its own."""
     table = made_up(problems())
     write_dataset(table, shipped / "datasets" / "nvidia-h200" / "a.msgpack.zst")
-    seen: list[tuple[Problem, dict[str, Any], Predictor]] = []
+    seen = []
     describe = shown.describe_choice
 
     def recorded(problem, answer, known, predictor):
-        seen.append((problem, answer, predictor))
+        seen.append((problem, answer, predictor, known))
         return describe(problem, answer, known, predictor)
 
     monkeypatch.setattr(shown, "describe_choice", recorded)
@@ -112,8 +110,8 @@ def test_the_whole_of_it(shipped, diode_home, capsys, monkeypatch):
     assert all(words.format(store=".demo/diode.db") in closing for words in NEXT)
 
     assert len(seen) == 5
-    assert {str(problem.op) for problem, _, _ in seen} == set(OPS)
-    for problem, answer, predictor in seen:
+    assert {str(problem.op) for problem, *_ in seen} == set(OPS)
+    for problem, answer, predictor, known in seen:
         assert is_held_out_by_size(problem)
         chosen = Candidate.from_dict(answer["chosen"])
         default = default_space(problem, "2.13.0")
@@ -124,6 +122,8 @@ def test_the_whole_of_it(shipped, diode_home, capsys, monkeypatch):
         most = np.nanmin(predictor.predict_us(problem, default)) * MARGIN
         assert us <= most * (1 + 1e-4)
         assert f"{us:.1f} µs" in out
+        measured = known.time_us[known.problem == known.problems.index(problem)]
+        assert f"{measured.min():.1f} µs" in out[out.index(str(problem)) :]
 
     assert not (diode_home / "models").exists()  # its models are not among the user's
     monkeypatch.setenv("DIODE_HOME", str(Path(".demo")))
@@ -164,34 +164,6 @@ def test_one_problem_of_each_op_is_picked_and_none_that_is_not_asked_for():
     assert picked[4] == asked[-1]
     assert shown.pick_problems(table.take(np.arange(len(table))[::-1])) == picked
     assert len(shown.pick_problems(made_up(problems()[:3]))) == 3
-
-
-def test_the_fastest_measured_kernels_are_shown_beside_the_choice():
-    problem = Problem.make("mm", 128, 256, 512, "bfloat16")
-    aten, failed = Candidate.make("aten::mm"), Candidate.make("triton::mm", BLOCK_M=64)
-    tile = next(c for c in default_space(problem, "2.13.0") if not c.is_extern)
-    table = TimingTable.from_records(
-        (problem, candidate, ENVIRONMENT, timing)
-        for candidate, timing in [
-            (aten, Timing(min_us=9.0)),
-            (tile, Timing(min_us=12.0)),
-            (tile, Timing(min_us=7.0)),  # the second time
-            (failed, Timing(failure=Failure.TIMEOUT)),
-        ]
-    )
-
-    class Fixed:
-        def predict_us(self, problem, asked):
-            return np.array([{aten: 8.0, tile: 20.0, failed: np.nan}[each] for each in asked])
-
-    answer = {"chosen": failed.to_dict(), "predicted_us": 2.0}
-    said = shown.describe_choice(problem, answer, table, Fixed())  # type: ignore[arg-type]
-    rows = [line.split()[-4:] for line in said.splitlines()[1:]]
-    assert rows[0][1:] == ["2.0", "µs", "timeout"]
-    assert rows[1:] == [["8.0", "µs", "9.0", "µs"]] + [["20.0", "µs", "7.0", "µs"]] * 2
-    empty = table.take(table.problem < 0)
-    said = shown.describe_choice(problem, answer, empty, Fixed())  # type: ignore[arg-type]
-    assert said.count("none") == 3
 
 
 def test_what_was_measured_on_a_gpu_is_compared():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,3 +70,9 @@ def test_the_reference_has_what_can_be_imported(site: Path) -> None:
         for name in importlib.import_module(module).__all__:
             home = diode_engine._HOME.get(name, module) if module == "diode_engine" else module
             assert name in LEFT_OUT or {f"{module}.{name}", f"{home}.{name}"} & described, name
+
+
+def test_the_reference_is_of_these_commands() -> None:
+    writer = runpy.run_path(str(ROOT / "docs" / "write_commands.py"))
+    written = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert written == writer["reference"](), "run `python docs/write_commands.py`"

@@ -16,12 +16,7 @@ import pytest
 import sqlalchemy as sa
 import zstandard
 
-from diode_engine.errors import (
-    SchemaTooNewError,
-    StoreError,
-    StoreLockedError,
-    StoreMissingError,
-)
+from diode_engine.errors import SchemaTooNewError, StoreError, StoreLockedError, StoreMissingError
 from diode_engine.store import Store, migrations, schema, soundness
 from diode_engine.store.backends import backend_of, sqlite, sqlite_connection
 from diode_engine.store.schema import HEAD

@@ -60,10 +60,7 @@ def expected(table: TimingTable) -> dict[tuple[str, str], tuple]:
     """As the table's documentation has it, one row after the other."""
     times: dict[tuple[str, str], dict[str, list[float]]] = {}
     for i in range(len(table)):
-        pair = (
-            table.problems[table.problem[i]].key,
-            table.environments[table.environment[i]].key,
-        )
+        pair = (table.problems[table.problem[i]].key, table.environments[table.environment[i]].key)
         candidate = table.candidates[table.candidate[i]]
         times.setdefault(pair, {}).setdefault(str(candidate), []).append(table.time_us[i])
     found = {}
