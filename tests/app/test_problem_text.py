@@ -70,7 +70,9 @@ def test_explain_is_told_the_same_problem(problem: Problem, tmp_path) -> None:
     assert words is not None
     given = explain.make_context("explain", list(words)).params
     a, b = given["layouts"].split("/")
+    tf32 = given["dtype"] == "tf32"
     assert problem == Problem.make(
-        given["op"], given["m"], given["n"], given["k"], given["dtype"], B=given["batch"],
-        a_layout=a, b_layout=b, bias=given["bias"], **_attributes(given["op"], given["attributes"]),
+        given["op"], given["m"], given["n"], given["k"], "float32" if tf32 else given["dtype"],
+        B=given["batch"], a_layout=a, b_layout=b, bias=given["bias"], allow_tf32=tf32,
+        **_attributes(given["op"], given["attributes"]),
     )  # fmt: skip

@@ -157,6 +157,7 @@ def _cells(table) -> list[dict[str, str]]:
     return [{column: text for column, (text, _) in row.items()} for row in rows]
 
 
+@pytest.mark.usefixtures("nothing_shipped")
 async def test_two_models_are_compared_whole_at_80_columns(make_app, store, tmp_path, monkeypatch):
     for name in ("plain", "stages"):
         register_model(tmp_path, name)
