@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diode_engine import features, registry
+from diode_engine import registry
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.models.artifact import save_artifact
@@ -15,24 +15,12 @@ from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, GpuRecord, Manifest
 from diode_engine.models.neighbours import places
-from diode_engine.models.network import Network
 from diode_engine.registry import ModelVersion
+from tests.samples import weighing
 
 KERNELS = tuple(
     sorted(f"mm {template}" for template in ("aten::mm", "triton::mm", "triton::mm_persistent_tma"))
 )
-
-
-def make_network(stage: float = 0.0, times: float = 1.0) -> Network:
-    """Predicts `times` the base time; a stage makes it exp(`stage`) times as long."""
-    width = len(features.NAMES)
-    weight = np.zeros((width, 1), np.float32)
-    weight[features.NAMES.index("stages")] = stage
-    return Network(
-        np.full(width, -1e30, np.float32), np.full(width, 1e30, np.float32),
-        np.zeros(width, np.float32), np.ones(width, np.float32),
-        ((weight, np.full(1, np.log(times), np.float32)),), True,
-    )  # fmt: skip
 
 
 def register_model(
@@ -60,5 +48,6 @@ def register_model(
             np.log(reached / (1 - reached)).astype(np.float32),
             places([Problem.make("mm", 64, 64, 64, "bfloat16")]),
         )
-    save_artifact(folder / name, manifest, (make_network(stage),), confidence)
+    network = weighing({"stages": stage}, residual=True)
+    save_artifact(folder / name, manifest, (network,), confidence)
     return registry.register(folder / name, default=default)

@@ -21,12 +21,11 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.store.query import timings_of
 from tests.app.registered import register_model
 from tests.app.waiting import press_each, running, text_of
+from tests.samples import tile
 from tests.training.conftest import ENVIRONMENT
 
 PROBLEM = Problem.make("mm", 512, 4096, 1024, "bfloat16", b_layout="col")
-TILED = Candidate.make(
-    "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_stages=3, num_warps=4
-)
+TILED = tile(64, 64, 32)
 LIBRARY = Candidate.make("aten::mm")
 ELSEWHERE = replace(ENVIRONMENT, hardware=replace(H200, name="NVIDIA H300", clock_mhz=1000))
 KERNEL = KernelFacts(168, 16, 24, 24_576, 900)

@@ -20,16 +20,11 @@ from diode_engine.models.artifact import save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.store import write_dataset
-from tests.app.registered import make_network
+from tests.samples import pairs, table_of, tile, weighing
 
 CANDIDATES = (
     Candidate.make("aten::mm"),
-    *(
-        Candidate.make(
-            "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=64, num_stages=3, num_warps=4, GROUP_M=8
-        )
-        for m, n in ((16, 128), (64, 64), (128, 128))
-    ),
+    *(tile(m, n, 64) for m, n in ((16, 128), (64, 64), (128, 128))),
 )
 
 
@@ -76,18 +71,13 @@ def make_timings(
         Problem.make("mm", 8 << i % 8, 64 * (1 + i), 512 + 8 * i, "bfloat16")
         for i in range(problems)
     )
-    n = problems * len(CANDIDATES)
-    p = np.repeat(np.arange(problems, dtype=np.int32), len(CANDIDATES))
-    c = np.tile(np.arange(len(CANDIDATES), dtype=np.int32), problems)
+    p, c = pairs(problems, len(CANDIDATES))
     x = features.matrix(asked, CANDIDATES, p, c, hardware)
-    failed = np.arange(n) % 9 == 7
+    failed = np.arange(len(p)) % 9 == 7
     us = np.where(failed, np.nan, 3 * np.exp2(x[:, features.BASE].astype(np.float64)))
-    unknown = np.full(n, np.nan)
-    return TimingTable(
-        asked, CANDIDATES, (Environment(hardware, "570.1", "2.13.0", triton),), p, c,
-        np.zeros(n, np.int32), us, unknown, unknown, np.zeros(n, np.int32),
-        np.where(failed, FAILURES.index(Failure.TIMEOUT) + 1, 0).astype(np.uint8),
-    )  # fmt: skip
+    environment = Environment(hardware, "570.1", "2.13.0", triton)
+    failures = np.where(failed, FAILURES.index(Failure.TIMEOUT) + 1, 0)
+    return table_of(asked, CANDIDATES, us, environment, failures)
 
 
 @pytest.fixture(name="make_timings", scope="session")
@@ -120,5 +110,5 @@ def model(tmp_path: Path) -> Path:
         metrics={"efficiency": 0.875}, notes="Made by hand.",
     )  # fmt: skip
     folder = tmp_path / "model"
-    save_artifact(folder, manifest, (make_network(times=3),))
+    save_artifact(folder, manifest, (weighing({}, np.log(3), residual=True),))
     return folder

@@ -196,14 +196,10 @@ def started(function, before="", **options):
         yield process
 
 
-def read_line(process):
-    return process.stdout.readline()
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_command_in_order(sent):
     with started("wait") as process:
-        assert read_line(process) == "ready\n"
+        assert process.stdout.readline() == "ready\n"
         process.send_signal(sent)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (ExitCode.INTERRUPTED, "kept\n")
@@ -212,9 +208,9 @@ def test_a_signal_ends_a_command_in_order(sent):
 
 def test_impatient_signals_do_not_disturb_what_puts_things_in_order():
     with started("wait_and_put_in_order") as process:
-        assert read_line(process) == "ready\n"
+        assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
-        assert read_line(process) == "kept\n"
+        assert process.stdout.readline() == "kept\n"
         for impatient in (signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             process.send_signal(impatient)
         out, err = process.communicate(timeout=60)
@@ -224,7 +220,7 @@ def test_impatient_signals_do_not_disturb_what_puts_things_in_order():
 
 def test_under_nohup_a_closed_terminal_ends_nothing():
     with started("wait", "import signal; signal.signal(1, signal.SIG_IGN)\n") as process:
-        assert read_line(process) == "ready\n"
+        assert process.stdout.readline() == "ready\n"
         ignored = Path(f"/proc/{process.pid}/status").read_text().partition("SigIgn:\t")[2][:16]
         assert int(ignored, 16) & 1 << (signal.SIGHUP - 1)
         process.send_signal(signal.SIGHUP)
@@ -233,21 +229,22 @@ def test_under_nohup_a_closed_terminal_ends_nothing():
     assert process.returncode == ExitCode.INTERRUPTED
 
 
-@pytest.mark.parametrize("length", [1, 100_000])  # met at the end, and in the middle
-def test_a_full_disk_is_a_sentence(length):
-    program = [sys.executable, "-c", TRIED.replace("HERE", f"put('x' * {length})")]
-    with Path("/dev/full").open("w") as full:
-        ran = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert ran.stderr == "Error: The output cannot be written: No space left on device.\n"
-    assert ran.returncode == ExitCode.FAILURE
+FULL = "Error: The output cannot be written: No space left on device.\n"
 
 
-def test_without_a_stdout_nothing_is_begun():
-    program = [sys.executable, "-c", TRIED.replace("HERE", "wait")]
-    ran = subprocess.run(
-        ["sh", "-c", 'exec "$@" >&-', "sh", *program], capture_output=True, text=True, check=False
-    )
-    assert ran.stderr.startswith("Error: There is no stdout;")
+@pytest.mark.parametrize(
+    ("function", "stdout", "says"),
+    [
+        ("put('x')", ">/dev/full", FULL),  # met at the end
+        ("put('x' * 100_000)", ">/dev/full", FULL),  # and in the middle
+        ("wait", ">&-", "Error: There is no stdout;"),  # nothing is begun
+    ],
+)
+def test_a_stdout_that_cannot_be_written_is_a_sentence(function, stdout, says):
+    program = [sys.executable, "-c", TRIED.replace("HERE", function)]
+    command = ["sh", "-c", f'exec "$@" {stdout}', "sh", *program]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.stderr.startswith(says)
     assert ran.returncode == ExitCode.FAILURE
 
 

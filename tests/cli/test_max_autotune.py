@@ -85,15 +85,6 @@ def test_sizes_that_were_not_timed_are_left_out_with_a_word(
     assert found["by_op"] == mine["by_op"]
 
 
-def test_the_comparison_is_in_a_file_too(run, dataset, model, solution, tmp_path):
-    ran = asked(run, dataset, model, solution(TILE), "--json")
-    written = (tmp_path / "model_performance_analysis_by_op.json").read_text()
-    assert json.loads(written) == json.loads(ran.out)
-    other = tmp_path / "other.json"
-    asked(run, dataset, model, solution(TILE), "--output", str(other))
-    assert other.read_text() == written
-
-
 def test_of_an_operator_or_a_gpu_and_of_a_folder(run, dataset, model, solution, tmp_path):
     every = json.loads(asked(run, dataset, model, solution(TILE), "--json").out)
     named = ("--op-name", "mm", "--hardware-name", "NVIDIA H200", "--query", "m<9999")

@@ -141,16 +141,6 @@ def test_a_model_is_written_to_a_file_too(run, store, tmp_path):
     assert again["identity"] != summary["identity"]
 
 
-def test_a_file_is_asked_by_op_and_gpu(run, store, tmp_path):
-    files_of(store, tmp_path / "data")
-    file = tmp_path / "data" / "first.msgpack"
-    asked = ("train", "--store", tmp_path / "runs.db", "--dataset", file, "--family=trees")
-    ran = run(*asked, "--op-name", "bmm")
-    assert (ran.code, "finds no problem in these files" in ran.err) == (3, True)
-    ran = run(*asked, "--hardware-name", "A100")
-    assert (ran.code, "no timings of a GPU named 'A100'" in ran.err) == (1, True)
-
-
 def test_resume_goes_on_with_the_last_training(run, store, tmp_path):
     words = ["diode-engine", "train", "--family=trees", "--rounds=20", "--depth=3",
              "--name=again", f"--store={store}"]  # fmt: skip

@@ -24,12 +24,11 @@ from diode_engine.inductor.lowering.kernel_class import (
 )
 from diode_engine.problems.sources import mixed
 from diode_engine.problems.spaces import exhaustive_space
+from tests.samples import tile
 
 
 def config(m=128, n=128, k=64, template="triton::mm", stages=3, warps=8):
-    return Candidate.make(
-        template, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, GROUP_M=8, num_stages=stages, num_warps=warps
-    )
+    return tile(m, n, k, stages, warps, template)
 
 
 def mm(m, n, k, dtype="bfloat16", **more):

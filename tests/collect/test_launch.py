@@ -4,18 +4,15 @@ import pytest
 
 from diode_engine.collect.workers.driver import Driver, DriverError
 from diode_engine.collect.workers.launch import Launch
-from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import class_of
 from tests.collect.fake_cuda import FakeCuda, unpacked
+from tests.samples import tile
 
-CONFIG = Candidate.make(
-    "triton::mm", BLOCK_M=64, BLOCK_N=32, BLOCK_K=64, GROUP_M=8, num_stages=3, num_warps=4
-)
-CLS = class_of(Problem.make("mm", 2048, 2048, 2048, "bfloat16"), CONFIG)
+CLS = class_of(Problem.make("mm", 2048, 2048, 2048, "bfloat16"), tile(64, 32, 64))
 ARGUMENTS = (
     ("a", "u64"), ("b", "u64"), ("out", "u64"), ("size_M", "u32"), ("size_N", "u32"),
     ("size_K", "u32"), ("global_scratch", "u64"), ("profile_scratch", "u64"),

@@ -24,13 +24,12 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.errors import DatasetError
 from diode_engine.problems.spaces import default_space, space_size
+from tests.samples import tile
 
 PROBLEM = Problem.make("mm", 512, 512, 512, "bfloat16")
 DEFAULT = default_space(PROBLEM)
 GRID = [
-    Candidate.make(
-        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8
-    )
+    tile(m, n, k, s, w)
     for m in (16, 32, 64, 128)
     for n in (16, 64, 256)
     for k in (16, 32, 64)
@@ -244,9 +243,7 @@ def test_the_shipped_model_advises_by_its_members() -> None:
 
 def test_what_the_model_does_not_know_or_cannot_fit_is_not_advised() -> None:
     adviser = adviser_for(H200)
-    too_large = Candidate.make(
-        "triton::mm", BLOCK_M=256, BLOCK_N=256, BLOCK_K=256, num_stages=5, num_warps=8, GROUP_M=8
-    )
+    too_large = tile(256, 256, 256, 5, 8)
     advice = adviser.advise(PROBLEM, [Candidate.make("cutlass::mm"), too_large, OFFERED[-1]])
     assert np.isfinite(advice.expected).tolist() == [False, False, True]
     nothing = adviser.advise(PROBLEM, [Candidate.make("cutlass::mm")])

@@ -39,7 +39,6 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.core.timing import Timing
 from diode_engine.errors import DatasetError, ModelError
 from diode_engine.models.artifact import load_artifact, load_files, load_manifest, save_artifact
 from diode_engine.models.cascade import Cascade
@@ -63,6 +62,7 @@ from diode_engine.registry.sources import ModelSource, ModelVersion
 from diode_engine.store import Store, dataset_key, read_dataset, read_groups, write_dataset
 from diode_engine.validation import evaluate
 from diode_engine.validation.solution import read_solution
+from tests.samples import table_of, tile
 from tests.soak import mutations
 from tests.store.conftest import FOREIGN as ELSEWHERE
 
@@ -220,22 +220,15 @@ def _candidates(path: Path) -> None:
 
 
 def _kernels() -> list[Candidate]:
-    return [Candidate.make("aten::mm")] + [
-        Candidate.make("triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=32, num_stages=s, num_warps=4,
-                       GROUP_M=8)
-        for m in (16, 64, 128) for n in (32, 128) for s in (2, 4)
-    ]  # fmt: skip
+    tiles = [tile(m, n, 32, s) for m in (16, 64, 128) for n in (32, 128) for s in (2, 4)]
+    return [Candidate.make("aten::mm"), *tiles]
 
 
 @cache
 def _table() -> TimingTable:
     problems = [Problem.make("mm", 2**i, 64 * i, 512, "float16") for i in range(4, 12)]
-    here = Environment(H200, "", "", "")
-    return TimingTable.from_records(
-        (p, c, here, Timing(float(i + j + 1)))
-        for i, p in enumerate(problems)
-        for j, c in enumerate(_kernels())
-    )
+    us = np.add.outer(np.arange(8), np.arange(13)) + 1.0
+    return table_of(problems, _kernels(), us)
 
 
 def _network(outputs: int = 1) -> Network:

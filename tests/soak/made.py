@@ -9,7 +9,7 @@ from diode_engine.models.artifact import save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.store import Store
-from tests.app.registered import make_network
+from tests.samples import weighing
 from tests.soak import work
 
 
@@ -34,5 +34,5 @@ def model(folder: Path) -> Path:
         name="mine", family="", hardware=H200, coverage=Coverage.make(timed),
         data=Data(("d" * 32,), (), len(timed.problems), len(timed)),
     )  # fmt: skip
-    save_artifact(folder, manifest, (make_network(times=3),))
+    save_artifact(folder, manifest, (weighing({}, residual=True),))
     return folder
