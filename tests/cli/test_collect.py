@@ -167,8 +167,7 @@ def test_none_of_the_problems_is_known(run, tmp_path):
     assert len(found) == 6
     assert not set(known) & set(found)
     every = run(*draw, "--problems", "9999", "--dataset", tmp_path / "known.json")
-    assert every.code == 1
-    assert "that are not known" in every.err
+    every.says(1, "that are not known")
     assert len(read_shapeset(file).problems(0)) == 6  # as it was
 
 

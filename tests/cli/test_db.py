@@ -60,9 +60,7 @@ def test_another_programs_file_is_left_alone(run, tmp_path, command):
     with closing(sqlite3.connect(foreign)) as connection, connection:
         connection.execute("CREATE TABLE theirs (x)")
     before = foreign.read_bytes()
-    ran = run("db", command, "--store", foreign)
-    assert ran.code == 1
-    assert "another program" in ran.err
+    run("db", command, "--store", foreign).says(1, "another program")
     assert foreign.read_bytes() == before
 
 

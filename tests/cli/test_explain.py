@@ -111,9 +111,7 @@ def test_a_name_of_models_for_several_gpus_is_the_one_for_the_timings(
 
 @pytest.mark.usefixtures("nothing_shipped")
 def test_without_any_model(run):
-    ran = run("explain", "mm", "64", "64", "64")
-    assert ran.code == 3
-    assert "There is no model" in ran.err
+    run("explain", "mm", "64", "64", "64").says(3, "There is no model")
 
 
 def test_an_op_that_the_model_does_not_know(run, tmp_path):

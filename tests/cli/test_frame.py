@@ -86,9 +86,7 @@ def test_wrong_use_exits_with_2_and_leaves_stdout_alone(run, words, says):
 
 def test_a_command_whose_library_is_missing_says_which(monkeypatch, run):
     monkeypatch.setitem(COMMANDS, "tried", CommandEntry("no_such_library:tried", "Tried here."))
-    ran = run("tried")
-    assert ran.code == ExitCode.FAILURE
-    assert "no_such_library, which is not installed" in ran.err
+    run("tried").says(ExitCode.FAILURE, "no_such_library, which is not installed")
 
 
 def test_a_command_whose_extra_is_missing_says_how_to_install_it(monkeypatch, run):
@@ -98,10 +96,7 @@ def test_a_command_whose_extra_is_missing_says_how_to_install_it(monkeypatch, ru
 
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.setattr(CommandEntry, "load", lambda self, name: tried)
-    ran = run("doctor")
-    assert ran.code == ExitCode.FAILURE
-    assert "needs the package optuna" in ran.err
-    assert "'diode-engine[train]'" in ran.err
+    run("doctor").says(ExitCode.FAILURE, "needs the package optuna", "'diode-engine[train]'")
 
 
 def failing(error):

@@ -88,9 +88,7 @@ def test_a_store_that_may_not_be_written_to_is_called_so(run, store, monkeypatch
         noted = opened.start_run("collect", {})
     monkeypatch.setattr(SqliteBackend, "is_writable", lambda _: False)
     ran = run("runs", "note", noted, "x", "--store", store)
-    assert ran.code == 1
-    assert "may not be written to" in ran.err
-    assert "db backup" in ran.err
+    ran.says(1, "may not be written to", "db backup")
     assert "opened for reading only" not in ran.err
 
 
@@ -99,8 +97,7 @@ def test_a_store_that_cannot_be_made_is_called_so(run, tmp_path):
     link = tmp_path / "link.db"
     link.symlink_to(tmp_path / "none" / "store.db")
     ran = run("data", "import", tmp_path / "timings.json", "--store", link)
-    assert ran.code == 1
-    assert "none can be made" in ran.err
+    ran.says(1, "none can be made")
     assert "may not be read" not in ran.err
 
 

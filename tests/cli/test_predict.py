@@ -100,9 +100,7 @@ def test_the_registrys_model_for_each_gpu(run, model, tmp_path):
     for name in ("NVIDIA H200", "nvidia-h200"):
         for line in lines(run("predict", file, "--hardware", name).out):
             assert line["predicted_us"] == second["predicted_us"]
-    wrong = run("predict", file, "--hardware", "GTX 1080")
-    assert wrong.code == 3
-    assert "NVIDIA H200, Old GPU" in wrong.err
+    run("predict", file, "--hardware", "GTX 1080").says(3, "NVIDIA H200, Old GPU")
     assert run("predict", file, "--hardware", "NVIDIA H200", "--model", "tripled").code == 2
 
 

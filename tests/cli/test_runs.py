@@ -119,9 +119,7 @@ def test_follow_writes_the_log_to_stdout_and_its_exit_code_is_the_runs(store, ru
     done = run("runs", "follow", 1)
     assert (done.code, done.out) == (ExitCode.OK, "")
     assert done.err == "collect: timings 7\nRun 1 is done: all timed\n"
-    dead = run("runs", "follow", 3)
-    assert dead.code == ExitCode.FAILURE
-    assert "Run 3 is dead: Its process was gone" in dead.err
+    run("runs", "follow", 3).says(ExitCode.FAILURE, "Run 3 is dead: Its process was gone")
 
 
 @pytest.mark.parametrize(

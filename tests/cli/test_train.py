@@ -108,8 +108,7 @@ def test_a_folder_is_learned_from_whole(run, store, tmp_path):
     files_of(store, tmp_path / "data")
     asked = ("train", "--store", tmp_path / "runs.db", "--data-dir", tmp_path / "data", *TREES)
     ran = run(*asked, "--file-extensions", "json")
-    assert ran.code == 3
-    assert "is a dataset that ends in .json, .json.zst" in ran.err
+    ran.says(3, "is a dataset that ends in .json, .json.zst")
     ran = run(*asked, "--file-extensions", "json", "msgpack")
     (skipped,) = [line for line in ran.err.splitlines() if line.startswith("Skipped:")]
     assert "solution.json" in skipped
@@ -133,9 +132,7 @@ def test_a_model_is_written_to_a_file_too(run, store, tmp_path):
     assert "--log-dir changes nothing: the store keeps the curves" in ran.err
     assert registry.resolve(str(file)).manifest.identity == summary["identity"]
     for other, sentence in ((store, "it is a store"), ("no/such.pt", "there is no folder")):
-        ran = run("train", "--store", store, "--model", other)
-        assert ran.code == 1
-        assert sentence in ran.err
+        run("train", "--store", store, "--model", other).says(1, sentence)
     again = json.loads(run(*asked, "--rounds=10").out)  # it replaces a model
     assert registry.resolve(str(file)).manifest.identity == again["identity"]
     assert again["identity"] != summary["identity"]

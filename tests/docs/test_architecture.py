@@ -39,7 +39,6 @@ def test_every_file_that_the_pages_name_is_there() -> None:
 
 # Each promise of docs/reliability.md has a test that is there
 
-ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = (ROOT / "docs" / "reliability.md").read_text().split("\n## ")[1:]
 
 
