@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 from diode_engine.collect.gpu_state import GpuState
-from diode_engine.collect.local import Direct, LocalExecutor
+from diode_engine.collect.local import LocalExecutor
 from diode_engine.collect.planning.adviser import Adviser
-from diode_engine.collect.planning.plan import Plan
 from diode_engine.collect.processes import children, supervisor
-from diode_engine.collect.run import BATCH, claim_number, collect
-from diode_engine.core.candidate import Candidate
+from diode_engine.collect.run import BATCH, claim_number
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
@@ -26,68 +24,40 @@ from diode_engine.errors import CollectionError
 from diode_engine.runs import Heartbeat
 from diode_engine.runs.process import current_process
 from diode_engine.store import Store
+from tests.collect.test_executors import OFFERED, PROBLEMS, ROOT, direct_setups, run, worker
+from tests.samples import tile
 
-ROOT = Path(__file__).parents[2]
-COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_worker.py"))
-PROBLEMS = [Problem.make("mm", 16 * n, 64, 64, "float16") for n in (1, 2, 3)]
+PROBLEMS = PROBLEMS[:3]
+FAST, HOPED, SLOW = OFFERED[-1], OFFERED[-2], OFFERED[2]
+HERE = Environment(H200, "", "test", "test")
 
 
-def config(block: int, stages: int) -> Candidate:
-    return Candidate.make(
-        "triton::mm", BLOCK_M=block, BLOCK_N=64, BLOCK_K=32, num_stages=stages, num_warps=4
+def local(gpus=(0,), *, workers_per_gpu=2, watch=lambda: None, direct=None, **script):
+    """Workers of these GPUs, which do what the script says."""
+    command = worker(**script)
+    return LocalExecutor(
+        list(gpus), workers_per_gpu=workers_per_gpu, watch=watch, direct=direct, command=command
     )
 
 
-OFFERED = [Candidate.make("aten::mm")] + [
-    config(block, stages) for block in (16, 32, 64) for stages in (1, 2, 3, 4, 5)
-]
-
-
-@pytest.fixture
-def script(monkeypatch):
-    def write(fates=None, **more):
-        value = {
-            "offered": [c.to_dict() for c in OFFERED],
-            "fates": {str(c): fate for c, fate in (fates or {}).items()},
-            "time_us": 5.0,
-            **more,
-        }
-        monkeypatch.setenv("DIODE_SCRIPT", json.dumps(value))
-
+@pytest.fixture(autouse=True)
+def _every_gpu_is_seen(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return write
 
 
-def run(store, problems=PROBLEMS, **more):
-    chosen = {
-        name: more.pop(name) for name in ("budget", "whole", "fixed", "compiles") if name in more
-    }
-    plan = Plan.for_problems(problems, **chosen)
-    usual = {"gpus": [0], "workers_per_gpu": 2, "watch": lambda: None, "command": COMMAND}
-    names = (*usual, "deadline", "direct")
-    of_executor = usual | {name: more.pop(name) for name in names if name in more}
-    executor = LocalExecutor(**of_executor)
-    return collect(store, plan, executor, **{"adviser": lambda _: None} | more)
-
-
-def test_a_budget_has_the_model_s_favourites(store, script):
-    script(default=2)
-
+def test_a_budget_has_the_model_s_favourites(store):
     class Members:
         """Two members that agree except on one candidate, which one of them predicts to be fast."""
 
         def predict_members_us(self, problem, candidates):
-            sure = [1.0 if c == config(64, 5) else 50.0 for c in candidates]
-            hopeful = [1.0 if c == config(64, 5) else 0.1 if c == config(32, 5) else 50.0
-                       for c in candidates]  # fmt: skip
+            sure = [1.0 if c == FAST else 50.0 for c in candidates]
+            hopeful = [{FAST: 1.0, HOPED: 0.1}.get(c, 50.0) for c in candidates]
             return np.array([sure, hopeful])
 
-    run(store, PROBLEMS[:1], budget=6, adviser=lambda hardware: Adviser(Members(), hardware))
+    run(store, local(), PROBLEMS[:1], budget=6, adviser=lambda gpu: Adviser(Members(), gpu))
     table = store.read()
     assert len(table) == 6
-    assert {*OFFERED[:2], config(64, 5), config(32, 5)} < {
-        table.candidates[i] for i in table.candidate
-    }
+    assert {*OFFERED[:2], FAST, HOPED} < {table.candidates[i] for i in table.candidate}
 
 
 class Watch:
@@ -105,21 +75,19 @@ class Watch:
         return GpuState(1200 + gpu, 80, 600, reasons)
 
 
-def test_what_was_timed_on_a_throttled_gpu_is_in_a_run_of_its_own(store, script):
-    script()
-    progress = run(store, gpus=[1], watch=lambda: Watch(1))
+def test_what_was_timed_on_a_throttled_gpu_is_in_a_run_of_its_own(store):
+    progress = run(store, local([1], watch=lambda: Watch(1)), PROBLEMS)
     plain, throttled = store.runs()
     assert throttled.spec == {"throttled_of": plain.id}
     assert throttled.state == "done"
     assert len(store.read(run=plain.id)) == 0
     assert len(store.read(run=throttled.id)) == len(OFFERED) * 3
     assert progress.gpus[1].throttled == progress.timings == len(OFFERED) * 3
-    assert run(store).timings == 0  # they count as timed
+    assert run(store, local(), PROBLEMS).timings == 0  # they count as timed
 
 
-def test_the_run_s_progress_is_what_the_documentation_says(store, script):
-    script({config(32, 2): "out_of_resources"})
-    run(store, watch=lambda: Watch())
+def test_the_run_s_progress_is_what_the_documentation_says(store):
+    run(store, local(watch=Watch, fates={SLOW: "out_of_resources"}), PROBLEMS)
     (recorded,) = store.runs()
     example = re.search(r"```json\n(.*?)```", (ROOT / "docs/collection.md").read_text(), re.DOTALL)
     documented = json.loads(example[1])
@@ -132,28 +100,26 @@ def test_the_run_s_progress_is_what_the_documentation_says(store, script):
     assert len(gpu["samples"][0]) == len(documented["gpus"]["0"]["samples"][0])
 
 
-def test_workers_see_the_gpus_that_this_process_sees(store, script, monkeypatch):
-    script()
+def test_workers_see_the_gpus_that_this_process_sees(store, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a, MIG-b")
     watch = Watch(1)
-    progress = run(store, gpus=[0, 1], watch=lambda: watch)
+    progress = run(store, local([0, 1], watch=lambda: watch), PROBLEMS)
     assert watch.names == {0: "uuid-GPU-a", 1: "uuid-MIG-b"}
     assert progress.gpus[0].throttled == 0
     assert progress.gpus[1].throttled == progress.gpus[1].timings
     with pytest.raises(CollectionError, match="no GPU 2 here: CUDA_VISIBLE_DEVICES is"):
-        run(store, gpus=[2])
+        run(store, local([2]), PROBLEMS)
     assert store.runs()[-1].state == "failed"
 
 
 CLAIMS_THE_SECOND = """
 import sys
 from diode_engine.collect.run import claim_number
-from diode_engine.core.hardware import H200, Environment
 from diode_engine.location import location_of
 from diode_engine.store.backends import backend_of
-from tests.collect.test_collect import PROBLEMS
+from tests.collect.test_collect import HERE, PROBLEMS
 claims = backend_of(location_of(sys.argv[1])).claims()
-assert claims.take(claim_number(PROBLEMS[1], Environment(H200, "", "test", "test")))
+assert claims.take(claim_number(PROBLEMS[1], HERE))
 print("claimed", flush=True)
 sys.stdin.read()
 """
@@ -161,13 +127,12 @@ sys.stdin.read()
 
 def gone(store):
     """Waits until the server has noticed that a killed client is not there: by its lock."""
-    taken = claim_number(PROBLEMS[1], Environment(H200, "", "test", "test"))
+    taken = claim_number(PROBLEMS[1], HERE)
     with store.reads() as connection:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({taken})")
 
 
-def test_a_problem_that_another_collection_is_at_is_left_to_it(place, script):
-    script()
+def test_a_problem_that_another_collection_is_at_is_left_to_it(place):
     Store.open(place).close()
     other = subprocess.Popen(
         [sys.executable, "-c", CLAIMS_THE_SECOND, str(place)],
@@ -176,51 +141,41 @@ def test_a_problem_that_another_collection_is_at_is_left_to_it(place, script):
     )  # fmt: skip
     with Store.open(place) as store:
         assert other.stdout.readline() == "claimed\n"
-        progress = run(store)
+        progress = run(store, local(), PROBLEMS)
         assert (progress.problems_done, progress.problems_elsewhere) == (2, 1)
         assert PROBLEMS[1] not in store.read().problems
         other.kill()  # and its claims with it
         other.communicate()
         if not isinstance(store.location, Path):
             gone(store)
-        progress = run(store)
+        progress = run(store, local(), PROBLEMS)
         assert (progress.problems_elsewhere, progress.timings) == (0, len(OFFERED))
 
 
-def test_a_budget_goes_on_around_the_fastest_that_is_known(store, script):
-    def block_k(k, stages=3):
-        return Candidate.make(
-            "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=k, num_stages=stages, num_warps=4
-        )
-
-    fast, near = block_k(16), block_k(16, 4)
-    far = [block_k(128, stages) for stages in (1, 2, 3, 4, 5)]
-    offered = [Candidate.make("aten::mm"), fast, near, *far]
-    script(offered=[c.to_dict() for c in offered], default=1)
+def test_a_budget_goes_on_around_the_fastest_that_is_known(store):
+    fast, near = tile(64, 64, 16), tile(64, 64, 16, 4)
+    far = [tile(64, 64, 128, stages) for stages in (1, 2, 3, 4, 5)]
     problem = PROBLEMS[0]
-    earlier = store.start_run("collect", {})
-    environment = Environment(H200, "", "test", "test")
-    rows = [(problem, c, environment, Timing(min_us=t)) for c, t in ((fast, 1.0), (far[0], 9.0))]
-    store.add(earlier, TimingTable.from_records(rows))
-    run(store, [problem], budget=5)  # ATen, one at random, and one near
-    timed = store.timed(problem, environment)
+    rows = [(problem, c, HERE, Timing(min_us=t)) for c, t in ((fast, 1.0), (far[0], 9.0))]
+    store.add(store.start_run("collect", {}), TimingTable.from_records(rows))
+    offered = [OFFERED[0], fast, near, *far]
+    run(store, local(offered=offered, default=1), [problem], budget=5)
+    timed = store.timed(problem, HERE)  # ATen, one at random, and one near
     assert len(timed) == 5
     assert near.key in timed
 
 
-def test_workers_that_hang_when_they_start_end_the_run(store, script, monkeypatch):
+def test_workers_that_hang_when_they_start_end_the_run(store, monkeypatch):
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.2)
-    script(hangs_on_arrival=True)
     with pytest.raises(CollectionError, match="started"):
-        run(store)
+        run(store, local(hangs_on_arrival=True), PROBLEMS)
 
 
-def test_a_gpu_that_is_lost_ends_the_run_and_keeps_what_is_there(tmp_path, store, script):
+def test_a_gpu_that_is_lost_ends_the_run_and_keeps_what_is_there(tmp_path, store):
     log = tmp_path / "pids"
-    last = OFFERED[-1]
-    script({last: "sticky"}, log=str(log), lives=1, default=len(OFFERED))
+    script = {"fates": {FAST: "sticky"}, "log": str(log), "lives": 1, "default": len(OFFERED)}
     with pytest.raises(CollectionError, match="fallen off the bus"):
-        run(store, workers_per_gpu=1)
+        run(store, local(workers_per_gpu=1, **script), PROBLEMS)
     assert store.runs()[-1].state == "failed"
     assert len(store.read()) >= BATCH
     assert len(log.read_text().splitlines()) == 1 + supervisor.MAX_FAILED_STARTS
@@ -239,8 +194,7 @@ def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch, caplog):
     assert "cannot be killed" in caplog.text
 
 
-def test_a_request_to_stop_keeps_what_is_there(store, script, monkeypatch):
-    script()
+def test_a_request_to_stop_keeps_what_is_there(store, monkeypatch):
     check, beat_now = Heartbeat.check, Heartbeat._beat
     monkeypatch.setattr(
         Heartbeat, "check", lambda heartbeat: (beat_now(heartbeat), check(heartbeat))
@@ -252,25 +206,19 @@ def test_a_request_to_stop_keeps_what_is_there(store, script, monkeypatch):
             store.ask_to_cancel(1)
 
     with pytest.raises(KeyboardInterrupt):
-        run(store, PROBLEMS[:1], workers_per_gpu=1, report=report)
+        run(store, local(workers_per_gpu=1), PROBLEMS[:1], report=report)
     ended = store.run(1)
     assert (ended.state, ended.process) == ("cancelled", current_process())
     assert len(store.read()) == BATCH
-    assert run(store, PROBLEMS[:1]).timings == len(OFFERED) - BATCH
+    assert run(store, local(), PROBLEMS[:1]).timings == len(OFFERED) - BATCH
 
 
 @pytest.fixture
-def direct(tmp_path, monkeypatch):
-    script = {"log": str(tmp_path / "compiled"), "fates": {}}
-    monkeypatch.setenv("DIODE_COMPILER_SCRIPT", json.dumps(script))
-    compiler = (sys.executable, str(Path(__file__).parent / "scripted_compiler.py"))
-    return Direct(tmp_path / "binaries", compilers=2, worker=COMMAND, compiler=compiler)
+def direct(tmp_path):
+    return direct_setups(tmp_path)()
 
 
-def test_a_direct_problem_is_split_only_where_a_plan_can_learn(
-    tmp_path, script, direct, monkeypatch
-):
-    script()
+def test_a_direct_problem_is_split_only_where_a_plan_can_learn(tmp_path, direct, monkeypatch):
     monkeypatch.setattr("diode_engine.collect.run.BATCH", 2)
     monkeypatch.setattr("diode_engine.collect.writing.WRITE_SECONDS", 0.0)
     sizes, add = [], Store.add
@@ -278,22 +226,21 @@ def test_a_direct_problem_is_split_only_where_a_plan_can_learn(
         Store, "add", lambda store, run, table: (sizes.append(len(table)), add(store, run, table))
     )
     with Store.open(tmp_path / "all.db") as store:
-        run(store, PROBLEMS[:1], direct=direct)
+        run(store, local(direct=direct), PROBLEMS[:1])
     assert sizes == [len(OFFERED)]
     sizes.clear()
     with Store.open(tmp_path / "budget.db") as store:
-        run(store, PROBLEMS[:1], direct=direct, budget=len(OFFERED))
+        run(store, local(direct=direct), PROBLEMS[:1], budget=len(OFFERED))
     assert max(sizes) <= len(OFFERED) // 4 + 1
     assert sum(sizes) == len(OFFERED)
     sizes.clear()
     large = Problem.make("mm", 16384, 16384, 16384, "bfloat16")  # some seconds for a batch
     with Store.open(tmp_path / "large.db") as store:
-        run(store, [large], direct=direct)
+        run(store, local(direct=direct), [large])
     assert max(sizes) == 5
 
 
-def test_what_is_not_compiled_is_not_expected_any_more(store, script, direct):
-    script()
-    limits = {"budget": len(OFFERED), "compiles": 3}
-    progress = run(store, PROBLEMS[:1], direct=direct, workers_per_gpu=1, **limits)
+def test_what_is_not_compiled_is_not_expected_any_more(store, direct):
+    executor = local(direct=direct, workers_per_gpu=1)
+    progress = run(store, executor, PROBLEMS[:1], budget=len(OFFERED), compiles=3)
     assert progress.timings == progress.candidates < len(OFFERED)

@@ -79,8 +79,10 @@ def executor(request, monkeypatch):
     return lambda **more: RayExecutor(address, **{"workers_per_gpu": 1, "kind": KIND} | more)
 
 
-def run(store, executor, problems=PROBLEMS, **chosen):
-    return collect(store, Plan.for_problems(problems, **chosen), executor, adviser=lambda _: None)
+def run(store, executor, problems=PROBLEMS, *, report=lambda _: None, **more):
+    adviser = more.pop("adviser", lambda _: None)
+    plan = Plan.for_problems(problems, **more)
+    return collect(store, plan, executor, adviser=adviser, report=report)
 
 
 def keys(store):
