@@ -17,6 +17,7 @@ class Why(StrEnum):
     LIBRARY = "the library's: no other is predicted to be faster by enough"
     UNPROVEN = "the library's: how fast kernels like the others are is not known well enough"
     SIZES = "the library's: another may be slower at other values of a dynamic size"
+    INVARIANT = "the fastest of those that add up in the order fixed for all batches"
     LAYOUT = "the library's: an operand will have another layout"
 
 

@@ -17,7 +17,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 
 _CACHE_SIZE = 64  # products with a dynamic size whose times are remembered
-_SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by other sizes too
+SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by other sizes too
 
 
 class TimePredictor(Protocol):
@@ -88,9 +88,9 @@ class Chooser:
         if (remembered := self._over.get(key)) is not None:
             return remembered
         asked = plain_library_call(candidates).copy()
-        asked[prediction.order[:_SHORTLIST]] = True
+        asked[prediction.order[:SHORTLIST]] = True
         for problem in {problems[len(problems) // 2], problems[-1]}:
-            asked[self.predict(problem, candidates).order[:_SHORTLIST]] = True
+            asked[self.predict(problem, candidates).order[:SHORTLIST]] = True
         places, some = np.flatnonzero(asked), candidates.take(asked)
         times = np.full((len(problems), len(candidates)), np.nan)
         for row, problem in zip(times, problems, strict=True):

@@ -16,15 +16,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from diode_engine.choosing.chooser import Chooser
+from diode_engine.choosing.chooser import SHORTLIST, Chooser
 from diode_engine.choosing.outcomes import LeftToStock
-from diode_engine.choosing.policy import Comparison
+from diode_engine.choosing.policy import Comparison, best_of_library, plain_library_call
 from diode_engine.choosing.prediction import Mask, Prediction
 from diode_engine.choosing.proofs import proven_orders
 from diode_engine.choosing.stats import Fallback
 from diode_engine.choosing.summation import Places, SummationOrder, orders_of
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable
-from diode_engine.core.operand import Layout, Operand
+from diode_engine.core.operand import Bias, Layout, Operand
 from diode_engine.core.problem import Problem
 from diode_engine.core.templates import templates_for
 
@@ -69,10 +70,12 @@ class InvariantChooser:
         and where the problems are of several layers or no candidate has the order."""
         order = self.order_for(problems[0])
         if len(set(map(layer_of, problems))) > 1:
-            raise _refusal("N or K is dynamic, and which order is chosen depends on both")
+            raise refusal("N or K is dynamic, and which order is chosen depends on both")
         kept = self._have_order(order, problems[0], candidates)
         if not kept.any():
-            raise _refusal(f"Inductor offers no kernel of the order {order}")
+            raise refusal(f"Inductor offers no kernel of the order {order}")
+        if len(problems) > 1:
+            kept = self._shortlist(problems, candidates, kept)
         taken = candidates.take(kept)
         parts = [self._predict(problem, taken) for problem in problems]
         comparison = self._chooser.policy.compare(
@@ -83,11 +86,29 @@ class InvariantChooser:
         )
         return replace(comparison, keep=1), np.flatnonzero(kept)
 
+    def _shortlist(
+        self, problems: Sequence[Problem], candidates: CandidateTable, kept: Mask
+    ) -> Mask:
+        """[n] which of the `kept` candidates are among the fastest for the first, the middle or the
+        last problem. Of many candidates a model predicts only the fastest of each problem."""
+        short = np.zeros(len(candidates), np.bool_)
+        for problem in {problems[0], problems[len(problems) // 2], problems[-1]}:
+            order = self._predict(problem, candidates.take(kept)).order[:SHORTLIST]
+            short[np.flatnonzero(kept)[order]] = True
+        return short
+
+    def library_us(self, problem: Problem) -> float | None:
+        """Return the predicted time of the library's kernel; None where it is not known."""
+        candidates = [Candidate.make(t.name) for t in templates_for(problem.op) if t.extern]
+        us = self._chooser.predict(problem, candidates).predicted_us
+        found = float(us[best_of_library(us, plain_library_call(candidates))])
+        return found if math.isfinite(found) else None
+
     def _find_order(self, layer: Problem) -> SummationOrder:
         means = {order: self._mean_us(order, layer) for order in self.proven}
         order = min(means, key=lambda order: (means[order], order), default=None)
         if order is None or means[order] == math.inf:
-            raise _refusal(
+            raise refusal(
                 f"no order of summation with kernels for all batches of {layer.op} in "
                 f"{layer.dtype} is proven on {self._where} (docs/batch-invariance.md)"
             )
@@ -169,15 +190,19 @@ def _space(name: str, op: str, m: int, n: int, k: int) -> CandidateTable:
     return CandidateTable.tiled(name, np.ascontiguousarray(tiles.T))
 
 
-def _refusal(why: str) -> LeftToStock:
+def refusal(why: str) -> LeftToStock:
+    """Return what is raised for a product that has no kernel whose results are known not to depend
+    on the batch."""
     return LeftToStock(Fallback.BATCH_INVARIANT, f"its results may depend on the batch: {why}")
 
 
 def _check(problem: Problem) -> None:
     """Raises LeftToStock where the option does not cover the problem, whatever is proven."""
     if problem.op.name not in OPERATORS:
-        raise _refusal(f"diode_batch_invariant does not cover {problem.op}")
+        raise refusal(f"diode_batch_invariant does not cover {problem.op}")
     if problem.allow_tf32:
-        raise _refusal("Inductor decides by the number of rows whether a kernel uses TF32")
+        raise refusal("Inductor decides by the number of rows whether a kernel uses TF32")
+    if problem.bias in (Bias.SCALAR, Bias.COLUMN):
+        raise refusal("the bias is one element or one column, and no kernel was timed with it")
     if problem.N == 1:
-        raise _refusal("Inductor computes a product of one row and one column in other ways")
+        raise refusal("Inductor computes a product of one column in other ways")

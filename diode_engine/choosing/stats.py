@@ -24,7 +24,7 @@ class Fallback(StrEnum):
     NO_HINT = "no_hint"  # a dynamic size that nothing is known about
     NO_PREDICTION = "no_prediction"  # the model knows none of the candidates that fit
     OTHER_DEVICE = "other_device"  # a GPU of another kind than the model was loaded for
-    BATCH_INVARIANT = "batch_invariant"  # the program wants one kernel for all batches
+    BATCH_INVARIANT = "batch_invariant"  # no kernel's results are known not to depend on the batch
     LOW_CONFIDENCE = "low_confidence"  # diode_fallback_to_autotune, under the threshold
     FOREIGN_CHOICE = "foreign_choice"  # another backend's kernel, which nothing predicts
     ALTERED_SEARCH = "altered_search"  # somebody narrowed, replaced or watches Inductor's search

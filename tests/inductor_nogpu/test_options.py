@@ -83,7 +83,7 @@ def test_the_environment_sets_the_options() -> None:
         DIODE_FALLBACK_TO_AUTOTUNE="true", DIODE_CACHE_PREDICTIONS="0",
         DIODE_FUSION_AWARE="nonsense",
     )  # fmt: skip
-    assert "[True, 1, 0.75, True, False, True]" in said
+    assert "[True, 1, 0.75, True, False, True, False]" in said
     assert "DIODE_FUSION_AWARE=nonsense is ignored: it must be 0 or 1" in said
 
 

@@ -178,6 +178,8 @@ def final_choice(choices: list[Any]) -> list[Any]:
             places, why = [library], Why.LAYOUT
         else:
             _keep_as_predicted(choices[places[0]], first.uid)
+            if why is Why.INVARIANT:
+                registers.keep_alone(choices[places[0]])
             registers.note_accumulators(choices[places[0]], first.candidate, comparison.problems[0])
     if any(comparison.saved_us):
         by_fusing = largest.comparison.is_decided_by_fusing or comparison.is_decided_by_fusing

@@ -26,13 +26,14 @@ class CompileOptions:
     docs/integration.md describes Diode's. A number beyond an option's bounds counts as the nearest
     allowed one."""
 
-    fast: bool  # fast_autotune
+    fast: bool  # chooses_in_any_mode
     top_k: int  # diode_top_k; 0: as many as the choices were installed with
     confidence: float  # diode_confidence_threshold
     fallback: bool  # diode_fallback_to_autotune
     cache: bool  # diode_cache_predictions
     fusion: bool  # diode_fusion_aware, and that Inductor fuses at all
     deterministic: bool  # is_deterministic
+    invariant: bool  # is_batch_invariant
     other_backends: bool  # whether others may add kernels to those that Diode chooses
     offering: str  # Inductor's options that may decide which kernels it offers
 
@@ -41,28 +42,39 @@ class CompileOptions:
         """The options as they are set now."""
         options: Any = config
         return cls(
-            bool(options.fast_autotune),
+            chooses_in_any_mode(),
             max(0, int(options.diode_top_k)),
             min(1.0, max(0.0, float(options.diode_confidence_threshold))),
             bool(options.diode_fallback_to_autotune),
             bool(options.diode_cache_predictions),
             bool(options.diode_fusion_aware and options.epilogue_fusion),
             is_deterministic(),
+            is_batch_invariant(),
             other_backends(),
             offering_options(),
         )
 
 
+def chooses_in_any_mode() -> bool:
+    """Return whether Diode chooses without max-autotune: by fast_autotune, and where it alone keeps
+    results from depending on the batch, by diode_batch_invariant."""
+    options: Any = config
+    return bool(options.fast_autotune or options.diode_batch_invariant)
+
+
 def is_deterministic() -> bool:
-    """Return whether the program asks for the same results in every run, by Inductor's option or
-    torch.use_deterministic_algorithms. Nothing may be benchmarked then."""
-    return bool(config.deterministic or torch.are_deterministic_algorithms_enabled())
+    """Return whether the program asks for the same results in every run, by Inductor's option,
+    torch.use_deterministic_algorithms or `is_batch_invariant`. Nothing may be benchmarked then."""
+    return bool(
+        config.deterministic or torch.are_deterministic_algorithms_enabled() or is_batch_invariant()
+    )
 
 
 def is_batch_invariant() -> bool:
-    """Return whether the program asks for results of a sample that do not depend on the batch, by
-    Inductor's option of torch 2.15. Diode's choices depend on it, so Diode makes none."""
-    return bool(part(config, "batch_invariant"))
+    """Return whether the program asks for results of a row that do not depend on the batch, by
+    diode_batch_invariant or by Inductor's batch_invariant, which newer torches have."""
+    options: Any = config
+    return bool(options.diode_batch_invariant or part(config, "batch_invariant"))
 
 
 def offering_options() -> str:
@@ -74,6 +86,12 @@ def offering_options() -> str:
 def offering_keys() -> tuple[str, ...]:
     """Return the names of these options."""
     return find_config_keys(config, *_OFFERING)
+
+
+@cache
+def splitting_keys() -> tuple[str, ...]:
+    """Return the names of Inductor's options for the number of splits of K that it offers."""
+    return find_config_keys(config, "triton.num_decompose_k_splits")
 
 
 def other_backends() -> bool:

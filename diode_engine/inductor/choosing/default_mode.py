@@ -17,7 +17,12 @@ from typing import Any
 from torch._inductor import config, utils
 
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.compile_options import CompileOptions, is_deterministic
+from diode_engine.inductor.choosing.compile_options import (
+    CompileOptions,
+    is_batch_invariant,
+    is_deterministic,
+    splitting_keys,
+)
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +54,8 @@ def lowering_in(mode: Mode) -> Iterator[None]:
         options = {"max_autotune_gemm": True}
     elif mode is Mode.DEFAULT:
         options = {"max_autotune": False, "max_autotune_gemm": False}
+    if is_batch_invariant():  # by M Inductor offers only splits of K
+        options |= dict.fromkeys(splitting_keys(), 0)
     token = _mode.set(mode)
     try:
         with config.patch(options):

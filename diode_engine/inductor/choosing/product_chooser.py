@@ -12,10 +12,12 @@ import numpy as np
 import torch
 import triton
 from torch._inductor import config, utils
+from torch._inductor.utils import use_triton_template
 from torch._inductor.virtualized import V
 
-from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.choice import Choice, Why
 from diode_engine.choosing.chooser import Chooser, TimePredictor
+from diode_engine.choosing.invariant import InvariantChooser, refusal, rows_of_space
 from diode_engine.choosing.outcomes import LeftToStock, Outcomes
 from diode_engine.choosing.policy import RULES
 from diode_engine.choosing.prediction import Prediction
@@ -32,7 +34,7 @@ from diode_engine.inductor.choosing.chosen_kernels import (
     annotate,
     make_template_choices,
 )
-from diode_engine.inductor.choosing.compile_options import CompileOptions, is_batch_invariant
+from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.choosing.product import Overrides, Product, Request
 from diode_engine.inductor.guard import Report, do_nothing, guard
@@ -49,6 +51,8 @@ from diode_engine.version import __version__
 log = logging.getLogger(__name__)
 
 _GRAPH_ATTRIBUTE = "_diode"  # an attribute of Inductor's graph
+
+_TRIES = 8  # kernels, of which Inductor makes the first that it can
 
 _Memory = dict[Any, list[ChosenKernel]]
 _GraphChoices = tuple["ProductChooser", CompileOptions, _Memory]
@@ -68,12 +72,14 @@ class ProductChooser:
         self.hardware = hardware
         keep, threshold = options.top_k_configs, options.performance_threshold
         self.chooser = Chooser(predictor, hardware, keep=keep, threshold=threshold)
+        self.invariant = InvariantChooser(self.chooser, torch.__version__, triton.__version__)
         self.outcomes = Outcomes(enable_fallback=options.enable_fallback)
         self.flex = FlexChooser(hardware, self.outcomes)
         # Everything that a choice depends on, besides the graph and the options of the compile.
         self.identity_parts = {
             "diode": __version__,
             "rules": RULES,
+            "orders": self.invariant.identity,
             "model": predictor.identity,
             "hardware": hardware.key,
             "top": f"{keep} within {threshold}",
@@ -139,13 +145,17 @@ class ProductChooser:
             request, self.hardware, is_dynamic=key is None, fusion=options.fusion
         )
         with search_space("EXHAUSTIVE"):  # the generators read it when they are iterated
-            if not rebuild:
+            if options.invariant:
+                kernels = self._choose_of_one_order(request, product, options, rebuild)
+                lists: dict[str, list[Any]] = {}
+            elif not rebuild:
                 problem = product.problems[0]
                 choices = [c for c in offered(None) if _computes(c.template.uid, problem)]
                 kernels = self._choose_kernels(product, options, listed(choices))
                 by_params = {id(choice.params): choice for choice in choices}
                 return annotate([by_params[id(kernel.params)] for kernel in kernels], kernels)
-            kernels, lists = self._choose_offered(request, product, options, offered)
+            else:
+                kernels, lists = self._choose_offered(request, product, options, offered)
         # Whether a template with an option of its own is offered depends on more than the key.
         if key is not None and not any(template_of(kernel.uid).option for kernel in kernels):
             memory[key] = [kernel.as_remembered() for kernel in kernels]
@@ -159,6 +169,8 @@ class ProductChooser:
         `overrides` are as in `problem_of`, `offered` are choices with a template and params, as
         KernelTemplateChoices have them. Raises LeftToStock where none is chosen."""
         options, _ = self._start(kernel_inputs)
+        if options.invariant:
+            raise refusal(f"the option does not cover {op_name}")
         request = Request(op_name, kernel_inputs, (), overrides, {})
         product = Product.read(request, self.hardware, is_dynamic=True, fusion=options.fusion)
         return self._choose_kernels(product, options, listed(offered))
@@ -185,12 +197,6 @@ class ProductChooser:
         graph: Any = V.graph
         known: _GraphChoices | None = getattr(graph, _GRAPH_ATTRIBUTE, None)
         if known is None or known[0] is not self:
-            if is_batch_invariant():
-                raise LeftToStock(
-                    Fallback.BATCH_INVARIANT,
-                    "Inductor's option batch_invariant asks for kernels that are the same for all "
-                    "batches",
-                )
             why = search.find_alteration()
             if why is not None:
                 raise LeftToStock(Fallback.ALTERED_SEARCH, why)
@@ -244,6 +250,40 @@ class ProductChooser:
             log.debug("Inductor lists all that it offers for %s: %s.", problem, error)
             kernels = self._choose_kernels(product, options, find(list_from=uids))
         return kernels, lists
+
+    def _choose_of_one_order(
+        self, request: Request, product: Product, options: CompileOptions, rebuild: bool
+    ) -> list[ChosenKernel]:
+        """Return the kernel for the product whose results do not depend on the batch; none where an
+        op asks for the library's kernels alone before Triton's, as addmm does. Raises LeftToStock
+        where none is known."""
+        problem, inputs = product.problems[0], request.kernel_inputs
+        self.invariant.order_for(problem)
+        uids = [uid for uid in request.offers if template_of(uid).tiled and _computes(uid, problem)]
+        if not uids and use_triton_template(inputs.output_layout(), check_max_autotune=False):
+            return []
+        if not uids or not rebuild or options.other_backends or product.may_exceed_32_bits:
+            raise refusal("only kernels are offered that may differ for other batches")
+        sizes = rows_of_space(product.problems), problem.N, problem.K
+        space = self.spaces.find(request.op_name, inputs, uids, sizes, _refuse_list, scaled=False)
+        comparison, places = self.invariant.compare(product.problems, space.candidates)
+        library_us = self.invariant.library_us(problem)
+        for _ in range(_TRIES):
+            found, _ = comparison.choose()
+            if not found:
+                break
+            choice = replace(comparison.choice(found, Why.INVARIANT), library_us=library_us)
+            place = int(places[found[0]])
+            try:
+                params = space.params(place)
+            except NotOffered as error:
+                log.debug("%s", error)
+                comparison.predicted_us[:, found] = np.nan
+                continue
+            return [
+                ChosenKernel(choice, comparison, found[0], space.uid(place), params, self.outcomes)
+            ]
+        raise refusal("Inductor makes none of the kernels of the order")
 
     def _choose_kernels(
         self, product: Product, options: CompileOptions, space: OfferedSpace
@@ -324,6 +364,10 @@ class ProductChooser:
                 f"the {options.confidence:.0%} of diode_confidence_threshold",
             )
         return max(keep, prediction.count_to_reach(options.confidence) or 0), np.inf
+
+
+def _refuse_list(uid: str) -> list[Any]:
+    raise refusal(f"Inductor offers {uid} in another form")
 
 
 def _computes(uid: str, problem: Problem) -> bool:

@@ -34,6 +34,7 @@ MAX_REGISTERS = 255  # of a thread, at most
 _OTHERS = 42  # addresses and the like
 MAX_SPILLED = 128  # by the estimate
 _ACCUMULATORS = "_diode_accumulators"
+_ALONE = "_diode_alone"
 
 
 def note_accumulators(choice: Any, candidate: Candidate, problem: Problem) -> None:
@@ -47,9 +48,17 @@ def note_accumulators(choice: Any, candidate: Candidate, problem: Problem) -> No
         setattr(choice.make_kernel_render, _ACCUMULATORS, registers)
 
 
+def keep_alone(choice: Any) -> None:
+    """Keep Inductor from fusing anything behind a rendered choice that is taken alone. What can be
+    fused depends on the tile; then the product would be rounded for some batches only."""
+    setattr(choice.make_kernel_render, _ALONE, True)
+
+
 def can_fuse(first: Any, second: Any) -> bool:
-    """Return whether the scheduler's node `second` may be fused behind `first`, by the registers
-    that it will need."""
+    """Return whether the scheduler's node `second` may be fused behind `first`: by the registers
+    that it will need, and not behind a kernel that `keep_alone` has seen."""
+    if hasattr(getattr(first.get_template_node(), "make_kernel_render", None), _ALONE):
+        return False
     count = estimate_registers(first, second)
     return count is None or count <= MAX_REGISTERS + MAX_SPILLED
 

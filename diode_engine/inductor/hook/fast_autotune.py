@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._inductor import config, ir, lowering
+from torch._inductor import config, decomposition, ir, lowering
 from torch._inductor.kernel import mm_plus_mm
 
 from diode_engine.core.operators import OPERATORS, Operator, named
 from diode_engine.errors import IntegrationError
+from diode_engine.inductor.choosing.compile_options import chooses_in_any_mode, is_batch_invariant
 from diode_engine.inductor.choosing.current import chooser_for, report_failure
 from diode_engine.inductor.choosing.default_mode import (
     LeftToDefault,
@@ -30,7 +31,7 @@ from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.hook import options
 from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
-from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_SUM
+from diode_engine.inductor.torch_internals.wrapped_functions import DECOMPOSES, LOWERS_SUM
 
 if TYPE_CHECKING:
     from diode_engine.inductor.choosing.product_chooser import ProductChooser
@@ -49,6 +50,32 @@ def apply(patches: Patches) -> None:
     if part(mm_plus_mm, LOWERS_SUM) is not None:
         operator = named("mm_plus_mm")
         patches.wrap(mm_plus_mm, LOWERS_SUM, functools.partial(_wrap, operator))
+    if part(decomposition, DECOMPOSES) is not None:
+        patches.wrap(decomposition, DECOMPOSES, _wrap_table)
+
+
+def _wrap_table(theirs: Callable[[], dict[Any, Any]]) -> Callable[[], dict[Any, Any]]:
+    """Keep Inductor from computing a product of one row as a sum of products, as max-autotune does,
+    where results may not depend on the number of rows."""
+
+    @guard("a table of decompositions was not changed", stock=theirs)
+    def table() -> Any:
+        if not is_batch_invariant():
+            return STOCK
+        known = theirs()
+        products = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
+        return known | {op: _keep_product(known[op]) for op in products if op in known}
+
+    return table
+
+
+def _keep_product(decompose: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(decompose)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        with config.patch(coordinate_descent_tuning=False):
+            return decompose(*args, **kwargs)
+
+    return decomposed
 
 
 def _lowered_ops() -> dict[Any, Operator]:
@@ -100,6 +127,6 @@ def _mode_for(chooser: ProductChooser, operator: Operator) -> Mode | None:
     """Return how a product of this operator is lowered; None where nothing may choose for it."""
     if config.max_autotune or config.max_autotune_gemm:
         return Mode.SEARCH
-    if config.fast_autotune and chooser.knows(operator):  # type: ignore[attr-defined]
+    if chooses_in_any_mode() and chooser.knows(operator):
         return Mode.FAST
     return None

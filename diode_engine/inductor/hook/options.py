@@ -64,6 +64,7 @@ CONFIDENCE = "diode_confidence_threshold"
 FALLBACK = "diode_fallback_to_autotune"
 CACHE = "diode_cache_predictions"
 FUSION = "diode_fusion_aware"
+INVARIANT = "diode_batch_invariant"
 
 # docs/integration.md describes each option.
 OPTIONS = (
@@ -73,6 +74,7 @@ OPTIONS = (
     Option(FALLBACK, "DIODE_FALLBACK_TO_AUTOTUNE", False),
     Option(CACHE, "DIODE_CACHE_PREDICTIONS", True),
     Option(FUSION, "DIODE_FUSION_AWARE", True),
+    Option(INVARIANT, "DIODE_BATCH_INVARIANT", False),
 )
 
 

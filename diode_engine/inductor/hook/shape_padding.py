@@ -33,7 +33,7 @@ from diode_engine.core.operand import DType
 from diode_engine.core.operators import named
 from diode_engine.core.operators.specification import Matrix
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.compile_options import is_batch_invariant
+from diode_engine.inductor.choosing.compile_options import chooses_in_any_mode, is_batch_invariant
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
@@ -78,7 +78,7 @@ def _decide(
     """Return whether to pad; None where Inductor decides: Diode does not or cannot choose here, or
     Inductor needs no benchmark for its answer."""
     tuning = bool(config.max_autotune or config.max_autotune_gemm)
-    if not (tuning or config.fast_autotune):  # type: ignore[attr-defined]
+    if not (tuning or chooses_in_any_mode()):
         return None
     if config.force_shape_pad or "pad_aten_mm_pass" in config.post_grad_fusion_options:
         return None

@@ -15,7 +15,7 @@ import copy
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from itertools import accumulate, chain
 from operator import attrgetter
@@ -81,9 +81,12 @@ class Spaces:
         offered: Callable[[str], Iterable[Any]],
         *,
         list_from: Container[str] = (),
+        scaled: bool = True,
     ) -> OfferedSpace:
         """Return what is offered for a problem with these M, N and K. `offered` makes the
-        KernelTemplateChoices of one template, which is needed for those in `list_from`."""
+        KernelTemplateChoices of one template, which is needed for those in `list_from`. Without
+        `scaled` the sizes may be larger than those of the `kernel_inputs`: the parameters have the
+        candidate's tile, which Inductor would make smaller."""
         tables: list[CandidateTable] = []
         makers: list[tuple[str, Callable[[int], Any]]] = []
         limited = _limited()
@@ -96,7 +99,7 @@ class Spaces:
                 table, make = part.candidates, part.params
             else:
                 table, places = configs.cut(*sizes)
-                make = partial(configs.params, kernel_inputs, op_name, table, places)
+                make = partial(configs.params, kernel_inputs, op_name, table, places, scaled)
             if len(table):
                 tables.append(table)
                 makers.append((uid, make))
@@ -208,12 +211,18 @@ class _Configs:
         return table, places[first].tolist()
 
     def params(
-        self, kernel_inputs: Any, op_name: str, table: CandidateTable, places: list[int], place: int
-    ) -> Any:
+        self, kernel_inputs: Any, op_name: str, table: CandidateTable, places: list[int],
+        scaled: bool, place: int,
+    ) -> Any:  # fmt: skip
         """Return the parameters that Inductor makes from one config alone. Raises NotOffered where
         they are not those of the ranked candidate."""
         alone = copy.copy(self._heuristic)
-        alone.exhaustive_configs = [self._configs[places[place]]]
+        config = self._configs[places[place]]
+        if not scaled:
+            alone.should_scale_configs = False
+            tile = table[place].tile or {}
+            config = replace(config, **{name: tile[name] for name in _TILE[:3]})
+        alone.exhaustive_configs = [config]
         made = list(alone.get_template_configs(kernel_inputs, op_name))
         if [candidate_from(self._uid, each) for each in made] != [table[place]]:
             raise NotOffered(f"it does not offer {table[place]}")

@@ -1,0 +1,235 @@
+"""With diode_batch_invariant all batches of a layer get kernels of one order of summation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import config
+
+import diode_engine
+from diode_engine.choosing import proofs
+from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.invariant import InvariantChooser
+from diode_engine.choosing.proofs import Proof
+from diode_engine.choosing.stats import Profile, begin_profile, end_profile
+from diode_engine.choosing.summation import Instruction, SummationOrder, order_of
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.hardware import H200
+from diode_engine.inductor.hook.fingerprint import read_fingerprint
+from diode_engine.inductor.without_gpu import lower
+from diode_engine.registry import load_predictor
+from tests.inductor_nogpu.conftest import FixedPredictor, empty
+from tests.inductor_nogpu.test_eight_bit import scaled
+from tests.inductor_nogpu.test_faults import program
+from tests.inductor_nogpu.test_grouped import experts
+
+N, K, B = 768, 1024, 4
+SIZES = (1, 16, 33, 256, 8192)
+INVARIANT = {"diode_batch_invariant": True}
+MODES: dict[str, dict[str, Any]] = {
+    "max-autotune": {"mode": "max-autotune-no-cudagraphs"},
+    "default": {"mode": "default"},
+}
+WGMMA, MMA = (
+    SummationOrder(instruction, "bfloat16", "float32", 16)
+    for instruction in (Instruction.WGMMA, Instruction.MMA)
+)
+
+
+def proof(order: SummationOrder) -> Proof:
+    return Proof(order, "9.0", ("2.10", "2.99"), ("3.6", "3.99"), 1, 1, "pretended")
+
+
+@pytest.fixture
+def proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both orders of half precision count as proven, and the shipped model chooses."""
+    monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA), proof(MMA)))
+    install()
+
+
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    yield
+    torch.backends.cuda.matmul.fp32_precision = before
+
+
+def install() -> None:
+    diode_engine.install_diode_choices(predictor=load_predictor(H200), top_k_configs=1)
+
+
+# Of M rows.
+LAYERS: dict[str, Callable[[int], tuple[Any, Sequence[torch.Tensor]]]] = {
+    "mm": lambda m: (torch.mm, (empty(m, K), empty(N, K).t())),
+    "addmm": lambda m: (torch.addmm, (empty(N), empty(m, K), empty(N, K).t())),
+    "bmm": lambda m: (torch.bmm, (empty(B, m, K), empty(B, K, N))),
+    "baddbmm": lambda m: (torch.baddbmm, (empty(B, m, N), empty(B, m, K), empty(B, K, N))),
+    "residual": lambda m: (torch.addmm, (empty(m, N), empty(m, K), empty(N, K).t())),
+    "split": lambda m: (torch.mm, (empty(m, 64 * 256), empty(64, 64 * 256).t())),
+}
+
+
+def choose(build: Any, **more: Any) -> Choice:
+    with diode_engine.profile_predictions() as profile:
+        lower(build, options=INVARIANT, **more)
+    (choice,) = profile.selections
+    return choice
+
+
+def order(choice: Choice) -> SummationOrder | None:
+    (candidate,) = choice.candidates
+    return order_of(choice.problem, candidate, H200)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_all_batches_of_a_layer_get_kernels_of_one_order(
+    layer: str, mode: str, proven: None
+) -> None:
+    choices = [choose(lambda m=m: LAYERS[layer](m), **MODES[mode]) for m in SIZES]
+    assert [choice.problem.M for choice in choices] == list(SIZES)
+    assert {order(choice) for choice in choices} in ({WGMMA}, {MMA})
+    assert len({choice.candidates for choice in choices}) > 1
+    assert {str(choice.why) for choice in choices} == {
+        "the fastest of those that add up in the order fixed for all batches"
+    }
+    assert all(choice.library_us for choice in choices)
+    assert diode_engine.get_stats()["fallbacks"] == 0
+
+
+@pytest.mark.skipif(
+    not hasattr(config, "batch_invariant"), reason="this torch has no option batch_invariant"
+)
+def test_inductors_own_option_fixes_the_same_order(proven: None) -> None:
+    for m in (1, 256):
+        with diode_engine.profile_predictions() as profile:
+            lower(lambda m=m: LAYERS["mm"](m), options={"batch_invariant": True})  # type: ignore[misc]
+        assert profile.selections[0].candidates == choose(lambda m=m: LAYERS["mm"](m)).candidates  # type: ignore[misc]
+
+
+def test_without_the_option_the_orders_differ_and_none_is_looked_for(
+    proven: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(InvariantChooser, "order_for", fail)
+    with diode_engine.profile_predictions() as profile:
+        for m in SIZES:
+            lower(lambda m=m: LAYERS["mm"](m))  # type: ignore[misc]
+    kept = {c.candidates[0].template for c in profile.selections}
+    assert "aten::mm" in kept
+    assert diode_engine.get_stats()["fallbacks"] == 0
+
+
+def test_the_order_does_not_depend_on_what_was_compiled_before(proven: None) -> None:
+    def chosen(sizes: Sequence[int]) -> dict[int, Candidate]:
+        install()  # a new chooser
+        layers = {m: choose(lambda m=m: LAYERS["mm"](m)) for m in sizes}
+        return {m: choice.candidates[0] for m, choice in layers.items()}
+
+    assert chosen(SIZES) == chosen(SIZES[::-1])
+    assert chosen(SIZES[2:3]).items() <= chosen(SIZES).items()
+
+
+@pytest.mark.parametrize("only", [WGMMA, MMA], ids=str)
+def test_an_order_that_is_not_proven_is_never_chosen(
+    only: SummationOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proofs, "PROOFS", (proof(only),))
+    install()
+    for m in SIZES:
+        choice = choose(lambda m=m: LAYERS["mm"](m))  # type: ignore[misc]
+        assert order(choice) == only
+
+
+@dataclass
+class Left(Profile):
+    """Why products got the library's kernel."""
+
+    whys: list[str] = field(default_factory=list)
+
+    def take_left(self, why: str) -> None:
+        self.whys.append(why)
+
+
+def refused(build: Any, **options: Any) -> str:
+    """Why a product gets the library's kernel, of a program with one product."""
+    install()
+    profile = Left()
+    begin_profile(profile)
+    try:
+        source = program(build, options={**INVARIANT, **options})
+    finally:
+        end_profile(profile)
+    assert "tl.dot" not in source
+    assert not profile.selections
+    (why,) = profile.whys
+    assert diode_engine.get_stats()["fallback_batch_invariant"] == 1
+    return why
+
+
+def test_a_product_of_no_proven_order_is_refused_with_a_sentence() -> None:
+    for op in ("mm", "addmm"):
+        why = refused(lambda op=op: LAYERS[op](16))  # type: ignore[misc]
+        expected = f"no order of summation with kernels for all batches of {op} in bfloat16 is"
+        assert expected in why
+        assert "proven on NVIDIA H200 with torch 2." in why
+
+
+def test_what_the_option_does_not_cover_is_refused(
+    proven: None, tf32: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "of one column" in refused(lambda: (torch.mm, (empty(16, K), empty(1, K).t())))
+    single = torch.float32
+    why = refused(lambda: (torch.mm, (empty(16, K, dtype=single), empty(K, N, dtype=single))))
+    assert "TF32" in why
+    monkeypatch.setattr(sys.modules[__name__], "load_predictor", lambda _: FixedPredictor())
+    assert "does not cover grouped_mm" in refused(experts())
+    assert "does not cover scaled_mm" in refused(scaled((), (), out_dtype=torch.bfloat16))
+
+
+def test_a_refused_product_is_not_searched_for(proven: None) -> None:
+    searching = {"diode_fallback_to_autotune": True, "max_autotune": True}
+    refused(lambda: (torch.mm, (empty(16, K), empty(1, K).t())), **searching)
+
+
+def test_nothing_is_fused_behind_a_product(proven: None) -> None:
+    def build() -> Any:
+        return lambda a, b: torch.relu(a @ b), (empty(256, K), empty(K, N))
+
+    assert lower(build, options={"fast_autotune": True}).sources[0].count("def triton_") == 1
+    source = lower(build, options=INVARIANT).sources[0]
+    assert source.count("def triton_") == 2
+
+
+def test_a_dynamic_number_of_rows_gets_one_kernel_of_the_same_order(proven: None) -> None:
+    def build() -> Any:
+        a = empty(300, K)
+        torch._dynamo.mark_dynamic(a, 0)
+        return torch.mm, (a, empty(N, K).t())
+
+    assert order(choose(build)) == order(choose(lambda: LAYERS["mm"](16)))
+
+
+def test_a_dynamic_inner_size_is_refused(proven: None) -> None:
+    def build() -> Any:
+        a, b = empty(300, K), empty(K, 600)
+        torch._dynamo.mark_dynamic(b, 1)
+        return torch.mm, (a, b)
+
+    assert "N or K is dynamic" in refused(build)
+
+
+def test_the_fingerprint_has_the_option_and_the_proven_orders(proven: None) -> None:
+    before = read_fingerprint()
+    with config.patch(INVARIANT):
+        after = read_fingerprint()
+    assert "diode_batch_invariant" in before.describe_differences(after)
+    assert before.parts["orders"] == f"{MMA}; {WGMMA}"
