@@ -1,0 +1,196 @@
+"""Whether a row's result is the same whatever batch it is in, and what that costs, on a GPU.
+
+    python benchmarks/batch_invariance.py [--json FILE] [--seconds S] [--workers N]
+                                          [--parts kernels layers block]
+    python benchmarks/batch_invariance.py --report FILE
+
+kernels: kernels of each order of summation (diode_engine/choosing/summation.py), compiled as
+`collect --direct` does it and launched on the same rows in batches of other sizes, on four kinds of
+data. A kernel's `digest` is of the bits of all rows: two kernels with equal digests agree.
+
+layers: layers of Llama 3, Qwen 3, Gemma 3 and DeepSeek by torch.compile with the option
+diode_batch_invariant, by Diode without it, by the library and by one persistent kernel. 1,000 pairs
+of batches of random sizes share rows, which are compared bit by bit; then all are timed.
+
+block: a decoder's block and parts of it with several options and kinds of attention, in batches of
+several sizes.
+
+Processes, one a core, take the tasks in turn; one that times has the GPU alone. Each row goes to
+--json at once; tasks that it has are not done again, and none is begun after --seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from processes import Row, Rows, each_in_a_process, python, rows_out
+
+PARTS = ("kernels", "layers", "block")
+WAYS = ("invariant", "diode", "library", "fixed")
+SMALL = 64
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],  # type: ignore[union-attr]
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="for the rows; it is continued")
+    parser.add_argument("--seconds", type=float, default=3600, help="limit of the whole run")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--only", default="", metavar="WORD", help="tasks whose names have it")
+    parser.add_argument("--workers", type=int, help="processes; one a core, less two")
+    parser.add_argument("--report", type=Path, metavar="FILE")
+    parser.add_argument("--work", nargs=2, metavar=("FOLDER", "UNTIL"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.report:
+        print(report(Rows(args.report).rows))
+    elif args.work:
+        work(Path(args.work[0]), float(args.work[1]), args.parts, args.only)
+    else:
+        measure(args)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Starts the processes, and keeps their rows."""
+    end = time.time() + args.seconds
+    rows = Rows(args.json)
+    count = args.workers or max(1, len(os.sched_getaffinity(0)) - 2)
+    with tempfile.TemporaryDirectory(prefix="diode-invariance-") as folder:
+        for row in rows.rows:
+            if row.get("done"):
+                Path(folder, row["task"]).touch()
+        slot = {
+            "ZOO_LOCK": f"{folder}/lock", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache",
+            "TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        words = ["--work", folder, str(end), "--only", args.only, "--parts", *args.parts]
+        tasks = [(f"worker {number}", python(*words)) for number in range(count)]
+
+        def take(name: str, row: Row) -> None:
+            rows.add({"worker": name, **row})
+            if "error" in row:
+                print(f"{row.get('task', name)}: {row['error']}"[:600], file=sys.stderr)
+
+        until = time.monotonic() + args.seconds
+        each_in_a_process(tasks, [slot] * count, take, limit_s=args.seconds, until=until)
+    print(report(rows.rows))
+
+
+def work(folder: Path, until: float, parts: Sequence[str], only: str) -> None:
+    """Does the tasks that no other process has begun, one after the other."""
+    write = rows_out()
+    import torch
+    from invariance_tasks import tasks, where
+
+    for name, task in tasks(parts):
+        if only not in name or time.time() > until:
+            continue
+        try:
+            (folder / name).touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        start = time.perf_counter()
+        head = {"task": name, **where()}
+        try:
+            for row in task():
+                write(head | row)
+            write({"task": name, "done": True, "seconds": time.perf_counter() - start})
+        except Exception as error:  # noqa: BLE001  # the other tasks are worth having
+            write(head | {"error": f"{type(error).__name__}: {error}"[:2000]})
+            torch.cuda.synchronize()  # raises where the device is lost
+            torch.cuda.empty_cache()
+
+
+def report(rows: Sequence[Row]) -> str:
+    """The tables of what the rows show."""
+    return "\n\n".join(
+        table for table in (orders(rows), pairs(rows), speeds(rows), parts(rows)) if table
+    )
+
+
+def of(rows: Sequence[Row], key: str) -> list[Row]:
+    return [row for row in rows if key in row]
+
+
+def orders(rows: Sequence[Row]) -> str:
+    """Of each order of summation the kernels that were compared, whether each gives the same rows
+    in all batches, and into how many groups of equal bits they fall, by product and data."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in of(rows, "digest"):
+        found.setdefault((row["order"], row["kind"]), []).append(row)
+    lines = [
+        "| order of summation | products | kernels | same rows in all batches "
+        "| groups of equal kernels |",
+        "|---|---|---|---|---|",
+    ]
+    for (order, kind), some in sorted(found.items()):
+        same = sum(all(row["same"].values()) for row in some)
+        groups: Counter[int] = Counter()
+        for size in {tuple(row["size"]) for row in some}:
+            for data in some[0]["digest"]:
+                groups[len({r["digest"][data] for r in some if tuple(r["size"]) == size})] += 1
+        text = ", ".join(f"{n} ({count} ×)" for n, count in sorted(groups.items()))
+        kernels = len({row["candidate"] for row in some})
+        lines.append(f"| {order} | {kind} | {kernels} | {same} of {len(some)} | {text} |")
+    return "\n".join(lines) if found else ""
+
+
+def pairs(rows: Sequence[Row]) -> str:
+    """Of each layer, how many pairs of batches gave the rows that they share the same bits."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in of(rows, "pairs"):
+        found.setdefault(row["task"], {})[row["way"]] = row
+    ways = [way for way in WAYS if any(way in each for each in found.values())]
+    lines = [f"| layer (N×K) | {' | '.join(ways)} |", "|---" * (1 + len(ways)) + "|"]
+    for each in found.values():
+        cells = [f"{r['equal']:,} of {r['pairs']:,}" if (r := each.get(w)) else "–" for w in ways]
+        some = next(iter(each.values()))
+        lines.append(f"| {some['layer']} ({some['N']}×{some['K']}) | {' | '.join(cells)} |")
+    return "\n".join(lines) if found else ""
+
+
+def speeds(rows: Sequence[Row]) -> str:
+    """The speed of each way in units of Diode's without the option, by M: geometric means over the
+    layers, over all M, and over M up to SMALL."""
+    timed = [row for row in of(rows, "us") if "diode" in row["us"]]
+    ways = [way for way in WAYS if all(way in row["us"] for row in timed)]
+    lines = [f"| M | {' | '.join(ways)} |", "|---" * (1 + len(ways)) + "|"]
+    sizes = sorted({row["M"] for row in timed})
+    groups = [(str(m), [row for row in timed if row["M"] == m]) for m in sizes]
+    groups.append((f"up to {SMALL}", [row for row in timed if row["M"] <= SMALL]))
+    for name, some in [*groups, ("all", timed)]:
+        cells = [
+            f"{statistics.geometric_mean(r['us']['diode'] / r['us'][way] for r in some):.3f}"
+            for way in ways
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) if timed else ""
+
+
+def parts(rows: Sequence[Row]) -> str:
+    """Of a decoder's block and its parts, the batches in which the rows had the same bits."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in of(rows, "program"):
+        found.setdefault((row["program"], row["options"]), []).append(row)
+    lines = ["| program | options | same bits | other bits |", "|---|---|---|---|"]
+    for (program, options), some in found.items():
+        both = [
+            ", ".join(str(row["batch"]) for row in some if row["equal"] is equal) or "–"
+            for equal in (True, False)
+        ]
+        lines.append(f"| {program} | {options} | {both[0]} | {both[1]} |")
+    return "\n".join(lines) if found else ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,565 @@
+"""The tasks of batch_invariance.py."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import random
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import triton
+from invariance_kernel import fixed_linear
+from measuring import MAX_AUTOTUNE
+from processes import Row
+from replays import graph_of, in_turn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from zoo_measuring import Gpu
+
+import diode_engine
+from diode_engine.choosing import proofs, summation
+from diode_engine.collect.workers.driver import Driver, DriverError
+from diode_engine.collect.workers.inputs import empty, made_inputs
+from diode_engine.collect.workers.launch import Launch
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.hardware import detect
+from diode_engine.core.problem import Problem
+from diode_engine.core.resources import accumulator_registers, fits
+from diode_engine.inductor.lowering import kernels as lowered
+from diode_engine.inductor.lowering.binary import Binary
+from diode_engine.inductor.lowering.kernel_class import KernelClass, class_of
+from diode_engine.inductor.lowering.symbolic import family
+from diode_engine.problems.spaces import exhaustive_space
+
+Task = tuple[str, Callable[[], Iterator[Row]]]
+DEVICE = torch.device("cuda", 0)
+ROWS = 8192
+SIZES = tuple(2**i for i in range(14))  # of a batch, which are compiled and timed
+PAIRS = 1000
+
+KINDS: dict[str, dict[str, Any]] = {
+    "mm bfloat16": {"b_layout": "col"},
+    "mm float16": {"b_layout": "col"},
+    "addmm bfloat16": {},
+    "bmm bfloat16": {"B": 2},
+    "mm float32 tf32": {"b_layout": "col", "allow_tf32": True},
+    "scaled_mm float8_e4m3fn fast": {"fast_accum": True},
+    "mm float32": {"b_layout": "col"},
+    "scaled_mm float8_e4m3fn": {},
+}
+WEIGHTS = ((512, 4096), (272, 1008))  # N and K; the second K is no multiple of BLOCK_K
+BATCHES = (1, 2, 5, 16, 17, 33, 64, 100, 128, 250, 512, 1000, 2048, 4096)
+OF_ORDER, OF_KIND = 20, 48  # kernels
+FIRST = "mm bfloat16"  # which has twice as many
+TMA_KERNELS = 12  # of a template that loads through TMA, whose order is not known
+CHUNKS = 5
+MOST_MULTIPLICATIONS = 2048  # of a thread for a tile: more take the compiler seconds
+DATA = ("random", "large", "denormal", "cancelling")
+
+LAYERS = {
+    "Llama 3 8B, qkv": (6144, 4096), "Llama 3 8B, o": (4096, 4096),
+    "Llama 3 8B, gate and up": (28672, 4096), "Llama 3 8B, down": (4096, 14336),
+    "Qwen 3 8B, gate and up": (24576, 4096), "Qwen 3 8B, down": (4096, 12288),
+    "Qwen 3 30B, expert, gate and up": (1536, 2048), "Qwen 3 30B, expert, down": (2048, 768),
+    "Gemma 3 12B, qkv": (8192, 3840), "Gemma 3 12B, o": (3840, 4096),
+    "Gemma 3 12B, gate and up": (30720, 3840), "Gemma 3 12B, down": (3840, 15360),
+    "DeepSeek V3, q down": (1536, 7168), "DeepSeek V3, q up": (24576, 1536),
+    "DeepSeek V3, kv down": (576, 7168), "DeepSeek V3, kv up": (32768, 512),
+    "DeepSeek V3, o": (7168, 16384), "DeepSeek V3, expert, gate and up": (4096, 7168),
+    "DeepSeek V3, expert, down": (7168, 2048),
+    "Llama 3 8B, o with bias and SiLU": (4096, 4096),
+}  # fmt: skip
+COLD_BYTES = 160e6  # of the sets of operands together
+WAY_SECONDS = 0.04  # of timing
+OPTION = "diode_batch_invariant"
+# As for the zoo: Inductor chooses these itself, by timings that it takes anew.
+TUNED = {**MAX_AUTOTUNE, "triton.autotune_pointwise": False}
+
+
+def tasks(parts: Sequence[str]) -> Iterator[Task]:
+    """The tasks of the parts by name: first what proves the orders that layers rely on."""
+    proof: list[Task] = [
+        (f"kernels {kind} {chunk}", functools.partial(compare_kernels, kind, chunk))
+        for kind in KINDS
+        for chunk in range(CHUNKS)
+    ]
+    layers: list[Task] = [
+        (f"layer {name}", functools.partial(measure_layer, name)) for name in LAYERS
+    ]
+    block: list[Task] = [
+        (f"block {name}", functools.partial(compare_program, name)) for name in programs()
+    ]
+    ordered = (("kernels", proof[:CHUNKS]), ("layers", layers), ("block", block),
+               ("kernels", proof[CHUNKS:]))  # fmt: skip
+    for part, some in ordered:
+        if part in parts:
+            yield from some
+
+
+def where() -> Row:
+    return {
+        "gpu": torch.cuda.get_device_name(), "torch": str(torch.__version__),
+        "triton": triton.__version__,
+    }  # fmt: skip
+
+
+# Kernels
+
+
+def problem_of(kind: str, rows: int, n: int, k: int) -> Problem:
+    op, dtype, *_ = kind.split()
+    return Problem.make(op, rows, n, k, dtype, **KINDS[kind])
+
+
+def chosen_kernels(problem: Problem) -> list[tuple[str, Candidate]]:
+    """Kernels of the problem with their orders of summation: at random, OF_ORDER of each order and
+    OF_KIND in all, as many of one order as of another. What loads through TMA has no order."""
+    hardware = detect(0)
+    space = [c for c in exhaustive_space(problem, str(torch.__version__)) if c.tile]
+    orders, places = summation.orders_of(problem, space, hardware)
+    of_order: dict[str, list[Candidate]] = defaultdict(list)
+    ok = fits(problem, space, hardware)
+    for candidate, place, launches in zip(space, places.tolist(), ok.tolist(), strict=True):
+        order = str(orders[place]) if place >= 0 else candidate.template
+        tile = candidate.tile or {}
+        work = accumulator_registers(tile["block_m"], tile["block_n"], tile["warps"])
+        if launches and not ("fma" in order and work * tile["block_k"] > MOST_MULTIPLICATIONS):
+            of_order[order].append(candidate)
+    more = 2 if f"{problem.op} {problem.dtype}" == FIRST else 1
+    count = more * min(OF_ORDER, OF_KIND // len(orders))
+    draw = random.Random(0)
+    return [
+        (order, candidate)
+        for order, some in sorted(of_order.items())
+        for candidate in draw.sample(some, min(TMA_KERNELS if "tma" in order else count, len(some)))
+    ]
+
+
+def compile_kernel(cls: KernelClass) -> tuple[Binary, list[str]]:
+    """The kernel and the instructions that multiply in its PTX, each once."""
+    with family(cls, DEVICE) as rendering:
+        rendered = rendering.render(cls)
+        binary = rendered.compile()
+    ptx = rendered.autotuner.compile_results[0].kernel.asm["ptx"]
+    return binary, instructions(ptx)
+
+
+def instructions(ptx: str) -> list[str]:
+    """The instructions that multiply matrices, or numbers where there is none, each once."""
+    found = re.findall(r"\b((?:wgmma\.mma_async|mma)\.sync\.aligned\.[\w.]+)", ptx)
+    return sorted({*found} or {*re.findall(r"\b(fma\.rn\.\w+)", ptx)})
+
+
+def compare_kernels(kind: str, chunk: int) -> Iterator[Row]:
+    """A row for each kernel of the chunk and each weight: whether its rows are the same in all
+    batches, and the digest of their bits, by data. The library's call is one of them."""
+    for n, k in WEIGHTS:
+        whole = problem_of(kind, ROWS, n, k)
+        batches = {m: problem_of(kind, m, n, k) for m in (ROWS, *BATCHES)}
+        built: dict[str, tuple[Binary, list[str]]] = {}
+        found: list[tuple[str, Candidate, dict[int, KernelClass]]] = []
+        for order, candidate in chosen_kernels(whole)[chunk::CHUNKS]:
+            # Kernels that load through TMA compute something else of a single row.
+            some = [m for m in batches if m > 1 or "tma" not in order]
+            classes = {m: class_of(batches[m], candidate) for m in some}
+            if None in classes.values():
+                continue
+            try:
+                for cls in classes.values():
+                    if cls.key not in built:
+                        built[cls.key] = compile_kernel(cls)
+            except Exception as error:  # noqa: BLE001  # the other kernels are worth having
+                yield {"kind": kind, "failed": str(candidate), "why": f"{error}"[:300]}
+                continue
+            found.append((order, candidate, classes))
+        with Gpu().shared(), lowered.tf32(whole.allow_tf32):
+            torch.cuda.synchronize()
+            inputs = {data: operands(whole, data) for data in DATA}
+            head = {"kind": kind, "size": [n, k], "batches": list(batches)}
+            if chunk == 0:
+                library = {"order": "library", "candidate": "library", "ptx": []}
+                call = functools.partial(call_library, whole.op.function(torch, whole))
+                yield head | library | compared(batches, inputs, call)
+            for order, candidate, classes in found:
+                ptx = sorted({each for c in classes.values() for each in built[c.key][1]})
+                row = head | {"order": order, "candidate": str(candidate), "ptx": ptx}
+                try:
+                    with contextlib.closing(Launches(batches, classes, built)) as run:
+                        yield row | compared({m: batches[m] for m in classes}, inputs, run)
+                except DriverError as error:
+                    yield head | {"failed": str(candidate), "why": str(error)}
+
+
+def call_library(
+    call: Callable[..., torch.Tensor], _: int, given: dict[str, torch.Tensor], out: torch.Tensor
+) -> None:
+    out.copy_(call(*given.values()))
+
+
+class Launches:
+    """Launches a candidate's kernels on batches, by the CUDA driver."""
+
+    def __init__(
+        self, batches: dict[int, Problem], classes: dict[int, KernelClass],
+        built: dict[str, tuple[Binary, list[str]]],
+    ) -> None:  # fmt: skip
+        self._driver = Driver(device=0)
+        self._loaded = {
+            key: self._driver.load(built[key][0]) for key in {c.key for c in classes.values()}
+        }
+        self._scratch = torch.empty(64 << 20, dtype=torch.uint8, device=DEVICE)
+        count = torch.cuda.get_device_properties(0).multi_processor_count
+        self._launches = {}
+        for m, cls in classes.items():
+            self._launches[m] = Launch(
+                self._driver, built[cls.key][0], cls, batches[m], multiprocessors=count,
+                scratch=lambda nbytes: self._scratch.data_ptr(),
+            )  # fmt: skip
+            self._launches[m].use(self._loaded[cls.key])
+
+    def __call__(self, m: int, given: dict[str, torch.Tensor], out: torch.Tensor) -> None:
+        place = tuple(x.data_ptr() for x in (*given.values(), out))
+        self._launches[m](place, torch.cuda.current_stream().cuda_stream)
+
+    def close(self) -> None:
+        torch.cuda.synchronize()
+        for loaded in self._loaded.values():
+            self._driver.unload(loaded)
+
+
+def compared(
+    batches: dict[int, Problem], inputs: dict[str, dict[str, torch.Tensor]],
+    run: Callable[[int, dict[str, torch.Tensor], torch.Tensor], Any],
+) -> Row:  # fmt: skip
+    """By data, whether each row has the same bits in all batches, and the digest of all rows. A
+    batch has rows from anywhere, in any order."""
+    same: dict[str, bool] = {}
+    digests: dict[str, str] = {}
+    whole = batches[ROWS]
+    for data, given in inputs.items():
+        full = output(whole)
+        run(ROWS, given, full)
+        right = torch.ones((), dtype=torch.bool, device=full.device)
+        for m in batches.keys() - {ROWS}:
+            chosen = torch.randperm(ROWS, generator=torch.Generator().manual_seed(m))[:m]
+            chosen = chosen.to(full.device)
+            out = output(batches[m])
+            some = bits(given["a"]).index_select(-2, chosen).view(given["a"].dtype)
+            run(m, given | {"a": some}, out)
+            right &= (bits(out) == bits(full).index_select(-2, chosen)).all()
+        same[data], digests[data] = bool(right), digest(full)
+    return {"same": same, "digest": digests}
+
+
+def output(problem: Problem) -> torch.Tensor:
+    dtype = getattr(torch, problem.out_dtype)
+    return torch.full(problem.output_size, -1, dtype=dtype, device=DEVICE)
+
+
+def bits(x: torch.Tensor) -> torch.Tensor:
+    return x.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[x.dtype.itemsize])
+
+
+def digest(x: torch.Tensor) -> str:
+    """64 bits that depend on all bits of the tensor."""
+    flat = bits(x).flatten()
+    weights = torch.arange(flat.numel(), device=x.device) * 0x5851F42D4C957F2D + 0x14057B7EF767814F
+    return f"{int(((flat.long() + 40503) * (weights ^ (weights >> 29))).sum()):x}"
+
+
+def operands(problem: Problem, data: str) -> dict[str, torch.Tensor]:
+    """The inputs of the op by name, with data of a kind: `random` normal numbers; `large`, so that
+    some sums overflow; `denormal` numbers, products and sums; `cancelling`, sums near zero of terms
+    of many sizes."""
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    made = made_inputs(problem, DEVICE)
+    shapes = problem.input_shapes()
+    limits = torch.finfo(getattr(torch, problem.dtype))
+
+    def normal(size: Sequence[int]) -> torch.Tensor:
+        return torch.randn(tuple(size), generator=generator, device=DEVICE)
+
+    def values(name: str, size: Sequence[int]) -> torch.Tensor:
+        x, depth = normal(size), -1 if name == "a" else -2
+        if name not in "ab" or data == "random":
+            return x
+        if data == "large":
+            out = torch.finfo(getattr(torch, problem.out_dtype)).max
+            return x * min(math.sqrt(out / (2.5 * math.sqrt(problem.K))), limits.max / 4)
+        if data == "denormal":
+            root = math.sqrt(limits.tiny)  # times itself, the smallest number that is not denormal
+            even, odd = (limits.tiny / 4, root / 4) if name == "a" else (0.25, root / 4)
+            scale = torch.tensor([even, odd], device=DEVICE).repeat(problem.K // 2)
+            return x * (scale if name == "a" else scale[:, None])
+        x *= torch.exp2(torch.round(3 * normal(size)).clamp(-4, 4))
+        first, second = x.split(problem.K // 2, depth)
+        again = first * (-1 if name == "a" else 1)
+        return torch.cat([first, again + (second / 64 if name == "a" else 0)], depth)
+
+    return {
+        name: made[name] if name in made
+        else empty(shape, DEVICE).copy_(values(name, shape[0]).clamp(limits.min, limits.max))
+        for name, shape in shapes.items()
+    }  # fmt: skip
+
+
+# Layers
+
+
+def take_as_proven() -> None:
+    """Has the option take orders of summation whose proofs are being measured here. Forgets the
+    programs of earlier tasks, after which sizes that differ would be dynamic."""
+    torch.compiler.reset()
+    hardware = detect(0)
+    version = str(torch.__version__), triton.__version__
+    problem = Problem.make("mm", 512, 1024, 4096, "bfloat16")
+    found, _ = summation.orders_of(problem, exhaustive_space(problem), hardware)
+    proofs.PROOFS = tuple(
+        proofs.Proof(order, hardware.arch, (version[0],) * 2, (version[1],) * 2, 0, 0, "here")
+        for order in sorted(found)
+    )
+
+
+def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return functional.linear(x, w)
+
+
+def linear_with_bias_and_silu(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return functional.silu(functional.linear(x, w, w[:, 0]))
+
+
+def measure_layer(name: str) -> Iterator[Row]:
+    """The kernels that the layer gets, the pairs of batches with equal rows, and the times."""
+    n, k = LAYERS[name]
+    program = linear_with_bias_and_silu if "bias" in name else linear
+    head = {"layer": name, "N": n, "K": k, "dtype": "bfloat16"}
+    take_as_proven()
+    with Gpu().shared():
+        generator = torch.Generator(DEVICE).manual_seed(0)
+        draw = functools.partial(torch.randn, device=DEVICE, generator=generator)
+        x, w = draw(ROWS, k), draw(n, k).bfloat16()
+        x[1::8] *= 1e3
+        x[3::8] *= 1e-38
+        x[5::8, k // 2 :] = -x[5::8, : k - k // 2]
+        x = x.bfloat16()
+    options = {"invariant": {OPTION: True}, "diode": {}}
+    calls: dict[str, Callable[..., torch.Tensor]] = {"library": program}
+    for way, own in options.items():
+        calls[way] = compiled(program, {**TUNED, **own}, dynamic=False)
+        for m in SIZES:
+            with diode_engine.profile_predictions() as profile:
+                calls[way](x[:m], w)
+            yield head | {"way": way, "M": m, "choices": [
+                [str(c) for c in choice.candidates] for choice in profile.selections
+            ]}  # fmt: skip
+    if program is linear:
+        calls["fixed"] = fixed_linear
+    for way, call in calls.items():
+        with Gpu().shared():
+            yield head | {"way": way, **compare_pairs(call, x, w, PAIRS)}
+    if program is linear:
+        with Gpu().alone():
+            for m in SIZES:
+                yield head | {"M": m, **timed(calls, x, w, m)}
+
+
+def compiled(
+    program: Callable[..., Any], options: dict[str, Any], *, dynamic: bool | None
+) -> Callable[..., Any]:
+    torch._dynamo.config.recompile_limit = 256
+    return torch.no_grad()(torch.compile(program, options=options, dynamic=dynamic))
+
+
+def compare_pairs(
+    call: Callable[..., torch.Tensor], x: torch.Tensor, w: torch.Tensor, count: int
+) -> Row:
+    """Computes `count` pairs of batches of random sizes, the smaller of which has rows of the
+    larger in another order, and counts the pairs whose rows have the same bits."""
+    draw = random.Random(0)
+    generator = torch.Generator(x.device).manual_seed(0)
+    sizes = [sorted(draw.choices(SIZES, k=2)) for _ in range(count)]
+    equal = []
+    for small, large in sizes:
+        rows = torch.randperm(len(x), generator=generator, device=x.device)[:large]
+        some = torch.randperm(large, generator=generator, device=x.device)[:small]
+        of_large, of_small = call(x[rows], w), call(x[rows[some]], w)
+        equal.append((bits(of_large)[some] == bits(of_small)).all())
+    same = torch.stack(equal).tolist()
+    other = sorted({tuple(size) for size, each in zip(sizes, same, strict=True) if not each})
+    return {"pairs": count, "equal": sum(same), "unequal": other}
+
+
+def timed(
+    calls: dict[str, Callable[..., torch.Tensor]], x: torch.Tensor, w: torch.Tensor, m: int
+) -> Row:
+    """The microseconds of each call for a batch of m rows, with operands outside of the cache."""
+    count = max(2, min(48, math.ceil(COLD_BYTES / (m * x.shape[1] * 2 + w.nbytes))))
+    starts = [i * m % (len(x) - m + 1) // 8 * 8 for i in range(count)]
+    sets = [(x[at : at + m], w if i == 0 else w.clone()) for i, at in enumerate(starts)]
+    with torch.no_grad():
+        us = in_turn({way: graph_of(call, sets) for way, call in calls.items()}, 7, WAY_SECONDS)
+    return {
+        "us": {way: statistics.median(each) for way, each in us.items()},
+        "spread": {way: max(each) / min(each) - 1 for way, each in us.items()},
+    }
+
+
+# A decoder's block
+
+HEADS, GROUPS, HEAD, HIDDEN, INNER, PAST = 32, 8, 128, 4096, 14336, 512
+STEPS = {"decode": (1, PAST, (1, 2, 8, 32, 128)), "prefill": (64, 0, (1, 2, 8, 32))}
+INVARIANT = {OPTION: True}
+# By name: Inductor's options, and the kind of attention.
+CHOICES: dict[str, tuple[dict[str, Any], str]] = {
+    "none": ({}, "default"),
+    "the option": (INVARIANT, "default"),
+    "the option, memory-efficient attention": (INVARIANT, "efficient"),
+    "the option, deterministic, memory-efficient attention": (
+        {**INVARIANT, "deterministic": True}, "efficient",
+    ),
+    "the option, deterministic, attention written out": (
+        {**INVARIANT, "deterministic": True}, "written",
+    ),
+}  # fmt: skip
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION, "math": SDPBackend.MATH,
+}  # fmt: skip
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * weight
+
+
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: str, *, causal: bool
+) -> torch.Tensor:
+    """Attention of [B, heads, length, head] tensors."""
+    if how == "written":
+        scores = torch.matmul(q, k.transpose(-1, -2)).float() / math.sqrt(q.shape[-1])
+        if causal:
+            keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+            scores = scores.masked_fill(~keep, float("-inf"))
+        return torch.matmul(torch.softmax(scores, -1).to(v.dtype), v)
+    chosen = sdpa_kernel(BACKENDS[how]) if how in BACKENDS else contextlib.nullcontext()
+    with chosen:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+class Block(torch.nn.Module):
+    """A block of the sizes of Llama 3 8B with a norm of each query's and key's head, as Qwen 3 has
+    it. Keys and values of earlier tokens are given."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        sizes = {
+            "qkv": ((HEADS + 2 * GROUPS) * HEAD, HIDDEN), "o": (HIDDEN, HEADS * HEAD),
+            "up": (2 * INNER, HIDDEN), "down": (HIDDEN, INNER),
+        }  # fmt: skip
+        for name, (n, k) in sizes.items():
+            weight = torch.randn(n, k, device=DEVICE, dtype=torch.bfloat16) / math.sqrt(k)
+            self.register_buffer(name, weight)
+        for name, size in (("before", HIDDEN), ("after", HIDDEN), ("head", HEAD)):
+            self.register_buffer(name, torch.rand(size, device=DEVICE, dtype=torch.bfloat16))
+
+    def forward(self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = x.shape
+        qkv = functional.linear(rms_norm(x, self.before), self.qkv).view(batch, length, -1, HEAD)
+        q, k, v = (y.transpose(1, 2) for y in qkv.split((HEADS, GROUPS, GROUPS), 2))
+        q, k = rms_norm(q, self.head), rms_norm(k, self.head)
+        k, v = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        k, v = (y.repeat_interleave(HEADS // GROUPS, 1) for y in (k, v))
+        out = attend(q, k, v, self.how, causal=length > 1)
+        x = x + functional.linear(out.transpose(1, 2).reshape(batch, length, -1), self.o)
+        gate, up = functional.linear(rms_norm(x, self.after), self.up).chunk(2, -1)
+        return x + functional.linear(functional.silu(gate) * up, self.down)
+
+
+def draw(*size: int) -> torch.Tensor:
+    return torch.randn(size, device=DEVICE, dtype=torch.bfloat16)
+
+
+Made = tuple[Callable[..., torch.Tensor], list[torch.Tensor], Sequence[int]]
+
+
+def make_block(how: str, step: str) -> Made:
+    length, past, batches = STEPS[step]
+    most = max(batches)
+    cache = [draw(most, GROUPS, past, HEAD) for _ in range(2)]
+    return Block(how), [draw(most, length, HIDDEN), *cache], batches
+
+
+def make_attention(how: str) -> Made:
+    batches = (1, 2, 3, 8, 64)
+    whole = [draw(64, HEADS, 1, HEAD), *(draw(64, HEADS, 2048, HEAD) for _ in "kv")]
+    return lambda q, k, v: attend(q, k, v, how, causal=False), whole, batches
+
+
+def make_reduction(function: Callable[[torch.Tensor], torch.Tensor], size: int) -> Made:
+    return function, [draw(ROWS, size)], (1, 16, 256, 2048, ROWS)
+
+
+def programs() -> dict[str, tuple[str, str, dict[str, Any], Callable[[], Made], bool | None]]:
+    """By name: the program, its options in words and in Inductor's, what makes it, and whether its
+    batch is dynamic."""
+    found: dict[str, Any] = {}
+    for words, (options, how) in CHOICES.items():
+        for step in STEPS:
+            make = functools.partial(make_block, how, step)
+            found[f"{step}, {words}"] = (f"block, {step}", words, options, make, False)
+    options, how = CHOICES["the option, memory-efficient attention"]
+    for step in STEPS:
+        words = "the option, memory-efficient attention, compiled once for all batches"
+        make = functools.partial(make_block, how, step)
+        found[f"{step}, {words}"] = (f"block, {step}", words, options, make, None)
+    for how in (*BACKENDS, "written"):
+        make = functools.partial(make_attention, how)
+        found[f"attention {how}"] = (f"attention, {how}", "none", {}, make, False)
+    reductions = {
+        "softmax": lambda x: torch.softmax(x, -1),
+        "rms_norm": lambda x: functional.rms_norm(x, x.shape[-1:]),
+    }
+    for (name, function), size in itertools.product(reductions.items(), (128, 1024, 4096, 16384)):
+        for words, options in (("none", {}), ("deterministic", {"deterministic": True}),
+                               ("deterministic, split_reductions=False",
+                                {"deterministic": True, "split_reductions": False})):  # fmt: skip
+            make = functools.partial(make_reduction, function, size)
+            found[f"{name} {size}, {words}"] = (f"{name} of {size}", words, options, make, False)
+    return found
+
+
+def compare_program(name: str) -> Iterator[Row]:
+    """A row for each size of a batch: whether its members' results have the same bits as in the
+    largest batch."""
+    program, words, options, make, dynamic = programs()[name]
+    take_as_proven()
+    torch.manual_seed(0)
+    with Gpu().shared():
+        function, whole, batches = make()
+    call = compiled(function, {**(TUNED if OPTION in options else {}), **options}, dynamic=dynamic)
+    most = max(batches)
+
+    def run(chosen: torch.Tensor) -> torch.Tensor:
+        given = [x[chosen] for x in whole]
+        for x in given if dynamic is None and len(chosen) > 1 else ():
+            torch._dynamo.maybe_mark_dynamic(x, 0)
+        return call(*given)
+
+    full = run(torch.arange(most, device=DEVICE))
+    for batch in batches:
+        chosen = torch.randperm(most, generator=torch.Generator().manual_seed(batch))[:batch]
+        chosen = chosen.to(DEVICE)
+        other = (bits(run(chosen)) != bits(full)[chosen]).flatten(1).any(1).sum()
+        yield {
+            "program": program, "options": words, "batch": batch, "equal": int(other) == 0,
+            "unequal_members": int(other),
+        }  # fmt: skip
