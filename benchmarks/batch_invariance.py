@@ -118,7 +118,7 @@ def report(rows: Sequence[Row]) -> str:
     )
 
 
-def of(rows: Sequence[Row], key: str) -> list[Row]:
+def select(rows: Sequence[Row], key: str) -> list[Row]:
     return [row for row in rows if key in row]
 
 
@@ -126,7 +126,7 @@ def orders(rows: Sequence[Row]) -> str:
     """Of each order of summation the kernels that were compared, whether each gives the same rows
     in all batches, and into how many groups of equal bits they fall, by product and data."""
     found: dict[tuple[str, str], list[Row]] = {}
-    for row in of(rows, "digest"):
+    for row in select(rows, "digest"):
         found.setdefault((row["order"], row["kind"]), []).append(row)
     lines = [
         "| order of summation | products | kernels | same rows in all batches "
@@ -148,7 +148,7 @@ def orders(rows: Sequence[Row]) -> str:
 def pairs(rows: Sequence[Row]) -> str:
     """Of each layer, how many pairs of batches gave the rows that they share the same bits."""
     found: dict[str, dict[str, Row]] = {}
-    for row in of(rows, "pairs"):
+    for row in select(rows, "pairs"):
         found.setdefault(row["task"], {})[row["way"]] = row
     ways = [way for way in WAYS if any(way in each for each in found.values())]
     lines = [f"| layer (N×K) | {' | '.join(ways)} |", "|---" * (1 + len(ways)) + "|"]
@@ -162,7 +162,7 @@ def pairs(rows: Sequence[Row]) -> str:
 def speeds(rows: Sequence[Row]) -> str:
     """The speed of each way in units of Diode's without the option, by M: geometric means over the
     layers, over all M, and over M up to SMALL."""
-    timed = [row for row in of(rows, "us") if "diode" in row["us"]]
+    timed = [row for row in select(rows, "us") if "diode" in row["us"]]
     ways = [way for way in WAYS if all(way in row["us"] for row in timed)]
     lines = [f"| M | {' | '.join(ways)} |", "|---" * (1 + len(ways)) + "|"]
     sizes = sorted({row["M"] for row in timed})
@@ -180,7 +180,7 @@ def speeds(rows: Sequence[Row]) -> str:
 def parts(rows: Sequence[Row]) -> str:
     """Of a decoder's block and its parts, the batches in which the rows had the same bits."""
     found: dict[tuple[str, str], list[Row]] = {}
-    for row in of(rows, "program"):
+    for row in select(rows, "program"):
         found.setdefault((row["program"], row["options"]), []).append(row)
     lines = ["| program | options | same bits | other bits |", "|---|---|---|---|"]
     for (program, options), some in found.items():

@@ -122,6 +122,8 @@ class InvariantChooser:
             problem = replace(layer, M=m, a=Operand.contiguous(Layout.ROW, m, layer.K))
             candidates = space_for(problem)
             kept = self._have_order(order, problem, candidates)
+            if not kept.any():  # as for an order of another type
+                return math.inf
             prediction = self._predict(problem, candidates.take(kept))
             places, _ = replace(self._chooser.policy.compare(prediction), keep=1).choose()
             if not places:
