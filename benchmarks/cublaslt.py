@@ -1,0 +1,287 @@
+"""cuBLASLt's algorithms for a product of torch's tensors, through ctypes.
+
+Numbers and structures are those of cublasLt.h (cuBLAS 12 and 13). cuBLASLt's matrices are
+column-major: it is given the transposes, out.T = b.T @ a.T, so its tiles and clusters are N × M.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import (
+    byref,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+WORKSPACE = 32 << 20  # bytes: as much as torch gives cuBLAS on Hopper
+TYPES = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14}  # cudaDataType
+COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77
+EPILOGUES = {"": 0, "relu": 2, "gelu": 32, "gelu_aux": 32 | 128, "dgelu": 64 | 128}
+BIAS, NO_EPILOGUE = 4, 1
+SUCCESS = 0
+
+
+class Algorithm(ctypes.Structure):
+    _fields_ = (("data", c_uint64 * 8),)
+
+
+class Result(ctypes.Structure):
+    """What the heuristic, or a check, says of an algorithm: the bytes of workspace that it needs,
+    and how often its blocks fill the GPU."""
+
+    _fields_ = (
+        ("algorithm", Algorithm), ("workspace", c_size_t), ("state", c_int), ("waves", c_float),
+        ("reserved", c_int * 4),
+    )  # fmt: skip
+
+
+class Config(NamedTuple):
+    """How an algorithm is described: numbers of cublasLt.h's enumerations."""
+
+    id: int
+    tile: int = 0
+    stages: int = 0
+    split_k: int = 1
+    reduction: int = 0
+    swizzle: int = 0
+    custom: int = 0
+    inner: int = 0
+    cluster: int = 0
+
+
+# cublasLtMatmulAlgoConfigAttributes_t: the attribute and its type, in the order of Config
+ATTRIBUTES = (
+    (0, c_int32), (1, c_uint32), (6, c_uint32), (2, c_int32), (3, c_uint32), (4, c_uint32),
+    (5, c_uint32), (7, c_uint16), (8, c_uint16),
+)  # fmt: skip
+
+
+class Capabilities(NamedTuple):
+    """What may be set of an algorithm."""
+
+    tiles: Sequence[int]
+    stages: Sequence[int]
+    split_k: int
+    reductions: int  # a mask
+    swizzle: int
+    custom: int  # the largest
+
+
+class CublasError(Exception):
+    """A call of cuBLASLt failed."""
+
+
+class Library:
+    """cuBLASLt, loaded from `path`; by default the one that torch has loaded. A handle needs a
+    GPU."""
+
+    def __init__(self, path: str | None = None, *, handle: bool = True) -> None:
+        self.calls = ctypes.CDLL(path or loaded_path())
+        self.calls.cublasLtGetVersion.restype = c_size_t
+        self.version = int(self.calls.cublasLtGetVersion())
+        self.handle = c_void_p()
+        self.workspace = torch.empty(0)
+        if handle:
+            self.call("Create", byref(self.handle))
+            self.workspace = torch.empty(WORKSPACE, dtype=torch.uint8, device="cuda")
+
+    def status(self, name: str, *args: Any) -> int:
+        return int(getattr(self.calls, f"cublasLt{name}")(*args))
+
+    def call(self, name: str, *args: Any) -> None:
+        """Raises CublasError where the call fails."""
+        if status := self.status(name, *args):
+            raise CublasError(f"cublasLt{name} failed with status {status}.")
+
+    def config(self, algorithm: Algorithm) -> Config:
+        values = []
+        for attribute, kind in ATTRIBUTES:
+            value, written = kind(), c_size_t()
+            self.call(
+                "MatmulAlgoConfigGetAttribute", byref(algorithm), c_int(attribute), byref(value),
+                c_size_t(ctypes.sizeof(value)), byref(written),
+            )  # fmt: skip
+            values.append(int(value.value))
+        return Config(*values)
+
+    def changed(self, algorithm: Algorithm, config: Config) -> Algorithm | None:
+        """A copy of the algorithm with the attributes of the config; None where one is refused."""
+        copy = Algorithm.from_buffer_copy(algorithm)
+        before = self.config(algorithm)
+        for (attribute, kind), value, old in zip(ATTRIBUTES, config, before, strict=True):
+            if attribute and value != old:
+                new = kind(value)
+                if self.status(
+                    "MatmulAlgoConfigSetAttribute", byref(copy), c_int(attribute), byref(new),
+                    c_size_t(ctypes.sizeof(new)),
+                ):  # fmt: skip
+                    return None
+        return copy
+
+    def capabilities(self, algorithm: Algorithm) -> Capabilities:
+        """cublasLtMatmulAlgoCapAttributes_t."""
+
+        def several(attribute: int) -> list[int]:
+            values, written = (c_uint32 * 2048)(), c_size_t()
+            if self.status(
+                "MatmulAlgoCapGetAttribute", byref(algorithm), c_int(attribute), values,
+                c_size_t(ctypes.sizeof(values)), byref(written),
+            ):  # fmt: skip
+                return []
+            return list(values[: written.value // 4])
+
+        def one(attribute: int) -> int:
+            value, written = c_int32(), c_size_t()
+            failed = self.status(
+                "MatmulAlgoCapGetAttribute", byref(algorithm), c_int(attribute), byref(value),
+                c_size_t(4), byref(written),
+            )  # fmt: skip
+            return 0 if failed else int(value.value)
+
+        return Capabilities(several(6) or [0], several(13) or [0], one(0), one(1), one(2), one(7))
+
+
+def loaded_path() -> str:
+    """The library that this process has loaded: torch does when it multiplies first."""
+    if torch.cuda.is_available():
+        torch.ones(8, 8, device="cuda").mm(torch.ones(8, 8, device="cuda"))
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "libcublasLt" in line:
+            return line.split()[-1]
+    raise CublasError("torch has loaded no libcublasLt.")
+
+
+class Product:
+    """One product as cuBLASLt describes it: out = epilogue(a @ b + bias). The bias is None, a
+    vector (an epilogue) or a matrix. `aux` is what the epilogue reads (dgelu) or also writes
+    (gelu_aux): as out, and like it row-major."""
+
+    def __init__(
+        self, library: Library, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *,
+        bias: torch.Tensor | None = None, tf32: bool = False, epilogue: str = "",
+        aux: torch.Tensor | None = None,
+    ) -> None:  # fmt: skip
+        self.library, self.kept = library, (bias, aux)
+        self.added = None if bias is None or bias.dim() == 1 else bias
+        self.types = (
+            COMPUTE_32F_FAST_TF32 if tf32 else COMPUTE_32F, 0, *[TYPES[a.dtype]] * 2,
+            *[TYPES[out.dtype]] * 2,
+        )  # fmt: skip
+        self.alpha, self.beta = c_float(1), c_float(0 if self.added is None else 1)
+        self.descriptor = c_void_p()
+        library.call(
+            "MatmulDescCreate", byref(self.descriptor), c_int(self.types[0]), c_int(self.types[1])
+        )
+        self.a, self.b = self._layout(b, 3), self._layout(a, 4)
+        self.d = self._layout(out)
+        self.c = self.d if self.added is None else self._layout(self.added)
+        chosen = EPILOGUES[epilogue] | (BIAS if bias is not None and bias.dim() == 1 else 0)
+        self._set("MatmulDesc", self.descriptor, 7, c_uint32(chosen or NO_EPILOGUE))
+        if chosen & BIAS:
+            assert bias is not None
+            self._set("MatmulDesc", self.descriptor, 8, c_void_p(bias.data_ptr()))
+        if aux is not None:
+            self._set("MatmulDesc", self.descriptor, 11, c_void_p(aux.data_ptr()))
+            self._set("MatmulDesc", self.descriptor, 12, c_int64(aux.stride(-2)))
+
+    def _set(self, what: str, descriptor: c_void_p, attribute: int, value: Any) -> None:
+        name, size = f"{what}SetAttribute", c_size_t(ctypes.sizeof(value))
+        self.library.call(name, descriptor, c_int(attribute), byref(value), size)
+
+    def _layout(self, x: torch.Tensor, transposes: int | None = None) -> c_void_p:
+        """The column-major layout of x.T, or of x, which the attribute `transposes` then turns."""
+        rows, columns, row, column = *x.shape[-2:], *x.stride()[-2:]
+        turned = not (column == 1 and row >= columns)
+        size, leading = ((rows, columns), column) if turned else ((columns, rows), row)
+        layout = c_void_p()
+        self.library.call(
+            "MatrixLayoutCreate", byref(layout), c_int(TYPES[x.dtype]), c_uint64(size[0]),
+            c_uint64(size[1]), c_int64(max(leading, size[0])),
+        )  # fmt: skip
+        if x.dim() == 3:
+            self._set("MatrixLayout", layout, 5, c_int32(x.shape[0]))
+            self._set("MatrixLayout", layout, 6, c_int64(x.stride(0)))
+        if transposes:
+            self._set("MatmulDesc", self.descriptor, transposes, c_int32(turned))
+        elif turned:
+            raise CublasError("cuBLASLt's output must be row-major.")
+        return layout
+
+    @property
+    def described(self) -> tuple[c_void_p, ...]:
+        return self.library.handle, self.descriptor, self.a, self.b, self.c, self.d
+
+    def listed(self, most: int) -> list[Result]:
+        """The algorithms that the heuristic lists, the best first."""
+        preference, found = c_void_p(), c_int()
+        self.library.call("MatmulPreferenceCreate", byref(preference))
+        self._set("MatmulPreference", preference, 1, c_uint64(WORKSPACE))
+        results = (Result * most)()
+        status = self.library.status(
+            "MatmulAlgoGetHeuristic", *self.described, preference, c_int(most), results,
+            byref(found),
+        )  # fmt: skip
+        self.library.call("MatmulPreferenceDestroy", preference)
+        if status:
+            return []
+        return [result for result in results[: found.value] if result.state == SUCCESS]
+
+    def ids(self) -> list[int]:
+        """The numbers of all algorithms for these types."""
+        ids, found = (c_int * 512)(), c_int()
+        types = map(c_int, self.types)
+        self.library.call(
+            "MatmulAlgoGetIds", self.library.handle, *types, c_int(512), ids, byref(found)
+        )
+        return list(ids[: found.value])
+
+    def initial(self, number: int) -> Algorithm:
+        """The algorithm of this number without attributes. Raises CublasError."""
+        made = Algorithm()
+        types = map(c_int, self.types)
+        self.library.call("MatmulAlgoInit", self.library.handle, *types, c_int(number), byref(made))
+        return made
+
+    def check(self, algorithm: Algorithm) -> Result | None:
+        """What cuBLASLt says of the algorithm for this product; None where it cannot run."""
+        result = Result()
+        status = self.library.status(
+            "MatmulAlgoCheck", *self.described, byref(algorithm), byref(result)
+        )
+        if status or result.state or result.workspace > WORKSPACE:
+            return None
+        result.algorithm = algorithm
+        return result
+
+    def run(self, algorithm: Algorithm) -> Callable[..., None]:
+        """The product by this algorithm: a function of a, b and out."""
+        call, (handle, descriptor, *layouts) = self.library.calls.cublasLtMatmul, self.described
+        stream = torch.cuda.current_stream
+        added = None if self.added is None else self.added.data_ptr()
+        known = byref(algorithm)
+        workspace, size = c_void_p(self.library.workspace.data_ptr()), c_size_t(WORKSPACE)
+
+        def run(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+            d = c_void_p(out.data_ptr())
+            status = call(
+                handle, descriptor, byref(self.alpha), c_void_p(b.data_ptr()), layouts[0],
+                c_void_p(a.data_ptr()), layouts[1], byref(self.beta),
+                c_void_p(added) if added else d, layouts[2], d, layouts[3], known, workspace,
+                size, c_void_p(stream().cuda_stream),
+            )  # fmt: skip
+            if status:
+                raise CublasError(f"cublasLtMatmul failed with status {status}.")
+
+        return run

@@ -1,0 +1,215 @@
+"""Operands, references and quick times for `library_algorithms.py`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from cublaslt import EPILOGUES, CublasError, Library, Product
+
+from diode_engine.core.problem import Problem
+
+ALL_BYTES, MOST_SETS, POOL_BYTES = 256e6, 200, 3 << 29
+WAIT_CYCLES, LAUNCHES, PART = 6_000_000, 3, 40
+DEVICE = "cuda"
+TRY_SECONDS = 4  # of first launches
+PLACES = 64  # rows and columns that are checked
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+class Operands:
+    """The operands of one product: several sets in one buffer of random numbers, together well
+    over the cache. All sets have the same bias (or None), auxiliary tensor and output."""
+
+    def __init__(self, problem: Problem, epilogue: str, pools: dict[torch.dtype, torch.Tensor]):
+        self.problem, self.epilogue = problem, epilogue
+        dtype = getattr(torch, problem.dtype)
+        if dtype not in pools:
+            size = POOL_BYTES // dtype.itemsize
+            pools[dtype] = torch.empty(size, dtype=dtype, device=DEVICE).normal_()
+        self.pool = pools[dtype]
+        shapes = problem.input_shapes()
+        self.bias = None
+        if "bias" in shapes and epilogue != "dgelu":
+            size, stride, _ = shapes["bias"]
+            self.bias = torch.empty_strided(size, stride, dtype=dtype, device=DEVICE).normal_()
+        self.out = torch.empty(problem.output_size, dtype=dtype, device=DEVICE)
+        self.aux = torch.randn_like(self.out) if epilogue.endswith(("aux", "dgelu")) else None
+
+    @property
+    def odd(self) -> list[str]:
+        """The tensors of a product without a batch whose strides are no multiples of 16 bytes."""
+        if self.problem.B > 1 or self.epilogue:
+            return []
+        given = dict(zip(("a", "b", "out"), self.sets("")[0], strict=True))
+        return [name for name, x in given.items() if max(x.stride()) * x.itemsize % 16]
+
+    def sets(self, aligned: str) -> list[Tensors]:
+        """Sets of a, b and out. The strides of those in `aligned` ("a+out") are rounded up."""
+        shapes = self.problem.input_shapes()
+        layouts = {name: tuple(shapes[name][:2]) for name in ("a", "b")}
+        layouts["out"] = (tuple(self.out.shape), self.out.stride())
+        step = 16 // self.out.itemsize
+        for name in filter(None, aligned.split("+")):
+            size, stride = layouts[name]
+            layouts[name] = size, tuple(n if n == 1 else -(-n // step) * step for n in stride)
+        length = {name: extent(*layout) for name, layout in layouts.items()}
+        out = self.out
+        if layouts["out"][1] != out.stride():
+            out = torch.empty(length["out"], dtype=out.dtype, device=DEVICE)
+            out = out.as_strided(*layouts["out"])
+        each = length["a"] + length["b"]
+        fit = self.pool.numel() // each
+        if fit < 1:
+            raise CublasError("The operands are larger than the buffer.")
+        wanted = max(2, int(ALL_BYTES / (each * out.itemsize)) + 1)
+        made = []
+        for i in range(min(MOST_SETS, wanted, fit)):
+            a = self.pool[i * each :].as_strided(*layouts["a"])
+            b = self.pool[i * each + length["a"] :].as_strided(*layouts["b"])
+            made.append((a, b, out))
+        return made
+
+    def torch_call(self) -> Callable[..., Any]:
+        """What plain Inductor calls: the library's product, then a pointwise kernel."""
+        name, bias, aux, epilogue = str(self.problem.op), self.bias, self.aux, self.epilogue
+        function = getattr(torch, name if bias is not None else name.removeprefix("add"))
+        if name == "baddbmm" and bias is None:
+            function = torch.bmm
+        ops = torch.ops.aten
+
+        def call(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+            to = aux if epilogue == "gelu_aux" else out
+            function(*(() if bias is None else (bias,)), a, b, out=to)
+            if epilogue == "relu":
+                torch.relu_(out)
+            elif epilogue.startswith("gelu"):
+                ops.gelu.out(to, approximate="tanh", out=out)
+            elif epilogue == "dgelu":
+                ops.gelu_backward.grad_input(out, aux, approximate="tanh", grad_input=out)
+
+        return call
+
+    def product(self, library: Library, given: Tensors) -> Product:
+        return Product(
+            library, *given, bias=self.bias, tf32=self.problem.allow_tf32,
+            epilogue=self.epilogue, aux=self.aux,
+        )  # fmt: skip
+
+    def errors(self, calls: Sequence[Callable[..., Any]], given: Tensors) -> list[float | None]:
+        """How far the result of each call is from float64's at most, on some rows and columns,
+        divided by the largest; None where the call fails."""
+        a, b, out = (x if x.dim() == 3 else x[None] for x in given)
+        r, c = (places(n).to(out.device) for n in out.shape[1:])
+        want = a[-1][r].double() @ b[-1][:, c].double()
+        if self.bias is not None:
+            want += self.bias.expand(out.shape)[-1][r][:, c].double()
+        before = None
+        if self.epilogue == "relu":
+            want = want.relu()
+        elif self.epilogue.startswith("gelu"):
+            want = torch.nn.functional.gelu(want, approximate="tanh")
+        elif self.epilogue == "dgelu":
+            assert self.aux is not None
+            before = self.aux[r][:, c].double()
+            want = torch.ops.aten.gelu_backward(want, before, approximate="tanh")
+        scale = want.abs().max()
+        errors: list[torch.Tensor] = []
+        worked = []
+        end = time.monotonic() + TRY_SECONDS
+        for call in calls:
+            out.fill_(torch.nan)
+            try:
+                if time.monotonic() > end:
+                    raise CublasError("The kernels take too long to load.")
+                call(*given)
+                worked.append(True)
+            except CublasError:
+                worked.append(False)
+            errors.append((out[-1][r][:, c].double() - want).abs().max() / scale)
+        told = torch.stack(errors).nan_to_num(9e9, 9e9, 9e9).tolist()
+        return [error if works else None for error, works in zip(told, worked, strict=True)]
+
+
+def places(length: int) -> torch.Tensor:
+    """Some of the places of a dimension; the first and the last are among them."""
+    drawn = torch.randint(length, (PLACES - 2,), generator=torch.Generator().manual_seed(0))
+    return torch.cat([drawn, torch.tensor([0, length - 1])])
+
+
+def extent(size: Sequence[int], stride: Sequence[int]) -> int:
+    """The elements of a strided tensor's storage, rounded up to 256 bytes and more."""
+    last = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    return -(-(last + 1) // 128) * 128
+
+
+def quick(calls: Sequence[Callable[..., Any]], sets: Sequence[Tensors]) -> list[float]:
+    """Microseconds of each call, by LAUNCHES launches. They are queued behind a kernel that waits,
+    so that no time of the host counts."""
+    us, number = [], 0
+    for first in range(0, len(calls), PART):
+        events = []
+        torch.cuda._sleep(WAIT_CYCLES)
+        for call in calls[first : first + PART]:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for _ in range(LAUNCHES):
+                number += 1
+                call(*sets[number % len(sets)])
+            end.record()
+            events.append((start, end))
+        torch.cuda.synchronize()
+        us += [start.elapsed_time(end) * 1e3 / LAUNCHES for start, end in events]
+    return us
+
+
+def self_check(library: Library) -> list[str]:
+    """Compares cuBLASLt's products with float64's. Ends the process where plain products are wrong;
+    returns the epilogues that do not work."""
+    broken = []
+    for epilogue in EPILOGUES:
+        op = "addmm" if epilogue else "mm"
+        cases = [Problem.make(op, 320, 768, 512, "bfloat16", b_layout="col")]
+        if not epilogue:
+            cases += [
+                Problem.make("mm", 256, 136, 264, "float16", a_layout="col"),
+                Problem.make("addmm", 257, 515, 129, "float16"),
+                Problem.make("addmm", 64, 128, 256, "bfloat16", bias="matrix"),
+                Problem.make("mm", 128, 256, 512, "float32", allow_tf32=True),
+                Problem.make("bmm", 64, 128, 256, "bfloat16", B=3, a_layout="col"),
+                Problem.make("baddbmm", 64, 128, 256, "float32", B=3),
+            ]
+        for problem in cases:
+            try:
+                said = checked(library, problem, epilogue)
+            except (CublasError, RuntimeError) as error:
+                said = str(error)
+            if said and not epilogue:
+                sys.exit(f"The binding of cuBLASLt {library.version} fails for {problem}: {said}")
+            if said:
+                print(f"The epilogue {epilogue} is left out: {said}", file=sys.stderr)
+                broken.append(epilogue)
+    return broken
+
+
+def checked(library: Library, problem: Problem, epilogue: str) -> str:
+    """What is wrong with the heuristic's first algorithm; empty where nothing is."""
+    torch.backends.cuda.matmul.allow_tf32 = problem.allow_tf32
+    operands = Operands(problem, epilogue, {})
+    given = operands.sets("")[0]
+    product = operands.product(library, given)
+    found = product.listed(4)
+    if not found:
+        return "the heuristic lists no algorithm."
+    config = library.config(found[0].algorithm)
+    if config.id not in product.ids() or product.check(found[0].algorithm) is None:
+        return f"its first algorithm, {config}, is not among the ids, or fails its own check."
+    calls = [operands.torch_call(), *(product.run(each.algorithm) for each in found)]
+    plain, *errors = operands.errors(calls, given)
+    limit = 4 * (plain or 0) + 1e-5
+    good = [error for error in errors if error is not None and error <= limit]
+    return "" if good else f"errors {errors}, torch's {plain}; {config}."

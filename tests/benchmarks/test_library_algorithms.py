@@ -1,0 +1,160 @@
+"""benchmarks/library_algorithms.py without a GPU: the binding's numbers, the rows, the tables."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from diode_engine.core.problem import Problem
+
+
+def header() -> str:
+    """NVIDIA's cublasLt.h, where a CUDA build of torch is installed."""
+    found = importlib.util.find_spec("nvidia")
+    places = [] if found is None else found.submodule_search_locations or []
+    for place in places:
+        for file in Path(place).glob("*/include/cublasLt.h"):
+            return file.read_text()
+    pytest.skip("cublasLt.h comes with torch's CUDA builds")
+
+
+def test_the_structures_have_the_library_s_sizes() -> None:
+    import cublaslt
+
+    assert ctypes.sizeof(cublaslt.Algorithm) == 64
+    assert ctypes.sizeof(cublaslt.Result) == 96
+    assert cublaslt.Result.state.offset == 72
+
+
+def test_the_numbers_are_the_header_s() -> None:
+    import cublaslt
+
+    text = header()
+    fields = ("ID", "TILE_ID", "STAGES_ID", "SPLITK_NUM", "REDUCTION_SCHEME", "CTA_SWIZZLING",
+              "CUSTOM_OPTION", "INNER_SHAPE_ID", "CLUSTER_SHAPE_ID")  # fmt: skip
+    for name, (number, kind) in zip(fields, cublaslt.ATTRIBUTES, strict=True):
+        found = re.search(rf"(u?int\d+_t)[^*]*\*/\s*CUBLASLT_ALGO_CONFIG_{name} = (\d+)", text)
+        assert found, name
+        assert (int(found[2]), ctypes.sizeof(kind) * 8) == (number, int(found[1][-4:-2])), name
+
+
+class Library:
+    """A library of two algorithms, of which the one with tile 2 is wrong."""
+
+    version = 0
+
+    def config(self, algorithm: Any) -> Any:
+        import cublaslt
+
+        return cublaslt.Config(1, tile=algorithm.data[0])
+
+    def changed(self, algorithm: Any, config: Any) -> Any:
+        import cublaslt
+
+        made = cublaslt.Algorithm()
+        made.data[0] = config.tile
+        return made
+
+    def capabilities(self, algorithm: Any) -> Any:
+        import cublaslt
+
+        return cublaslt.Capabilities([0, 1, 2], [0], 0, 0, 0, 0)
+
+
+class Product:
+    def __init__(self, library: Any, *_: Any, bias: Any = None, **__: Any) -> None:
+        self.bias = bias
+
+    def _result(self, tile: int) -> Any:
+        import cublaslt
+
+        made = cublaslt.Result()
+        made.algorithm.data[0] = tile
+        return made
+
+    def listed(self, most: int) -> list[Any]:
+        return [self._result(0), self._result(1)]
+
+    def ids(self) -> list[int]:
+        return [1]
+
+    def initial(self, number: int) -> Any:
+        return self._result(0).algorithm
+
+    def check(self, algorithm: Any) -> Any:
+        return self._result(algorithm.data[0])
+
+    def run(self, algorithm: Any) -> Any:
+        def run(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+            made = a @ b if self.bias is None else torch.addmm(self.bias, a, b)
+            out.copy_(made * (0 if algorithm.data[0] == 2 else 1))
+
+        return run
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    import library_algorithms
+    import library_measuring
+
+    monkeypatch.setattr(library_measuring, "DEVICE", "cpu")
+    monkeypatch.setattr(library_measuring, "POOL_BYTES", 1 << 20)
+    monkeypatch.setattr(library_measuring, "Product", Product)
+    monkeypatch.setattr(library_algorithms, "quick", lambda calls, sets: [9.0 for _ in calls])
+    monkeypatch.setattr(library_algorithms, "graph_of", lambda call, sets: call(*sets[0]))
+    times = {"torch": 10.0, "again": 10.0}
+    monkeypatch.setattr(
+        library_algorithms, "in_turn",
+        lambda ways, *_: {name: [times.get(name, 5.0)] * 8 for name in ways},
+    )  # fmt: skip
+    return library_algorithms
+
+
+def test_a_row_has_all_algorithms_and_a_wrong_one_does_not_count(
+    script: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import library_report
+
+    problem = Problem.make("addmm", 40, 39, 33, "bfloat16", b_layout="col")
+    task = script.Task("odd", problem, "")
+    row = {**task.key, "device": "H100", "error": "", **script.measured(Library(), task, {})}
+    algorithms = [
+        dict(zip(library_report.COLUMNS, each, strict=True)) for each in row["algorithms"]
+    ]
+    wrong = [each for each in algorithms if each["tile"] == 2]
+    assert wrong
+    assert all(each["error"] > 0.5 for each in wrong)
+    assert {each["aligned"] for each in algorithms} == {"", "a", "b", "out", "a+b+out"}
+    assert set(row["us"]) == {"torch", "again", "copy a", "copy b", "copy out"}
+    for each in wrong:
+        each["us"] = each["chosen_us"] = 0.01
+    row["algorithms"] = [list(each.values()) for each in algorithms]
+    library_report.show([row, {**task.key, "error": "lost"}])
+    said = capsys.readouterr().out
+    assert "any                              1  2.000" in said
+    assert "failed: lost" in said
+
+
+@pytest.mark.parametrize("epilogue", ["relu", "gelu", "gelu_aux", "dgelu"])
+def test_torch_s_call_has_the_epilogue_that_is_checked(script: Any, epilogue: str) -> None:
+    from library_measuring import Operands
+
+    operands = Operands(Problem.make("addmm", 32, 48, 64, "float32"), epilogue, {})
+    assert (operands.errors([operands.torch_call()], operands.sets("")[0])[0] or 0) < 1e-5
+
+
+def test_the_products_of_every_file_can_be_measured(script: Any) -> None:
+    from library_measuring import POOL_BYTES, extent
+
+    tasks = list(script.tasks_in(sorted(script.FOLDER.glob("*.json"))))
+    assert {task.source for task in tasks[:8]} == {file.stem for file in script.FOLDER.iterdir()}
+    for task in tasks:
+        shapes = task.problem.input_shapes()
+        size = sum(extent(*shapes[name][:2]) for name in "ab") * task.problem.dtype.itemsize
+        assert size <= 3 << 29, (task, POOL_BYTES)
