@@ -111,7 +111,7 @@ def main() -> None:
     tasks = list(tasks_in(args.shapesets or sorted(FOLDER.glob("*.json"))))
     rows = Rows(args.json)
     if args.child:
-        measure(left(tasks, rows), rows_out(), end)
+        measure(find_left(tasks, rows), rows_out(), end)
         return
     begun: Row = {}
     failed = ""
@@ -128,7 +128,7 @@ def main() -> None:
             failed = row["error"]
 
     command = ["--child", "--json", str(args.json), *map(str, args.shapesets)]
-    while left(tasks, rows) and (seconds := end - time.monotonic()) > 15:
+    while find_left(tasks, rows) and (seconds := end - time.monotonic()) > 15:
         begun, failed = {}, ""
         child = python(*command, "--seconds", f"{seconds:.0f}")
         each_in_a_process([("", child)], [{}], take, limit_s=seconds, until=end)
@@ -151,7 +151,7 @@ def tasks_in(files: Sequence[Path]) -> Iterator[Task]:
         yield from (task for task in several if task)
 
 
-def left(tasks: Sequence[Task], rows: Rows) -> list[Task]:
+def find_left(tasks: Sequence[Task], rows: Rows) -> list[Task]:
     names = ("source", "problem", "epilogue")
     done = {json.dumps({name: row[name] for name in names}) for row in rows.rows}
     return [task for task in tasks if json.dumps(task.key) not in done]
