@@ -2,54 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
+from tests.gpu.conftest import BF16, compiled, draw, error
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] < 9,
-        reason="there is no NVIDIA GPU of compute capability 9 here",
+        torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < 9,
+        reason="the GPU here has no compute capability 9",
     ),
 ]
 
-MODE = "max-autotune-no-cudagraphs"
-BF16 = torch.bfloat16
 
-
-def draw(*shape: int, dtype: Any = BF16) -> Any:
-    return torch.randn(*shape, device="cuda", dtype=dtype)
-
-
-def error(result: Any, reference: Any) -> float:
-    """Relative, in the Frobenius norm."""
-    difference = torch.linalg.vector_norm(result.double() - reference.double())
-    return float(difference / torch.linalg.vector_norm(reference.double()))
-
-
-@pytest.fixture(autouse=True)
-def diode() -> Iterator[Any]:
-    import diode_engine
-
-    assert diode_engine.install_diode_choices(top_k_configs=1), diode_engine.get_stats()
-    yield diode_engine
-    diode_engine.uninstall_diode_choices()
-
-
-def compiled(function: Callable[..., Any], *args: Any) -> Any:
-    """The result, caches cold. Nothing may be benchmarked."""
-    from torch._dynamo.utils import counters
-    from torch._inductor.utils import fresh_cache
-
-    torch._dynamo.reset()
-    counters.clear()
-    with fresh_cache():
-        result = torch.compile(function, mode=MODE)(*args)
-    assert counters["inductor"]["select_algorithm_autotune"] == 0
+def searched_nothing(function: Any, *args: Any) -> Any:
+    """The result of the compiled function, for which nothing may be benchmarked."""
+    result, counted, _ = compiled(function, *args)
+    assert counted["select_algorithm_autotune"] == 0
     return result
 
 
@@ -73,7 +45,7 @@ def test_flex_attention_forward_and_backward(mask: Any, head: int, diode: Any) -
     def step(q: Any, k: Any, v: Any) -> Any:
         return flex_attention(q, k, v, block_mask=blocks)
 
-    result = compiled(step, q, k, v)
+    result = searched_nothing(step, q, k, v)
     grads = torch.autograd.grad(result.float().square().sum(), (q, k, v))
     exact = [t.detach().double().requires_grad_() for t in (q, k, v)]
     allowed = None
@@ -100,7 +72,7 @@ def test_flex_attention_decoding(diode: Any) -> None:
     def step(q: Any, k: Any, v: Any) -> Any:
         return flex_attention(q, k, v, enable_gqa=True)
 
-    result = compiled(step, q, k, v)
+    result = searched_nothing(step, q, k, v)
     exact = [t.double() for t in (q, k.repeat_interleave(4, 1), v.repeat_interleave(4, 1))]
     assert error(result, torch.nn.functional.scaled_dot_product_attention(*exact)) < 1e-2
     if "H200" in torch.cuda.get_device_name():
@@ -120,7 +92,7 @@ def test_products_of_groups(groups: str, diode: Any) -> None:
     def experts(tokens: Any, weights: Any, offsets: Any) -> Any:
         return torch.nn.functional.silu(torch._grouped_mm(tokens, weights, offs=offsets))
 
-    result = compiled(experts, tokens, weights, offsets)
+    result = searched_nothing(experts, tokens, weights, offsets)
     parts = tokens.double().split(sizes)
     exact = torch.cat([part @ weights[i].double() for i, part in enumerate(parts)])
     assert error(result, torch.nn.functional.silu(exact)) < 1e-2
@@ -143,7 +115,7 @@ def test_products_of_float8(scaling: str, diode: Any) -> None:
         return torch._scaled_mm(a, b.t(), scale_a, scale_b, out_dtype=BF16)
 
     scale_b = scale_b.t() if dims is not None else scale_b
-    result = compiled(linear, a, b, scale_a, scale_b)
+    result = searched_nothing(linear, a, b, scale_a, scale_b)
     exact = (a.double() * scale_a.double()) @ (b.double().t() * scale_b.double())
     assert error(result, exact) < 1e-2
     assert diode.get_stats()["model_selections"] == 1
@@ -152,7 +124,7 @@ def test_products_of_float8(scaling: str, diode: Any) -> None:
 def test_products_of_int8(diode: Any) -> None:
     a = torch.randint(-128, 128, (64, 1024), device="cuda", dtype=torch.int8)
     b = torch.randint(-128, 128, (512, 1024), device="cuda", dtype=torch.int8).t()
-    result = compiled(torch._int_mm, a, b)
+    result = searched_nothing(torch._int_mm, a, b)
     assert torch.equal(result.cpu(), a.cpu().int() @ b.cpu().int())
     assert diode.get_stats()["model_selections"] == 1
 
@@ -163,7 +135,7 @@ def test_a_sum_of_two_products(diode: Any) -> None:
     def both(a: Any, b: Any, c: Any, d: Any) -> Any:
         return a @ b + c @ d
 
-    result = compiled(both, a, b, c, d)
+    result = searched_nothing(both, a, b, c, d)
     exact = a.double() @ b.double() + c.double() @ d.double()
     assert error(result, exact) < 1e-2
     assert diode.get_stats()["fallbacks"] == 0
