@@ -23,7 +23,6 @@ CORE = (
     "tests/test_unchanged.py",
     "tests/test_imports.py",
     "tests/test_records.py",
-    "tests/test_encoding.py",
     "tests/test_features.py",
 )
 # Not here: they need a GPU, or hours.

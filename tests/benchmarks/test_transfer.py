@@ -17,7 +17,8 @@ def test_shares_are_drawn_and_each_way_is_judged_on_the_same_problems(
 
     out = tmp_path / "t.json"
     transfer.main(
-        ["--part", "24", "--rounds", "25", "--shares", "0.001", "0.15", "1", "--output", str(out)]
+        ["--part", "48", "--rounds", "15", "--members", "1", "--shares", "0.001", "0.15", "1",
+         "--output", str(out)]
     )  # fmt: skip
     document = json.loads(out.read_text())
     assert (document["source"], document["target"]) == (H200.name, "NVIDIA H100 80GB HBM3")

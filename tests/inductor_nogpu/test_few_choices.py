@@ -1,4 +1,5 @@
-"""Places in Inductor that count on a library's kernel, or on more than one choice, being there."""
+"""Places in Inductor that count on a library's kernel, or on more than one choice, being there; and
+operands whose layout is decided after the choice."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch._inductor import autotune_process, config
+from torch._inductor import autotune_process, config, ir
 
 import diode_engine
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import install
+from tests.inductor_nogpu.conftest import FixedPredictor, empty, install, preprocessing_by
 
 EPILOGUES = {"benchmark_epilogue_fusion": True}  # Inductor's default, which `lower` turns off
 PIPELINED = {"benchmark_epilogue_fusion": False, "pipeline_max_autotune_gemm": True}
@@ -104,3 +105,118 @@ def test_no_library_is_among_the_backends(top_k: int) -> None:
     options = {**EPILOGUES, "max_autotune_gemm_backends": "TRITON"}
     (kept,) = lower(moved(512, 1024, 768), options=options, benchmark=milliseconds).seen
     assert len(kept.candidates) == top_k
+
+
+class Tma(FixedPredictor):
+    """TMA kernels are the fastest."""
+
+    def time(self, candidate: Candidate) -> float:
+        return super().time(candidate) * (0.01 if "tma" in candidate.template else 1.0)
+
+
+def sum_of_transposed() -> tuple[Any, Sequence[torch.Tensor]]:
+    """The sum counts as row-major when the product is chosen, and will be column-major."""
+    args = empty(1024, 512), empty(1024, 512), empty(1024, 768)
+    return lambda x, y, w: (x.t() + y.t()) @ w, args
+
+
+def plain_sum() -> tuple[Any, Sequence[torch.Tensor]]:
+    args = empty(512, 1024), empty(512, 1024), empty(1024, 768)
+    return lambda x, y, w: (x + y) @ w, args
+
+
+# Then no other layout comes out, and a template is the one that was chosen.
+FIXED_WHEN_RENDERED = torch.__version__ < (2, 11)
+
+
+@pytest.mark.skipif(FIXED_WHEN_RENDERED, reason="torch 2.10 fixes a template's operands")
+@pytest.mark.parametrize("options", [{}, {"triton.enable_persistent_tma_matmul": True}])
+def test_a_template_is_not_left_with_another_layout_than_it_was_chosen_for(
+    options: dict[str, Any],
+) -> None:
+    install(Tma())
+    for _ in range(2):  # the second time it is remembered
+        with diode_engine.profile_predictions() as profile:
+            (source,) = lower(sum_of_transposed, options=options).sources
+        assert "extern_kernels.mm(" in source
+        assert "layout" in str(profile.selections[0].why)
+    (kept,) = lower(plain_sum, options=options).seen  # the same problem, of which nothing moves
+    assert not kept.candidates[0].is_extern
+
+
+def test_an_operand_that_descriptors_are_made_for_stays_as_it_is() -> None:
+    fixed: list[bool] = []
+
+    def look(choices: list[Any]) -> list[Any]:
+        fixed.append(isinstance(choices[0].input_nodes[0].get_layout(), ir.FixedLayout))
+        return choices
+
+    install(Tma())
+    with preprocessing_by(look):
+        for tma in (False, True):
+            lower(plain_sum, options={"triton.enable_persistent_tma_matmul": tma})
+    assert fixed == [FIXED_WHEN_RENDERED, True]
+
+
+def product_of_product() -> tuple[Any, Sequence[torch.Tensor]]:
+    """Inductor gives the first one's rows of 1,032 elements a distance of 1,088."""
+    return lambda x, y, w: x @ y @ w, (empty(512, 256), empty(256, 1032), empty(1032, 768))
+
+
+@pytest.mark.skipif(FIXED_WHEN_RENDERED, reason="torch 2.10 fixes a template's operands")
+def test_descriptors_read_the_rows_where_they_are() -> None:
+    class TmaForTheSecond(FixedPredictor):
+        def predict_us(self, problem: Any, candidates: Sequence[Candidate]) -> Any:
+            times = super().predict_us(problem, candidates)
+            tma = ["tma" in c.template and problem.K > 1000 for c in candidates]
+            extern = [c.is_extern for c in candidates]
+            return np.where(tma, 0.01, np.where(extern, 1.0, times + 100))
+
+    distances: list[Any] = []
+
+    def look(choices: list[Any]) -> list[Any]:
+        distances.append(choices[0].input_nodes[0].get_stride())
+        return choices
+
+    install(TmaForTheSecond())
+    with preprocessing_by(look):
+        options = {"triton.enable_persistent_tma_matmul": True}
+        lowered = lower(product_of_product, options=options)
+    assert [seen.candidates[0].is_extern for seen in lowered.seen] == [True, False]
+    assert distances == [[256, 1], [1032, 1]]
+
+
+PROLOGUES: dict[str, Any] = {
+    "a conversion": (torch.float32, lambda x, w: x.to(torch.float32) @ w),
+    "an activation": (torch.bfloat16, lambda x, w: torch.relu(x) @ w),
+}
+
+
+@pytest.mark.parametrize("name", PROLOGUES)
+def test_what_comes_before_a_product_is_not_fused_into_its_loads(name: str, predictor: Any) -> None:
+    dtype, function = PROLOGUES[name]
+    predictor.best = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_stages": 2}
+
+    (source,) = lower(lambda: (function, (empty(512, 1024), empty(1024, 768, dtype=dtype)))).sources
+    assert source.count("@triton_heuristics.template") == 1
+    assert source.count("@triton_heuristics.pointwise") == 1
+
+
+def test_inductor_times_it_where_several_kernels_are_left() -> None:
+    dtype, function = PROLOGUES["a conversion"]
+    best = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
+    install(FixedPredictor(best=best), top_k_configs=3)
+    allowed: list[int] = []
+
+    def look(choices: list[Any]) -> list[Any]:
+        templates = [c for c in choices if hasattr(c, "allowed_prologue_inps")]
+        allowed.extend(len(c.allowed_prologue_inps) for c in templates)
+        return choices
+
+    with preprocessing_by(look):
+        lower(
+            lambda: (function, (empty(512, 1024), empty(1024, 768, dtype=dtype))),
+            benchmark=lambda _: 1.0,
+        )
+    assert allowed
+    assert all(allowed)

@@ -15,8 +15,10 @@ from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact, save_artifact
+from diode_engine.models.cascade import Cascade
 from diode_engine.models.confidence import Confidence
 from diode_engine.models.coverage import Coverage
+from diode_engine.models.distilled import DistilledNetwork, quantize
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import TimingModel
@@ -94,6 +96,21 @@ def network_on(
     spread = x.std(axis=0)
     scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
     return Network(x.min(axis=0), x.max(axis=0), x.mean(axis=0), scale, layers, True)
+
+
+HIDDEN = (96, 48)
+
+
+@pytest.fixture(scope="session")
+def distilled(x: np.ndarray) -> DistilledNetwork:
+    return quantize(network_on(x, 5, HIDDEN, heads=2), x)
+
+
+@pytest.fixture(scope="session")
+def cascade(x: np.ndarray) -> Cascade:
+    """Of three teachers, of which the second has no network."""
+    first = quantize(network_on(x, 1, heads=3), x)
+    return Cascade(first, {place: quantize(network_on(x, 2 + place), x) for place in (0, 2)})
 
 
 @pytest.fixture(scope="session")

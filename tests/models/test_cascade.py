@@ -15,7 +15,6 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import MM
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
 from diode_engine.models import fit_cascade
 from diode_engine.models.artifact import Artifact
@@ -36,13 +35,6 @@ TILES = [
 LIBRARY = Candidate.make("aten::mm")
 
 
-@pytest.fixture(scope="module")
-def cascade(x: np.ndarray) -> Cascade:
-    """Of three teachers, of which the second has no network."""
-    first = quantize(network_on(x, 1, heads=3), x)
-    return Cascade(first, {place: quantize(network_on(x, 2 + place), x) for place in (0, 2)})
-
-
 def test_teachers_answer_where_there_are_networks_of_them(x: np.ndarray, cascade: Cascade) -> None:
     answers = cascade.answers(x)
     assert np.array_equal(answers[1], cascade.first.answers(x)[1])
@@ -51,18 +43,6 @@ def test_teachers_answer_where_there_are_networks_of_them(x: np.ndarray, cascade
     assert np.array_equal(
         cascade.predict(x), (answers[0] + answers[1] + answers[2]) / np.float32(3)
     )
-
-
-def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_its_space(
-    x: np.ndarray, cascade: Cascade, table: TimingTable
-) -> None:
-    bulk = cascade.answers(x)
-    for i in range(0, len(x), 97):
-        assert np.array_equal(cascade.answers(x[i : i + 1])[:, 0], bulk[:, i])
-    index, rows = next(iter(table.groups()))
-    asked = [table.candidates[c] for c in table.candidate[rows]]
-    space = features.space(table.problems[index], asked, H200)
-    assert np.array_equal(cascade.space_answers(space), bulk[:, rows])
 
 
 def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
@@ -120,12 +100,6 @@ def test_a_sieve_learns_what_the_cascade_answers(
     cascade = replace(cascade, teachers={})
     answers = cascade.predict(x)
     assert np.abs(found.predict(x) - answers).mean() < answers.std() / 4
-
-
-def test_the_file_is_read_as_it_was_written(x: np.ndarray, cascade: Cascade) -> None:
-    again = Cascade.from_bytes(cascade.to_bytes())
-    assert np.array_equal(again.answers(x), cascade.answers(x))
-    assert sorted(again.teachers) == [0, 2]
 
 
 def test_a_file_with_too_much_in_it_is_refused(x: np.ndarray, cascade: Cascade) -> None:

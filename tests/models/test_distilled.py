@@ -22,18 +22,19 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage, kernel
-from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer, quantize
+from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import SHORTLIST, Predictor
-from tests.models.conftest import network_on
+from diode_engine.models.protocol import TimingModel
+from tests.models.conftest import HIDDEN, network_on
 from tests.samples import tile
 
-HIDDEN = (96, 48)
 
-
-@pytest.fixture(scope="module")
-def distilled(x: np.ndarray) -> DistilledNetwork:
-    return quantize(network_on(x, 5, HIDDEN, heads=2), x)
+@pytest.fixture(params=["distilled", "cascade"])
+def model(request: pytest.FixtureRequest) -> TimingModel:
+    """Each of the types of models that answer in whole numbers."""
+    found: TimingModel = request.getfixturevalue(request.param)
+    return found
 
 
 def test_whole_numbers_answer_as_the_network_does(
@@ -58,21 +59,21 @@ def test_every_sum_is_exact(x: np.ndarray, distilled: DistilledNetwork) -> None:
 
 
 def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_its_space(
-    x: np.ndarray, distilled: DistilledNetwork, table: TimingTable
+    x: np.ndarray, model: TimingModel, table: TimingTable
 ) -> None:
-    bulk = distilled.predict(x)
+    bulk = model.predict(x)
     for i in range(0, len(x), 97):
-        assert distilled.predict(x[i : i + 1])[0] == bulk[i]
-    assert np.array_equal(distilled.predict(x[::-1])[::-1], bulk)
+        assert model.predict(x[i : i + 1])[0] == bulk[i]
+    assert np.array_equal(model.predict(x[::-1])[::-1], bulk)
     many = np.tile(np.arange(len(table.candidates)), 70)  # more than a block
     candidates = [table.candidates[c] for c in many]
     for place in (0, 11):
         problem = table.problems[place]
         space = features.space(problem, candidates, H200)
         rows = features.matrix((problem,), candidates, many * 0, np.arange(len(many)), H200)
-        answers = distilled.space_answers(space)
-        assert np.array_equal(answers, distilled.answers(rows))
-        assert np.array_equal(answers.mean(axis=0), distilled.predict(rows))
+        answers = model.space_answers(space)
+        assert np.array_equal(answers, model.answers(rows))
+        assert np.array_equal(answers.mean(axis=0), model.predict(rows))
 
 
 @pytest.mark.parametrize("kind", ["distilled", "network"])
@@ -114,9 +115,9 @@ def test_of_many_candidates_the_likely_ones_are_ranked(
     assert len(few.order) == SHORTLIST
 
 
-def test_the_file_is_read_as_it_was_written(x: np.ndarray, distilled: DistilledNetwork) -> None:
-    again = DistilledNetwork.from_bytes(distilled.to_bytes())
-    assert np.array_equal(again.predict(x), distilled.predict(x))
+def test_the_file_is_read_as_it_was_written(x: np.ndarray, model: TimingModel) -> None:
+    again = type(model).from_bytes(model.to_bytes())
+    assert np.array_equal(again.answers(x), model.answers(x))
 
 
 def test_a_scale_that_gives_no_times_is_refused(distilled: DistilledNetwork) -> None:
