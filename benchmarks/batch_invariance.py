@@ -34,7 +34,7 @@ from pathlib import Path
 from processes import Row, Rows, each_in_a_process, python, rows_out
 
 PARTS = ("kernels", "layers", "block")
-WAYS = ("invariant", "diode", "library", "fixed")
+WAYS = ("invariant", "dynamic", "diode", "library", "fixed")
 SMALL = 64
 
 

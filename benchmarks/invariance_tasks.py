@@ -19,6 +19,7 @@ from invariance_kernel import fixed_linear
 from measuring import MAX_AUTOTUNE
 from processes import Row
 from replays import graph_of, in_turn
+from torch._inductor import config
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from zoo_measuring import Gpu
@@ -36,6 +37,7 @@ from diode_engine.inductor.lowering import kernels as lowered
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass, class_of
 from diode_engine.inductor.lowering.symbolic import family
+from diode_engine.inductor.torch_internals import versions
 from diode_engine.problems.spaces import exhaustive_space
 
 Task = tuple[str, Callable[[], Iterator[Row]]]
@@ -144,7 +146,9 @@ def chosen_kernels(problem: Problem) -> list[tuple[str, Candidate]]:
 
 def compile_kernel(cls: KernelClass) -> tuple[Binary, list[str]]:
     """The kernel and the instructions that multiply in its PTX, each once."""
-    with family(cls, DEVICE) as rendering:
+    # What Inductor's launcher in C++ loads has no PTX.
+    plain = dict.fromkeys(versions.static_launchers(config), False)
+    with config.patch(plain), family(cls, DEVICE) as rendering:
         rendered = rendering.render(cls)
         binary = rendered.compile()
     ptx = rendered.autotuner.compile_results[0].kernel.asm["ptx"]
@@ -359,11 +363,19 @@ def measure_layer(name: str) -> Iterator[Row]:
             yield head | {"way": way, "M": m, "choices": [
                 [str(c) for c in choice.candidates] for choice in profile.selections
             ]}  # fmt: skip
+    some = x[: ROWS // 2 - 3].clone()
+    torch._dynamo.maybe_mark_dynamic(some, 0)
+    calls["dynamic"] = compiled(program, {**TUNED, OPTION: True}, dynamic=None)
+    with diode_engine.profile_predictions() as profile:
+        calls["dynamic"](some, w)
+    chosen = [[str(c) for c in choice.candidates] for choice in profile.selections]
+    yield head | {"way": "dynamic", "choices": chosen}
     if program is linear:
         calls["fixed"] = fixed_linear
     for way, call in calls.items():
         with Gpu().shared():
-            yield head | {"way": way, **compare_pairs(call, x, w, PAIRS)}
+            smaller = calls["invariant"] if way == "dynamic" else call
+            yield head | {"way": way, **compare_pairs(call, smaller, x, w)}
     if program is linear:
         with Gpu().alone():
             for m in SIZES:
@@ -378,22 +390,27 @@ def compiled(
 
 
 def compare_pairs(
-    call: Callable[..., torch.Tensor], x: torch.Tensor, w: torch.Tensor, count: int
-) -> Row:
-    """Computes `count` pairs of batches of random sizes, the smaller of which has rows of the
-    larger in another order, and counts the pairs whose rows have the same bits."""
+    call: Callable[..., torch.Tensor], smaller: Callable[..., torch.Tensor],
+    x: torch.Tensor, w: torch.Tensor,
+) -> Row:  # fmt: skip
+    """Computes PAIRS pairs of batches of random sizes, the smaller of which has rows of the larger
+    in another order, and counts the pairs whose rows have the same bits. Where `smaller` is another
+    call, the larger is of any size."""
     draw = random.Random(0)
     generator = torch.Generator(x.device).manual_seed(0)
-    sizes = [sorted(draw.choices(SIZES, k=2)) for _ in range(count)]
-    equal = []
-    for small, large in sizes:
+    equal, sizes = [], []
+    for _ in range(PAIRS):
+        small, large = sorted(draw.choices(SIZES, k=2))
+        if smaller is not call:
+            large = min(len(x), large + draw.randrange(1, large + 1))
         rows = torch.randperm(len(x), generator=generator, device=x.device)[:large]
         some = torch.randperm(large, generator=generator, device=x.device)[:small]
-        of_large, of_small = call(x[rows], w), call(x[rows[some]], w)
+        of_large, of_small = call(x[rows], w), smaller(x[rows[some]], w)
         equal.append((bits(of_large)[some] == bits(of_small)).all())
+        sizes.append((small, large))
     same = torch.stack(equal).tolist()
-    other = sorted({tuple(size) for size, each in zip(sizes, same, strict=True) if not each})
-    return {"pairs": count, "equal": sum(same), "unequal": other}
+    other = sorted({size for size, each in zip(sizes, same, strict=True) if not each})
+    return {"pairs": PAIRS, "equal": sum(same), "unequal": other[:100]}
 
 
 def timed(
