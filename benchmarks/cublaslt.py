@@ -20,6 +20,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,13 +135,14 @@ class Library:
         """cublasLtMatmulAlgoCapAttributes_t."""
 
         def several(attribute: int) -> list[int]:
-            values, written = (c_uint32 * 2048)(), c_size_t()
-            if self.status(
-                "MatmulAlgoCapGetAttribute", byref(algorithm), c_int(attribute), values,
-                c_size_t(ctypes.sizeof(values)), byref(written),
-            ):  # fmt: skip
+            size = c_size_t()
+            get = partial(
+                self.status, "MatmulAlgoCapGetAttribute", byref(algorithm), c_int(attribute)
+            )
+            if get(None, c_size_t(0), byref(size)) or not size.value:
                 return []
-            return list(values[: written.value // 4])
+            values = (c_uint32 * (size.value // 4))()
+            return [] if get(values, size, byref(c_size_t())) else list(values)
 
         def one(attribute: int) -> int:
             value, written = c_int32(), c_size_t()
