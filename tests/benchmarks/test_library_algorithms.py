@@ -14,14 +14,14 @@ import torch
 from diode_engine.core.problem import Problem
 
 
-def header() -> str:
-    """NVIDIA's cublasLt.h, where a CUDA build of torch is installed."""
+def cuda_files(pattern: str) -> list[Path]:
+    """NVIDIA's files that come with a CUDA build of torch."""
     found = importlib.util.find_spec("nvidia")
     places = [] if found is None else found.submodule_search_locations or []
-    for place in places:
-        for file in Path(place).glob("*/include/cublasLt.h"):
-            return file.read_text()
-    pytest.skip("cublasLt.h comes with torch's CUDA builds")
+    files = [file for place in places for file in Path(place).glob(pattern)]
+    if not files:
+        pytest.skip("NVIDIA's libraries come with torch's CUDA builds")
+    return files
 
 
 def test_the_structures_have_the_library_s_sizes() -> None:
@@ -35,13 +35,24 @@ def test_the_structures_have_the_library_s_sizes() -> None:
 def test_the_numbers_are_the_header_s() -> None:
     import cublaslt
 
-    text = header()
+    text = cuda_files("*/include/cublasLt.h")[0].read_text()
     fields = ("ID", "TILE_ID", "STAGES_ID", "SPLITK_NUM", "REDUCTION_SCHEME", "CTA_SWIZZLING",
               "CUSTOM_OPTION", "INNER_SHAPE_ID", "CLUSTER_SHAPE_ID")  # fmt: skip
     for name, (number, kind) in zip(fields, cublaslt.ATTRIBUTES, strict=True):
         found = re.search(rf"(u?int\d+_t)[^*]*\*/\s*CUBLASLT_ALGO_CONFIG_{name} = (\d+)", text)
         assert found, name
         assert (int(found[2]), ctypes.sizeof(kind) * 8) == (number, int(found[1][-4:-2])), name
+
+
+def test_an_algorithm_keeps_what_is_set() -> None:
+    import cublaslt
+
+    path = cuda_files("*/lib/libcublasLt.so*")[0]
+    library = cublaslt.Library(str(path), handle=False)
+    config = cublaslt.Config(0, 20, 36, 4, 2, 1, 3, 4, 5)
+    changed = library.changed(cublaslt.Algorithm(), config)
+    assert changed is not None
+    assert library.config(changed) == config
 
 
 class Library:
