@@ -163,17 +163,6 @@ def test_a_product_that_is_needed_itself_saves_only_the_reading() -> None:
     assert not takes_triton(lowered(both, aten=LIMIT - 0.01 - saved))
 
 
-def test_dynamic_sizes_are_fused_as_well() -> None:
-    install(AtenFirst(CLOSE))
-
-    def build() -> tuple[Net, Sequence[torch.Tensor]]:
-        a = empty(M, K)
-        torch._dynamo.mark_dynamic(a, 0)
-        return lambda a, b: torch.relu(a @ b), (a, empty(K, N))
-
-    assert takes_triton(lower(build))
-
-
 def test_an_epilogue_that_costs_more_than_the_product_is_not_fused() -> None:
     """Nor is the library's kernel then one of which nothing is known."""
     m, n, k = 8192, 8192, 16

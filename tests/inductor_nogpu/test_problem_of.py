@@ -238,27 +238,6 @@ def test_a_matrix_that_stands_for_a_batch_gets_the_library_s_kernel() -> None:
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
-def test_triangle_updates_are_compiled_without_a_benchmark() -> None:
-    """By the model that ships, which has learned from no such timings."""
-
-    def block(x: torch.Tensor, weights: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        a, b = (x @ weights).sigmoid().chunk(2, -1)
-        outgoing = torch.einsum("bikc,bjkc->bijc", a, b)
-        incoming = torch.einsum("bkic,bkjc->bijc", a, b)
-        return (outgoing + incoming) * (x @ gate).sigmoid()
-
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        return block, (empty(1, 64, 64, 32), empty(32, 64), empty(32, 32))
-
-    diode_engine.install_diode_choices("gemm", top_k_configs=1)
-    lowered = lower(build)
-    assert [len(seen.candidates) for seen in lowered.seen] == [1] * 4
-    assert lowered.sources[0].count("extern_kernels.bmm(") == 2
-    stats = diode_engine.get_stats()
-    assert (stats["fallback_unsupported"], stats["fallback_no_prediction"]) == (0, 2)
-    assert (stats["model_selections"], stats["benchmarked"]) == (2, 0)
-
-
 @pytest.fixture
 def precision() -> Iterator[Any]:
     matmul = torch.backends.cuda.matmul

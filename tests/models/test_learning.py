@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -198,15 +196,6 @@ def test_the_ranking_loss_is_none_for_the_truth(halves: tuple[Examples, Examples
     assert ranking_loss(train, train.log_us, 0.1) == pytest.approx(0, abs=1e-9)
     assert ranking_loss(train, train.log_us + 1, 0.1) == pytest.approx(0, abs=1e-4)
     assert ranking_loss(train, -train.log_us, 0.1) > 1
-
-
-def test_asking_a_network_needs_no_torch() -> None:
-    code = (
-        "import sys, diode_engine.models.predictor, diode_engine.models.network;"
-        "import diode_engine.registry;"
-        "sys.exit(bool({'torch', 'xgboost', 'sqlalchemy'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_what_is_near_the_best_counts_more(halves: tuple[Examples, Examples]) -> None:
