@@ -23,6 +23,7 @@ import diode_engine
 from diode_engine.choosing.outcomes import FLEX_CALLS, Outcomes
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError
+from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
 from diode_engine.inductor.patches import patch_attribute
 from diode_engine.models import flex_attention as fa
@@ -353,6 +354,23 @@ def test_it_acts_where_diode_acts_on_products(install: Any) -> None:
     assert config_of(fast) == WANTED["forward"]
     diode_engine.uninstall_diode_choices()
     assert len(left()) > 1
+
+
+def test_the_log_names_the_call_and_its_config(
+    install: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(trace.log, "isEnabledFor", lambda _: True)
+    monkeypatch.setattr(trace.log, "debug", lambda form, *args: lines.append(form % args))
+    install(table())
+    left()
+    install(table(speed=1.0))
+    left()
+    call = "Diode: flex_attention forward 32 heads of 64 × 2048 bfloat16: "
+    assert lines == [
+        f"{call}block_m=64 block_n=32 num_stages=4 num_warps=4; 1.50 × the default's speed",
+        f"{call}block_m=128 block_n=128 num_stages=3 num_warps=4; Inductor's default",
+    ]
 
 
 @AS_IN_2_11
