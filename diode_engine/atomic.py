@@ -30,6 +30,7 @@ class FileKind(StrEnum):
     SHAPESET = "a shapeset"
     LOOKUP_TABLE = "a lookup table"
     REPORT = "a program's report"
+    FROZEN = "a file of frozen choices"
     TEXT = "a text"
     OTHER = "a file of another kind"
 
@@ -45,6 +46,7 @@ _BEGINNINGS = tuple(
         (FileKind.DATASET, rb".{1,5}\xa6format\xaddiode-dataset"),
         (FileKind.DATASET, rb'\s*\{\s*"hardware"\s*:\s*\{\s*("[^"]*"\s*:\s*\{\s*"operation"|\})'),
         (FileKind.DATASET, rb"[\x80-\x8f\xde\xdf].{0,4}\xa8hardware"),
+        (FileKind.FROZEN, rb'(#[^\n]*\n)*format = "diode-frozen-choices"'),
         (FileKind.REPORT, rb'\s*\{\s*"format"\s*:\s*"diode-report"'),
         (FileKind.SHAPESET, rb'\s*\{\s*"source"\s*:\s*"'),
         (FileKind.SHAPESET, rb'\s*\{\s*"(columns|shapes)"\s*:\s*\[|\s*\{\s*"operations"\s*:\s*\{'),

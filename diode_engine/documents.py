@@ -180,7 +180,11 @@ def check_values(document: Any) -> None:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The document in a TOML file, checked by `check_values`. Raises Malformed and OSError."""
-    data = read_bytes(path, TOML)
+    return parse_toml(read_bytes(path, TOML))
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    """The document in the bytes of a TOML file, checked by `check_values`. Raises Malformed."""
     import tomllib  # only where there is a file
 
     try:

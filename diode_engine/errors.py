@@ -20,6 +20,7 @@
     │   └── RunOverError
     ├── TrainingError      there is too little data, or none that fits
     ├── ReportError        a report of a validation or a program is malformed or too new
+    ├── FrozenChoicesError a compile cannot take the frozen choices that it was given
     └── IntegrationError   this torch cannot carry Diode's choices
 
 Errors that say that something does not exist, or that there is nothing to do, are NothingErrors
@@ -127,6 +128,10 @@ class TrainingError(DiodeError):
 class ReportError(DiodeError):
     """A report, of a validation or of a program, is not as Diode writes it, was written by a newer
     Diode, or cannot be read or written."""
+
+
+class FrozenChoicesError(DiodeError):
+    """A file of frozen choices cannot be used, or a compile would differ from it."""
 
 
 class IntegrationError(DiodeError):

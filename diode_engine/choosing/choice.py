@@ -19,6 +19,7 @@ class Why(StrEnum):
     SIZES = "the library's: another may be slower at other values of a dynamic size"
     INVARIANT = "the fastest of those that add up in the order fixed for all batches"
     LAYOUT = "the library's: an operand will have another layout"
+    FROZEN = "the file of frozen choices has it"
 
 
 @dataclass(frozen=True)

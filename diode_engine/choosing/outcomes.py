@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from diode_engine.choosing.stats import Fallback, Stats
 
@@ -25,11 +26,14 @@ class LeftToStock(Exception):
 
 class Outcomes:
     """Where all parts of one installation of Diode's choices report their results. With
-    `enable_fallback` a product is lowered without Diode where a part of Diode has raised; else the
-    program gets the exception."""
+    `enable_fallback` a product is lowered without Diode where a part of Diode has raised; else, and
+    where the choices of the present compile are frozen, the program gets the exception."""
 
-    def __init__(self, *, enable_fallback: bool) -> None:
+    def __init__(
+        self, *, enable_fallback: bool, is_frozen: Callable[[], bool] = lambda: False
+    ) -> None:
         self.enable_fallback = enable_fallback
+        self._is_frozen = is_frozen
         self.stats = Stats()
         self._lock = threading.Lock()
         self._said: set[tuple[str, Fallback]] = set()
@@ -40,7 +44,7 @@ class Outcomes:
         if isinstance(error, LeftToStock):
             self.fall_back(error.reason, str(error), left)
             return
-        if not self.enable_fallback:
+        if not self.enable_fallback or self._is_frozen():
             raise error
         log.debug("%s", what, exc_info=error)
         self.fall_back(Fallback.ERROR, f"{what}, {type(error).__name__}: {error}", left)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from diode_engine.choosing.choice import Choice
+    from diode_engine.core.problem import Problem
 
 
 class Fallback(StrEnum):
@@ -50,6 +51,9 @@ class Profile:
 
     def take_left(self, why: str) -> None:
         """Takes the reason why no choice was made for a product; keeps none."""
+
+    def take_decision(self, what: str, problem: Problem, answer: bool) -> None:
+        """Takes a decision about a product before it is lowered, named `what`; keeps none."""
 
 
 class Stats:
@@ -100,6 +104,12 @@ class Stats:
                 self._confidence += choice.confidence
             for profile in _profiles:
                 profile.take_choice(choice)
+
+    def record_decision(self, what: str, problem: Problem, answer: bool) -> None:
+        """Gives a decision to the open profiles (see `Profile.take_decision`)."""
+        with self._lock:
+            for profile in _profiles:
+                profile.take_decision(what, problem, answer)
 
     def snapshot(self) -> dict[str, int | float]:
         """The dictionary that diode_engine.get_stats returns."""

@@ -19,12 +19,12 @@ def check_output(path: Path, kind: FileKind, *, sources: Iterable[Path] = ()) ->
         check_writable(path, kind, sources=sources)
 
 
-def write_output(path: Path, text: str, *, kept: str = "") -> None:
+def write_output(path: Path, text: str, *, kept: str = "", kind: FileKind = FileKind.TEXT) -> None:
     """Writes the text whole or not at all. Raises ClickException where it cannot be written; `kept`
     is a sentence for the message that says where else the text is."""
     with explain_os_error(lambda why: click.ClickException(f"{why} {kept}".rstrip()),
                           f"{path} cannot be written"):  # fmt: skip
-        write_whole(path, text, kind=FileKind.TEXT)
+        write_whole(path, text, kind=kind)
 
 
 def datasets_in(folder: Path, extensions: Sequence[str] = ()) -> tuple[Path, ...]:

@@ -46,6 +46,7 @@ class CommandEntry:
 
 COMMANDS = {
     "report": CommandEntry("report:report", "Show Diode's choices for a program's products."),
+    "freeze": CommandEntry("freeze:freeze", "Write a program's choices to a file for a review."),
     "collect": CommandEntry("collect:collect", "Time Inductor's candidates on GPUs."),
     "collect-shapeset": CommandEntry(
         "shapesets:collect_shapeset", "Time candidates on the problems of a file."

@@ -42,7 +42,7 @@ class Judge:
         self.is_assumed = hardware is None and there is None
         self.hardware = hardware or there or H200
         identity = next((s["model"] for s in said if "model" in s), "")
-        self.model = _find_model(identity) if identity else None
+        self.model = find_model(identity) if identity else None
         # The name of the model that chose in the program, else of the one that predicts.
         self.model_name = identity
         if self.model is None and (match := registry.best_for(self.hardware)) is not None:
@@ -68,7 +68,8 @@ class Judge:
         return fields_of(choice)
 
 
-def _find_model(identity: str) -> ModelVersion | None:
+def find_model(identity: str) -> ModelVersion | None:
+    """Return the registry's model with this identity; None where there is none."""
     for model in registry.list_models():
         with contextlib.suppress(DiodeError):  # it cannot be read
             if model.manifest.identity == identity:
@@ -77,7 +78,7 @@ def _find_model(identity: str) -> ModelVersion | None:
 
 
 @dataclass
-class _Lowered:
+class Lowered:
     """One product of a graph: its notes, and that of what chooses in its process."""
 
     graph: tuple[int, int]  # the process, and the graph's number there
@@ -100,7 +101,7 @@ def assemble(
     noted = [note for each in processes for note in each]
     said = [note["diode"] for note in noted if "diode" in note]
     judge = Judge(said, hardware)
-    lowered = [each for number, notes in enumerate(processes) for each in _join(notes, number)]
+    lowered = [each for number, notes in enumerate(processes) for each in join_notes(notes, number)]
     places: dict[Product, Counter[Place]] = {}
     graphs = _graphs(lowered, processes)
     numbers = {at: number for number, at in enumerate(graphs)}
@@ -132,9 +133,7 @@ def assemble(
     )
 
 
-def _graphs(
-    lowered: Sequence[_Lowered], processes: Sequence[Notes]
-) -> dict[tuple[int, int], Graph]:
+def _graphs(lowered: Sequence[Lowered], processes: Sequence[Notes]) -> dict[tuple[int, int], Graph]:
     """Return the graphs by their process and number, with their runs where these are noted."""
     runs: list[Mapping[Any, int]] = [
         next((note["runs"] for note in reversed(notes) if "runs" in note), {})
@@ -153,23 +152,23 @@ def _with_counts(places: Counter[Place]) -> tuple[Place, ...]:
     return tuple(replace(place, count=count) for place, count in places.items())
 
 
-def _join(notes: Notes, process: int) -> Iterable[_Lowered]:
+def join_notes(notes: Notes, process: int) -> Iterable[Lowered]:
     """Return the products of a process, each with the notes about it. An op may ask for kernels
     several times, and be lowered again in the default mode: the first request counts."""
-    found: dict[tuple[int, str], _Lowered] = {}
+    found: dict[tuple[int, str], Lowered] = {}
     diode: Mapping[str, Any] = {}
     for note in notes:
         diode = note.get("diode", diode)
         at = tuple(note.get("at", ()))
         if "product" in note:
-            found.setdefault(at, _Lowered((process, at[0]), note["product"], diode))
+            found.setdefault(at, Lowered((process, at[0]), note["product"], diode))
         elif at in found:
             found[at].choice = note.get("choice", found[at].choice)
             found[at].left = note.get("left", found[at].left)
     return found.values()
 
 
-def _product(lowered: _Lowered, graph: int, judge: Judge) -> Product:
+def _product(lowered: Lowered, graph: int, judge: Judge) -> Product:
     """Return the product, without its count and places."""
     noted, outcome, found = lowered.product, Outcome.CHOSEN, lowered.choice
     fields = noted["problem"] if found is None else found["problem"]
@@ -194,15 +193,15 @@ def _product(lowered: _Lowered, graph: int, judge: Judge) -> Product:
         outcome=outcome if found else Outcome.LEFT,
         kernel=kernels[0] if kernels else None,
         why=left if found is None else found["why"],
-        predicted_us=_number(found, "predicted_us"),
-        library_us=_number(found, "library_us"),
-        confidence=_number(found, "confidence"),
+        predicted_us=number_in(found, "predicted_us"),
+        library_us=number_in(found, "library_us"),
+        confidence=number_in(found, "confidence"),
         timed=len(kernels) if len(kernels) > 1 else 0,
         candidates=0 if size is None else size.candidates,
     )
 
 
-def _why_left(lowered: _Lowered, problem: Problem | None) -> str:
+def _why_left(lowered: Lowered, problem: Problem | None) -> str:
     """Return why Diode makes no choice for a product; "" where it was not asked."""
     if lowered.left:
         return lowered.left
@@ -216,13 +215,13 @@ def _why_left(lowered: _Lowered, problem: Problem | None) -> str:
     return "the program has Inductor lower it without asking Diode"
 
 
-def _number(choice: Mapping[str, Any] | None, name: str) -> float | None:
+def number_in(choice: Mapping[str, Any] | None, name: str) -> float | None:
     """Return a number of a noted choice; None where it is unknown."""
     value = None if choice is None else choice[name]
     return None if value is None or math.isnan(value) else float(value)
 
 
-def _remarks(judge: Judge, lowered: Sequence[_Lowered], cached: int) -> list[str]:
+def _remarks(judge: Judge, lowered: Sequence[Lowered], cached: int) -> list[str]:
     """Return what a reader has to know of these products."""
     remarks = []
     default = sum(each.product["mode"] == "default" for each in lowered)

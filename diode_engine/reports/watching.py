@@ -10,22 +10,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from diode_engine.atomic import FileKind, write_whole
+from diode_engine.choosing.frozen import FREEZING, render
 from diode_engine.collect.capture import Watched, watch
 from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.torch_internals.graph_caches import count_cached_graphs
 from diode_engine.reports import record
 from diode_engine.reports.assembling import assemble
+from diode_engine.reports.freezing import freeze
 from diode_engine.reports.record import Report
 from diode_engine.reports.text import render_text
 
 log = logging.getLogger(__name__)
 
 
-def watch_program(command: Sequence[str], stdout: int | None = None) -> Watched:
+def watch_program(
+    command: Sequence[str], stdout: int | None = None, *, freezing: bool = False
+) -> Watched:
     """Runs the command to its end, with Diode on in all its Python processes, and returns what
     these noted. `stdout` is a file descriptor for the program's output, None for this process's.
-    Raises CollectionError where the command cannot be started."""
-    return watch(command, {"DIODE_AUTOLOAD": "1"}, stdout)
+    With `freezing` each product gets one kernel, and frozen choices are not loaded. Raises
+    CollectionError where the command cannot be started."""
+    freeze = {FREEZING: "1"} if freezing else {}
+    return watch(command, {"DIODE_AUTOLOAD": "1", **freeze}, stdout)
 
 
 class ProgramReport:
@@ -52,6 +59,12 @@ class ProgramReport:
         self._notes.note_runs()
         cached = {"cached": max(0, count_cached_graphs() - self._cached)}
         return assemble([[*self._noted, cached]], shlex.join(sys.argv))
+
+    def freeze(self, path: Path | str) -> None:
+        """Write what was chosen so far to a file of frozen choices. Raises FrozenChoicesError where
+        there is not one choice for each product, OSError where it cannot be written."""
+        made = freeze([self._noted], shlex.join(sys.argv))
+        write_whole(Path(path), render(made), kind=FileKind.FROZEN)
 
     def __str__(self) -> str:
         return render_text(self.read())

@@ -58,7 +58,7 @@ class Unsure:
 
 @pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)
 def test_every_option_can_be_set_as_inductors_own(option: options.Option) -> None:
-    other = {bool: not option.default, int: 2, float: 0.5}[type(option.default)]
+    other = {bool: not option.default, int: 2, float: 0.5, str: "a"}[type(option.default)]
     assert getattr(config, option.name) == option.default
     before = config.get_hash()
     with config.patch({option.name: other}):
@@ -67,7 +67,7 @@ def test_every_option_can_be_set_as_inductors_own(option: options.Option) -> Non
     assert config.get_hash() == before
     torch.compile(lambda x: x, options={option.name: other})
     with pytest.raises(RuntimeError, match="Unexpected type"):
-        torch.compile(lambda x: x, options={option.name: "x"})
+        torch.compile(lambda x: x, options={option.name: None})
 
 
 PRINT = """
@@ -81,9 +81,9 @@ def test_the_environment_sets_the_options() -> None:
     said = run_python(
         PRINT, DIODE_FAST_AUTOTUNE="1", DIODE_TOP_K="1", DIODE_CONFIDENCE_THRESHOLD="0.75",
         DIODE_FALLBACK_TO_AUTOTUNE="true", DIODE_CACHE_PREDICTIONS="0",
-        DIODE_FUSION_AWARE="nonsense",
+        DIODE_FUSION_AWARE="nonsense", DIODE_FROZEN_CHOICES="file",
     )  # fmt: skip
-    assert "[True, 1, 0.75, True, False, True, False]" in said
+    assert "[True, 1, 0.75, True, False, True, False, 'file']" in said
     assert "DIODE_FUSION_AWARE=nonsense is ignored: it must be 0 or 1" in said
 
 

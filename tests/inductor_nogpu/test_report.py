@@ -188,6 +188,18 @@ def test_products_of_groups_are_there(mode: str, report: Callable[[], Report]) -
     assert product.outcome is (Outcome.CHOSEN if asked else Outcome.PREDICTED)
 
 
+@pytest.mark.usefixtures("predictor")
+def test_what_is_asked_outside_the_program_is_no_product_of_it(
+    report: Callable[[], Report],
+) -> None:
+    def sum_of_products() -> tuple[Any, Sequence[torch.Tensor]]:
+        return (lambda a, b, c, d: a @ b + c @ d), [empty(256, 256)] * 4
+
+    lower(sum_of_products)
+    found = report()
+    assert (found.active, [p.name.split()[0] for p in found.products]) == (True, ["mm", "addmm"])
+
+
 def test_a_bias_of_one_element_is_left_with_its_reason(
     predictor: FixedPredictor, report: Callable[[], Report]
 ) -> None:

@@ -16,6 +16,7 @@ from torch._inductor.select_algorithm import TritonTemplateCaller
 from torch.utils._ordered_set import OrderedSet
 
 from diode_engine.choosing.choice import Choice, Why
+from diode_engine.choosing.frozen_kernel import FrozenKernel
 from diode_engine.choosing.outcomes import Outcomes
 from diode_engine.choosing.policy import Comparison
 from diode_engine.choosing.stats import Fallback
@@ -41,7 +42,7 @@ class ChosenKernel:
 
     It is the candidate at `place` of the comparison that the choice was made from. `uid` and
     `params` are Inductor's name of its template and its parameters, `library` the library's kernel
-    that may have to be taken in its place.
+    that may have to be taken in its place. `frozen` is the frozen kernel of the product.
     """
 
     choice: Choice
@@ -51,6 +52,7 @@ class ChosenKernel:
     params: Any
     outcomes: Outcomes  # of the installed choices
     library: ChosenKernel | None = None
+    frozen: FrozenKernel | None = None
 
     @property
     def candidate(self) -> Candidate:
@@ -155,12 +157,16 @@ def final_choice(choices: list[Any]) -> list[Any]:
     Where it fails, the product is lowered as in the default mode; where the program asks for a
     search, the list stays as it is, and Inductor benchmarks the choices. So it stays where another
     backend (CUTLASS, an external matmul, …) has added a kernel: the user who turned that backend on
-    wants it considered, and no prediction compares it with the others.
+    wants it considered, and no prediction compares it with the others. Frozen choices do not
+    consider it. Raises FrozenChoicesError where the frozen kernel is not in the list.
     """
     kernels = [kernel for kernel in map(chosen_kernel_of, choices) if kernel is not None]
     if not kernels:
         return choices
     outcomes = kernels[0].outcomes
+    frozen = kernels[0].frozen
+    if frozen is not None:
+        choices = [choice for choice in choices if chosen_kernel_of(choice) is not None]
     if len(kernels) < len(choices):
         outcomes.fall_back(
             Fallback.FOREIGN_CHOICE, "another backend offers kernels that the model cannot predict"
@@ -171,6 +177,11 @@ def final_choice(choices: list[Any]) -> list[Any]:
     places, why = comparison.choose()
     if why is Why.FASTEST and len(kernels) == 1:
         why = largest.choice.why
+    if frozen is not None:
+        places = [i for i, each in enumerate(kernels) if each.candidate == frozen.choice.kernel]
+        why = Why.FROZEN
+        if not places:
+            frozen.refuse()
     first = kernels[places[0]]
     if len(places) == 1 and not first.candidate.is_extern:
         library = comparison.find_library()
@@ -186,7 +197,8 @@ def final_choice(choices: list[Any]) -> list[Any]:
         outcomes.stats.count("fusion_decided", int(by_fusing))
     choice = comparison.choice(places, why)
     if choice.library_us is None:  # it was not rendered
-        choice = replace(choice, library_us=largest.choice.library_us)
+        known = largest.choice.library_us if frozen is None else frozen.choice.library_us
+        choice = replace(choice, library_us=known)
     choice = replace(choice, remembered=kernels[places[0]].choice.remembered)
     outcomes.stats.record_choice(choice)
     trace.trace_choice(choice)

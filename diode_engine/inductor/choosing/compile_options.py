@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch._inductor import config
 
+from diode_engine.choosing import frozen
+from diode_engine.choosing.frozen import FREEZING, FrozenChoices
 from diode_engine.inductor.torch_internals.config_entries import find_config_keys
 from diode_engine.inductor.torch_internals.versions import part
 
@@ -32,14 +36,16 @@ class CompileOptions:
     fallback: bool  # diode_fallback_to_autotune
     cache: bool  # diode_cache_predictions
     fusion: bool  # diode_fusion_aware, and that Inductor fuses at all
-    deterministic: bool  # is_deterministic
+    deterministic: bool  # takes_one_kernel
     invariant: bool  # is_batch_invariant
     other_backends: bool  # whether others may add kernels to those that Diode chooses
     offering: str  # Inductor's options that may decide which kernels it offers
+    frozen: FrozenChoices | None  # diode_frozen_choices
 
     @classmethod
     def current(cls) -> CompileOptions:
-        """The options as they are set now."""
+        """The options as they are set now. Raises FrozenChoicesError where the frozen choices
+        cannot be read."""
         options: Any = config
         return cls(
             chooses_in_any_mode(),
@@ -47,11 +53,12 @@ class CompileOptions:
             min(1.0, max(0.0, float(options.diode_confidence_threshold))),
             bool(options.diode_fallback_to_autotune),
             bool(options.diode_cache_predictions),
-            bool(options.diode_fusion_aware and options.epilogue_fusion),
-            is_deterministic(),
+            fuses_epilogues(),
+            takes_one_kernel(),
             is_batch_invariant(),
             other_backends(),
             offering_options(),
+            frozen_choices(),
         )
 
 
@@ -60,6 +67,46 @@ def chooses_in_any_mode() -> bool:
     results from depending on the batch, by diode_batch_invariant."""
     options: Any = config
     return bool(options.fast_autotune or options.diode_batch_invariant)
+
+
+def fuses_epilogues() -> bool:
+    """Return whether choices count what fusing an epilogue saves."""
+    options: Any = config
+    return bool(options.diode_fusion_aware and options.epilogue_fusion)
+
+
+def has_frozen_choices() -> bool:
+    """Return whether the choices of the present compile are frozen."""
+    return bool(config.diode_frozen_choices) and not is_freezing()  # type: ignore[attr-defined]
+
+
+def frozen_choices() -> FrozenChoices | None:
+    """Return the frozen choices of the present compile, None where there are none. The file is read
+    once, and again after it has changed. Raises FrozenChoicesError."""
+    if not has_frozen_choices():
+        return None
+    path = Path(config.diode_frozen_choices)  # type: ignore[attr-defined]
+    try:
+        found = path.stat()
+    except OSError:
+        return frozen.read(path)
+    return _read_frozen(path.absolute(), found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(8)
+def _read_frozen(path: Path, *_: int) -> FrozenChoices:
+    return frozen.read(path)
+
+
+def is_freezing() -> bool:
+    """Return whether `diode-engine freeze` watches this process."""
+    return bool(os.environ.get(FREEZING))
+
+
+def takes_one_kernel() -> bool:
+    """Return whether each product gets one kernel without a benchmark, whatever other options
+    say."""
+    return is_freezing() or has_frozen_choices() or is_deterministic()
 
 
 def is_deterministic() -> bool:

@@ -19,9 +19,10 @@ from torch._inductor import config, utils
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.compile_options import (
     CompileOptions,
+    has_frozen_choices,
     is_batch_invariant,
-    is_deterministic,
     splitting_keys,
+    takes_one_kernel,
 )
 
 log = logging.getLogger(__name__)
@@ -78,13 +79,13 @@ def current_mode() -> Mode:
 def leave_to_default() -> None:
     """Raises LeftToDefault, unless the program asks for Inductor's search: by the option
     diode_fallback_to_autotune, which deterministic results overrule, or, under max-autotune, in
-    another way (see `_asks_for_search`)."""
+    another way (see `_asks_for_search`), which frozen choices overrule."""
     mode = _mode.get()
     if mode not in (Mode.SEARCH, Mode.FAST):
         return
-    if config.diode_fallback_to_autotune and not is_deterministic():  # type: ignore[attr-defined]
+    if config.diode_fallback_to_autotune and not takes_one_kernel():  # type: ignore[attr-defined]
         return
-    if mode is Mode.SEARCH and _asks_for_search():
+    if mode is Mode.SEARCH and not has_frozen_choices() and _asks_for_search():
         return
     raise LeftToDefault
 

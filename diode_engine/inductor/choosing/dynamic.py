@@ -39,6 +39,27 @@ def find_symbols(rows: Sequence[Sequence[Any]]) -> list[sympy.Symbol]:
     return sorted({symbol for size in sizes for symbol in size.free_symbols}, key=str)
 
 
+def describe_dynamic_sizes(kernel_inputs: Any, op_name: str) -> str:
+    """Return the ranges of the product's dynamic sizes, such as "M 2 to 8192, K 2 or more"; ""
+    where it has none."""
+    shapes = zip(OPERATORS[op_name].inputs, kernel_inputs.shapes_symbolic(), strict=False)
+    sizes: dict[str, Any] = {}
+    for given, shape in shapes:
+        if isinstance(given, Matrix):
+            for dim, size in zip(reversed(given.dims), reversed(shape), strict=False):
+                sizes.setdefault(dim, size)
+    dynamic = {dim: size for dim, size in sizes.items() if getattr(size, "free_symbols", ())}
+    return ", ".join(f"{dim} {_describe_range(dynamic[dim])}" for dim in sorted(dynamic))
+
+
+def _describe_range(size: sympy.Expr) -> str:
+    bounds = V.graph.sizevars.shape_env.bound_sympy(size)
+    least = int(bounds.lower) if bounds.lower.is_Integer else 0
+    if bounds.upper.is_Integer and int(bounds.upper) <= _MAX_INDEX:
+        return f"{least} to {int(bounds.upper)}"
+    return f"{least} or more"
+
+
 def draw_problems(
     kernel_inputs: Any,
     op_name: str,

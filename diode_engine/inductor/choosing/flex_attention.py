@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -17,6 +18,7 @@ from diode_engine.choosing.outcomes import FLEX_CALLS, Outcomes
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.errors import ModelError
 from diode_engine.inductor.choosing import search, trace
+from diode_engine.inductor.choosing.compile_options import has_frozen_choices, is_freezing
 from diode_engine.inductor.guard import STOCK
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
 from diode_engine.inductor.torch_internals import DEVICE_TYPE
@@ -35,11 +37,20 @@ class FlexChooser:
     def __init__(self, hardware: Hardware, outcomes: Outcomes) -> None:
         self._hardware = hardware
         self._outcomes = outcomes
-        self.table: FlexTable | None = None
+
+    @cached_property
+    def table(self) -> FlexTable | None:
+        """The table; None where the GPU has none, or it cannot be read."""
         try:
-            self.table = table_for(hardware)
+            return table_for(self._hardware)
         except ModelError as error:
-            outcomes.report_failure("FlexAttention's table could not be read", error, FLEX_CALLS)
+            what = "FlexAttention's table could not be read"
+            self._outcomes.report_failure(what, error, FLEX_CALLS)
+            return None
+
+    def is_measured(self) -> bool:
+        """Return whether the GPU has a table; True with frozen choices, which need none."""
+        return has_frozen_choices() or self.table is not None
 
     @property
     def identity(self) -> str:
@@ -51,6 +62,9 @@ class FlexChooser:
         no similar call was measured."""
         if not (config.max_autotune or config.max_autotune_gemm or _fast()):
             return STOCK
+        if is_freezing() or has_frozen_choices():  # nothing is timed, and no table is loaded
+            with config.patch(max_autotune=False):
+                return offered()
         try:
             return [self._chosen(kind, offered)]
         except Unmeasured as unlike:

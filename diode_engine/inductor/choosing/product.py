@@ -11,12 +11,15 @@ import torch
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from diode_engine.choosing.frozen import ProductForm
 from diode_engine.choosing.outcomes import LeftToStock
 from diode_engine.choosing.stats import Fallback
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import Bias
 from diode_engine.core.problem import Problem
+from diode_engine.inductor.choosing.compile_options import is_batch_invariant
 from diode_engine.inductor.choosing.dynamic import (
+    describe_dynamic_sizes,
     draw_problems,
     is_aligned_when_compiled,
     may_exceed_32_bits,
@@ -81,12 +84,14 @@ class Product:
     """The problems of a product: first the one with the hints of its sizes, then, where a size is
     dynamic, others with other values of the size.
 
-    `saved_us` is what fusing the epilogue saves for each. `is_timed` is False where no kernel was
-    timed in this form: one matrix stands for a whole batch, Triton's code does not know how the
-    rows are aligned, or a matrix may be too large for it (`may_exceed_32_bits`).
+    `form` is what the product is in a file of frozen choices. `saved_us` is what fusing the
+    epilogue saves for each. `is_timed` is False where no kernel was timed in this form: one matrix
+    stands for a whole batch, Triton's code does not know how the rows are aligned, or a matrix may
+    be too large for it (`may_exceed_32_bits`).
     """
 
     problems: tuple[Problem, ...]
+    form: ProductForm
     saved_us: tuple[float, ...]
     is_timed: bool
     may_exceed_32_bits: bool
@@ -119,12 +124,19 @@ class Product:
                 Fallback.NO_PREDICTION, f"no kernel was timed with the bias of {problem}"
             )
         problems: tuple[Problem, ...] = (problem,)
+        epilogue = request.epilogue if fusion else None
+        form = form_of(problem, kernel_inputs, epilogue)
         is_timed, too_large = not is_broadcast(kernel_inputs, op_name), False
         if is_dynamic:
             too_large = may_exceed_32_bits(kernel_inputs)
             attributes = attributes_from(op_name, request.overrides)
             problems = draw_problems(kernel_inputs, op_name, problem, attributes)
             is_timed &= not too_large and is_aligned_when_compiled(kernel_inputs, op_name)
-        epilogue = request.epilogue if fusion else None
         saved = [epilogue.saved_us(p, hardware) if epilogue else 0.0 for p in problems]
-        return cls(problems, tuple(saved), is_timed, too_large)
+        return cls(problems, form, tuple(saved), is_timed, too_large)
+
+
+def form_of(problem: Problem, kernel_inputs: Any, epilogue: Epilogue | None) -> ProductForm:
+    """Return the form of a product with these KernelInputs of Inductor."""
+    dynamic = describe_dynamic_sizes(kernel_inputs, str(problem.op))
+    return ProductForm(problem, str(epilogue or ""), dynamic, is_batch_invariant())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,10 @@ from torch._inductor.virtualized import V
 
 from diode_engine.choosing.choice import Choice, Why
 from diode_engine.choosing.chooser import Chooser, TimePredictor
+from diode_engine.choosing.frozen_kernel import FrozenKernel
 from diode_engine.choosing.invariant import InvariantChooser, refusal, rows_of_space
 from diode_engine.choosing.outcomes import LeftToStock, Outcomes
-from diode_engine.choosing.policy import RULES
+from diode_engine.choosing.policy import RULES, Comparison
 from diode_engine.choosing.prediction import Prediction
 from diode_engine.choosing.stats import Fallback
 from diode_engine.core.candidate import Candidate
@@ -27,6 +28,7 @@ from diode_engine.core.hardware import Hardware, detect
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
+from diode_engine.errors import DiodeError
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.chosen_kernels import (
@@ -34,7 +36,11 @@ from diode_engine.inductor.choosing.chosen_kernels import (
     annotate,
     make_template_choices,
 )
-from diode_engine.inductor.choosing.compile_options import CompileOptions
+from diode_engine.inductor.choosing.compile_options import (
+    CompileOptions,
+    frozen_choices,
+    has_frozen_choices,
+)
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.choosing.product import Overrides, Product, Request
 from diode_engine.inductor.guard import Report, do_nothing, guard
@@ -63,41 +69,83 @@ def _report(chooser: ProductChooser, *_: Any, **__: Any) -> Report:
 
 
 class ProductChooser:
-    """Chooses among what Inductor offers for the products of one GPU, by the `options`."""
+    """Chooses among what Inductor offers for the products of one GPU, by the `options`. `load`
+    returns the model; it is called when a choice, or a cache key, first needs it."""
 
     def __init__(
-        self, predictor: TimePredictor, hardware: Hardware, options: ChoiceOptions
+        self, load: Callable[[], TimePredictor], hardware: Hardware, options: ChoiceOptions
     ) -> None:
-        self.predictor = predictor
+        self._load = load
         self.hardware = hardware
-        keep, threshold = options.top_k_configs, options.performance_threshold
-        self.chooser = Chooser(predictor, hardware, keep=keep, threshold=threshold)
-        self.invariant = InvariantChooser(self.chooser, torch.__version__, triton.__version__)
-        self.outcomes = Outcomes(enable_fallback=options.enable_fallback)
+        self._options = options
+        self.outcomes = Outcomes(
+            enable_fallback=options.enable_fallback, is_frozen=has_frozen_choices
+        )
         self.flex = FlexChooser(hardware, self.outcomes)
-        # Everything that a choice depends on, besides the graph and the options of the compile.
-        self.identity_parts = {
-            "diode": __version__,
-            "rules": RULES,
-            "orders": self.invariant.identity,
-            "model": predictor.identity,
-            "hardware": hardware.key,
-            "top": f"{keep} within {threshold}",
-            "flex": self.flex.identity,
-            "torch": torch.__version__,
-            "triton": triton.__version__,
-        }
-        self.identity = ", ".join(f"{name} {value}" for name, value in self.identity_parts.items())
         # For products that are not in a graph (see outside_graph.py), by `offering_options`.
         self.outside: dict[tuple[Problem, str], Choice | None] = {}
         self._memory: dict[CompileOptions, _Memory] = {}
         self.spaces = Spaces()
 
+    @cached_property
+    def predictor(self) -> TimePredictor:
+        """The model. Raises what loading it raises."""
+        return self._load()
+
+    @cached_property
+    def chooser(self) -> Chooser:
+        """Chooses by the model."""
+        options = self._options
+        return Chooser(
+            self.predictor,
+            self.hardware,
+            keep=options.top_k_configs,
+            threshold=options.performance_threshold,
+        )
+
+    @cached_property
+    def invariant(self) -> InvariantChooser:
+        """Chooses by the model where results must not depend on the batch."""
+        return InvariantChooser(self.chooser, torch.__version__, triton.__version__)
+
+    @property
+    def model(self) -> str:
+        """The model's identity, "" where there is none, or none was needed yet."""
+        return self.predictor.identity if "predictor" in vars(self) else ""
+
+    @property
+    def identity_parts(self) -> dict[str, str]:
+        """Everything that a choice depends on, besides the graph and the options of the compile.
+        Frozen choices do not depend on the model and the rules. Raises FrozenChoicesError where
+        they cannot be read."""
+        parts = {"diode": __version__}
+        if (frozen := frozen_choices()) is not None:
+            parts["frozen"] = frozen.key
+        else:
+            try:
+                model, orders = self.predictor.identity, self.invariant.identity
+            except DiodeError:
+                model = orders = "none"
+            options = self._options
+            top = f"{options.top_k_configs} within {options.performance_threshold}"
+            parts |= {
+                "rules": RULES, "orders": orders, "model": model, "top": top,
+                "flex": self.flex.identity,
+            }  # fmt: skip
+        versions = {"torch": torch.__version__, "triton": triton.__version__}
+        return {**parts, "hardware": self.hardware.key, **versions}
+
+    @property
+    def identity(self) -> str:
+        """These parts as one text, for Inductor's cache keys."""
+        return ", ".join(f"{name} {value}" for name, value in self.identity_parts.items())
+
     def knows(self, op_name: str) -> bool:
         """Return whether the model was trained on timings of this op. A model that does not say
-        counts as trained on all of Diode's ops."""
-        ops = getattr(self.predictor, "ops", OPERATORS)
-        return op_name in OPERATORS and op_name in ops
+        counts as trained on all of Diode's ops. Frozen choices have all of them."""
+        if op_name not in OPERATORS or has_frozen_choices():
+            return op_name in OPERATORS
+        return op_name in getattr(self.predictor, "ops", OPERATORS)
 
     def should_choose(self, request: Request) -> bool:
         """Return whether Inductor asks for a choice: under max-autotune, for a product on a GPU
@@ -175,6 +223,18 @@ class ProductChooser:
         product = Product.read(request, self.hardware, is_dynamic=True, fusion=options.fusion)
         return self._choose_kernels(product, options, listed(offered))
 
+    def decide(
+        self, what: str, problem: Problem, by_model: Callable[[], bool | None]
+    ) -> bool | None:
+        """Return a decision about a product before it is lowered, named `what`: the frozen one, or
+        that of `by_model`, where None is undecided. Raises FrozenChoicesError where the file of
+        frozen choices has no such decision."""
+        if (frozen := frozen_choices()) is not None:
+            return frozen.decide(what, problem)
+        decision = by_model()
+        self.outcomes.stats.record_decision(what, problem, bool(decision))
+        return decision
+
     def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
         """Return the prediction for the candidates, and count those that the GPU can launch."""
         prediction = self.chooser.predict(problem, candidates)
@@ -197,10 +257,11 @@ class ProductChooser:
         graph: Any = V.graph
         known: _GraphChoices | None = getattr(graph, _GRAPH_ATTRIBUTE, None)
         if known is None or known[0] is not self:
-            why = search.find_alteration()
-            if why is not None:
-                raise LeftToStock(Fallback.ALTERED_SEARCH, why)
             options = CompileOptions.current()
+            if options.frozen is not None:  # nothing is searched
+                options.frozen.check(here.name, torch.__version__, triton.__version__)
+            elif (why := search.find_alteration()) is not None:
+                raise LeftToStock(Fallback.ALTERED_SEARCH, why)
             known = self, options, self._memory.setdefault(options, {})
             setattr(graph, _GRAPH_ATTRIBUTE, known)
         return known[1:]
@@ -258,7 +319,11 @@ class ProductChooser:
         op asks for the library's kernels alone before Triton's, as addmm does. Raises LeftToStock
         where none is known."""
         problem, inputs = product.problems[0], request.kernel_inputs
-        self.invariant.order_for(problem)
+        frozen: FrozenKernel | None = None
+        if options.frozen is None:
+            self.invariant.order_for(problem)
+        else:
+            frozen = FrozenKernel.find(options.frozen, product.form)
         uids = [uid for uid in request.offers if template_of(uid).tiled and _computes(uid, problem)]
         if not uids and use_triton_template(inputs.output_layout(), check_max_autotune=False):
             return []
@@ -266,6 +331,8 @@ class ProductChooser:
             raise refusal("only kernels are offered that may differ for other batches")
         sizes = rows_of_space(product.problems), problem.N, problem.K
         space = self.spaces.find(request.op_name, inputs, uids, sizes, _refuse_list, scaled=False)
+        if frozen is not None:
+            return [self._frozen_kernel(frozen, space)]
         comparison, places = self.invariant.compare(product.problems, space.candidates)
         library_us = self.invariant.library_us(problem)
         for _ in range(_TRIES):
@@ -285,6 +352,22 @@ class ProductChooser:
             ]
         raise refusal("Inductor makes none of the kernels of the order")
 
+    def _frozen_kernel(self, frozen: FrozenKernel, space: OfferedSpace) -> ChosenKernel:
+        """Return the frozen kernel of a space in which it is. Raises FrozenChoicesError where it is
+        not."""
+        (place,) = frozen.places(space.candidates) or frozen.refuse()
+        comparison = frozen.compare(space.candidates, [place])
+        choice = replace(
+            comparison.choice([place], Why.FROZEN), library_us=frozen.choice.library_us
+        )
+        try:
+            params = space.params(place)
+        except NotOffered:
+            frozen.refuse()
+        return ChosenKernel(
+            choice, comparison, place, space.uid(place), params, self.outcomes, frozen=frozen
+        )
+
     def _choose_kernels(
         self, product: Product, options: CompileOptions, space: OfferedSpace
     ) -> list[ChosenKernel]:
@@ -301,27 +384,20 @@ class ProductChooser:
             product.may_exceed_32_bits and triton_only and utils.use_aten_gemm_kernels()
         ):
             return []
-        prediction = self.predict(problem, candidates)
-        if not len(prediction.order):
-            raise LeftToStock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
-        keep, threshold = self._how_many(prediction, options)
-        # A benchmark of several kernels would use the hints alone, and the kernel that is fastest
-        # there may be slow for other values of a dynamic size.
-        if options.deterministic or len(product.problems) > 1:
-            keep = 1
-        comparison = self.chooser.policy.compare(
-            prediction,
-            problems=product.problems,
-            predicted_us=self.chooser.predict_over(product.problems, prediction),
-            saved_us=product.saved_us,
-        )
-        proven = comparison.proven if product.is_timed else comparison.library
-        comparison = replace(comparison, keep=keep, threshold=threshold, proven=proven)
-        places, why = comparison.choose()
-        if not places:
-            raise LeftToStock(
-                Fallback.NO_PREDICTION, f"the model knows no kernel for all sizes of {problem}"
-            )
+        frozen: FrozenKernel | None = None
+        if options.frozen is None:
+            comparison = self._compare(product, options, candidates)
+            places, why = comparison.choose()
+            if not places:
+                raise LeftToStock(
+                    Fallback.NO_PREDICTION, f"the model knows no kernel for all sizes of {problem}"
+                )
+        else:
+            frozen = FrozenKernel.find(options.frozen, product.form)
+            places, why = frozen.places(candidates), Why.FROZEN
+            if not places:  # the op asks for the frozen kernel in another request
+                return []
+            comparison = frozen.compare(candidates, places)
         choice = comparison.choice(places, why)
 
         def kernel_at(place: int, library: ChosenKernel | None = None) -> ChosenKernel:
@@ -333,6 +409,7 @@ class ProductChooser:
                 params=space.params(place),
                 outcomes=self.outcomes,
                 library=library,
+                frozen=frozen,
             )
 
         best = comparison.find_library(places)
@@ -349,6 +426,29 @@ class ProductChooser:
                 "a dynamic size may be so large that Triton's kernels cannot index the tensor",
             )
         return kernels
+
+    def _compare(
+        self, product: Product, options: CompileOptions, candidates: Sequence[Candidate]
+    ) -> Comparison:
+        """Return what the candidates cost by the model's predictions, and what a kernel must fulfil
+        to be chosen. Raises LeftToStock where nothing is known of any."""
+        problem = product.problems[0]
+        prediction = self.predict(problem, candidates)
+        if not len(prediction.order):
+            raise LeftToStock(Fallback.NO_PREDICTION, f"the model has no prediction for {problem}")
+        keep, threshold = self._how_many(prediction, options)
+        # A benchmark of several kernels would use the hints alone, and the kernel that is fastest
+        # there may be slow for other values of a dynamic size.
+        if options.deterministic or len(product.problems) > 1:
+            keep = 1
+        comparison = self.chooser.policy.compare(
+            prediction,
+            problems=product.problems,
+            predicted_us=self.chooser.predict_over(product.problems, prediction),
+            saved_us=product.saved_us,
+        )
+        proven = comparison.proven if product.is_timed else comparison.library
+        return replace(comparison, keep=keep, threshold=threshold, proven=proven)
 
     def _how_many(self, prediction: Prediction, options: CompileOptions) -> tuple[int, float]:
         """Return how many kernels to keep at most, and within how many times the shortest time.

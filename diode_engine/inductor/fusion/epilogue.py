@@ -85,6 +85,9 @@ class Epilogue:
     instructions: int = 0
     operands: int = 0
 
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in vars(self).items())
+
     def saved_us(self, problem: Problem, hardware: Hardware) -> float:
         """Return the microseconds that fusing it saves, negative where it costs time; 0 where the
         device's rates are not known."""

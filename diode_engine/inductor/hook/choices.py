@@ -28,6 +28,7 @@ from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import default_mode
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.chosen_kernels import final_choice, takes_library
+from diode_engine.inductor.choosing.compile_options import has_frozen_choices
 from diode_engine.inductor.choosing.product import Request
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.fusion import registers
@@ -269,8 +270,13 @@ def _chooser(options: ChoiceOptions) -> ProductChooser:
         )
     model = options.model_path
     reference = None if model is None else os.fspath(model)
-    predictor = options.predictor or ModelPointer(reference=reference).load(hardware)
-    chooser = ProductChooser(predictor, hardware, options)
+
+    def load() -> TimePredictor:
+        return options.predictor or ModelPointer(reference=reference).load(hardware)
+
+    chooser = ProductChooser(load, hardware, options)
+    if has_frozen_choices():
+        return chooser
     trained_on, policy = chooser.chooser.trained_on, chooser.chooser.policy
     if trained_on.name != hardware.name:
         log.warning(

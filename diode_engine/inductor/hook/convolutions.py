@@ -11,6 +11,7 @@ product. Where Diode chooses, it stays the convolution of plain torch.compile
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -21,6 +22,7 @@ from torch._inductor.kernel import conv
 from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_engine.core.operators import named
+from diode_engine.core.problem import Problem
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.compile_options import is_batch_invariant
@@ -93,5 +95,12 @@ def _is_library_taken(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -
         shapes, strides = [(n,), *shapes], [(1,), *strides]
     dtype = x.get_dtype()
     problem = problem_from(operator, shapes, strides, [dtype] * len(shapes), dtype)
-    choice = None if problem is None else choose_outside_graph(chooser, problem, x.get_device())
+    if problem is None:
+        return False
+    by_model = functools.partial(_takes_library, chooser, problem, x.get_device())
+    return bool(chooser.decide("keep the convolution", problem, by_model))
+
+
+def _takes_library(chooser: ProductChooser, problem: Problem, device: torch.device) -> bool:
+    choice = choose_outside_graph(chooser, problem, device)
     return choice is not None and choice.candidates[0].is_extern

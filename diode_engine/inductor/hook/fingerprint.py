@@ -5,7 +5,7 @@ from __future__ import annotations
 from diode_engine.choosing.fingerprint import Fingerprint
 from diode_engine.inductor.hook import ranks
 from diode_engine.inductor.hook.installation import INSTALLATION
-from diode_engine.inductor.hook.options import CACHE, OPTIONS
+from diode_engine.inductor.hook.options import CACHE, FROZEN, OPTIONS
 from diode_engine.version import __version__, torch_version, triton_version
 
 # Options of Inductor's that decide which products are chosen for, among which kernels.
@@ -48,7 +48,8 @@ def _options() -> dict[str, str]:
     from diode_engine.inductor.choosing.search import find_alteration
     from diode_engine.inductor.lowering.candidates import tf32_allowed, tf32_in_convolutions_only
 
-    own = [option.name for option in OPTIONS if option.name != CACHE]
+    # Of frozen choices the file's hash counts, which is among the choices' parts.
+    own = [option.name for option in OPTIONS if option.name not in (CACHE, FROZEN)]
     values = {name: getattr(config, name, None) for name in (*own, *_INDUCTORS, *offering_keys())}
     in_convolutions = "in convolutions only" if tf32_in_convolutions_only() else "off"
     values["tf32"] = "on" if tf32_allowed() else in_convolutions

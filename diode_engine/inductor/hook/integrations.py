@@ -143,7 +143,7 @@ class FlexAttention(PatchIntegration):
 
     def state(self) -> tuple[State, str] | None:
         choices = INSTALLATION.decision.choices
-        if choices is None or choices.diode_chooser.flex.table is not None:
+        if choices is None or choices.diode_chooser.flex.is_measured():
             return None
         return State.INACTIVE, f"no call was measured on {choices.diode_chooser.hardware.name}"
 

@@ -79,5 +79,11 @@ def _should_be_one_op(chooser: ProductChooser, operands: list[Any]) -> bool:
         return False
     operator = named("mm_plus_mm")
     problem = problem_from(operator, shapes, strides, [x.dtype for x in operands], a.dtype)
-    choice = None if problem is None else choose_outside_graph(chooser, problem, a.device)
-    return choice is not None and not choice.candidates[0].is_extern
+    if problem is None:
+        return False
+
+    def by_model() -> bool:
+        choice = choose_outside_graph(chooser, problem, a.device)
+        return choice is not None and not choice.candidates[0].is_extern
+
+    return bool(chooser.decide("make one op of the sum", problem, by_model))

@@ -31,13 +31,13 @@ BACKEND = "DIODE"
 _STANDS_FOR = ("ATEN", "TRITON")
 _backend_patches = Patches()  # never restored: a program may name the backend without Diode
 
-Value = bool | int | float
+Value = bool | int | float | str
 
 
 @dataclass(frozen=True)
 class Option:
     """A key in torch._inductor.config, the environment variable for its default, and, for a number,
-    its least and largest value."""
+    its least and largest value. A text is a file's path."""
 
     name: str
     variable: str
@@ -52,6 +52,8 @@ class Option:
             if text.lower() not in words:
                 raise ValueError("it must be 0 or 1")
             return words[text.lower()]
+        if isinstance(self.default, str):
+            return text
         value = type(self.default)(text)
         if not self.least <= value <= self.most:
             raise ValueError(f"it must be from {self.least} to {self.most}")
@@ -65,6 +67,7 @@ FALLBACK = "diode_fallback_to_autotune"
 CACHE = "diode_cache_predictions"
 FUSION = "diode_fusion_aware"
 INVARIANT = "diode_batch_invariant"
+FROZEN = "diode_frozen_choices"
 
 # docs/integration.md describes each option.
 OPTIONS = (
@@ -75,6 +78,7 @@ OPTIONS = (
     Option(CACHE, "DIODE_CACHE_PREDICTIONS", True),
     Option(FUSION, "DIODE_FUSION_AWARE", True),
     Option(INVARIANT, "DIODE_BATCH_INVARIANT", False),
+    Option(FROZEN, "DIODE_FROZEN_CHOICES", ""),
 )
 
 

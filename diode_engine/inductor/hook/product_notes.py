@@ -11,6 +11,7 @@ Each note is a dictionary:
     {"at": […], "product": {…}}               it lowers a product, under this key of a graph's node
     {"at": […], "choice": {…}}                Diode's choice for the product
     {"at": […], "left": reason}               why Diode makes no choice for it
+    {"decision": {…}}                         what was decided about a product before it is lowered
     {"runs": {number: count}}                 how often each graph has run, at the end
     {"cached": count}                         graphs that came from Inductor's caches
 """
@@ -109,6 +110,11 @@ class ProductNotes(Profile):
         """Note why Diode makes no choice for the product that is being lowered."""
         self._note_about_it(left=why)
 
+    @guard("a decision was not noted", stock=do_nothing)
+    def take_decision(self, what: str, problem: Problem, answer: bool) -> None:
+        """Note a decision about a product before it is lowered."""
+        self._note(decision={"what": what, "problem": problem.to_dict(), "answer": answer})
+
     def _note_about_it(self, **fields: Any) -> None:
         place = self._place()
         if place is not None:
@@ -172,12 +178,14 @@ class ProductNotes(Profile):
             self._note(diode=_what_chooses())
         problem = _read_problem(kernel_inputs, op_name, overrides)
         is_described = isinstance(problem, str)
+        form = {} if isinstance(problem, str) else _form_of(problem, kernel_inputs, graph)
         self._note(
             at=at,
             product={
                 "name": str(problem),
                 "problem": None if isinstance(problem, str) else problem.to_dict(),
                 "dynamic": is_described or _is_dynamic(kernel_inputs),
+                "form": form,
                 "device": kernel_inputs.device_type,
                 "phase": _phase(graph),
                 "mode": _mode(),
@@ -187,11 +195,12 @@ class ProductNotes(Profile):
 
     def _place(self) -> tuple[list[Any], Any, Any] | None:
         """Return the key of the node that is being lowered (its graph's number and its name), the
-        graph, and the node; None where no graph is being lowered."""
+        graph, and the node; None where no graph of the program is being lowered."""
         virtualized: Any = sys.modules["torch._inductor.virtualized"]
         graph = virtualized.V.graph
         node = getattr(graph, "current_node", None)
-        if node is None:
+        # Diode's own graphs, in which it asks what is offered, have no call.
+        if node is None or node.op != "call_function":
             return None
         number = self._number_of(graph)
         if number is None:
@@ -241,13 +250,25 @@ def _what_chooses() -> dict[str, Any]:
     }
     if choices is not None:
         chooser = choices.diode_chooser
-        found |= {"model": chooser.predictor.identity, "hardware": chooser.hardware.to_dict()}
+        found |= {"model": chooser.model, "hardware": chooser.hardware.to_dict()}
     return found
 
 
 def _is_dynamic(kernel_inputs: Any) -> bool:
     shapes = kernel_inputs.shapes_symbolic()
     return any(getattr(size, "free_symbols", ()) for shape in shapes for size in shape)
+
+
+def _form_of(problem: Problem, kernel_inputs: Any, graph: Any) -> dict[str, Any]:
+    """Return what distinguishes the product in a file of frozen choices, besides its problem."""
+    from diode_engine.inductor.choosing.compile_options import fuses_epilogues
+    from diode_engine.inductor.choosing.product import form_of
+    from diode_engine.inductor.fusion.epilogue import current_epilogue
+
+    epilogue = current_epilogue(graph) if fuses_epilogues() else None
+    form = form_of(problem, kernel_inputs, epilogue)
+    fields = ("epilogue", "dynamic", "invariant")
+    return {name: getattr(form, name) for name in fields}
 
 
 def _phase(graph: Any) -> str:

@@ -83,24 +83,24 @@ def get_stats() -> dict[str, int | float | str | bool]:
     """Return what Diode's choices have done in this process since they were installed.
 
     active (whether torch asks them in this thread, at present), reason (why not, else ""), model
-    (its hash, "" if none), hardware (the GPU's name), trained_on (that of the model's); total_calls
-    (of Inductor's hook for GEMMs), model_selections (GEMMs decided), benchmarked (of these, with
-    several kernels left to Inductor to time), configs_considered, configs_filtered (could not have
-    been launched), cache_hits (repeated problems), fusion_decided (another kernel was taken for
-    what fusing saves), padding_decided (without shape_padding's benchmark), flex_decided
-    (FlexAttention's calls whose config was chosen), convolutions_kept (that became no products:
-    they may use TF32, and products may not), fallbacks and fallback_<reason> (GEMMs without a
-    choice), passed_<op> (GEMMs of ops that there is no model for, and calls of FlexAttention unlike
-    those that were measured), seconds (spent choosing).
+    (its hash, "" if none is loaded), hardware (the GPU's name), trained_on (that of the model's);
+    total_calls (of Inductor's hook for GEMMs), model_selections (GEMMs decided), benchmarked (of
+    these, with several kernels left to Inductor to time), configs_considered, configs_filtered
+    (could not have been launched), cache_hits (repeated problems), fusion_decided (another kernel
+    was taken for what fusing saves), padding_decided (without shape_padding's benchmark),
+    flex_decided (FlexAttention's calls whose config was chosen), convolutions_kept (that became no
+    products: they may use TF32, and products may not), fallbacks and fallback_<reason> (GEMMs
+    without a choice), passed_<op> (GEMMs of ops that there is no model for, and calls of
+    FlexAttention unlike those that were measured), seconds (spent choosing).
     """
     decision, (state, reason) = INSTALLATION.decision, INSTALLATION.state()
     chooser = None if decision.choices is None else decision.choices.diode_chooser
     return {
         "active": state is State.ACTIVE,
         "reason": reason,
-        "model": chooser.predictor.identity if chooser else "",
+        "model": chooser.model if chooser else "",
         "hardware": chooser.hardware.name if chooser else "",
-        "trained_on": chooser.chooser.trained_on.name if chooser else "",
+        "trained_on": chooser.chooser.trained_on.name if chooser and chooser.model else "",
         **decision.stats.snapshot(),
     }
 

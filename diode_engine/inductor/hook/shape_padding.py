@@ -33,7 +33,11 @@ from diode_engine.core.operand import DType
 from diode_engine.core.operators import named
 from diode_engine.core.operators.specification import Matrix
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.compile_options import chooses_in_any_mode, is_batch_invariant
+from diode_engine.inductor.choosing.compile_options import (
+    chooses_in_any_mode,
+    is_batch_invariant,
+    takes_one_kernel,
+)
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
@@ -86,7 +90,8 @@ def _decide(
         return False
     answer = _predict(chooser, match, mat1, mat2, op, bias)
     if answer is None:
-        return None if tuning else False  # fast_autotune benchmarks nothing
+        # fast_autotune benchmarks nothing
+        return None if tuning and not takes_one_kernel() else False
     chooser.outcomes.stats.count("padding_decided")
     return answer
 
@@ -132,12 +137,16 @@ def _predict(
     after = problem_from(operator, padded_shapes, padded_strides, dtypes, mat1.dtype)
     if before is None or after is None:
         return None
-    plain, padded = (
-        choose_outside_graph(chooser, problem, mat1.device) for problem in (before, after)
-    )
-    if plain is None or padded is None:
-        return None
-    return is_faster_padded(plain, padded, copies_us, moves=moves)
+
+    def by_model() -> bool | None:
+        plain, padded = (
+            choose_outside_graph(chooser, problem, mat1.device) for problem in (before, after)
+        )
+        if plain is None or padded is None:
+            return None
+        return is_faster_padded(plain, padded, copies_us, moves=moves)
+
+    return chooser.decide("pad", before, by_model)
 
 
 def is_faster_padded(plain: Choice, padded: Choice, copies_us: float, *, moves: bool) -> bool:

@@ -1,0 +1,77 @@
+"""The frozen kernel of one product, found among what Inductor offers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NoReturn
+
+import numpy as np
+
+from diode_engine.choosing.frozen import FrozenChoice, FrozenChoices, ProductForm
+from diode_engine.choosing.outcomes import LeftToStock
+from diode_engine.choosing.policy import Comparison, plain_library_call
+from diode_engine.choosing.stats import Fallback
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.encoding import CandidateColumns, encode
+
+
+@dataclass(frozen=True)
+class FrozenKernel:
+    """The choice of a product in a file of frozen choices. It has a kernel."""
+
+    file: FrozenChoices
+    choice: FrozenChoice
+
+    @classmethod
+    def find(cls, file: FrozenChoices, product: ProductForm) -> FrozenKernel:
+        """Return the kernel of the product. Raises FrozenChoicesError where the file does not have
+        the product, LeftToStock where it says that the product is lowered as by plain
+        torch.compile."""
+        choice = file.find(product)
+        if choice.kernel is None:
+            raise LeftToStock(Fallback.NO_PREDICTION, choice.why)
+        return cls(file, choice)
+
+    def refuse(self) -> NoReturn:
+        """Raise FrozenChoicesError, since Inductor does not offer the kernel."""
+        choice = self.choice
+        self.file.refuse(f"Inductor does not offer {choice.kernel} for {choice.product}")
+
+    def places(self, candidates: Sequence[Candidate]) -> list[int]:
+        """Return the index of the kernel among the candidates of one request. Where an op asks
+        several times and this is another request, it is that of the library's kernel, if there is
+        one. Raises FrozenChoicesError where the kernel's template is offered without the
+        kernel."""
+        kernel, columns = self.choice.kernel, encode(candidates)
+        assert kernel is not None
+        if kernel.template not in columns.templates:
+            return [int(i) for i in np.flatnonzero(plain_library_call(candidates))[:1]]
+        alike = columns.template == columns.templates.index(kernel.template)
+        own = encode([kernel])
+        for column in fields(CandidateColumns)[3:]:  # records of few candidates need be made
+            alike &= getattr(columns, column.name) == getattr(own, column.name)[0]
+        places = [i for i in map(int, np.flatnonzero(alike)) if candidates[i] == kernel]
+        return places or self.refuse()
+
+    def compare(self, candidates: Sequence[Candidate], places: Sequence[int]) -> Comparison:
+        """Return the comparison of the candidates in which only the times of the kernel, which is
+        at `places`, and of the library's are known."""
+        choice, library = self.choice, plain_library_call(candidates)
+        us = np.full((1, len(candidates)), np.nan)
+        us[0, library] = choice.library_us or np.nan
+        for place in places:
+            if candidates[place] == choice.kernel:
+                us[0, place] = choice.predicted_us or np.nan
+        return Comparison(
+            problems=(choice.product.problem,),
+            candidates=candidates,
+            predicted_us=us,
+            saved_us=(0.0,),
+            library=library,
+            proven=np.ones(len(candidates), np.bool_),
+            margin=1.0,
+            keep=1,
+            threshold=1.0,
+            confidence=choice.confidence,
+        )

@@ -1,0 +1,355 @@
+"""Frozen choices: what a program's compiles chose is written, and taken without a model."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import config
+
+import diode_engine
+from diode_engine import registry
+from diode_engine.choosing import frozen
+from diode_engine.choosing.choice import Why
+from diode_engine.errors import FrozenChoicesError
+from diode_engine.inductor.hook.fingerprint import read_fingerprint
+from diode_engine.inductor.without_gpu import lower, without_data
+from tests.inductor_nogpu.conftest import (
+    OPS,
+    Build,
+    FixedPredictor,
+    empty,
+    gemm,
+    reopen_decision,
+    run_python,
+)
+from tests.inductor_nogpu.test_convolutions import convolution
+from tests.inductor_nogpu.test_grouped import experts
+from tests.inductor_nogpu.test_guard import sums
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
+
+
+def programs(build: Build, **how: Any) -> list[str]:
+    """The generated programs, without the numbers of graphs and the names of folders."""
+    return [re.sub(r"AOT ID.*|/tmp\w+/", "", source) for source in lower(build, **how).sources]
+
+
+def freeze(path: Path, *builds: Build, predictor: Any = None, **how: Any) -> list[list[str]]:
+    """Lower by a model, and freeze what it chose; return the programs."""
+    diode_engine.install_diode_choices(predictor=predictor or FixedPredictor(), top_k_configs=1)
+    with diode_engine.report() as program:
+        sources = [programs(build, **how) for build in builds]
+        program.freeze(path)
+    diode_engine.uninstall_diode_choices()
+    return sources
+
+
+def frozen_to(path: Path, *builds: Build, monkeypatch: Any, **how: Any) -> list[list[str]]:
+    """Lower by frozen choices, where no model can be loaded; return the programs."""
+
+    def no_model(*_: Any, **__: Any) -> None:
+        raise AssertionError("a model is loaded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "load_predictor", no_model)
+        patch.setattr("diode_engine.models.predictor.Predictor.load", no_model)
+        patch.setattr("diode_engine.inductor.choosing.flex_attention.table_for", no_model)
+        reopen_decision()
+        how["options"] = {**how.get("options", {}), "diode_frozen_choices": str(path)}
+        return [programs(build, **how) for build in builds]
+
+
+def block(width: int = 1024) -> Build:
+    """A program with an epilogue behind one of two equal products."""
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        up = torch.nn.Linear(width, width, dtype=torch.bfloat16, device="meta")
+        down = torch.nn.Linear(width, width, dtype=torch.bfloat16, device="meta", bias=False)
+        return without_data(torch.nn.Sequential(up, torch.nn.ReLU(), down)), [empty(128, width)]
+
+    return build
+
+
+@pytest.mark.parametrize("how", [{}, {"mode": "default", "options": {"fast_autotune": True}}])
+def test_a_compile_takes_the_frozen_kernels_without_a_model(
+    how: dict[str, Any], tmp_path: Path, monkeypatch: Any
+) -> None:
+    builds = [*OPS.values(), block(), experts(), sums]
+    path = tmp_path / "frozen.toml"
+    by_model = freeze(path, *builds, **how)
+    with diode_engine.profile_predictions() as profile:
+        assert frozen_to(path, *builds, monkeypatch=monkeypatch, **how) == by_model
+    assert {choice.why for choice in profile.selections} == {Why.FROZEN}
+    assert diode_engine.get_stats()["model"] == ""
+    # and from memory
+    with diode_engine.profile_predictions() as profile:
+        assert frozen_to(path, block(), monkeypatch=monkeypatch, **how) == [by_model[4]]
+
+
+def test_the_file_is_sorted_and_read_as_it_was_written(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.toml", tmp_path / "b.toml"
+    freeze(first, OPS["mm"], block(), OPS["bmm"])
+    freeze(second, block(), OPS["bmm"], OPS["mm"], OPS["mm"])
+    text = first.read_text()
+    assert text == second.read_text()
+    read = frozen.read(first)
+    assert frozen.render(read) == text
+    assert read.describe_differences(frozen.read(second)) == []
+    assert "\n# mm 512×768×1024 bfloat16 row16/row16: triton::mm 128×256×64 s3 w8\n" in text
+    assert 'problem = { op = "mm", M = 512, N = 768, K = 1024, dtype = "bfloat16" }\n' in text
+    assert 'why = "predicted to be the fastest"\npredicted_us = 1.0\nlibrary_us = 5.0\n' in text
+    assert re.search('epilogue = "writes 1, reads 1, instructions 0, operands 0"', text)
+
+
+def test_a_frozen_kernel_is_not_the_one_that_a_model_takes(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The file decides, not what would be chosen: a reviewer may edit it."""
+    path = tmp_path / "frozen.toml"
+    freeze(path, gemm)
+    path.write_text(path.read_text().replace("BLOCK_N = 256", "BLOCK_N = 128"))
+    with diode_engine.profile_predictions() as profile:
+        frozen_to(path, gemm, monkeypatch=monkeypatch)
+    (choice,) = profile.selections
+    assert choice.candidates[0].config["BLOCK_N"] == 128
+    assert (choice.predicted_us, choice.library_us) == ((1.0,), 5.0)
+
+
+def test_the_librarys_kernel_is_frozen_too(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "frozen.toml"
+    builds = OPS.values()
+    by_model = freeze(path, *builds, predictor=FixedPredictor(aten=0.5))
+    assert all("extern_kernels" in source for (source,) in by_model)
+    assert frozen_to(path, *builds, monkeypatch=monkeypatch) == by_model
+
+
+def refusal(path: Path, build: Build, monkeypatch: Any, **how: Any) -> str:
+    with pytest.raises(Exception, match="frozen choices") as raised:
+        frozen_to(path, build, monkeypatch=monkeypatch, **how)
+    text = str(raised.value)
+    assert "Traceback" not in text
+    assert f"diode-engine freeze -o {path}" in text
+    return text
+
+
+def test_a_product_that_is_missing_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "frozen.toml"
+    freeze(path, gemm)
+    for op in ("addmm", "bmm"):
+        assert f"it has no choice for {op} " in refusal(path, OPS[op], monkeypatch)
+    with_epilogue = lambda: (lambda a, b: torch.relu(a @ b), gemm()[1])  # noqa: E731
+    assert "with an epilogue (writes 1" in refusal(path, with_epilogue, monkeypatch)
+    fast = {"mode": "default", "options": {"fast_autotune": True}}
+    assert "it has no choice for bmm " in refusal(path, OPS["bmm"], monkeypatch, **fast)
+
+
+def test_a_kernel_that_inductor_does_not_offer_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "frozen.toml"
+    freeze(path, gemm, OPS["addmm"])
+    path.write_text(path.read_text().replace("BLOCK_N = 256", "BLOCK_N = 96"))
+    for build in (gemm, OPS["addmm"]):
+        text = refusal(path, build, monkeypatch)
+        assert "Inductor does not offer triton::mm 128×96×64 s3 w8 for" in text
+    path.write_text(path.read_text().replace('"triton::mm"', '"triton::other"'))
+    for build in (gemm, OPS["addmm"]):
+        assert "Inductor does not offer triton::other" in refusal(path, build, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "said"),
+    [
+        ('gpu = "NVIDIA H200"', 'gpu = "NVIDIA H100"', "made for NVIDIA H100, and this is NVIDIA"),
+        ("\ntorch = ", '\ntorch = "2.9"\nwas = ', "made for torch 2.9, and this is torch 2."),
+        ("\ntriton = ", '\ntriton = "9"\nwas = ', "made for triton 9, and this is triton "),
+    ],
+)
+def test_a_file_for_something_else_is_refused(
+    made: str, other: str, said: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = tmp_path / "frozen.toml"
+    freeze(path, gemm)
+    assert made in path.read_text()
+    path.write_text(path.read_text().replace(made, other))
+    assert said in refusal(path, gemm, monkeypatch)
+
+
+@pytest.mark.parametrize("text", [None, "[", 'format = "diode-frozen-choices"', "version = 1"])
+def test_a_file_that_cannot_be_read_is_refused(
+    text: str | None, tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = tmp_path / "frozen.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(Exception, match="frozen choices") as raised:
+        frozen_to(path, gemm, monkeypatch=monkeypatch)
+    assert str(path) in str(raised.value)
+
+
+def test_a_failure_in_a_frozen_compile_ends_it(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "frozen.toml"
+    freeze(path, gemm)
+    monkeypatch.setattr(frozen.FrozenChoices, "find", lambda *_: 1 / 0)
+    with pytest.raises(Exception, match="division"):
+        frozen_to(path, gemm, monkeypatch=monkeypatch)
+
+
+def test_a_dynamic_product_is_found_whatever_its_first_size(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    def rows(m: int) -> Build:
+        def build() -> tuple[Any, Sequence[torch.Tensor]]:
+            x = empty(m, 1024)
+            torch._dynamo.mark_dynamic(x, 0, min=2, max=4096)
+            return torch.mm, (x, empty(1024, 768))
+
+        return build
+
+    path = tmp_path / "frozen.toml"
+    freeze(path, rows(640), rows(512))
+    text = path.read_text()
+    assert text.count("[[product]]") == 1
+    assert 'dynamic = "M 2 to 4096"' in text
+    assert "M = 512" in text
+    (again,), (other,) = frozen_to(path, rows(512), rows(1000), monkeypatch=monkeypatch)
+    assert again.count("BLOCK_N : tl.constexpr = 256") == 1
+    assert other.count("BLOCK_N : tl.constexpr = 256") == 1
+    assert "no choice for mm 512×768×1024" in refusal(path, gemm, monkeypatch)  # a static one
+
+
+def test_a_product_without_a_choice_stays_without(tmp_path: Path, monkeypatch: Any) -> None:
+    class Unsure(FixedPredictor):
+        def predict_us(self, problem: Any, candidates: Any) -> Any:
+            return super().predict_us(problem, candidates) * float("nan")
+
+    path = tmp_path / "frozen.toml"
+    by_model = freeze(path, gemm, predictor=Unsure())
+    assert 'kernel = "plain"\nwhy = "the model has no prediction for mm' in path.read_text()
+    searching = {"diode_fallback_to_autotune": True}
+    assert frozen_to(path, gemm, monkeypatch=monkeypatch, options=searching) == by_model
+    integers = lambda: (torch.mm, [empty(64, 64, dtype=torch.int16)] * 2)  # noqa: E731
+    (source,) = frozen_to(path, integers, monkeypatch=monkeypatch)[0]
+    assert "extern_kernels.mm" in source
+
+
+def test_several_kernels_are_not_frozen(tmp_path: Path) -> None:
+    diode_engine.install_diode_choices(predictor=FixedPredictor(aten=1.05), top_k_configs=2)
+    with diode_engine.report() as program:
+        lower(gemm, benchmark=lambda _: 1.0)
+        with pytest.raises(FrozenChoicesError, match="has timed 2 kernels for mm 512"):
+            program.freeze(tmp_path / "frozen.toml")
+    assert not (tmp_path / "frozen.toml").exists()
+
+
+def test_while_freezing_each_product_gets_one_kernel_and_nothing_is_loaded(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv(frozen.FREEZING, "1")
+    diode_engine.install_diode_choices(predictor=FixedPredictor(aten=1.05), top_k_configs=2)
+    options = {"diode_frozen_choices": str(tmp_path / "none.toml"), "diode_top_k": 3}
+    assert len(lower(gemm, options=options).seen[0].candidates) == 1
+
+
+def test_what_is_decided_before_lowering_is_frozen(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "frozen.toml"
+    builds = [convolution(torch.bfloat16), sums]
+    for predictor in (FixedPredictor(), FixedPredictor(aten=0.5), FixedPredictor(aten=1000.0)):
+        by_model = freeze(path, *builds, predictor=predictor)
+        assert frozen_to(path, *builds, monkeypatch=monkeypatch) == by_model
+    assert 'what = "keep the convolution"' in path.read_text()
+    assert 'what = "make one op of the sum"' in path.read_text()
+    path.write_text(path.read_text().partition("\n# addmm")[0].partition("[[decision]]")[0])
+    assert "whether to keep the convolution" in refusal(path, builds[0], monkeypatch)
+
+
+def test_the_model_chooses_where_the_option_is_not_set(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "frozen.toml"
+    freeze(path, gemm)
+    path.write_text(path.read_text().replace("BLOCK_N = 256", "BLOCK_N = 128"))
+    diode_engine.install_diode_choices(predictor=FixedPredictor(), top_k_configs=1)
+    hashes = []
+    for options, expected in (({}, 256), ({"diode_frozen_choices": str(path)}, 128)) * 2:
+        seen = lower(gemm, options=options).seen[0].candidates[0]
+        assert seen.config["BLOCK_N"] == expected
+        with config.patch(options):
+            hashes.append((config.diode_state, read_fingerprint().key))
+    assert hashes[:2] == hashes[2:]
+    assert len(set(hashes)) == 2
+    with config.patch(diode_frozen_choices=str(path)):
+        assert read_fingerprint().parts["frozen"] == frozen.read(path).key
+        assert "model" not in read_fingerprint().parts
+        path.write_text(path.read_text() + "# changed\n")
+        assert read_fingerprint().key not in {key for _, key in hashes}
+
+
+def test_without_a_model_it_works_and_says_so_without_the_file(
+    tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    path = tmp_path / "frozen.toml"
+    freeze(path, gemm)
+    monkeypatch.setattr(registry, "load_predictor", lambda *_, **__: None)
+    reopen_decision()
+    assert lower(gemm, options={"diode_frozen_choices": str(path)}).seen
+    assert "extern_kernels.mm" in lower(gemm).sources[0]
+    assert "there is no model for NVIDIA H200" in caplog.text
+    assert diode_engine.get_stats()["model"] == ""
+    assert read_fingerprint().parts["model"] == "none"
+
+
+PROGRAM = """
+import sys
+import torch
+from diode_engine.inductor import without_gpu
+without_gpu.pretend()
+def build():
+    a, b = (torch.empty(*s, dtype=torch.float16, device="cuda") for s in ((64, 96), (96, N)))
+    return (lambda a, b: torch.relu(a @ b), (a, b))
+without_gpu.lower(build)
+print("its own output")
+"""
+
+
+def test_the_command_writes_and_checks_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("click", reason="the command needs diode-engine[store]")
+    path = tmp_path / "frozen.toml"
+
+    def run(*words: Any, n: int = 128) -> subprocess.CompletedProcess[str]:
+        program = PROGRAM.replace("N)", f"{n})")
+        return subprocess.run(
+            [sys.executable, "-m", "diode_engine", "freeze", "-o", path, *words, "--",
+             sys.executable, "-c", program],
+            env={**os.environ, "DIODE_HOME": str(tmp_path), "DIODE_FROZEN_CHOICES": str(path)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    missing = run("--check")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert f"{path} cannot be read: No such file" in missing.stderr
+    made = run()
+    assert (made.returncode, made.stdout) == (0, f"{path}: 1 products, for NVIDIA H200.\n")
+    assert "its own output" in made.stderr
+    text = path.read_text()
+    assert "mm 64×128×96 float16" in text
+    assert run("--check").returncode == 0
+    other = run("--check", n=136)
+    assert other.returncode == 1
+    assert "mm 64×136×96 float16" in other.stdout
+    assert "no longer in the program" in other.stdout
+    assert path.read_text() == text
+    failed = run(n="1/0")  # type: ignore[arg-type]
+    assert failed.returncode == 1
+    assert "Nothing was written" in failed.stderr
+    assert path.read_text() == text
+    said = run_python(PROGRAM.replace("N)", "128)"), DIODE_AUTOLOAD="1",
+                      DIODE_FROZEN_CHOICES=str(path))  # fmt: skip
+    assert "its own output" in said
