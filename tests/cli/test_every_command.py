@@ -29,12 +29,12 @@ def walk(command, words):
 EVERY = dict(found for name, entry in COMMANDS.items() for found in walk(entry.load(name), (name,)))
 # What is asked of them needs no timings, or is not told as data.
 WITHOUT_STORE = {
-    "capture", "completion", "data merge", "data verify", "db copy", "explain", "models alias",
+    "capture", "completion", "data merge", "data verify", "db copy", "explain", "freeze", "models alias",
     "models compare", "models export", "models import", "models list", "models note",
     "models register", "models remove", "models rollback", "models show", "models tag",
     "models verify", "predict", "report", "workflow",
 }  # fmt: skip
-WITHOUT_JSON = {"capture", "completion", "demo", "serve"}
+WITHOUT_JSON = {"capture", "completion", "demo", "freeze", "serve"}
 DRAWING = {
     "collect", "collect-shapeset", "create-validation", "draw-problems", "train",
     "collect-and-train", "tune",
@@ -60,7 +60,9 @@ def test_help_goes_to_stdout(run, words):
 
 @each
 def test_wrong_use_exits_with_2_and_nothing_on_stdout(run, words):
-    wrong = run(*words.split(), *([] if words in ("capture", "report") else ["--no-such-option"]))
+    wrong = run(
+        *words.split(), *([] if words in ("capture", "freeze", "report") else ["--no-such-option"])
+    )
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.err.startswith(f"Usage: diode-engine {words} ")
     assert "Error: " in wrong.err

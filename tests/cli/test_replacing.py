@@ -42,6 +42,7 @@ WRITERS = {
         "--output {target}",
     ),
     "capture": ("a.json", "capture -o {target} -- {python} -c 'open(\"it-ran\", \"w\")'"),
+    "freeze": ("a.toml", "freeze -o {target} -- {python} -c 'open(\"it-ran\", \"w\")'"),
     "report": ("a.html", "report --html {target} --file {report}"),
     "tune": ("a.md", "tune -o {target} --store {store}"),
     "validate": ("a.svg", "validate --figure {target} --store {store} --all"),
@@ -169,8 +170,8 @@ def test_a_file_of_its_own_kind_is_replaced(write, words, tmp_path):
     """`tune` and the commands that collect would need a GPU."""
     if words == "export-lookup-table":
         pytest.importorskip("torch")
-    if words == "capture":
-        pytest.skip("what it captures needs Inductor: tests/inductor_nogpu")
+    if words in ("capture", "freeze"):
+        pytest.skip("what it writes needs Inductor: tests/inductor_nogpu")
     target = tmp_path / WRITERS[words][0]
     first = write(words, target)
     assert first.code == 0, first.err
