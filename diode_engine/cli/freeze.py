@@ -12,8 +12,8 @@ import click
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import WRITTEN_FILE, option
 from diode_engine.cli.files import check_output, write_output
+from diode_engine.cli.options import WRITTEN_FILE, option
 
 
 @click.command(

@@ -29,8 +29,8 @@ def walk(command, words):
 EVERY = dict(found for name, entry in COMMANDS.items() for found in walk(entry.load(name), (name,)))
 # What is asked of them needs no timings, or is not told as data.
 WITHOUT_STORE = {
-    "capture", "completion", "data merge", "data verify", "db copy", "explain", "freeze", "models alias",
-    "models compare", "models export", "models import", "models list", "models note",
+    "capture", "completion", "data merge", "data verify", "db copy", "explain", "freeze",
+    "models alias", "models compare", "models export", "models import", "models list", "models note",
     "models register", "models remove", "models rollback", "models show", "models tag",
     "models verify", "predict", "report", "workflow",
 }  # fmt: skip

@@ -353,3 +353,16 @@ def test_the_command_writes_and_checks_the_file(tmp_path: Path) -> None:
     said = run_python(PROGRAM.replace("N)", "128)"), DIODE_AUTOLOAD="1",
                       DIODE_FROZEN_CHOICES=str(path))  # fmt: skip
     assert "its own output" in said
+
+
+def test_kernels_that_do_not_depend_on_the_batch_are_frozen(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    path, invariant = tmp_path / "frozen.toml", {"options": {"diode_batch_invariant": True}}
+    builds = [OPS["mm"], OPS["addmm"]]
+    by_model = freeze(path, *builds, **invariant)
+    assert path.read_text().count("batch_invariant = true") == 2
+    assert frozen_to(path, *builds, monkeypatch=monkeypatch, **invariant) == by_model
+    assert "it has no choice for mm " in refusal(path, gemm, monkeypatch)  # that may depend on it
+    freeze(path, gemm)
+    assert "row16, batch-invariant. To make" in refusal(path, gemm, monkeypatch, **invariant)
