@@ -30,9 +30,9 @@ EVERY = dict(found for name, entry in COMMANDS.items() for found in walk(entry.l
 # What is asked of them needs no timings, or is not told as data.
 WITHOUT_STORE = {
     "capture", "completion", "data merge", "data verify", "db copy", "explain", "freeze",
-    "models alias", "models compare", "models export", "models import", "models list", "models note",
-    "models register", "models remove", "models rollback", "models show", "models tag",
-    "models verify", "predict", "report", "workflow",
+    "models alias", "models compare", "models export", "models import", "models list",
+    "models note", "models register", "models remove", "models rollback", "models show",
+    "models tag", "models verify", "predict", "report", "workflow",
 }  # fmt: skip
 WITHOUT_JSON = {"capture", "completion", "demo", "freeze", "serve"}
 DRAWING = {
