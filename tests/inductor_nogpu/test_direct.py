@@ -18,6 +18,7 @@ import torch
 import triton
 from triton.backends.nvidia.compiler import get_ptxas
 
+from diode_engine.choosing.summation import Instruction, order_of
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.workers import direct_worker, operands
 from diode_engine.collect.workers.compile_worker import build_all
@@ -78,6 +79,46 @@ PAIRS = {
         tile(128, 128, 64, 3, 8, "triton::mm_persistent_tma"),
     ),
 }
+
+HALF, FLOAT32 = (
+    Problem.make("mm", 512, 1024, 4096, dtype, b_layout="col") for dtype in ("bfloat16", "float32")
+)
+EIGHT_BITS = Problem.make("scaled_mm", 512, 1024, 4096, E4M3)
+# Tiles at the borders between instructions, and what rounds or adds in another way.
+OF_ORDERS = [
+    *((HALF, tile(m, 32, k, 3, w)) for m, k, w in (
+        (64, 16, 4), (128, 64, 8), (64, 64, 2), (32, 64, 4), (64, 256, 4)
+    )),
+    (Problem.make("mm", 512, 272, 1000, "float16"), tile(64, 64, 32, 3, 4)),
+    (Problem.make("bmm", 512, 272, 1024, "bfloat16", B=3), tile(64, 64, 32, 3, 4, "triton::bmm")),
+    (replace(FLOAT32, allow_tf32=True), tile(64, 32, 16, 3, 4)),
+    (replace(FLOAT32, allow_tf32=True), tile(16, 32, 32, 3, 4)),
+    (FLOAT32, tile(64, 32, 16, 3, 4)),
+    (EIGHT_BITS, tile(64, 32, 64, 3, 4)),
+    (EIGHT_BITS, tile(16, 32, 64, 3, 4)),
+    (Problem.make("scaled_mm", 512, 1024, 4096, E4M3, fast_accum=True), tile(64, 32, 64, 3, 4)),
+]  # fmt: skip
+IN_PTX = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", E4M3: "e4m3", "tf32": "tf32"}
+
+
+@pytest.mark.parametrize(("problem", "candidate"), OF_ORDERS, ids=str)
+def test_a_kernel_adds_in_the_order_that_is_recorded_of_it(problem, candidate):
+    """By its PTX: the instruction, how many products it adds, and of which types."""
+    order = order_of(problem, candidate, H200)
+    ptx = compiled(problem, candidate)[2].asm["ptx"]
+    found = set(re.findall(r"\b(?:wgmma\.mma_async|mma)\.sync\.aligned\.[\w.]+", ptx))
+    if order.instruction is Instruction.FMA:
+        assert not found
+        assert "fma.rn.f32" in ptx
+        return
+    [instruction] = found
+    assert instruction.startswith(order.instruction)
+    assert re.search(rf"\.m\d+n\d+k{order.k}\.", instruction)
+    types = instruction.partition(".f32.")[2].split(".")
+    assert types[:2] == [IN_PTX[order.operands]] * 2
+    assert order.accumulator == "float32"
+    # a second accumulator needs additions of its own inside the loop, one for each result
+    assert ("add.f32" in ptx or "add.rn.f32" in ptx) is bool(order.promoted_after)
 
 
 @pytest.mark.parametrize("name", PAIRS)

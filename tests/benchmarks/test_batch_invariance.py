@@ -1,0 +1,111 @@
+"""benchmarks/batch_invariance.py without a GPU: what it calls equal, and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from diode_engine.core.problem import Problem
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The tasks, with few rows, on the CPU."""
+    import invariance_tasks
+
+    for name, value in {
+        "DEVICE": torch.device("cpu"), "ROWS": 64, "BATCHES": (1, 5, 33), "SIZES": (1, 4, 16, 64),
+        "PAIRS": 40,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(invariance_tasks, name, value)
+    return invariance_tasks
+
+
+def in_order(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """The product of each row by itself."""
+    return torch.stack([w.double() @ row.double() for row in x]).to(x.dtype)
+
+
+def by_size(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """A product whose rounding depends on the number of rows."""
+    return in_order(x, w) if len(x) < 10 else (in_order(x, w).float() * 1.01).to(x.dtype)
+
+
+def test_pairs_of_batches_are_equal_if_each_row_is(script: Any) -> None:
+    x, w = torch.randn(64, 48).bfloat16(), torch.randn(32, 48).bfloat16()
+    row = script.compare_pairs(in_order, in_order, x, w)
+    assert (row["pairs"], row["equal"], row["unequal"]) == (40, 40, [])
+    row = script.compare_pairs(by_size, by_size, x, w)
+    assert 0 < row["equal"] < 40
+    assert all(small < 10 <= large for small, large in row["unequal"])
+    row = script.compare_pairs(by_size, in_order, x, w)  # the larger is of any size
+    assert any(large not in script.SIZES for _, large in row["unequal"])
+
+
+@pytest.mark.parametrize("kind", ["mm bfloat16", "bmm bfloat16", "scaled_mm float8_e4m3fn"])
+def test_data_of_each_kind_is_what_its_name_says(script: Any, kind: str) -> None:
+    problem = script.problem_of(kind, 64, 48, 144)
+    out = getattr(torch, problem.out_dtype)
+    tiny = torch.finfo(getattr(torch, problem.dtype)).tiny
+    given = {data: script.operands(problem, data) for data in script.DATA}
+    assert all(list(each) == list(problem.input_shapes()) for each in given.values())
+    exact = {d: torch.matmul(x["a"].double(), x["b"].double()) for d, x in given.items()}
+    if problem.dtype == "bfloat16":  # no product of 8-bit floats is too large for the output
+        assert 0 < (exact["large"].abs() > torch.finfo(out).max).double().mean() < 0.1
+    assert (given["denormal"]["a"].double().abs() < tiny).any()
+    terms = torch.matmul(*(given["cancelling"][name].double().abs() for name in "ab"))
+    assert exact["cancelling"].abs().median() < terms.median() / 30
+
+
+def test_a_kernel_is_the_same_in_all_batches_or_not(script: Any) -> None:
+    batches = {m: script.problem_of("mm bfloat16", m, 48, 144) for m in (64, 1, 5, 33)}
+    inputs = {data: script.operands(batches[64], data) for data in ("random", "large")}
+
+    def run(of: Any) -> Any:
+        return lambda m, given, out: out.copy_(of(given["a"], given["b"].T))
+
+    good, bad = (script.compared(batches, inputs, run(of)) for of in (in_order, by_size))
+    assert good["same"] == {"random": True, "large": True}
+    assert bad["same"]["random"] is False
+    assert good["digest"] == script.compared(batches, inputs, run(in_order))["digest"]
+    assert good["digest"]["random"] != bad["digest"]["random"]
+
+
+def test_the_instructions_are_read_from_ptx(script: Any) -> None:
+    wgmma = "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16"
+    assert script.instructions(f"{wgmma} {{%r1}};\n{wgmma}\nfma.rn.f32 a;") == [wgmma]
+    assert script.instructions("fma.rn.f32 a;\nfma.rn.f32 b;") == ["fma.rn.f32"]
+
+
+def test_each_task_has_a_name_of_its_own_that_can_be_a_file(script: Any) -> None:
+    import batch_invariance
+
+    names = [name for name, _ in script.tasks(batch_invariance.PARTS)]
+    assert len(set(names)) == len(names) > 60
+    assert not any("/" in name for name in names)
+    assert Problem.make("mm", 1, *script.LAYERS["Llama 3 8B, o"], "bfloat16").K == 4096
+
+
+def test_the_tables_count_kernels_pairs_and_batches() -> None:
+    import batch_invariance
+
+    kernel = {"kind": "mm bfloat16", "order": "wgmma", "size": [48, 144], "same": {"random": True}}
+    us = {"invariant": 4.0, "diode": 2.0, "library": 2.5, "fixed": 8.0}
+    layer = {"task": "layer a", "layer": "a", "N": 48, "K": 144}
+    text = batch_invariance.report([
+        *({**kernel, "candidate": f"c{n}", "digest": {"random": d}} for n, d in enumerate("xxy")),
+        {**layer, "way": "invariant", "pairs": 1000, "equal": 1000},
+        {**layer, "way": "library", "pairs": 1000, "equal": 3},
+        {**layer, "M": 16, "us": us}, {**layer, "M": 128, "us": {**us, "invariant": 1.0}},
+        {"program": "block", "options": "none", "batch": 1, "equal": False},
+        {"program": "block", "options": "none", "batch": 8, "equal": True},
+        {"task": "layer a", "done": True}, {"task": "b", "error": "lost"},
+    ])  # fmt: skip
+    assert "| wgmma | mm bfloat16 | 3 | 3 of 3 | 2 (1 ×) |" in text
+    assert "| a (48×144) | 1,000 of 1,000 | 3 of 1,000 |" in text
+    assert "| up to 64 | 0.500 | 1.000 | 0.800 | 0.250 |" in text
+    assert "| all | 1.000 | 1.000 |" in text
+    assert "| block | none | 8 | 1 |" in text
