@@ -433,17 +433,20 @@ def timed(
 HEADS, GROUPS, HEAD, HIDDEN, INNER, PAST = 32, 8, 128, 4096, 14336, 512
 STEPS = {"decode": (1, PAST, (1, 2, 8, 32, 128)), "prefill": (64, 0, (1, 2, 8, 32))}
 INVARIANT = {OPTION: True}
+# With these Inductor's reductions add alike for all numbers of rows from 2 on.
+REDUCTIONS = {
+    "deterministic": True, "split_reductions": False, "triton.persistent_reductions": False,
+}  # fmt: skip
 # By name: Inductor's options, and the kind of attention.
 CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "none": ({}, "default"),
     "the option": (INVARIANT, "default"),
     "the option, memory-efficient attention": (INVARIANT, "efficient"),
-    "the option, deterministic, memory-efficient attention": (
-        {**INVARIANT, "deterministic": True}, "efficient",
+    "the option, reductions, memory-efficient attention": (INVARIANT | REDUCTIONS, "efficient"),
+    "the option, reductions, casts, memory-efficient attention": (
+        {**INVARIANT, **REDUCTIONS, "emulate_precision_casts": True}, "efficient",
     ),
-    "the option, deterministic, attention written out": (
-        {**INVARIANT, "deterministic": True}, "written",
-    ),
+    "the option, reductions, attention written out": (INVARIANT | REDUCTIONS, "written"),
 }  # fmt: skip
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -522,7 +525,7 @@ def make_attention(how: str) -> Made:
 
 
 def make_reduction(function: Callable[[torch.Tensor], torch.Tensor], size: int) -> Made:
-    return function, [draw(ROWS, size)], (1, 16, 256, 2048, ROWS)
+    return function, [draw(ROWS, size)], (1, 2, 16, 256, 2048, ROWS)
 
 
 def programs() -> dict[str, tuple[str, str, dict[str, Any], Callable[[], Made], bool | None]]:
@@ -547,8 +550,7 @@ def programs() -> dict[str, tuple[str, str, dict[str, Any], Callable[[], Made], 
     }
     for (name, function), size in itertools.product(reductions.items(), (128, 1024, 4096, 16384)):
         for words, options in (("none", {}), ("deterministic", {"deterministic": True}),
-                               ("deterministic, split_reductions=False",
-                                {"deterministic": True, "split_reductions": False})):  # fmt: skip
+                               ("reductions", REDUCTIONS)):  # fmt: skip
             make = functools.partial(make_reduction, function, size)
             found[f"{name} {size}, {words}"] = (f"{name} of {size}", words, options, make, False)
     return found

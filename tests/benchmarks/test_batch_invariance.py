@@ -55,7 +55,7 @@ def test_data_of_each_kind_is_what_its_name_says(script: Any, kind: str) -> None
     exact = {d: torch.matmul(x["a"].double(), x["b"].double()) for d, x in given.items()}
     if problem.dtype == "bfloat16":  # no product of 8-bit floats is too large for the output
         assert 0 < (exact["large"].abs() > torch.finfo(out).max).double().mean() < 0.1
-    assert (given["denormal"]["a"].double().abs() < tiny).any()
+    assert (given["denormal"]["a"][..., ::2].double().abs() < tiny).double().mean() > 0.99
     terms = torch.matmul(*(given["cancelling"][name].double().abs() for name in "ab"))
     assert exact["cancelling"].abs().median() < terms.median() / 30
 
