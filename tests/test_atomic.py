@@ -12,7 +12,6 @@ import pytest
 from diode_app import settings
 from diode_engine import atomic
 from diode_engine.atomic import FileKind, kind_of, scratch_beside, whole_file, write_whole
-from diode_engine.cli import lookup_table
 from diode_engine.cli.files import write_output
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
@@ -91,7 +90,6 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
         lambda path: write_shapeset([Problem.make("mm", 1, 2, 3, "float16")], path, "a test"),
     ),
     "workflow, page of a tuning": ("a.json", lambda path: write_output(path, "{}", kept="It is.")),
-    "lookup table": ("a.json", lambda path: lookup_table._write({}, path)),
     "settings": ("a.toml", lambda path: settings.save(path, _SETTINGS)),
     "backup": ("a.db", back_up),
 }

@@ -7,12 +7,10 @@ from importlib import metadata
 
 import pytest
 
-from diode_engine import get_integration_status
+from diode_engine.version import triton_version
 
 
-def test_triton_of_a_nightly_torch_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_triton_of_a_nightly_torch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         if name == "pytorch-triton":
             return "3.7.0+git1234"
@@ -20,4 +18,4 @@ def test_triton_of_a_nightly_torch_is_found(
 
     monkeypatch.setattr(metadata, "version", version)
     monkeypatch.delitem(sys.modules, "triton", raising=False)
-    assert get_integration_status()["triton"] == "3.7.0+git1234"
+    assert triton_version() == "3.7.0+git1234"
