@@ -195,7 +195,9 @@ def _space(name: str, op: str, m: int, n: int, k: int) -> CandidateTable:
 def refusal(why: str) -> LeftToStock:
     """Return what is raised for a product that has no kernel whose results are known not to depend
     on the batch."""
-    return LeftToStock(Fallback.BATCH_INVARIANT, f"its results may depend on the batch: {why}")
+    return LeftToStock(
+        Fallback.BATCH_INVARIANT, f"no kernel is known to be batch-invariant, since {why}"
+    )
 
 
 def _check(problem: Problem) -> None:

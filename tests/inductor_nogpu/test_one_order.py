@@ -159,13 +159,13 @@ class Left(Profile):
         self.whys.append(why)
 
 
-def refused(build: Any, **options: Any) -> str:
+def refused(build: Any, mode: str = "max-autotune-no-cudagraphs", **options: Any) -> str:
     """Why a product gets the library's kernel, of a program with one product."""
     install()
     profile = Left()
     begin_profile(profile)
     try:
-        source = program(build, options={**INVARIANT, **options})
+        source = program(build, mode=mode, options={**INVARIANT, **options})
     finally:
         end_profile(profile)
     assert "tl.dot" not in source
@@ -190,6 +190,9 @@ def test_what_the_option_does_not_cover_is_refused(
     single = torch.float32
     why = refused(lambda: (torch.mm, (empty(16, K, dtype=single), empty(K, N, dtype=single))))
     assert "TF32" in why
+    for mode in MODES.values():
+        why = refused(lambda: (torch.addmm, (empty(1), empty(16, K), empty(N, K).t())), **mode)
+        assert "one element" in why
     monkeypatch.setattr(sys.modules[__name__], "load_predictor", lambda _: FixedPredictor())
     assert "does not cover grouped_mm" in refused(experts())
     assert "does not cover scaled_mm" in refused(scaled((), (), out_dtype=torch.bfloat16))

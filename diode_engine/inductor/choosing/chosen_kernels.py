@@ -23,7 +23,7 @@ from diode_engine.choosing.stats import Fallback
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import trace
-from diode_engine.inductor.choosing.compile_options import other_backends
+from diode_engine.inductor.choosing.compile_options import is_batch_invariant, other_backends
 from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.product import Request
 from diode_engine.inductor.fusion import registers
@@ -189,7 +189,7 @@ def final_choice(choices: list[Any]) -> list[Any]:
             places, why = [library], Why.LAYOUT
         else:
             _keep_as_predicted(choices[places[0]], first.uid)
-            if why is Why.INVARIANT:
+            if is_batch_invariant():
                 registers.keep_alone(choices[places[0]])
             registers.note_accumulators(choices[places[0]], first.candidate, comparison.problems[0])
     if any(comparison.saved_us):

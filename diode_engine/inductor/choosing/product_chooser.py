@@ -12,13 +12,12 @@ import numpy as np
 import torch
 import triton
 from torch._inductor import config, utils
-from torch._inductor.utils import use_triton_template
 from torch._inductor.virtualized import V
 
-from diode_engine.choosing.choice import Choice, Why
+from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.chooser import Chooser, TimePredictor
 from diode_engine.choosing.frozen_kernel import FrozenKernel
-from diode_engine.choosing.invariant import InvariantChooser, refusal, rows_of_space
+from diode_engine.choosing.invariant import InvariantChooser, refusal
 from diode_engine.choosing.outcomes import LeftToStock, Outcomes
 from diode_engine.choosing.policy import RULES, Comparison
 from diode_engine.choosing.prediction import Prediction
@@ -42,6 +41,7 @@ from diode_engine.inductor.choosing.compile_options import (
     has_frozen_choices,
 )
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
+from diode_engine.inductor.choosing.one_order import choose_of_one_order
 from diode_engine.inductor.choosing.product import Overrides, Product, Request
 from diode_engine.inductor.guard import Report, do_nothing, guard
 from diode_engine.inductor.lowering.space import (
@@ -57,8 +57,6 @@ from diode_engine.version import __version__
 log = logging.getLogger(__name__)
 
 _GRAPH_ATTRIBUTE = "_diode"  # an attribute of Inductor's graph
-
-_TRIES = 8  # kernels, of which Inductor makes the first that it can
 
 _Memory = dict[Any, list[ChosenKernel]]
 _GraphChoices = tuple["ProductChooser", CompileOptions, _Memory]
@@ -194,7 +192,11 @@ class ProductChooser:
         )
         with search_space("EXHAUSTIVE"):  # the generators read it when they are iterated
             if options.invariant:
-                kernels = self._choose_of_one_order(request, product, options, rebuild)
+                if not rebuild or options.other_backends:
+                    raise refusal("others have replaced or added to what Inductor offers")
+                kernels = choose_of_one_order(
+                    request, product, self.invariant, self.spaces, self.outcomes, options.frozen
+                )
                 lists: dict[str, list[Any]] = {}
             elif not rebuild:
                 problem = product.problems[0]
@@ -312,62 +314,6 @@ class ProductChooser:
             kernels = self._choose_kernels(product, options, find(list_from=uids))
         return kernels, lists
 
-    def _choose_of_one_order(
-        self, request: Request, product: Product, options: CompileOptions, rebuild: bool
-    ) -> list[ChosenKernel]:
-        """Return the kernel for the product whose results do not depend on the batch; none where an
-        op asks for the library's kernels alone before Triton's, as addmm does. Raises LeftToStock
-        where none is known."""
-        problem, inputs = product.problems[0], request.kernel_inputs
-        frozen: FrozenKernel | None = None
-        if options.frozen is None:
-            self.invariant.order_for(problem)
-        else:
-            frozen = FrozenKernel.find(options.frozen, product.form)
-        uids = [uid for uid in request.offers if template_of(uid).tiled and _computes(uid, problem)]
-        if not uids and use_triton_template(inputs.output_layout(), check_max_autotune=False):
-            return []
-        if not uids or not rebuild or options.other_backends or product.may_exceed_32_bits:
-            raise refusal("only kernels are offered that may differ for other batches")
-        sizes = rows_of_space(product.problems), problem.N, problem.K
-        space = self.spaces.find(request.op_name, inputs, uids, sizes, _refuse_list, scaled=False)
-        if frozen is not None:
-            return [self._frozen_kernel(frozen, space)]
-        comparison, places = self.invariant.compare(product.problems, space.candidates)
-        library_us = self.invariant.library_us(problem)
-        for _ in range(_TRIES):
-            found, _ = comparison.choose()
-            if not found:
-                break
-            choice = replace(comparison.choice(found, Why.INVARIANT), library_us=library_us)
-            place = int(places[found[0]])
-            try:
-                params = space.params(place)
-            except NotOffered as error:
-                log.debug("%s", error)
-                comparison.predicted_us[:, found] = np.nan
-                continue
-            return [
-                ChosenKernel(choice, comparison, found[0], space.uid(place), params, self.outcomes)
-            ]
-        raise refusal("Inductor makes none of the kernels of the order")
-
-    def _frozen_kernel(self, frozen: FrozenKernel, space: OfferedSpace) -> ChosenKernel:
-        """Return the frozen kernel of a space in which it is. Raises FrozenChoicesError where it is
-        not."""
-        (place,) = frozen.places(space.candidates) or frozen.refuse()
-        comparison = frozen.compare(space.candidates, [place])
-        choice = replace(
-            comparison.choice([place], Why.FROZEN), library_us=frozen.choice.library_us
-        )
-        try:
-            params = space.params(place)
-        except NotOffered:
-            frozen.refuse()
-        return ChosenKernel(
-            choice, comparison, place, space.uid(place), params, self.outcomes, frozen=frozen
-        )
-
     def _choose_kernels(
         self, product: Product, options: CompileOptions, space: OfferedSpace
     ) -> list[ChosenKernel]:
@@ -464,10 +410,6 @@ class ProductChooser:
                 f"the {options.confidence:.0%} of diode_confidence_threshold",
             )
         return max(keep, prediction.count_to_reach(options.confidence) or 0), np.inf
-
-
-def _refuse_list(uid: str) -> list[Any]:
-    raise refusal(f"Inductor offers {uid} in another form")
 
 
 def _computes(uid: str, problem: Problem) -> bool:

@@ -17,6 +17,7 @@ import torch
 from torch._inductor import config, decomposition, ir, lowering
 from torch._inductor.kernel import mm_plus_mm
 
+from diode_engine.choosing.invariant import refusal
 from diode_engine.core.operators import OPERATORS, Operator, named
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.compile_options import chooses_in_any_mode, is_batch_invariant
@@ -95,11 +96,13 @@ def _wrap(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(*args: Any, **kwargs: Any) -> Any:
         chooser = _chooser_for(args)
         mode = None if chooser is None else _mode_for(chooser, operator)
-        if mode is None:
+        if chooser is None or mode is None:
             return STOCK
         try:
             with lowering_in(mode):
                 if _has_scalar_bias(operator, args):
+                    if is_batch_invariant():
+                        chooser.outcomes.report_failure("", refusal("its bias is one element"))
                     leave_to_default()
                 return lower(*args, **kwargs)
         except LeftToDefault:
@@ -127,6 +130,7 @@ def _mode_for(chooser: ProductChooser, operator: Operator) -> Mode | None:
     """Return how a product of this operator is lowered; None where nothing may choose for it."""
     if config.max_autotune or config.max_autotune_gemm:
         return Mode.SEARCH
-    if chooses_in_any_mode() and chooser.knows(operator):
+    # What the model does not know is counted, where results may not depend on the batch.
+    if chooses_in_any_mode() and (chooser.knows(operator) or is_batch_invariant()):
         return Mode.FAST
     return None

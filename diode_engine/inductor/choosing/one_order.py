@@ -1,0 +1,97 @@
+"""Chooses the kernel of a product whose results do not depend on the batch.
+
+Inductor makes tiles smaller for few rows. Here it gets its configs with the tiles that they are to
+have, so that the kernels of an order of summation are there for each number of rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch._inductor.utils import use_triton_template
+
+from diode_engine.choosing.choice import Why
+from diode_engine.choosing.frozen import FrozenChoices
+from diode_engine.choosing.frozen_kernel import FrozenKernel
+from diode_engine.choosing.invariant import InvariantChooser, refusal, rows_of_space
+from diode_engine.choosing.outcomes import Outcomes
+from diode_engine.core.templates import template_of
+from diode_engine.inductor.choosing.chosen_kernels import ChosenKernel
+from diode_engine.inductor.choosing.product import Product, Request
+from diode_engine.inductor.lowering.space import NotOffered, OfferedSpace, Spaces
+
+log = logging.getLogger(__name__)
+
+_TRIES = 8  # kernels, of which Inductor makes the first that it can
+
+
+def choose_of_one_order(
+    request: Request,
+    product: Product,
+    chooser: InvariantChooser,
+    spaces: Spaces,
+    outcomes: Outcomes,
+    frozen: FrozenChoices | None,
+) -> list[ChosenKernel]:
+    """Return the kernel for the product; none where an op asks for the library's kernels alone
+    before it asks for Triton's, as addmm does. It is the `frozen` one, if choices are frozen.
+
+    Raises LeftToStock where no kernel is known whose results do not depend on the batch, and
+    FrozenChoicesError where the frozen kernel is not offered. It must be called inside
+    `search_space("EXHAUSTIVE")`."""
+    problem, inputs = product.problems[0], request.kernel_inputs
+    kernel = None if frozen is None else FrozenKernel.find(frozen, product.form)
+    if kernel is None:
+        chooser.order_for(problem)
+    uids = [uid for uid in request.offers if template_of(uid).tiled]
+    if not uids and use_triton_template(inputs.output_layout(), check_max_autotune=False):
+        return []
+    if not uids or product.may_exceed_32_bits:
+        raise refusal("Inductor offers only the library's kernels")
+    sizes = rows_of_space(product.problems), problem.N, problem.K
+    space = spaces.find(request.op_name, inputs, uids, sizes, _refuse_list, scaled=False)
+    if kernel is not None:
+        return [_find_frozen(kernel, space, outcomes)]
+    comparison, places = chooser.compare(product.problems, space.candidates)
+    for _ in range(_TRIES):
+        found, _ = comparison.choose()
+        if not found:
+            break
+        place = int(places[found[0]])
+        try:
+            params = space.params(place)
+        except NotOffered as error:
+            log.debug("%s", error)
+            comparison.predicted_us[:, found] = np.nan
+            continue
+        choice = replace(
+            comparison.choice(found, Why.INVARIANT), library_us=chooser.library_us(problem)
+        )
+        return [ChosenKernel(choice, comparison, found[0], space.uid(place), params, outcomes)]
+    raise refusal("Inductor makes none of the kernels of the order")
+
+
+def _find_frozen(frozen: FrozenKernel, space: OfferedSpace, outcomes: Outcomes) -> ChosenKernel:
+    """Return the frozen kernel of a space in which it is. Raises FrozenChoicesError where it is
+    not."""
+    if frozen.choice.why != str(Why.INVARIANT):
+        frozen.file.refuse(f"{frozen.choice.product} was frozen without diode_batch_invariant")
+    (place,) = frozen.places(space.candidates) or frozen.refuse()
+    comparison = frozen.compare(space.candidates, [place])
+    choice = replace(
+        comparison.choice([place], Why.FROZEN), library_us=frozen.choice.library_us
+    )
+    try:
+        params = space.params(place)
+    except NotOffered:
+        frozen.refuse()
+    return ChosenKernel(
+        choice, comparison, place, space.uid(place), params, outcomes, frozen=frozen
+    )
+
+
+def _refuse_list(uid: str) -> list[Any]:
+    raise refusal(f"Inductor lists the configs of {uid} in another form")
