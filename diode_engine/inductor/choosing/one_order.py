@@ -31,21 +31,21 @@ _TRIES = 8  # kernels, of which Inductor makes the first that it can
 def choose_of_one_order(
     request: Request,
     product: Product,
-    chooser: InvariantChooser,
+    source: InvariantChooser | FrozenChoices,
     spaces: Spaces,
     outcomes: Outcomes,
-    frozen: FrozenChoices | None,
 ) -> list[ChosenKernel]:
     """Return the kernel for the product; none where an op asks for the library's kernels alone
-    before it asks for Triton's, as addmm does. It is the `frozen` one, if choices are frozen.
+    before it asks for Triton's, as addmm does. The `source` chooses it, or has it.
 
     Raises LeftToStock where no kernel is known whose results do not depend on the batch, and
     FrozenChoicesError where the frozen kernel is not offered. It must be called inside
     `search_space("EXHAUSTIVE")`."""
     problem, inputs = product.problems[0], request.kernel_inputs
-    kernel = None if frozen is None else FrozenKernel.find(frozen, product.form)
-    if kernel is None:
-        chooser.order_for(problem)
+    if isinstance(source, InvariantChooser):
+        source.order_for(problem)
+    else:
+        FrozenKernel.find(source, product.form)
     uids = [uid for uid in request.offers if template_of(uid).tiled]
     if not uids and use_triton_template(inputs.output_layout(), check_max_autotune=False):
         return []
@@ -53,8 +53,15 @@ def choose_of_one_order(
         raise refusal("Inductor offers only the library's kernels")
     sizes = rows_of_space(product.problems), problem.N, problem.K
     space = spaces.find(request.op_name, inputs, uids, sizes, _refuse_list, scaled=False)
-    if kernel is not None:
-        return [_find_frozen(kernel, space, outcomes)]
+    if isinstance(source, InvariantChooser):
+        return [_choose(source, product, space, outcomes)]
+    return [_find_frozen(FrozenKernel.find(source, product.form), space, outcomes)]
+
+
+def _choose(
+    chooser: InvariantChooser, product: Product, space: OfferedSpace, outcomes: Outcomes
+) -> ChosenKernel:
+    """Return the fastest kernel of the order. Raises LeftToStock where there is none."""
     comparison, places = chooser.compare(product.problems, space.candidates)
     for _ in range(_TRIES):
         found, _ = comparison.choose()
@@ -68,22 +75,19 @@ def choose_of_one_order(
             comparison.predicted_us[:, found] = np.nan
             continue
         choice = replace(
-            comparison.choice(found, Why.INVARIANT), library_us=chooser.library_us(problem)
+            comparison.choice(found, Why.INVARIANT),
+            library_us=chooser.library_us(product.problems[0]),
         )
-        return [ChosenKernel(choice, comparison, found[0], space.uid(place), params, outcomes)]
+        return ChosenKernel(choice, comparison, found[0], space.uid(place), params, outcomes)
     raise refusal("Inductor makes none of the kernels of the order")
 
 
 def _find_frozen(frozen: FrozenKernel, space: OfferedSpace, outcomes: Outcomes) -> ChosenKernel:
     """Return the frozen kernel of a space in which it is. Raises FrozenChoicesError where it is
     not."""
-    if frozen.choice.why != str(Why.INVARIANT):
-        frozen.file.refuse(f"{frozen.choice.product} was frozen without diode_batch_invariant")
     (place,) = frozen.places(space.candidates) or frozen.refuse()
     comparison = frozen.compare(space.candidates, [place])
-    choice = replace(
-        comparison.choice([place], Why.FROZEN), library_us=frozen.choice.library_us
-    )
+    choice = replace(comparison.choice([place], Why.FROZEN), library_us=frozen.choice.library_us)
     try:
         params = space.params(place)
     except NotOffered:

@@ -14,7 +14,7 @@ import triton
 from torch._inductor import config, utils
 from torch._inductor.virtualized import V
 
-from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.choice import Choice, Why
 from diode_engine.choosing.chooser import Chooser, TimePredictor
 from diode_engine.choosing.frozen_kernel import FrozenKernel
 from diode_engine.choosing.invariant import InvariantChooser, refusal
@@ -194,9 +194,8 @@ class ProductChooser:
             if options.invariant:
                 if not rebuild or options.other_backends:
                     raise refusal("others have replaced or added to what Inductor offers")
-                kernels = choose_of_one_order(
-                    request, product, self.invariant, self.spaces, self.outcomes, options.frozen
-                )
+                source = self.invariant if options.frozen is None else options.frozen
+                kernels = choose_of_one_order(request, product, source, self.spaces, self.outcomes)
                 lists: dict[str, list[Any]] = {}
             elif not rebuild:
                 problem = product.problems[0]
