@@ -41,7 +41,7 @@ from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
 from diode_app.widgets.jump import Jump, jump_targets
-from diode_app.widgets.modals import ErrorDialog, HeadlessCommands, Prompt
+from diode_app.widgets.modals import Confirm, ErrorDialog, HeadlessCommands, Prompt
 from diode_app.widgets.plain import PlainText
 from diode_engine import paths
 from diode_engine.errors import DiodeError
@@ -258,6 +258,19 @@ class DiodeApp(Actions, App[None]):
         working = ("default", "reading")
         return self.keys.busy or any(w.group in working and not w.is_finished for w in self.workers)
 
+    async def action_quit(self) -> None:
+        """Leave; asks first where something that was changed here is not written yet."""
+
+        def leave(wanted: bool | None) -> None:
+            if wanted:
+                self.exit()
+
+        if self.session.store.writing and not isinstance(self.screen, Confirm):
+            question = "Something still waits to be written to the store. Leave without it?"
+            self.push_screen(Confirm(question, yes="Leave", no="Wait"), leave)
+        else:
+            self.exit()
+
     def action_undo(self) -> None:
         async def take_back() -> str:
             self.session.store.must_be_writable()
@@ -401,11 +414,13 @@ class DiodeApp(Actions, App[None]):
 
         self.push_screen(ModelScreen(self.session, folder))
 
-    def show_table(self, title: str, table: PagedTable) -> None:
-        """Show a table in front of the screen."""
+    def show_table(
+        self, title: str, table: PagedTable, choose: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """Show a table in front of the screen; `choose` is called with a chosen row's key."""
         from diode_app.widgets.table_dialog import TableDialog
 
-        self.push_screen(TableDialog(title, table))
+        self.push_screen(TableDialog(title, table, choose))
 
     # Settings
 

@@ -37,6 +37,8 @@ _ASK_SECONDS = 10.0  # at most, from a key to the dialog that it opens, on a mac
 _ROWS_SECONDS = 3.0  # at most, from a key to the rows that it asks for
 _NEXT_SECONDS = 0.1  # at most, from the answer to a dialog to the next one
 _LOOK_SECONDS = 0.005
+# Textual types a ^ for an Escape that it read at once with the keys behind it.
+_CARET, _AT_ONCE_SECONDS = "circumflex_accent", 0.001
 
 
 class KeyHandled(Message):
@@ -83,6 +85,7 @@ class Keys:
             before = self._key_state()
             at_once = self._screen_is_made() and not self._rows_are_old()
             at_once = at_once and not (_chooses(event) and self._is_working(_GATHERING))
+            at_once = at_once and getattr(event, "key", "") != _CARET
             if at_once:
                 await self._deliver(self._waiting.popleft())
             self._task = asyncio.create_task(self._deliver_waiting(before if at_once else None))
@@ -98,12 +101,22 @@ class Keys:
                 if _chooses(self._waiting[0]):
                     await self._wait_until(lambda: not self._is_working(_GATHERING), _ASK_SECONDS)
                 before = self._key_state()
-                await self._deliver(self._waiting.popleft())
+                await self._deliver(await self._take_next())
                 await self._finish_key(before)
         except Exception as error:  # noqa: BLE001  # Textual handles it, as of any message
             self._app.call_later(_raise, error)
         finally:
             self._task = None
+
+    async def _take_next(self) -> Typed:
+        """Return the next key; Escape in the place of a ^ with which another key was read."""
+        event = self._waiting[0]
+        if getattr(event, "key", "") == _CARET:
+            await self._wait_until(lambda: len(self._waiting) > 1, 2 * _LOOK_SECONDS)
+            following = [each.time - event.time for each in list(self._waiting)[1:2]]
+            if following and following[0] < _AT_ONCE_SECONDS:
+                self._waiting[0] = events.Key("escape", "\x1b")
+        return self._waiting.popleft()
 
     def _screen_is_made(self) -> bool:
         try:

@@ -82,7 +82,7 @@ def _command(
     # third of a key's time, and now and then stops the screen for 0.1 s or more.
     gc.set_threshold(20_000, 50, 100)
     # In ms, how long Textual waits for the rest of a sequence that begins as Escape does.
-    os.environ.setdefault("ESCDELAY", "10")
+    os.environ.setdefault("ESCDELAY", "5")
     try:
         from diode_app import links
         from diode_app.app import create_app

@@ -47,6 +47,11 @@ def schema_rows() -> list[Row]:
     return rows
 
 
+def group_of(row: Row, by: Column) -> str:
+    """Return the group that a row belongs to: what its cell shows."""
+    return row.cells.get(by.key) or text.NONE
+
+
 def group_rows(
     rows: Sequence[Row], by: Column, columns: Sequence[Column]
 ) -> tuple[list[Column], list[Row]]:
@@ -55,7 +60,7 @@ def group_rows(
     first column names a row, so it has no median."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(row.cells.get(by.key) or text.NONE, []).append(row)
+        groups.setdefault(group_of(row, by), []).append(row)
     numbers = [column for column in columns[1:] if column.right and column.key != by.key]
     counted = [
         Column("value", by.label),

@@ -33,8 +33,9 @@ _OF_MACHINE = (
     (1, f"the run/{_CPU}"), (2, f"the machine/{_CPU}"),
     (3, f"the run/{_MEMORY}"), (4, f"the machine/{_MEMORY}"),
 )  # fmt: skip
-OVER_TIME = frozenset({_CPU, _MEMORY})  # kinds whose x are seconds, of a run of any kind
-_ORDER = (*dict.fromkeys(_KINDS.values()), *(what for _, what in _SAMPLED), _CPU, _MEMORY)
+_OVER_TIME = (*(what for _, what in _SAMPLED), _CPU, _MEMORY)
+OVER_TIME = frozenset(_OVER_TIME)  # kinds whose x are seconds, of a run of any kind
+_ORDER = (*dict.fromkeys(_KINDS.values()), *_OVER_TIME)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ def samples(progress: Mapping[str, Any]) -> Curves:
     gpus, machine = progress.get("gpus"), progress.get("machine")
     found: dict[str, Points] = {}
     for number, gpu in (gpus if isinstance(gpus, Mapping) else {}).items():
-        found |= _columns(gpu, [(place, f"GPU {number}/{what}") for place, what in _SAMPLED])
+        shown = _SAMPLED if gpu.get("timings") else _SAMPLED[1:]
+        found |= _columns(gpu, [(place, f"GPU {number}/{what}") for place, what in shown])
     return found | _columns(machine or {}, _OF_MACHINE)
 
 

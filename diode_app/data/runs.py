@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,7 @@ class RunView:
     curves: Curves
     baseline: tuple[int, Curves] | None = None  # a pinned training and its curves
     trained: TrainingResult | None = None
+    is_resumed: bool = False  # a later run continues it
 
     @property
     def command(self) -> str | None:
@@ -80,9 +81,9 @@ def view(status: Status) -> RunView:
 def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     """Raises StoreError where there is no such run."""
     from diode_engine.runs import look
-    from diode_engine.store.run_query import run_contents
+    from diode_engine.store.run_query import resumed_runs, run_contents
 
-    seen = view(look(store, run))
+    seen = replace(view(look(store, run)), is_resumed=run in resumed_runs(store))
     seen = replace(seen, curves={**seen.curves, **curves.read(store, run)})
     if seen.status.run.kind == "train":
         pinned = baseline_of(store)
@@ -226,6 +227,7 @@ class RunLister:
         """Return the runs that the filter matches (see `diode_engine.store.fields`), sorted by a
         column; `marks` by the runs' numbers. Raises QueryError for a mistake in the filter."""
         from diode_engine.runs import find, look
+        from diode_engine.store.run_query import resumed_runs
 
         pinned = baseline_of(store)
         against = None
@@ -242,12 +244,14 @@ class RunLister:
             sort = SORTS[query.sort]
             found = [r.status for r in sorted(map(make, found), key=sort, reverse=query.descending)]
         first = query.page * query.rows
-        rows = [_row(listed(status)) for status in found[first : first + query.rows]]
+        resumed = resumed_runs(store)
+        rows = [_row(listed(status), resumed) for status in found[first : first + query.rows]]
         return Page(tuple(rows), len(found))
 
 
-def _row(listed: Listed) -> Row:
-    record = {**listed.status.to_dict(), "efficiency": listed.efficiency}
+def _row(listed: Listed, resumed: Collection[int]) -> Row:
+    status = listed.status.to_dict()
+    record = {**status, "is_resumed": status["id"] in resumed, "efficiency": listed.efficiency}
     if listed.training is not None:
         record["model"] = listed.training.model
     return Row(str(listed.status.run.id), cells(listed), record)

@@ -77,7 +77,8 @@ class StoreAccess:
         self.location = location
         self.read_only = read_only
         self.last = Look(Condition.OPENING)
-        self.waiting = 0  # writes that wait for the store, or take long
+        self.writing = 0  # writes that are not done yet
+        self.waiting = 0  # of these, those that wait for the store, or take long
         self.tell_waiting: Callable[[], object] = lambda: None  # called when `waiting` has changed
         self._lock = threading.Lock()
         self._store: Store | None = None
@@ -128,9 +129,11 @@ class StoreAccess:
             self.tell_waiting()
 
         timer = asyncio.get_running_loop().call_later(WAIT_SECONDS, count, 1)
+        self.writing += 1
         try:
             yield
         finally:
+            self.writing -= 1
             timer.cancel()
             if counted:
                 count(-1)

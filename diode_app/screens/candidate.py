@@ -99,6 +99,5 @@ class CandidateScreen(TabbedScreen):
         self._open_run(self.query_one("#timings", MemoryTable))
 
     def _open_run(self, table: PagedTable) -> None:
-        row = next((row for row in table.page.rows if row.key == table.pointed), None)
-        if row is not None:
+        if (row := table.pointed_row) is not None:
             self.open_run(int(row.record["run"]))

@@ -60,9 +60,8 @@ class DataScreen(FilteredList):
                "diode-engine data map {filter} --store={store}"),
         Action("data.choose", "w", "Ask", "What would a model choose for this problem?"),
         import_timings("data", footer=True),
-        Action("data.export-dataset", "x", "Export dataset", "Write all timings to a dataset "
-               "file.",
-               "diode-engine data export {target} --store={store}", writes=True),
+        Action("data.export-dataset", "x", "Export", "Write all timings to a dataset file.",
+               "diode-engine data export {target} --store={store}", footer=False, writes=True),
         *list_actions("data"),
     )  # fmt: skip
     HEADLESS = (("List", "diode-engine data problems {filter} --store={store}"),)

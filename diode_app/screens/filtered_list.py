@@ -86,8 +86,8 @@ class FilteredList(QueryScreen):
         """The record of the row under the cursor; empty where there is none."""
         if not self.has_body:
             return {}
-        pointed = self.table.pointed
-        return next((row.record for row in self.table.page.rows if row.key == pointed), {})
+        row = self.table.pointed_row
+        return {} if row is None else row.record
 
     def open(self, key: str) -> None:
         """Open the page of the row with this key."""

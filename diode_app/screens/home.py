@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,12 +37,24 @@ _NEXT = (
 )
 
 
+class _RunLine(Static, can_focus=True):
+    """How a run is or has ended, in one line; Enter, or a click, opens the run's page."""
+
+    run_number: int | None = None
+
+    def on_click(self) -> None:
+        self.screen.action_run()  # type: ignore[attr-defined]
+
+
 class HomeScreen(DiodeScreen):
     """An overview."""
 
     MODE = "home"
     ACTIONS = (
         import_timings("home", footer=True),
+        Action("home.run", "enter", "Run", "The page of the run of the line that has the focus, "
+               "else of the last one.", "diode-engine runs show {run} --store={store}",
+               footer=False),
         Action("home.stats", "d", "Details", "All counts of the store.",
                "diode-engine data stats --store={store}"),
     )  # fmt: skip
@@ -54,6 +66,8 @@ class HomeScreen(DiodeScreen):
         #run-rows { layout: grid; grid-size: 2; grid-columns: 41 1fr; grid-rows: auto; }
         #run-rows Static { height: 1; display: none; }
         .run-says { text-wrap: nowrap; text-overflow: ellipsis; }
+        .run-says:focus { background: $block-cursor-background; color: $block-cursor-foreground; }
+        .run-says:nocolor:focus { text-style: reverse; }
     }
     """
 
@@ -62,6 +76,7 @@ class HomeScreen(DiodeScreen):
         self._asked = False
         self._registry = 0
         self._has_timings = False
+        self._last: int | None = None  # run
 
     def body(self) -> ComposeResult:
         with FocusScroll():
@@ -84,7 +99,7 @@ class HomeScreen(DiodeScreen):
                 with VerticalGroup(id="run-rows"):
                     for _ in range(RUNS_SHOWN):
                         yield Static(classes="run-head")
-                        yield Static(classes="run-says", markup=False)
+                        yield _RunLine(classes="run-says", markup=False)
             with VerticalGroup(classes="panel") as panel:
                 panel.border_title = "This machine"
                 yield Static("Looking ...", id="hardware-facts", markup=False)
@@ -94,7 +109,22 @@ class HomeScreen(DiodeScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         may = super().check_action(action, parameters)
+        if action == "run":
+            return self._run is not None
         return may and self._has_timings if action == "stats" else may
+
+    @property
+    def _run(self) -> int | None:
+        """The run whose line has the focus, else the last one."""
+        focused = self.focused
+        return focused.run_number if isinstance(focused, _RunLine) else self._last
+
+    def values(self) -> Mapping[str, object]:
+        return {"run": self._run}
+
+    def action_run(self) -> None:
+        if self._run is not None:
+            self.open_run(self._run)
 
     def store_looked(self) -> None:
         # Only after the figures: torch's import would take the time that the start needs.
@@ -135,11 +165,16 @@ class HomeScreen(DiodeScreen):
     def _show_runs(self, last: Sequence[Status]) -> None:
         self.put("#no-runs", "No run yet.")
         self.query_one("#no-runs").display = not last
-        heads, lines = self.query(".run-head"), self.query(".run-says")
-        pairs = zip(heads.results(Static), lines.results(Static), strict=True)
+        newest = last[0].run.id if last else None
+        if newest != self._last:
+            self._last = newest
+            self.refresh_bindings()
+        heads, lines = self.query(".run-head"), self.query(_RunLine)
+        pairs = zip(heads.results(Static), lines, strict=True)
         for i, (head, line) in enumerate(pairs):
             head.display = line.display = i < len(last)
             if i < len(last):
+                line.run_number = last[i].run.id
                 _write(head, _run_head(last[i]))
                 _write(line, headline(last[i]).split("\n")[0])
 

@@ -40,10 +40,9 @@ MODEL_ACTIONS = (
            "diode-engine models compare {model} OTHER"),
     Action("models.validate", "w", "Validate", "Judge this model on the store's timings, as a run.",
            "diode-engine validate --model={model} --store={store}", writes=True),
-    Action("models.export-model", "x", "Export model", "Write this model into one file, to "
-           "pass it on.",
+    Action("models.export-model", "x", "Export", "Write this model into one file, to pass it on.",
            "diode-engine models export {model} {name}.diode.zip --hardware={hardware}",
-           writes=True),
+           footer=False, writes=True),
     Action("models.delete", "d", "Delete", "Delete this model's files.",
            "diode-engine models remove {model} --hardware={hardware}", writes=True),
     Action("models.alias", "a", "Aliases", "Write this model's aliases.",

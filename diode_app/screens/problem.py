@@ -136,7 +136,7 @@ class ProblemScreen(TabbedScreen):
     def _candidate(self) -> Candidate | None:
         """The candidate under the cursor of the tab that is shown."""
         table = self.query_one(f"#{self.tabs.active}").query_one(MemoryTable)
-        row = next((row for row in table.page.rows if row.key == table.pointed), None)
+        row = table.pointed_row
         return None if row is None else candidate_in(row)
 
     def on_paged_table_pointed(self) -> None:

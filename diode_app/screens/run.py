@@ -78,7 +78,8 @@ class RunScreen(TabbedScreen, RunActions):
 
     @property
     def run_record(self) -> Mapping[str, Any] | None:
-        return None if self._view is None else self._view.status.to_dict()
+        view = self._view
+        return view and {**view.status.to_dict(), "is_resumed": view.is_resumed}
 
     @property
     def is_behind(self) -> bool:
@@ -141,8 +142,8 @@ class RunScreen(TabbedScreen, RunActions):
         self._show_gpus(snapshot.gpus)
         self._show_machine(snapshot)
         self._show_result(before)
-        if before is None or (before.trained, before.status.state) != (
-            snapshot.trained, status.state
+        if before is None or (before.trained, before.status.state, before.is_resumed) != (
+            snapshot.trained, status.state, snapshot.is_resumed
         ):  # fmt: skip
             self.refresh_bindings()  # which actions there are depends on the state and the result
         self._draw()
@@ -168,7 +169,7 @@ class RunScreen(TabbedScreen, RunActions):
         for meter, gpu in zip(meters, gpus, strict=True):
             heat = gpu.temperature_c
             words = [
-                f"{gpu.timings:,} timings",
+                f"{gpu.timings:,} timings" if gpu.timings else "",
                 "" if gpu.utilisation is None else f"{gpu.utilisation} % busy",
                 "" if gpu.clock_mhz is None else f"{gpu.clock_mhz} MHz",
                 "" if gpu.power_w is None else f"{gpu.power_w:.0f} W",

@@ -42,7 +42,8 @@ class RunActions(Labels):
 
     @property
     def run_record(self) -> Mapping[str, Any] | None:
-        """The run as `Status.to_dict` has it; None where there is none, or it is not read yet."""
+        """The run as `Status.to_dict` has it, and whether it `is_resumed`; None where there is
+        none, or it is not read yet."""
         raise NotImplementedError
 
     def values(self) -> Mapping[str, object]:
@@ -65,7 +66,7 @@ class RunActions(Labels):
         has_command = known["command"] is not None and known["directory"] is not None
         offered: dict[str, bool] = {
             "cancel": not is_over,
-            "resume": is_over and has_command,
+            "resume": is_over and has_command and not known["is_resumed"],
             "pin": known["kind"] == "train",
         }
         return offered.get(action, True)

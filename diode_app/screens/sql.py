@@ -154,7 +154,8 @@ class SqlScreen(QueryScreen):
             self.remove_class("-tables")
             self.area.focus()
             return
-        record = event.table.page.rows[int(event.key)].record
+        row = event.table.pointed_row
+        record = {} if row is None else row.record
         if isinstance(run := record.get("run"), int):
             self.open_run(run)
         elif isinstance(problem := record.get("problem"), int):

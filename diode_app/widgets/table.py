@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from diode_app import text
 from diode_app.actions import Action, Actions
-from diode_app.data.answers import group_rows
+from diode_app.data.answers import group_of, group_rows
 from diode_app.data.columns import Column
 from diode_app.data.pages import (
     MAX_ROWS,
@@ -65,7 +65,8 @@ class PagedTable(Actions, Vertical):
         Action("table.next-page", "right_square_bracket", "Next page", "The next rows."),
         Action("table.previous-page", "left_square_bracket", "Page before", "The rows before."),
         Action("table.count", "number_sign", "Count", "Count all rows that the filter matches by "
-               "their value of a column, with the medians of the other columns.", footer=False),
+               "their value of a column, with the medians of the other columns; Enter lists the "
+               "rows of one value.", footer=False),
         Action("table.export", "e", "Export", "Write all rows that the filter matches as CSV or "
                "JSON.", writes=True),
     )  # fmt: skip
@@ -143,6 +144,11 @@ class PagedTable(Actions, Vertical):
     def pointed(self) -> str | None:
         """The key of the row under the cursor."""
         return self._grid.pointed
+
+    @property
+    def pointed_row(self) -> Row | None:
+        """The row under the cursor."""
+        return next((row for row in self.page.rows if row.key == self.pointed), None)
 
     def focus_rows(self) -> None:
         self._grid.focus()
@@ -318,10 +324,31 @@ class PagedTable(Actions, Vertical):
             self.run_worker(count(), group=ASKING, exit_on_error=False)
 
     def _show_groups(self, by: Column, rows: Sequence[Row]) -> None:
+        app: Any = self.app  # a DiodeApp, whose module imports this one
         columns, groups = group_rows(rows, by, self.columns)
         table = MemoryTable(self._session, columns, what="groups", rows=groups)
-        app: Any = self.app  # a DiodeApp, whose module imports this one
-        app.show_table(f"{text.quantity(len(rows), self._what)} by {by.label}", table)
+
+        def list_group(value: str) -> None:
+            found = [row for row in rows if group_of(row, by) == value]
+            listed = MemoryTable(self._session, self.columns, what=self._what, rows=found)
+            app.show_table(f"{by.label}: {value}", listed, choose)
+
+        def choose(key: str) -> None:
+            while app.screen.is_modal:
+                app.pop_screen()
+            place = [row.key for row in rows].index(key)
+            self.run_worker(self._choose_row(place), exit_on_error=False)
+
+        title = f"{text.quantity(len(rows), self._what)} by {by.label}"
+        app.show_table(title, table, list_group)
+
+    async def _choose_row(self, place: int) -> None:
+        """Choose the row of this place among all that the filter matches, with the cursor on it."""
+        page, row = divmod(place, self.query_now.rows)
+        self.query_now = replace(self.query_now, page=page)
+        self._show(await self._fetch(self.query_now))
+        self._grid.point(row)
+        self._grid.action_choose_row()
 
     # Copy and export
 

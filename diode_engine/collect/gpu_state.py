@@ -88,6 +88,15 @@ class GpuWatch:
                 self._handles[gpu] = handle
                 return
 
+    def add_all(self) -> int:
+        """Watches all GPUs of this machine, by NVML's numbers; returns how many there are."""
+        count = self._number("nvmlDeviceGetCount_v2", ctypes.c_uint()) or 0
+        for gpu in range(count):
+            handle = ctypes.c_void_p()
+            if not self._library.nvmlDeviceGetHandleByIndex_v2(gpu, ctypes.byref(handle)):
+                self._handles[gpu] = handle
+        return count
+
     def state(self, gpu: int) -> GpuState | None:
         """The GPU's state now; None where NVML does not know the GPU."""
         handle = self._handles.get(gpu)

@@ -53,6 +53,13 @@ def runs(
         return [run_of(row, tags[row.id]) for row in rows]
 
 
+def resumed_runs(store: OpenStore) -> frozenset[int]:
+    """The runs that later ones continue."""
+    resumes = schema.runs.c.resumes
+    with store.reads() as connection:
+        return frozenset(connection.scalars(sa.select(resumes).where(resumes.is_not(None))))
+
+
 def run_contents(store: OpenStore, run: int) -> RunContents:
     """Counts what a run has written; all 0 where there is no such run."""
     with store.reads() as connection:

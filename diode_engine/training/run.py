@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_engine import paths
+from diode_engine.collect.gpu_state import GpuWatch
+from diode_engine.collect.progress import MachineGpus
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import NothingError
 from diode_engine.models.artifact import Artifact
@@ -193,6 +195,7 @@ class _TrainingRun:
         self._written = time.monotonic()
         self.whole = TrainingProgress([])  # of the fits that follow
         self._points: dict[str, list[tuple[float, float]]] = {}
+        self._gpus = MachineGpus(GpuWatch.open())
         job.ending = self._write_points
 
     @property
@@ -215,7 +218,7 @@ class _TrainingRun:
             self.whole.record(member, progress)
             if time.monotonic() - self._written >= WRITE_SECONDS:
                 self._written = time.monotonic()
-                self._job.tell({**_progress(member, progress), **self.whole.to_dict()})
+                self._tell({**_progress(member, progress), **self.whole.to_dict()})
                 self._write_points()
 
         return record
@@ -223,7 +226,10 @@ class _TrainingRun:
     def begin_phase(self, what: str) -> None:
         """Write what is done before or after the fits."""
         self._job.check()
-        self._job.tell({**self.whole.to_dict(), "doing": what})
+        self._tell({**self.whole.to_dict(), "doing": what})
+
+    def _tell(self, progress: Mapping[str, Any]) -> None:
+        self._job.tell({**progress, "gpus": self._gpus.to_dict()})
 
     def finish(self, trained: Trained, settings: TrainingSettings) -> None:
         self._store.set_result(self.id, {**trained.to_dict(), "settings": settings.to_dict()})

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from diode_app.data.overview import model_in_use
+from diode_app.screens.places import sections
+from diode_app.screens.run import RunScreen
 from diode_engine.store import Store
 from tests.app.judged import judge
+from tests.app.waiting import press, running, text_of
 
 
 def run_python(code: str, *arguments: object, **options: object) -> str:
@@ -77,7 +80,7 @@ def test_escape_is_not_read_as_one_with_a_key_soon_after_it():
         "print(constants.ESCAPE_DELAY)"
     )
     environment = {name: v for name, v in os.environ.items() if name != "ESCDELAY"}
-    assert float(run_python(code, env=environment)) == 0.01
+    assert float(run_python(code, env=environment)) == 0.005
 
 
 # NO_COLOR, as a terminal sees it
@@ -116,3 +119,24 @@ def test_no_colour_is_written(tmp_path: Path, no_color: bool) -> None:
         os.waitpid(process, 0)
     styles = {part for found in _STYLES.findall(written) for part in re.split(rb"[;:]", found)}
     assert (styles <= _PLAIN) is no_color, styles
+
+
+async def test_a_long_reason_opens_on_enter(make_app, store):
+    """Home shows one line of it."""
+    store.finish_run(store.start_run("train", {}), "failed", "too short, " * 20)
+    store.finish_run(store.start_run("promote", {}), "done", "although it is worse, " * 20)
+    async with running(make_app(), (80, 24)) as (app, pilot):
+        await press(pilot, "enter")
+        assert isinstance(app.screen, RunScreen)
+        assert app.screen.run == 2
+        await press(pilot, "escape", "tab", "tab")
+        commands = dict(app.screen.headless_commands())
+        assert commands["Run"].startswith("diode-engine runs show 1 ")
+        await press(pilot, "enter")
+        assert app.screen.run == 1
+        assert text_of(app).count("too short") > 5
+
+
+def test_export_has_one_name():
+    exports = {a.label for _, part in sections() for a in part if "export" in a.id}
+    assert exports == {"Export"}

@@ -198,6 +198,15 @@ async def test_an_empty_filter_closes_its_line(make_app, ended):
         assert app.screen.table.grid.has_focus
 
 
+async def test_an_escape_that_was_read_with_the_keys_behind_it_is_one(make_app, ended):
+    """Textual types a ^ for it; a ^ that comes alone is one."""
+    async with running(make_app(), (120, 40)) as (app, pilot):
+        await burst(pilot, ":tr", "^", "R")
+        assert isinstance(app.screen, RunsScreen)
+        await press(pilot, "n", "circumflex_accent")
+        assert app.screen.query_one(Input).value == "^"
+
+
 async def test_enter_in_the_palette_waits_for_the_commands(make_app, ended, monkeypatch):
     """Each key before it is handled completely, and the search is still at work when Enter comes:
     it opens what is found, not what was listed before."""

@@ -9,10 +9,12 @@ from textual.widgets import Log
 
 from diode_app.data import commands
 from diode_app.widgets.modals import Confirm
+from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.progress import GpuProgress
 from diode_engine.runs import start
 from diode_engine.runs.process import current_process, is_alive
 from diode_engine.store import RunState
-from tests.app.waiting import looked, press, running, say_yes, settled, text_of, toasts
+from tests.app.waiting import looked, press, press_each, running, say_yes, settled, text_of, toasts
 from tests.runs.conftest import wait_for_end
 
 PYTHON = sys.executable  # which the fixture job replaces
@@ -147,6 +149,21 @@ async def test_a_training_s_own_curves_come_before_the_machine_s(make_app, store
         assert "CPU, % of all cores" not in text_of(app)
         await press(pilot, "v")
         assert "CPU, % of all cores" in text_of(app)
+
+
+async def test_a_training_s_gpu_is_shown_and_drawn(make_app, store):
+    """It has no timings."""
+    gpu = GpuProgress()
+    for second in range(9):
+        gpu.add(second, GpuState(1980, 41, 345, (), 90 + second, 2_415_919_104))
+    run = store.start_run("train", {}, process=current_process())
+    store.update_run(run, progress={"machine": MACHINE, "gpus": {"0": gpu.to_dict()}})
+    async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):
+        assert "98 % busy 1980 MHz 345 W 2.2 GiB" in text_of(app)
+        assert "0 timings" not in text_of(app)
+        assert "utilisation, %" in text_of(app)
+        await press_each(pilot, *"vvvvv")
+        assert "held back" in text_of(app)
 
 
 async def test_a_machine_that_is_not_known_is_said_and_an_old_run_has_none(make_app, store):

@@ -201,7 +201,9 @@ async def test_runs_of_several_machines_say_where_they_work_and_who_started_them
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_the_list_offers_what_can_be_done_with_the_run_at_hand(make_app, store, size):
+async def test_the_list_offers_what_can_be_done_with_the_run_at_hand(
+    make_app, store, size, tmp_path
+):
     """In the footer, by its key, in the palette and among the commands."""
 
     def offered() -> set[str]:
@@ -233,6 +235,15 @@ async def test_the_list_offers_what_can_be_done_with_the_run_at_hand(make_app, s
         await press(pilot, "down")
         assert app.screen.run == failed
         assert offered() == {"resume"} | always
+        again = store.queue_run("validate", {}, command=command, directory=".", resumes=failed,
+                                logs=tmp_path)  # fmt: skip
+        store.finish_run(again.id, RunState.DONE)
+        await looked(pilot)
+        assert app.screen.run == failed
+        assert offered() == always
+        await press(pilot, "enter")
+        assert "resume" not in {a.binding.action for a in app.screen.active_bindings.values()}
+        await press(pilot, "escape")
         await press(pilot, "down")
         assert app.screen.run == by_hand
         assert offered() == always  # it was not started as a command
@@ -241,7 +252,7 @@ async def test_the_list_offers_what_can_be_done_with_the_run_at_hand(make_app, s
         await press(pilot, "down")
         assert app.screen.run == done
         assert offered() == {"resume", "pin"} | always
-        await press(pilot, "g")
+        await press(pilot, "g", "down")
         store.finish_run(live, RunState.DONE)
         await looked(pilot)
         assert offered() == {"resume", "pin"} | always  # without a key in between

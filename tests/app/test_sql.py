@@ -12,6 +12,7 @@ from diode_app.data.columns import Column
 from diode_app.data.pages import Row
 from diode_app.links import Link, link, link_to
 from diode_app.screens.data import DataScreen
+from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.sql import SqlScreen, chart
 from diode_app.settings import Settings, load
@@ -162,5 +163,13 @@ async def test_any_table_is_counted_by_a_column(make_app, filled):
         assert "12 problems by dtype" in shown
         assert "bf16 12 100" in shown
         assert "median best" in shown
+        await press(pilot, "enter")
+        assert "dtype: bf16" in text_of(app)
+        assert "12 problems" in text_of(app)
+        await press(pilot, "down", "enter")
+        assert isinstance(app.screen, ProblemScreen)
+        wanted = app.screen.values()["key"]
         await press(pilot, "escape")
         assert isinstance(app.screen, DataScreen)
+        assert app.screen.table.pointed.startswith(f"{wanted}/")
+        assert app.screen.table.grid.cursor_row == 1

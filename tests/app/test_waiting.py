@@ -90,6 +90,23 @@ async def test_one_can_leave_and_it_is_written_all_the_same(make_app, store, pat
     assert store.run(run).note == "better"
 
 
+async def test_who_quits_is_asked_while_something_waits(make_app, store, path, run):
+    async with running(make_app(), (80, 24), "R", "n") as (app, pilot):
+        with locked(path):
+            await pilot.press(*"better", "enter")
+            await _until(pilot, WAITING)
+            await pilot.press("escape")
+            await _until(pilot, f"◍ {WAITING}")
+            await pilot.press("q")
+            await _until(pilot, "Leave without it?")
+            await pilot.press("n")
+        await settled(pilot)
+        assert store.run(run).note == "better"
+        assert app.is_running
+        await pilot.press("q")
+        assert not app.is_running
+
+
 async def test_tags_that_are_refused_stay_with_the_reason(make_app, store, run):
     async with running(make_app(), (80, 24), "R", "a") as (app, pilot):
         await pilot.press(*"a !b")

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
-from diode_engine.collect.progress import MAX_SAMPLES, GpuProgress, Progress
+from diode_engine.collect.progress import MAX_SAMPLES, GpuProgress, MachineGpus, Progress
 from diode_engine.core.timing import Failure
 
 
@@ -97,6 +97,14 @@ class Nvml:
         out._obj.value = handles.get(name.value, 0)
         return 0 if name.value in handles else 6
 
+    def nvmlDeviceGetCount_v2(self, out) -> int:
+        out._obj.value = 2
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, number: int, out) -> int:
+        out._obj.value = number + 1
+        return 0
+
     def nvmlDeviceGetClockInfo(self, handle, kind: ctypes.c_int, out) -> int:
         assert kind.value == 1
         out._obj.value = 1000 * handle.value
@@ -131,6 +139,18 @@ def test_a_gpu_tells_how_it_is() -> None:
     assert watch.state(1) == GpuState(1000, 40, 345, ("sw_power_cap",), 97, 400)
     assert watch.state(0) == GpuState(2000, 40, None, ("sw_power_cap",), None, 400)
     assert watch.state(7) is None
+
+
+def test_a_run_that_times_nothing_tells_of_all_gpus_of_its_machine() -> None:
+    assert MachineGpus(None).to_dict() == {}
+    clock = Clock()
+    gpus = MachineGpus(GpuWatch(Nvml()), clock=clock)
+    clock.now += 3
+    told = gpus.to_dict()
+    assert {number: gpu["utilisation"] for number, gpu in told.items()} == {"0": 97, "1": None}
+    assert told["0"]["samples"] == [[3.0, 1000, 40, 345, 97, 0.0, 0.0, 0]]
+    assert told["0"]["node"]  # of several, the page shows the machine
+    assert gpus.to_dict() == told  # nothing was read anew a moment later
 
 
 @pytest.mark.parametrize(
