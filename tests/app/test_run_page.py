@@ -161,6 +161,7 @@ async def test_a_training_s_gpu_is_shown_and_drawn(make_app, store):
     async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):
         assert "98 % busy 1980 MHz 345 W 2.2 GiB" in text_of(app)
         assert "0 timings" not in text_of(app)
+        assert "timings a second" not in text_of(app)
         assert "utilisation, %" in text_of(app)
         await press_each(pilot, *"vvvvv")
         assert "held back" in text_of(app)
