@@ -79,7 +79,9 @@ class RunScreen(TabbedScreen, RunActions):
     @property
     def run_record(self) -> Mapping[str, Any] | None:
         view = self._view
-        return view and {**view.status.to_dict(), "is_resumed": view.is_resumed}
+        if view is None:
+            return None
+        return {**view.status.to_dict(), "is_resumed": view.is_resumed}
 
     @property
     def is_behind(self) -> bool:

@@ -193,6 +193,7 @@ async def test_a_real_training_from_the_form_to_its_model(make_app, filled, monk
         run = app.screen.run
         wait_for_end(filled.run(run).process)
         assert filled.run(run).state is RunState.DONE, filled.run(run).message
+        assert "gpus" in filled.run(run).progress
         await looked(pilot)
         assert "small@1 reaches 0." in text_of(app)
         assert "ATen" in text_of(app)
