@@ -36,6 +36,7 @@ from processes import Row, Rows, each_in_a_process, python, rows_out
 PARTS = ("kernels", "layers", "block")
 WAYS = ("invariant", "dynamic", "diode", "library", "fixed")
 SMALL = 64
+INSTRUCTIONS = {"wgmma": "WGMMA", "mma.sync": "MMA", "fma": "FMA"}  # as summation.Instruction
 
 
 def main() -> None:
@@ -114,8 +115,37 @@ def work(folder: Path, until: float, parts: Sequence[str], only: str) -> None:
 def report(rows: Sequence[Row]) -> str:
     """The tables of what the rows show."""
     return "\n\n".join(
-        table for table in (orders(rows), pairs(rows), speeds(rows), parts(rows)) if table
+        table
+        for table in (orders(rows), proofs(rows), pairs(rows), speeds(rows), parts(rows))
+        if table
     )
+
+
+def proofs(rows: Sequence[Row]) -> str:
+    """The entries for PROOFS of diode_engine/choosing/proofs.py: the orders of summation whose
+    kernels all computed the same bits of each product and each kind of data, in all batches."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in select(rows, "digest"):
+        if row.get("fields"):
+            key = (repr(row["fields"]), row["arch"], row["torch"], row["triton"])
+            found.setdefault(key, []).append(row)
+    lines = []
+    for (_, arch, *versions), some in found.items():
+        digests: dict[tuple[str, ...], set[str]] = {}
+        for row in some:
+            for data, digest in row["digest"].items():
+                digests.setdefault((row["kind"], str(row["size"]), data), set()).add(digest)
+        shown = all(all(row["same"].values()) for row in some)
+        kernels = len({row["candidate"] for row in some})
+        if shown and kernels > 1 and all(len(each) == 1 for each in digests.values()):
+            values = [repr(value) for value in list(some[0]["fields"].values())[1:]]
+            order = f"Instruction.{INSTRUCTIONS[some[0]['fields']['instruction']]}"
+            both = ", ".join(str((".".join(v.split(".")[:2]),) * 2) for v in versions)
+            lines.append(
+                f'Proof(SummationOrder({", ".join([order, *values])}), "{arch}", {both}, '
+                f"{kernels}, {len(digests) * max(some[0]['batches'])}, SOURCE),"
+            )
+    return "\n".join(lines)
 
 
 def select(rows: Sequence[Row], key: str) -> list[Row]:

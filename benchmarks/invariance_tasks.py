@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import math
@@ -108,7 +109,7 @@ def tasks(parts: Sequence[str]) -> Iterator[Task]:
 def where() -> Row:
     return {
         "gpu": torch.cuda.get_device_name(), "torch": str(torch.__version__),
-        "triton": triton.__version__,
+        "triton": triton.__version__, "arch": detect(0).arch,
     }  # fmt: skip
 
 
@@ -120,9 +121,10 @@ def problem_of(kind: str, rows: int, n: int, k: int) -> Problem:
     return Problem.make(op, rows, n, k, dtype, **KINDS[kind])
 
 
-def chosen_kernels(problem: Problem) -> list[tuple[str, Candidate]]:
-    """Kernels of the problem with their orders of summation: at random, OF_ORDER of each order and
-    OF_KIND in all, as many of one order as of another. What loads through TMA has no order."""
+def chosen_kernels(problem: Problem) -> list[tuple[Row, Candidate]]:
+    """Kernels of the problem with their orders of summation, as in a row: at random, OF_ORDER of
+    each order and OF_KIND in all, as many of one order as of another. What loads through TMA has
+    no order."""
     hardware = detect(0)
     space = [c for c in exhaustive_space(problem, str(torch.__version__)) if c.tile]
     orders, places = summation.orders_of(problem, space, hardware)
@@ -137,8 +139,9 @@ def chosen_kernels(problem: Problem) -> list[tuple[str, Candidate]]:
     more = 2 if f"{problem.op} {problem.dtype}" == FIRST else 1
     count = more * min(OF_ORDER, OF_KIND // len(orders))
     draw = random.Random(0)
+    fields = {str(order): dataclasses.asdict(order) for order in orders}
     return [
-        (order, candidate)
+        ({"order": order, "fields": fields.get(order)}, candidate)
         for order, some in sorted(of_order.items())
         for candidate in draw.sample(some, min(TMA_KERNELS if "tma" in order else count, len(some)))
     ]
@@ -168,10 +171,10 @@ def compare_kernels(kind: str, chunk: int) -> Iterator[Row]:
         whole = problem_of(kind, ROWS, n, k)
         batches = {m: problem_of(kind, m, n, k) for m in (ROWS, *BATCHES)}
         built: dict[str, tuple[Binary, list[str]]] = {}
-        found: list[tuple[str, Candidate, dict[int, KernelClass]]] = []
+        found: list[tuple[Row, Candidate, dict[int, KernelClass]]] = []
         for order, candidate in chosen_kernels(whole)[chunk::CHUNKS]:
             # Kernels that load through TMA compute something else of a single row.
-            some = [m for m in batches if m > 1 or "tma" not in order]
+            some = [m for m in batches if m > 1 or order["fields"]]
             classes = {m: class_of(batches[m], candidate) for m in some}
             if None in classes.values():
                 continue
@@ -193,7 +196,7 @@ def compare_kernels(kind: str, chunk: int) -> Iterator[Row]:
                 yield head | library | compared(batches, inputs, call)
             for order, candidate, classes in found:
                 ptx = sorted({each for c in classes.values() for each in built[c.key][1]})
-                row = head | {"order": order, "candidate": str(candidate), "ptx": ptx}
+                row = head | order | {"candidate": str(candidate), "ptx": ptx}
                 try:
                     with contextlib.closing(Launches(batches, classes, built)) as run:
                         yield row | compared({m: batches[m] for m in classes}, inputs, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,6 +88,29 @@ def test_each_task_has_a_name_of_its_own_that_can_be_a_file(script: Any) -> None
     assert len(set(names)) == len(names) > 60
     assert not any("/" in name for name in names)
     assert Problem.make("mm", 1, *script.LAYERS["Llama 3 8B, o"], "bfloat16").K == 4096
+
+
+def test_orders_whose_kernels_all_agree_are_proofs() -> None:
+    import batch_invariance
+
+    from diode_engine.choosing.proofs import Proof
+    from diode_engine.choosing.summation import Instruction, SummationOrder
+
+    order = SummationOrder(Instruction.MMA, "bfloat16", "float32", 16)
+    row = {
+        "kind": "mm bfloat16", "order": str(order), "fields": dataclasses.asdict(order),
+        "size": [48, 144], "batches": [64, 1, 5], "same": {"random": True, "large": True},
+        "digest": {"random": "x", "large": "y"}, "arch": "9.0", "torch": "2.11.0+cu130",
+        "triton": "3.6.0",
+    }  # fmt: skip
+    rows = [{**row, "candidate": f"c{n}"} for n in range(3)]
+    names = {"Proof": Proof, "SummationOrder": SummationOrder, "Instruction": Instruction}
+    expected = Proof(order, "9.0", ("2.11", "2.11"), ("3.6", "3.6"), 3, 128, "file")
+    text = batch_invariance.proofs(rows)
+    assert eval(text.rstrip(","), {**names, "SOURCE": "file"}) == expected  # noqa: S307
+    assert not batch_invariance.proofs(rows[:1])  # compared with nothing
+    for wrong in ({"same": {"random": True, "large": False}}, {"digest": {"random": "z"}}):
+        assert not batch_invariance.proofs([*rows, {**rows[0], **wrong, "candidate": "c9"}])
 
 
 def test_the_tables_count_kernels_pairs_and_batches() -> None:
