@@ -3,8 +3,9 @@
 python docs/write_figures.py
 
 The rows are benchmarks/results/zoo-*.jsonl.zst (programs), clients-*.jsonl.zst (programs of
-libraries) and the manifests of the default models in trained_models/ (held-out products). A page
-has a table between `<!-- figures: NAME -->` and `<!-- end -->`; no other page repeats its figures.
+libraries), batch-invariance-*.jsonl.zst, and the manifests of the default models in trained_models/
+(held-out products). A page has a table between `<!-- figures: NAME -->` and `<!-- end -->`; no
+other page repeats its figures.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +23,11 @@ import zstandard
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 MODELS = ROOT / "trained_models"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "libraries.md")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("results.md", "libraries.md", "batch-invariance.md")),
+    ROOT / "docs" / "notes" / "batch-invariance.md",
+)
 
 Row = dict[str, Any]
 
@@ -193,6 +199,32 @@ def _peak_memory(row: Row) -> str:
     return f"{max(peaks) / 2**30:.1f}" if peaks else "–"
 
 
+def invariant_speeds() -> str:
+    """The speed of layers whose rows do not depend on the batch. Empty without rows."""
+    return _invariance("speeds")
+
+
+def invariant_rows() -> str:
+    """What gave the same rows in all batches: kernels, layers, a block. Empty without rows."""
+    return _invariance("orders", "pairs", "parts")
+
+
+def _invariance(*tables: str) -> str:
+    """Return tables of benchmarks/batch_invariance.py, for each GPU with rows."""
+    if str(ROOT / "benchmarks") not in sys.path:
+        sys.path.append(str(ROOT / "benchmarks"))
+    import batch_invariance
+
+    texts = []
+    for path in sorted(RESULTS.glob("batch-invariance-*.jsonl.zst")):
+        with zstandard.open(path, "rt", encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        some = next(row for row in rows if "gpu" in row)
+        texts.append(f"{some['gpu']}, torch {some['torch']}, Triton {some['triton']}:")
+        texts += [text for table in tables if (text := getattr(batch_invariance, table)(rows))]
+    return "\n\n".join(texts)
+
+
 def sources() -> str:
     """Which model, commit and date each measured set is of."""
     last = [*read_programs()[DIODE].values(), *read_programs([H100])[DIODE].values()]
@@ -229,7 +261,10 @@ def _geomean(values: Iterable[float]) -> float:
     return math.exp(math.fsum(logs) / len(logs))
 
 
-TABLES = {"programs": programs, "products": products, "sources": sources, "clients": clients}
+TABLES = {
+    "programs": programs, "products": products, "sources": sources, "clients": clients,
+    "invariant speeds": invariant_speeds, "invariant rows": invariant_rows,
+}  # fmt: skip
 
 
 def with_tables(page: str) -> str:
