@@ -103,9 +103,11 @@ def tuned(store: Store, *, minutes: float = 60.0, look: Any = None, **more: Any)
 
 
 def test_from_nothing_to_a_model_that_is_taken_and_a_page(
-    tmp_path: Path, script: Callable[..., None]
+    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[dict[str, Any]] = []
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(quick, "settings", lambda *of: asked.append(of) or SMALL)
     with Store.open(tmp_path / "s.db") as store:
         made = tuned(store, report=said.append)
         runs = find(store)
@@ -133,6 +135,10 @@ def test_from_nothing_to_a_model_that_is_taken_and_a_page(
     best = result["choosers"][0]["efficiency"]
     aten = next(row for row in result["choosers"] if row["chooser"].startswith("ATen"))
     assert best > aten["efficiency"] + 0.1
+    ((minutes, base, seconds, lesson),) = asked  # the training is given the time that is left
+    assert (minutes, base) == (60.0, None)
+    assert seconds == pytest.approx(0.95 * 3600 - result["timing_seconds"], rel=0.02)
+    assert lesson > 0
 
 
 def test_a_slow_machine_learns_fewer_lessons_so_that_the_minutes_suffice() -> None:
@@ -142,24 +148,6 @@ def test_a_slow_machine_learns_fewer_lessons_so_that_the_minutes_suffice() -> No
     assert SETTINGS(10.0, None, 75.0, 0.05).lessons == pytest.approx(slow / 2, abs=1)
     assert 0.05 * slow < 150 / 2 < 0.05 * usual  # what follows the lessons takes its time, too
     assert SETTINGS(10.0, None, -5.0, 0.05).lessons > 0
-
-
-def test_a_training_is_given_the_time_that_is_left(
-    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    def settings(*of: Any) -> TrainingSettings:
-        asked.append(of)
-        return SMALL
-
-    monkeypatch.setattr(quick, "settings", settings)
-    with Store.open(tmp_path / "s.db") as store:
-        made = tuned(store)
-    ((minutes, base, seconds, lesson),) = asked
-    assert (minutes, base) == (60.0, None)
-    assert seconds == pytest.approx(0.95 * 3600 - made.document["timing_seconds"], rel=0.02)
-    assert lesson > 0
 
 
 def test_from_another_gpu_s_model_the_tuned_one_is_better_and_both_are_on_the_page(
