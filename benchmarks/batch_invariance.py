@@ -192,19 +192,21 @@ def pairs(rows: Sequence[Row]) -> str:
 def speeds(rows: Sequence[Row]) -> str:
     """The speed of each way in units of Diode's without the option, by M: geometric means over the
     layers, over all M, and over M up to SMALL."""
-    timed = [row for row in select(rows, "us") if "diode" in row["us"]]
+    timed = select(rows, "us")
+    if not timed:
+        return ""
     ways = [way for way in WAYS if all(way in row["us"] for row in timed)]
     lines = [f"| M | {' | '.join(ways)} |", "|---" * (1 + len(ways)) + "|"]
     sizes = sorted({row["M"] for row in timed})
     groups = [(str(m), [row for row in timed if row["M"] == m]) for m in sizes]
     groups.append((f"up to {SMALL}", [row for row in timed if row["M"] <= SMALL]))
-    for name, some in [*groups, ("all", timed)]:
+    for name, some in [*filter(lambda group: group[1], groups), ("all", timed)]:
         cells = [
             f"{statistics.geometric_mean(r['us']['diode'] / r['us'][way] for r in some):.3f}"
             for way in ways
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) if timed else ""
+    return "\n".join(lines)
 
 
 def parts(rows: Sequence[Row]) -> str:

@@ -119,6 +119,9 @@ def test_the_tables_count_kernels_pairs_and_batches() -> None:
     kernel = {"kind": "mm bfloat16", "order": "wgmma", "size": [48, 144], "same": {"random": True}}
     us = {"invariant": 4.0, "diode": 2.0, "library": 2.5, "fixed": 8.0}
     layer = {"task": "layer a", "layer": "a", "N": 48, "K": 144}
+    assert batch_invariance.report([{"error": "The process ended"}]) == ""
+    only_large = [{**layer, "M": 128, "us": us}]
+    assert "up to" not in batch_invariance.report(only_large)
     text = batch_invariance.report([
         *({**kernel, "candidate": f"c{n}", "digest": {"random": d}} for n, d in enumerate("xxy")),
         {**layer, "way": "invariant", "pairs": 1000, "equal": 1000},
