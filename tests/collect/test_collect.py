@@ -171,7 +171,7 @@ def test_workers_that_hang_when_they_start_end_the_run(store, monkeypatch):
         run(store, local(hangs_on_arrival=True), PROBLEMS)
 
 
-def test_a_gpu_that_is_lost_ends_the_run_and_keeps_what_is_there(tmp_path, store):
+def test_a_gpu_that_is_lost_on_the_way_ends_the_run_and_keeps_what_is_there(tmp_path, store):
     log = tmp_path / "pids"
     script = {"fates": {FAST: "sticky"}, "log": str(log), "lives": 1, "default": len(OFFERED)}
     with pytest.raises(CollectionError, match="fallen off the bus"):

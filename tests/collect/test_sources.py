@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,10 @@ import numpy as np
 import pytest
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.named_layers import EXPERTS, TRANSFORMERS, models_of
 from diode_engine.core.operand import Bias, DType, Layout
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.core.timing import Timing
 from diode_engine.errors import CollectionError, DatasetError
 from diode_engine.inductor.lowering.kernel_class import shared_class
 from diode_engine.problems.harvested import families_of, harvest, is_of_held_out_family
@@ -34,17 +33,18 @@ from diode_engine.problems.sources.eight_bit import EightBit
 from diode_engine.problems.sources.experts import GroupedExperts
 from diode_engine.problems.splits import FAMILIES, split, split_named
 from diode_engine.store import write_dataset
+from tests.samples import table_of
 
 
 @pytest.fixture
 def timings() -> TimingTable:
     """One candidate on layers of named models and on other problems."""
-    environment = Environment(H200, "570", "2.13.0", "3.7.1")
-    candidate = Candidate.make("aten::mm")
-    problems = [*drawn("transformers", 100), *drawn("odd", 100)]
-    return TimingTable.from_records(
-        (p, candidate, environment, Timing(min_us=1.0)) for p in dict.fromkeys(problems)
-    )
+    return timings_of([*drawn("transformers", 100), *drawn("odd", 100)])
+
+
+def timings_of(problems: Iterable[Problem]) -> TimingTable:
+    several = tuple(dict.fromkeys(problems))
+    return table_of(several, [Candidate.make("aten::mm")], np.ones(len(several)))
 
 
 def drawn(source: str, count: int = 300, seed: int = 0) -> list[Problem]:
@@ -107,17 +107,13 @@ def test_what_the_harvest_has_not_is_said(source: str, said: str) -> None:
 
 
 def test_a_table_is_parted_by_families() -> None:
-    environment = Environment(H200, "570", "2.13.0", "3.7.1")
     held = list(islice(parse_source("harvest:side=held-out").problems(0), 50))
     # the same sizes in a type that nothing was harvested in
     same_sizes = [
         Problem.from_dict({**p.to_dict(), "dtype": "float64", "out_dtype": "float64"}) for p in held
     ]
     learned = list(islice(parse_source("harvest:side=learned").problems(0), 50))
-    several = dict.fromkeys([*held, *same_sizes, *learned, *drawn("odd", 50)])
-    table = TimingTable.from_records(
-        (p, Candidate.make("aten::mm"), environment, Timing(min_us=1.0)) for p in several
-    )
+    table = timings_of([*held, *same_sizes, *learned, *drawn("odd", 50)])
     kept, judged = split(table, (FAMILIES,))
     assert set(judged.problems) >= {*held, *same_sizes}
     assert set(kept.problems) >= {*learned}

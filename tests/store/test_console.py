@@ -94,23 +94,17 @@ def contents(at: str | Path) -> object:
     return ask(at, counted).rows
 
 
-def test_what_is_no_query_is_refused_and_changes_nothing(at, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    before = contents(at)
-    for statement in STATEMENTS:
-        with pytest.raises(StoreError, match="The statement is not answered: "):
-            ask(at, statement)
-        assert contents(at) == before, statement
-    assert not Path("other.db").exists()
+def ask_the_database_itself(at: str | Path, statement: str) -> object:
+    return backend_of(location_of(at)).answer(statement, rows=5, seconds=10, shorten=tuple)
 
 
-def test_the_databases_refuse_it_themselves(at, tmp_path, monkeypatch):
+@pytest.mark.parametrize("ask_it", [ask, ask_the_database_itself])
+def test_what_is_no_query_is_refused_and_changes_nothing(at, tmp_path, monkeypatch, ask_it):
     monkeypatch.chdir(tmp_path)
     before = contents(at)
-    backend = backend_of(location_of(at))
-    for statement in filter(str.isprintable, STATEMENTS):
+    for statement in STATEMENTS if ask_it is ask else filter(str.isprintable, STATEMENTS):
         with pytest.raises(StoreError, match="The statement is not answered: "):
-            backend.answer(statement, rows=5, seconds=10, shorten=tuple)
+            ask_it(at, statement)
         assert contents(at) == before, statement
     assert not Path("other.db").exists()
 
