@@ -24,6 +24,7 @@ from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Choose, Confirm, PickOne
 from diode_app.widgets.page_grid import PageGrid
+from diode_app.widgets.table import PagedTable
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 from tests.app.waiting import looked, press, press_each, put, running, settled, text_of, toasts
@@ -153,7 +154,8 @@ async def test_the_frame_comes_first_and_keys_wait_for_the_body(make_app, store,
 
 
 async def test_the_keys_are_whole_on_a_small_terminal(make_app, store):
-    """At 80 columns: the screen's first, and the ways to all the others and out."""
+    """At 80 columns: the screen's first, and the ways to all the others and out. Every column of
+    the lists has a meaning for the help."""
     store.start_run("train", {}, process=current_process())
     async with running(make_app(), (80, 24)) as (app, pilot):
         for place in PLACES:
@@ -166,6 +168,8 @@ async def test_the_keys_are_whole_on_a_small_terminal(make_app, store):
             assert ": Commands " in line
             assert line.endswith("q Quit")
             assert len(line) <= 80
+            for table in app.screen.query(PagedTable):
+                assert all(column.meaning for column in table.columns), (place.mode, table.what)
         await pilot.click(KeyBar, offset=(line.index(": Commands"), 0))
         await settled(pilot)
         assert app.screen.is_modal

@@ -6,8 +6,6 @@ import pytest
 from textual.widgets import Input
 
 from diode_app.screens.help import Help
-from diode_app.screens.places import PLACES
-from diode_app.widgets.table import PagedTable
 from tests.app.trained import make_training
 from tests.app.waiting import press, put, running, text_of
 
@@ -42,12 +40,3 @@ async def test_keys_that_the_user_has_changed_are_shown(make_app, store, tmp_pat
     async with running(make_app(), SIZE, "R", "question_mark") as (app, pilot):
         await press(pilot, *"stop this run")
         assert "x Cancel" in text_of(app)
-
-
-async def test_every_column_of_the_lists_has_a_meaning(make_app, store):
-    async with running(make_app(), SIZE) as (app, pilot):
-        for place in PLACES:
-            await press(pilot, place.key)
-            for table in app.screen.query(PagedTable):
-                unknown = [c.key for c in table.columns if not c.meaning]
-                assert unknown == [], (place.mode, table.what)

@@ -23,7 +23,7 @@ from diode_engine.errors import QueryError
 from diode_engine.store import Store
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import lines_of, press, press_each, running, settled, text_of, toasts
+from tests.app.waiting import lines_of, press, running, settled, text_of, toasts
 from tests.training.conftest import make_timings
 
 TIMINGS = make_timings(12)
@@ -129,7 +129,7 @@ async def test_what_is_not_there_is_told(make_app, filled):
 
 
 async def _ask(pilot, words: str) -> list[str]:
-    await press_each(pilot, "colon", *words)
+    await press(pilot, "colon", *words)
     found = pilot.app.screen.query_one(OptionList)
     return [str(found.get_option_at_index(i).prompt) for i in range(found.option_count)]
 

@@ -442,17 +442,6 @@ def test_a_store_that_goes_and_comes_back(path: Path) -> None:
     watcher.close()
 
 
-def test_a_locked_store_is_told_at_once(path: Path) -> None:
-    watcher = backend_of(path).watch()
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("PRAGMA locking_mode = EXCLUSIVE")
-        other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StoreLockedError):
-            watcher.version()
-    watcher.version()
-    watcher.close()
-
-
 # The write-ahead log, which does not stay on the disk, also while others have the store open
 
 
