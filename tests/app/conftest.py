@@ -28,12 +28,13 @@ time.tzset()
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> LocalHardware:
-    """Pretends that two H200 are here. To look for the real hardware takes torch, and seconds."""
-    found = LocalHardware(H200, 2, {"torch": "2.13.0", "triton": "3.7.1"})
+def here(monkeypatch: pytest.MonkeyPatch) -> list[LocalHardware]:
+    """Pretends that two H200 are here, or what a test adds to the list. To look for the real
+    hardware takes torch, and seconds."""
+    found = [LocalHardware(H200, 2, {"torch": "2.13.0", "triton": "3.7.1"})]
 
     async def find_hardware() -> LocalHardware:
-        return found
+        return found[-1]
 
     monkeypatch.setattr(hardware, "find_hardware", find_hardware)
     monkeypatch.setattr("diode_app.screens.home.find_hardware", find_hardware)

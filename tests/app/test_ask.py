@@ -194,7 +194,7 @@ H100 = replace(H200, name="NVIDIA H100", memory_gb_s=3350)
 
 @pytest.mark.parametrize("gpu", [H200, H100], ids=str)
 async def test_it_opens_with_the_gpu_of_the_timings_and_its_model(
-    make_app, store, tmp_path, monkeypatch, gpu
+    make_app, store, tmp_path, here, gpu
 ):
     """Without a GPU here, of two models that are the default of their GPU each."""
     models = {g: register_model(tmp_path, name, hardware=g, default=True)
@@ -204,10 +204,7 @@ async def test_it_opens_with_the_gpu_of_the_timings_and_its_model(
         timings = make_timings(problems, environment=replace(ENVIRONMENT, hardware=hardware))
         store.import_table(timings, key=str(number), spec={})
 
-    async def find_hardware() -> LocalHardware:
-        return LocalHardware(Hardware("cpu", "a CPU", "x86_64", *[0] * 7), 0, {})
-
-    monkeypatch.setattr("diode_app.screens.home.find_hardware", find_hardware)
+    here.append(LocalHardware(Hardware("cpu", "a CPU", "x86_64", *[0] * 7), 0, {}))
     async with running(make_app(), (120, 40), "W") as (app, pilot):
         assert app.screen.query_one("#ask-model", Select).value == str(models[gpu].folder)
         assert app.screen._answer.question.hardware == gpu

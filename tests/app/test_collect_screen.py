@@ -185,13 +185,8 @@ async def test_a_mistake_starts_nothing(make_app, store):
         assert store.runs() == []
 
 
-async def test_without_a_gpu_it_says_so_and_offers_an_import(make_app, store, monkeypatch):
-    none = LocalHardware(H200, 0, {})
-
-    async def find_hardware() -> LocalHardware:
-        return none
-
-    monkeypatch.setattr("diode_app.screens.home.find_hardware", find_hardware)
+async def test_without_a_gpu_it_says_so_and_offers_an_import(make_app, store, here):
+    here.append(LocalHardware(H200, 0, {}))
     async with running(make_app(), (80, 24), "C") as (app, pilot):
         assert "No GPU here" in text_of(app)
         assert "1 GPU like an H200" in text_of(app)

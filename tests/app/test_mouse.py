@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from diode_app.widgets.modals import (
     Choose,
     Confirm,
@@ -19,34 +17,33 @@ from tests.app.waiting import click_on, running, settled
 NAMES = [("a", "one"), ("b", "two")]
 
 
-@pytest.mark.parametrize(
-    ("dialog", "words", "result"),
-    [
-        (lambda: Confirm("Do it?"), "No (n)", False),
-        (lambda: Notice("Title", "words"), "Close", None),
-        (lambda: ErrorDialog("It failed."), "Close", None),
-        (lambda: Working("It works"), "Escape: it continues", None),
-        (lambda: Prompt("Which?", "this"), "Escape leaves", None),
-        (lambda: Prompt("Which?", "this"), "Enter takes it", "this"),
-        (lambda: Prompt("Which?", "no", check=lambda _: "Not that."), "Escape leaves", None),
-        (lambda: HeadlessCommands(NAMES), "Escape leaves", None),
-        (lambda: HeadlessCommands(NAMES), "Enter takes it", "one"),
-        (lambda: Choose("Some", ["a", "b"], ["b"]), "Use these", ("b",)),
-        (lambda: Choose("Some", ["a", "b"], ["b"]), "Escape leaves", None),
-        (lambda: PickOne("One", NAMES), "Escape leaves", None),
-        (lambda: PickOne("One", NAMES), "two", "b"),
-    ],
+DIALOGS = (  # the dialog, the words to click on, and its result
+    (lambda: Confirm("Do it?"), "No (n)", False),
+    (lambda: Notice("Title", "words"), "Close", None),
+    (lambda: ErrorDialog("It failed."), "Close", None),
+    (lambda: Working("It works"), "Escape: it continues", None),
+    (lambda: Prompt("Which?", "this"), "Escape leaves", None),
+    (lambda: Prompt("Which?", "this"), "Enter takes it", "this"),
+    (lambda: Prompt("Which?", "no", check=lambda _: "Not that."), "Escape leaves", None),
+    (lambda: HeadlessCommands(NAMES), "Escape leaves", None),
+    (lambda: HeadlessCommands(NAMES), "Enter takes it", "one"),
+    (lambda: Choose("Some", ["a", "b"], ["b"]), "Use these", ("b",)),
+    (lambda: Choose("Some", ["a", "b"], ["b"]), "Escape leaves", None),
+    (lambda: PickOne("One", NAMES), "Escape leaves", None),
+    (lambda: PickOne("One", NAMES), "two", "b"),
 )
-async def test_a_dialog(make_app, store, dialog, words, result):
-    app = make_app()
-    given = []
-    async with running(app, (80, 24)) as (_, pilot):
-        shown = dialog()
-        app.push_screen(shown, given.append)
-        await settled(pilot)
-        await click_on(pilot, words)
-        assert app.screen is not shown
-        assert given == [result]
+
+
+async def test_every_dialog(make_app, store):
+    async with running(make_app(), (80, 24)) as (app, pilot):
+        for dialog, words, result in DIALOGS:
+            given = []
+            shown = dialog()
+            app.push_screen(shown, given.append)
+            await settled(pilot)
+            await click_on(pilot, words)
+            assert app.screen is not shown, words
+            assert given == [result]
 
 
 async def test_the_help(make_app, store):

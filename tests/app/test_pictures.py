@@ -139,6 +139,11 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diode_app.data.store_access.run_command", run_command)
 
 
+def fix_times(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE runs SET started = 1.79e9 + 600 * id")
+
+
 def fill_runs(path: Path) -> None:
     """Timings, and a run in each state."""
     gpu = {"name": "NVIDIA H200", "timings": 9, "clock_mhz": 1980, "temperature_c": 61,
@@ -167,8 +172,7 @@ def fill_runs(path: Path) -> None:
         })  # fmt: skip
         for name, slope in (("trees/efficiency", 0.03), ("network/efficiency", 0.02)):
             store.add_points(run, name, [(s, 1 - 0.4 / (1 + slope * s * s)) for s in range(30)])
-    with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("UPDATE runs SET started = 1.79e9 + 600 * id")
+    fix_times(path)
 
 
 def fill_programs() -> None:
@@ -200,8 +204,7 @@ def fill_models(path: Path) -> None:
         store.import_table(make_timings(80), key="x", spec={"file": "gemm.msgpack.zst"})
         for model in (stages, plain):
             judge(store, model)
-    with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("UPDATE runs SET started = 1.79e9 + 600 * id")
+    fix_times(path)
 
 
 def fill_trainings(path: Path) -> None:
@@ -232,8 +235,7 @@ def fill_trainings(path: Path) -> None:
                            "temperature_c": 54, "power_w": 471.0, "held_back": [],
                            "samples": samples}},
         })  # fmt: skip
-    with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("UPDATE runs SET started = 1.79e9 + 600 * id")
+    fix_times(path)
 
 
 U, S, L = (USUAL,), (USUAL, SMALL), (USUAL, LARGE)

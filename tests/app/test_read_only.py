@@ -32,7 +32,6 @@ from diode_app.screens.run import RunScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.screens.validate_new import NewValidationScreen
 from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, PickOne, Prompt
-from diode_engine import paths
 from diode_engine.core.hardware import H200
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.runs.process import current_process
@@ -100,9 +99,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_shipped: None) -> Path:
     """Where the dashboard works, with a dataset in it."""
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
