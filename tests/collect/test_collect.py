@@ -89,7 +89,10 @@ def test_what_was_timed_on_a_throttled_gpu_is_in_a_run_of_its_own(store):
 def test_the_run_s_progress_is_what_the_documentation_says(store):
     run(store, local(watch=Watch, fates={SLOW: "out_of_resources"}), PROBLEMS)
     (recorded,) = store.runs()
-    example = re.search(r"```json\n(.*?)```", (ROOT / "docs/collection.md").read_text(), re.DOTALL)
+    example = re.search(
+        r"## Progress of a collection.*?```json\n(.*?)```",
+        (ROOT / "docs/formats.md").read_text(), re.DOTALL,
+    )  # fmt: skip
     documented = json.loads(example[1])
     assert recorded.progress.keys() == documented.keys()
     assert recorded.progress["gpus"]["0"].keys() == documented["gpus"]["0"].keys()

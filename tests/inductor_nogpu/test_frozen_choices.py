@@ -22,6 +22,7 @@ from diode_engine.errors import FrozenChoicesError
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.without_gpu import lower, without_data
 from tests.inductor_nogpu.conftest import (
+    ASKS_BEFORE_PADDING,
     OPS,
     Build,
     FixedPredictor,
@@ -33,6 +34,7 @@ from tests.inductor_nogpu.conftest import (
 from tests.inductor_nogpu.test_convolutions import convolution
 from tests.inductor_nogpu.test_grouped import experts
 from tests.inductor_nogpu.test_guard import sums
+from tests.inductor_nogpu.test_options import TimesOfPadding, float32_gemm, pads
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +108,9 @@ def test_the_file_is_sorted_and_read_as_it_was_written(tmp_path: Path) -> None:
     read = frozen.read(first)
     assert frozen.render(read) == text
     assert read.describe_differences(frozen.read(second)) == []
+    second.write_text(text.replace("BLOCK_N = 256", "BLOCK_N = 64", 1))
+    (said,) = read.describe_differences(frozen.read(second))
+    assert re.search("^addmm .* BLOCK_N = 256,.* in the file, .* BLOCK_N = 64,.* now.$", said)
     assert "\n# mm 512×768×1024 bfloat16 row16/row16: triton::mm 128×256×64 s3 w8\n" in text
     assert 'problem = { op = "mm", M = 512, N = 768, K = 1024, dtype = "bfloat16" }\n' in text
     assert 'why = "predicted to be the fastest"\npredicted_us = 1.0\nlibrary_us = 5.0\n' in text
@@ -161,6 +166,8 @@ def test_a_kernel_that_inductor_does_not_offer_is_refused(tmp_path: Path, monkey
     for build in (gemm, OPS["addmm"]):
         text = refusal(path, build, monkeypatch)
         assert "Inductor does not offer triton::mm 128×96×64 s3 w8 for" in text
+    alone = {"options": {"max_autotune_gemm_backends": "TRITON"}}
+    assert "Inductor does not offer" in refusal(path, gemm, monkeypatch, **alone)
     path.write_text(path.read_text().replace('"triton::mm"', '"triton::other"'))
     for build in (gemm, OPS["addmm"]):
         assert "Inductor does not offer triton::other" in refusal(path, build, monkeypatch)
@@ -270,6 +277,20 @@ def test_what_is_decided_before_lowering_is_frozen(tmp_path: Path, monkeypatch: 
     assert 'what = "make one op of the sum"' in path.read_text()
     path.write_text(path.read_text().partition("\n# addmm")[0].partition("[[decision]]")[0])
     assert "whether to keep the convolution" in refusal(path, builds[0], monkeypatch)
+
+
+@ASKS_BEFORE_PADDING
+@pytest.mark.parametrize("padded", [333.0, 960.0])
+def test_padding_is_frozen(padded: float, tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "frozen.toml"
+    times = TimesOfPadding(library=(1000.0, padded), triton=(1000.0, padded))
+    with diode_engine.report() as program, monkeypatch.context() as patch:
+        answer = pads(times, float32_gemm, patch)
+        program.freeze(path)
+    options = {"shape_padding": True, "diode_frozen_choices": str(path)}
+    other = TimesOfPadding(library=(1000.0, 1000.0), triton=(1000.0, 1000.0))
+    assert pads(other, float32_gemm, monkeypatch, options=options) == answer == (padded < 900)
+    assert other.asked == []
 
 
 def test_the_model_chooses_where_the_option_is_not_set(tmp_path: Path, monkeypatch: Any) -> None:
