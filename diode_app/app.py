@@ -54,20 +54,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 # The screens that are made while no key is pressed, so that a first visit is as quick as the next.
-# Those that take longest to make come first.
-MADE_AHEAD = (
-    "runs",
-    "ask",
-    "train",
-    "validate",
-    "collect",
-    "data",
-    "settings",
-    "models",
-    "about",
-    "sql",
-    "programs",
-)
+MADE_AHEAD = tuple(place.mode for place in PLACES if place.mode != "home")
 QUIET_SECONDS = 0.3  # without a key, before the next of these screens is made
 _AHEAD = "ahead"  # the mode, which is never shown, of the screens that are made ahead
 _LOOK_SECONDS = 0.02
@@ -274,10 +261,8 @@ class DiodeApp(Actions, App[None]):
     def action_undo(self) -> None:
         async def take_back() -> str:
             self.session.store.must_be_writable()
-            step = self.session.undo.take()
-            if step is None:
-                return "There is nothing to undo."
-            return await step.undo()
+            steps = self.session.undo
+            return await steps.pop()() if steps else "There is nothing to undo."
 
         self._act(take_back)
 

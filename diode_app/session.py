@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,35 +19,15 @@ if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
 
 
-_MAX_STEPS = 20
-
-
-@dataclass(frozen=True)
-class UndoStep:
-    """A change: `what` names it, as in "the tags of run 3"; `undo` undoes it and returns a
-    sentence, or raises DiodeError."""
-
-    what: str
-    undo: Callable[[], Awaitable[str]]
-
-
-class Undo:
-    """The last changes that were made in this dashboard and can be undone."""
-
-    def __init__(self) -> None:
-        self._steps: deque[UndoStep] = deque(maxlen=_MAX_STEPS)
-
-    def add(self, what: str, undo: Callable[[], Awaitable[str]]) -> None:
-        self._steps.append(UndoStep(what, undo))
-
-    def take(self) -> UndoStep | None:
-        """Remove the last change and return it."""
-        return self._steps.pop() if self._steps else None
+Undo = Callable[[], Awaitable[str]]
+_MAX_STEPS = 20  # that can be undone
 
 
 @dataclass
 class Session:
-    """One dashboard. `here` is None until the hardware was found out. Screens leave messages to
+    """One dashboard. `here` is None until the hardware was found out. `undo` has the last changes
+    that were made here and can be undone: each undoes itself and returns a sentence, or raises
+    DiodeError. Screens leave messages to
     others here: `asked` is the problem that Ask shows next, and the GPU; `pending_report` is the
     run whose report Validate shows next; `pending_filters` are filters, by the mode of the screen
     whose list gets them, and `pending_fields` the values of a form's fields."""
@@ -58,7 +39,7 @@ class Session:
     pending_report: int | None = None
     asked: tuple[Problem, Hardware | None] | None = None
     filter_history: dict[str, list[str]] = field(default_factory=dict)  # by what is listed
-    undo: Undo = field(default_factory=Undo)
+    undo: deque[Undo] = field(default_factory=partial(deque, maxlen=_MAX_STEPS))
     pending_filters: dict[str, str] = field(default_factory=dict)
     pending_fields: dict[str, dict[str, str]] = field(default_factory=dict)
 

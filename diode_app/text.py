@@ -38,12 +38,6 @@ def state(name: str) -> str:
     return f"{STATE_SIGNS.get(name, '?')} {name}"
 
 
-def shorten(words: str, width: int) -> str:
-    """Return the words in one line, cut to `width` characters."""
-    line = " ".join(words.split())
-    return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
 def count(number: int | None) -> str:
     """Return the number with separators, such as 97,499."""
     return NONE if number is None else f"{number:,}"

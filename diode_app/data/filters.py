@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from diode_engine.errors import QueryError
+
 if TYPE_CHECKING:
     from diode_engine.store.filter import Language
 
@@ -31,3 +33,12 @@ def suggestions(
         return [query[: found.start] + choice + query[found.end :] for choice in found.choices]
 
     return suggest
+
+
+def check_query(place: str, query: str) -> str | None:
+    """Return what is wrong with a query, as a sentence; None where nothing is."""
+    try:
+        query_language(place).parse(query)
+    except QueryError as error:
+        return str(error)
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from diode_app import text
@@ -43,27 +43,23 @@ class ProblemColumn(Column):
 
 
 def _column(
-    key: str, meaning: str, cell: Callable[[ProblemRow], str], *, label: str = "", rank: int = 0
-) -> ProblemColumn:
-    """Return a column of numbers."""
-    return ProblemColumn(
-        key=key, label=label or key, meaning=meaning, cell=cell, rank=rank, right=True
-    )  # fmt: skip
-
-
-def _text(
     key: str,
     meaning: str,
     cell: Callable[[ProblemRow], str],
     *,
     label: str = "",
     sortable: bool = True,
+    right: bool = True,
     rank: int = 0,
 ) -> ProblemColumn:
-    """Return a column of texts."""
+    """Return a column of numbers."""
     return ProblemColumn(
-        key=key, label=label or key, meaning=meaning, cell=cell, rank=rank, sortable=sortable
+        key=key, label=label or key, meaning=meaning, cell=cell, rank=rank, sortable=sortable,
+        right=right,
     )  # fmt: skip
+
+
+_text = partial(_column, right=False)
 
 
 def _fastest(row: ProblemRow) -> str:

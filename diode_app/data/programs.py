@@ -35,7 +35,6 @@ PROGRAM_COLUMNS = (
     Column("created", "made", "when", rank=2),
 )  # fmt: skip
 REPORT, CAPTURED, FEEDBACK = "report", "captured", "feedback"
-_SAME = 0.005  # of a time: what differs by less is the same
 _LARGEST = 4 << 20  # bytes of a shapeset in the folder of work
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.progress import as_number, describe_progress, fraction, seconds_left
+from diode_app.data.progress import describe_progress, fraction, seconds_left
 from diode_app.data.run_columns import SORTS, Listed, cells
 from diode_app.data.training_result import TrainingResult, training_result
 from diode_app.data.trainings import Trainings, baseline_of
@@ -44,7 +44,6 @@ class RunView:
 
     status: Status
     fraction: float | None
-    rate: float | None  # timings a second; of a training, steps a second
     left_seconds: float | None
     failures: Mapping[str, int]
     gpus: tuple[Gpu, ...]
@@ -67,7 +66,6 @@ def view(status: Status) -> RunView:
     return RunView(
         status=status,
         fraction=fraction(status),
-        rate=as_number(progress.get("rate")),
         left_seconds=None if status.state.ended else seconds_left(status),
         failures=dict(progress.get("failures") or {}),
         gpus=_gpus(progress),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -88,6 +89,12 @@ class StoreAccess:
     async def read(self, work: Callable[[Store], T]) -> T:
         """Return the result of `work` on the store, open for reading. Raises StoreError."""
         return await in_thread(lambda: work(self._reader()), "read")
+
+    async def read_if_ready(self, work: Callable[[Store | None], T]) -> T:
+        """Return the result of `work` on the store, or on None where it cannot be read now."""
+        return await (
+            self.read(work) if self.last.ready else in_thread(partial(work, None), "read")
+        )
 
     async def write(self, work: Callable[[Store], T]) -> T:
         """Return the result of `work` on the store, open for writing. Raises StoreError, also where

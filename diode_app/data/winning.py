@@ -104,7 +104,6 @@ def why_won(store: Store, wanted: Sequence[int], trainings: Trainings) -> Winnin
         importances = setting_importances([(settings[t.run], t.efficiency or 0.0) for t in alike])
     except DiodeError as error:
         why_not = str(error)
-        importances = {}
     if any(t.judged_on != best for t in compared):
         why_not = f"{why_not} They were judged on different problems.".strip()
     return Winning(runs, importances, len(alike), best, why_not)

@@ -139,10 +139,10 @@ class DiodeScreen(Actions, Screen[None]):
         if (work := self.reader()) is not None:
             self.reading.ask(work)
 
-    def put(self, selector: str, content: str | Content) -> None:
-        """Set the text of a Static where it differs; each change computes the layout of the whole
-        screen."""
-        widget = self.query_one(selector, Static)
+    def put(self, where: str | Static, content: str | Content) -> None:
+        """Set the text of a Static, or of the one with this selector, where it differs; each change
+        computes the layout of the whole screen."""
+        widget = where if isinstance(where, Static) else self.query_one(where, Static)
         if widget.content != content:
             widget.update(content)
 

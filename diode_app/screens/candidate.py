@@ -19,7 +19,6 @@ from diode_app.data.candidate import (
     candidate_view,
 )
 from diode_app.data.problem_columns import short
-from diode_app.data.threads import in_thread
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
 from diode_app.widgets.facts import Facts
@@ -74,10 +73,7 @@ class CandidateScreen(TabbedScreen):
     def reload(self) -> None:
         view = partial(candidate_view, problem=self._asked[0], candidate=self._asked[1],
                        hardware=self._asked[2])  # fmt: skip
-        if self.session.store.last.ready:
-            self.reading.ask(view)
-        else:
-            self.reading.do(partial(in_thread, partial(view, None), "candidate"))
+        self.reading.do(partial(self.session.store.read_if_ready, view))
 
     def values(self) -> Mapping[str, object]:
         return {"key": self._asked[0].key}
@@ -93,11 +89,8 @@ class CandidateScreen(TabbedScreen):
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         if event.table.what == "timings":
-            self._open_run(event.table)
+            self.action_run()
 
     def action_run(self) -> None:
-        self._open_run(self.query_one("#timings", MemoryTable))
-
-    def _open_run(self, table: PagedTable) -> None:
-        if (row := table.pointed_row) is not None:
+        if (row := self.query_one("#timings", MemoryTable).pointed_row) is not None:
             self.open_run(int(row.record["run"]))

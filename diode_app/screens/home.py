@@ -175,8 +175,8 @@ class HomeScreen(DiodeScreen):
             head.display = line.display = i < len(last)
             if i < len(last):
                 line.run_number = last[i].run.id
-                _write(head, _run_head(last[i]))
-                _write(line, headline(last[i]).split("\n")[0])
+                self.put(head, _run_head(last[i]))
+                self.put(line, headline(last[i]).split("\n")[0])
 
     def action_stats(self) -> None:
         async def stats() -> None:
@@ -229,8 +229,3 @@ def _run_head(status: Status) -> Content:
         f"{status.run.id:>4}  {status.run.kind:<9} ", badge(state),
         f"{pad}  {text.seconds(status.seconds)}",
     )  # fmt: skip
-
-
-def _write(widget: Static, content: str | Content) -> None:
-    if widget.content != content:
-        widget.update(content)

@@ -39,7 +39,7 @@ class Labels(DiodeScreen):
                 await write(before)
                 return sentence(before)
 
-            self.session.undo.add(f"the {label} of {of}", undo)
+            self.session.undo.append(undo)
             return sentence(given)
 
         self.act(edit, f"edits the {label} of {of}", writes=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -15,7 +14,6 @@ from diode_app.actions import Action
 from diode_app.data.columns import Column
 from diode_app.data.lineage import DATA, MODEL, RUN, ModelView, model_view
 from diode_app.data.models import Verdict
-from diode_app.data.threads import in_thread
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, write_verdict
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
@@ -91,9 +89,7 @@ class ModelScreen(TabbedScreen, ModelActions):
 
     async def _read(self) -> ModelView:
         folder, access = self._folder, self.session.store
-        if access.last.ready:
-            return await access.read(lambda store: model_view(store, folder))
-        return await in_thread(partial(model_view, None, folder), "model")
+        return await access.read_if_ready(lambda store: model_view(store, folder))
 
     def _show(self, found: ModelView) -> None:
         before, self._view = self._view, found

@@ -165,7 +165,7 @@ class ModelActions(Labels):
                 await self.session.store.change(set_default, "rollback")
                 return f"{now} is taken for {slug} again."
 
-            self.session.undo.add(f"the roll-back of {now}", undo)
+            self.session.undo.append(undo)
             return f"{now} is retired; for {slug} {then} counts again."
 
         self.act(roll_back, f"rolls {slug} back", writes=True)
@@ -243,7 +243,7 @@ class ModelActions(Labels):
                 restored = await self.session.store.change(restore, "import")
                 return f"{model.reference} is there again, as {restored}."
 
-            self.session.undo.add(f"the deletion of {model.reference}", undo)
+            self.session.undo.append(undo)
             return f"{model.reference} is deleted; U undoes that."
 
         self.act(delete, f"deletes {model.reference}", writes=True)

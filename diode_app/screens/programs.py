@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.widgets import Static
@@ -13,7 +12,6 @@ from diode_app.actions import Action
 from diode_app.data.pages import Row
 from diode_app.data.program import parse_products, write_by_hand
 from diode_app.data.programs import PROGRAM_COLUMNS, Source, list_programs
-from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.program import ProgramScreen
 from diode_app.session import Session
@@ -24,9 +22,6 @@ from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine.errors import ReportError
-
-if TYPE_CHECKING:
-    pass
 
 _HOW = (
     "diode-engine report -- python program.py   reports on a program\n"
@@ -80,12 +75,8 @@ class ProgramsScreen(DiodeScreen):
 
     def reload(self) -> None:
         hardware = self.session.hardware
-        access = self.session.store
-        if access.last.ready:
-            work = partial(access.read, lambda store: list_programs(store, hardware))
-        else:
-            work = partial(in_thread, partial(list_programs, None, hardware), "programs")
-        self._listing.do(work)
+        read = self.session.store.read_if_ready
+        self._listing.do(lambda: read(lambda store: list_programs(store, hardware)))
 
     def _list(self, rows: tuple[Row, ...]) -> None:
         self.query_one(MemoryTable).show_rows(rows)
@@ -99,7 +90,7 @@ class ProgramsScreen(DiodeScreen):
         return super().check_action(action, parameters)
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        self._open(Source.named(event.key))
+        self.action_open()
 
     def action_open(self) -> None:
         if (pointed := self.query_one(MemoryTable).pointed) is not None:

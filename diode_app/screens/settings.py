@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from diode_app.actions import Action, clashes
-from diode_app.data.filters import query_language
+from diode_app.data.filters import check_query
 from diode_app.screens.base import DiodeScreen, SettingsChanged
 from diode_app.screens.places import sections
 from diode_app.settings import Settings, read_value, write_value
@@ -76,10 +76,13 @@ class SettingsScreen(DiodeScreen):
         try:
             value = read_value(name, given)
             replace(Settings(), **{name: value})
-            if name == "filters":
-                _check_queries(value)
         except DiodeError as error:
             return str(error)
+        if name == "filters":
+            parts = (each.partition(" ") for each in value.values())
+            return next(
+                filter(None, (check_query(place, query) for place, _, query in parts)), None
+            )
         if name != "keys":
             return None
         actions = [action for _, part in sections() for action in part]
@@ -95,10 +98,3 @@ class SettingsScreen(DiodeScreen):
             return "All settings have their defaults."
 
         self.act(reset, "takes the settings back")
-
-
-def _check_queries(filters: Mapping[str, str]) -> None:
-    """Raises QueryError where one of the saved filters has a mistake."""
-    for text in filters.values():
-        place, _, query = text.partition(" ")
-        query_language(place).parse(query)

@@ -15,7 +15,7 @@ from diode_app.data.columns import Column
 from diode_app.data.space_map import AXES, FEW, SizeMap, short_count, short_size, size_map
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import MemoryTable
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -114,14 +114,11 @@ class SpaceMapScreen(DiodeScreen):
 
     def action_list(self) -> None:
         if self.table.pointed is not None:
-            self._list(self.table.pointed)
+            self.dismiss()
+            self._narrow(self._row(self.table.pointed))
 
-    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        self._list(event.key)
-
-    def _list(self, term: str) -> None:
-        self.dismiss()
-        self._narrow(self._row(term))
+    def on_paged_table_chosen(self) -> None:
+        self.action_list()
 
 
 def _next(axis: str, other: str) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from diode_app import text
 from diode_app.actions import Action
-from diode_app.data.filters import query_language, suggestions
+from diode_app.data.filters import check_query, suggestions
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
 from diode_app.widgets.command_form import CommandForm, form_options
-from diode_engine.errors import QueryError
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -67,7 +67,7 @@ class NewValidationScreen(CommandScreen):
         return CommandForm(
             "validate", choices={"model": (usual, *self._models)},
             first={"model": self._model or usual}, suggest={"query": suggestions("data")},
-            checks={"query": _check_query},
+            checks={"query": partial(check_query, "data")},
         )  # fmt: skip
 
     def reader(self) -> Callable[[Store], int] | None:
@@ -85,11 +85,3 @@ class NewValidationScreen(CommandScreen):
     def show(self, snapshot: int) -> None:
         command = self.headless_command("validation.start")
         self.show_plan(f"{text.quantity(snapshot, 'problems')} with timings.", f"$ {command}")
-
-
-def _check_query(query: str) -> str | None:
-    try:
-        query_language("data").parse(query)
-    except QueryError as error:
-        return str(error)
-    return None

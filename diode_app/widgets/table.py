@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -266,22 +266,31 @@ class PagedTable(Actions, Vertical):
         turned = query.sort == key and not query.descending
         self.ask(replace(query, sort=key, descending=turned, page=0))
 
-    def action_sort(self) -> None:
-        columns = [column for column in self.columns if column.sortable]
+    def _pick_column(
+        self,
+        question: str,
+        columns: Sequence[Column],
+        do: Callable[[Column], Awaitable[None]],
+        now: str | None = None,
+    ) -> None:
+        """Ask for one of the columns, and do something with it."""
 
         async def pick() -> None:
-            chosen = await self.app.push_screen_wait(
-                PickOne(
-                    "Sort by which column? The same column again reverses the order.",
-                    [(column.key, self._grid.heading(column)) for column in columns],
-                    self.query_now.sort,
-                )
-            )
-            if chosen is not None:
-                self.sort_by(chosen)
+            choices = [(column.key, self._grid.heading(column)) for column in columns]
+            key = await self.app.push_screen_wait(PickOne(question, choices, now))
+            if key is not None:
+                await do(next(column for column in columns if column.key == key))
 
         if columns:
             self.run_worker(pick(), group=ASKING, exit_on_error=False)
+
+    def action_sort(self) -> None:
+        async def sort(column: Column) -> None:
+            self.sort_by(column.key)
+
+        columns = [column for column in self.columns if column.sortable]
+        question = "Sort by which column? The same column again reverses the order."
+        self._pick_column(question, columns, sort, self.query_now.sort)
 
     def action_reverse(self) -> None:
         self.ask(replace(self.query_now, descending=not self.query_now.descending, page=0))
@@ -306,22 +315,11 @@ class PagedTable(Actions, Vertical):
     # Groups
 
     def action_count(self) -> None:
-        columns = [column for column in self.columns if column.label]
+        async def count(column: Column) -> None:
+            self._show_groups(column, await self._all_rows())
 
-        async def count() -> None:
-            key = await self.app.push_screen_wait(
-                PickOne(
-                    f"Count the {self._what} by which column?",
-                    [(column.key, self._grid.heading(column)) for column in columns],
-                    None,
-                )
-            )
-            if key is not None:
-                by = next(column for column in columns if column.key == key)
-                self._show_groups(by, await self._all_rows())
-
-        if columns and self.page.rows:
-            self.run_worker(count(), group=ASKING, exit_on_error=False)
+        columns = [column for column in self.columns if column.label and self.page.rows]
+        self._pick_column(f"Count the {self._what} by which column?", columns, count)
 
     def _show_groups(self, by: Column, rows: Sequence[Row]) -> None:
         app: Any = self.app  # a DiodeApp, whose module imports this one

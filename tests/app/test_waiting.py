@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager
 import pytest
 from textual.widgets import Input
 
-from diode_app import text
 from diode_app.data.progress import outcome
 from diode_app.widgets.modals import Prompt
 from diode_engine.runs import look
@@ -152,11 +151,6 @@ async def test_a_promotion_that_was_refused_is_not_done(make_app, store, run):
         await press_each(pilot, "R", "enter")
         await looked(pilot)
         assert "it is slower on many problems" in text_of(app)
-
-
-def test_long_words_take_one_line():
-    assert text.shorten("a\nlong  reason", 40) == "a long reason"
-    assert text.shorten("a long reason", 8) == "a long …"
 
 
 @pytest.mark.parametrize("words", [(), ("--read-only",)])
