@@ -52,7 +52,7 @@ class HomeScreen(DiodeScreen):
     MODE = "home"
     ACTIONS = (
         import_timings("home", footer=True),
-        Action("home.run", "enter", "Run", "The page of the run of the line that has the focus, "
+        Action("home.run", "enter", "Open", "The page of the run of the line that has the focus, "
                "else of the last one.", "diode-engine runs show {run} --store={store}",
                footer=False),
         Action("home.stats", "d", "Details", "All counts of the store.",

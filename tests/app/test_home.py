@@ -16,7 +16,7 @@ from diode_app.screens.places import sections
 from diode_app.screens.run import RunScreen
 from diode_engine.store import Store
 from tests.app.judged import judge
-from tests.app.waiting import press, running, text_of
+from tests.app.waiting import press, running, settled, text_of
 
 
 def run_python(code: str, *arguments: object, **options: object) -> str:
@@ -129,9 +129,11 @@ async def test_a_long_reason_opens_on_enter(make_app, store):
         await press(pilot, "enter")
         assert isinstance(app.screen, RunScreen)
         assert app.screen.run == 2
-        await press(pilot, "escape", "tab", "tab")
+        await press(pilot, "escape")
+        app.screen.query(".run-says")[1].focus()
+        await settled(pilot)
         commands = dict(app.screen.headless_commands())
-        assert commands["Run"].startswith("diode-engine runs show 1 ")
+        assert commands["Open"].startswith("diode-engine runs show 1 ")
         await press(pilot, "enter")
         assert app.screen.run == 1
         assert text_of(app).count("too short") > 5
