@@ -36,6 +36,7 @@ NAV = {
     "Compile with it": (
         "docs/integration",
         "docs/dynamic-shapes",
+        "docs/batch-invariance",
         "docs/serving-and-training",
         "docs/libraries",
         "docs/troubleshooting",
