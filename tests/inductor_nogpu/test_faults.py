@@ -101,7 +101,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "a key is made": (product.Request, "key"),
     "the problem is read": (product, "problem_of"),
     "the list is cut": (space._Configs, "_cut_to"),
-    "parameters are made": (space._Configs, "params"),
+    "parameters are made": (space._Configs, "kernel"),
     "the model is asked": (chooser.Chooser, "predict"),
     "the candidates are compared": (policy.Policy, "compare"),
     "the operands are looked at": (layouts, "will_move"),

@@ -62,7 +62,8 @@ class Comparing(InductorChoices):
         assert tuple(found.candidates) == tuple(fresh.candidates)
         with search_space("EXHAUSTIVE"):
             for place in {*range(0, len(found.candidates), 61), *range(len(found.candidates))[-1:]}:
-                assert found.params(place).to_kwargs() == fresh.params(place).to_kwargs()
+                (uid, own), (name, made) = found.kernel(place), fresh.kernel(place)
+                assert (uid, own.to_kwargs()) == (name, made.to_kwargs())
         self.found += len(found.candidates)
         return []
 
@@ -132,7 +133,7 @@ def test_a_space_that_differs_from_inductors_is_noticed(monkeypatch: pytest.Monk
             for place, candidate in enumerate(found.candidates):
                 if place % 37 == 0 and candidate.config.get("BLOCK_N") == 256:
                     with search_space("EXHAUSTIVE"), pytest.raises(NotOffered):
-                        found.params(place)
+                        found.kernel(place)
                     refused += 1
             return []
 

@@ -69,7 +69,7 @@ def _choose(
             break
         place = int(places[found[0]])
         try:
-            params = space.params(place)
+            kernel = space.kernel(place)
         except NotOffered as error:
             log.debug("%s", error)
             comparison.predicted_us[:, found] = np.nan
@@ -78,7 +78,7 @@ def _choose(
             comparison.choice(found, Why.INVARIANT),
             library_us=chooser.library_us(product.problems[0]),
         )
-        return ChosenKernel(choice, comparison, found[0], space.uid(place), params, outcomes)
+        return ChosenKernel(choice, comparison, found[0], *kernel, outcomes)
     raise refusal("Inductor makes none of the kernels of the order")
 
 
@@ -89,12 +89,10 @@ def _find_frozen(frozen: FrozenKernel, space: OfferedSpace, outcomes: Outcomes) 
     comparison = frozen.compare(space.candidates, [place])
     choice = replace(comparison.choice([place], Why.FROZEN), library_us=frozen.choice.library_us)
     try:
-        params = space.params(place)
+        kernel = space.kernel(place)
     except NotOffered:
         frozen.refuse()
-    return ChosenKernel(
-        choice, comparison, place, space.uid(place), params, outcomes, frozen=frozen
-    )
+    return ChosenKernel(choice, comparison, place, *kernel, outcomes, frozen=frozen)
 
 
 def _refuse_list(uid: str) -> list[Any]:

@@ -346,15 +346,9 @@ class ProductChooser:
         choice = comparison.choice(places, why)
 
         def kernel_at(place: int, library: ChosenKernel | None = None) -> ChosenKernel:
+            kernel = space.kernel(place)
             return ChosenKernel(
-                choice=choice,
-                comparison=comparison,
-                place=place,
-                uid=space.uid(place),
-                params=space.params(place),
-                outcomes=self.outcomes,
-                library=library,
-                frozen=frozen,
+                choice, comparison, place, *kernel, self.outcomes, library, frozen=frozen
             )
 
         best = comparison.find_library(places)

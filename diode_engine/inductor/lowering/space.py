@@ -56,14 +56,13 @@ class NotOffered(Exception):
 
 @dataclass(frozen=True, eq=False)
 class OfferedSpace:
-    """What the templates offer. `uid` returns the name of the template of the candidate at an
-    index. `params` makes the parameters of that candidate's KernelTemplateChoice; it must be called
-    inside `search_space("EXHAUSTIVE")`, and raises NotOffered where Inductor does not offer the
+    """What the templates offer. `kernel` returns the name of the template of the candidate at an
+    index, and makes the parameters of its KernelTemplateChoice; it must be called inside
+    `search_space("EXHAUSTIVE")`, and raises NotOffered where Inductor does not offer the
     candidate."""
 
     candidates: CandidateTable
-    uid: Callable[[int], str]
-    params: Callable[[int], Any]
+    kernel: Callable[[int], tuple[str, Any]]
 
 
 class Spaces:
@@ -87,32 +86,16 @@ class Spaces:
         KernelTemplateChoices of one template, which is needed for those in `list_from`. Without
         `scaled` the sizes may be larger than those of the `kernel_inputs`: the parameters have the
         candidate's tile, which Inductor would make smaller."""
-        tables: list[CandidateTable] = []
-        makers: list[tuple[str, Callable[[int], Any]]] = []
         limited = _limited()
-        for uid in uids:
-            configs = None
-            if not limited and uid not in list_from:
-                configs = self._configs(uid, op_name, kernel_inputs)
+
+        def space_of(uid: str) -> OfferedSpace:
+            by_list = limited or uid in list_from
+            configs = None if by_list else self._configs(uid, op_name, kernel_inputs)
             if configs is None:
-                part = listed(offered(uid))
-                table, make = part.candidates, part.params
-            else:
-                table, places = configs.cut(*sizes)
-                make = partial(configs.params, kernel_inputs, op_name, table, places, scaled)
-            if len(table):
-                tables.append(table)
-                makers.append((uid, make))
-        starts = [0, *accumulate(map(len, tables))]
+                return listed(offered(uid))
+            return configs.offer(op_name, kernel_inputs, sizes, scaled)
 
-        def part_of(place: int) -> int:
-            return bisect_right(starts, place) - 1
-
-        def params(place: int) -> Any:
-            part = part_of(place)
-            return makers[part][1](place - starts[part])
-
-        return OfferedSpace(_joined(tuple(tables)), lambda place: makers[part_of(place)][0], params)
+        return _join([space for space in map(space_of, uids) if len(space.candidates)])
 
     def _configs(self, uid: str, op_name: str, kernel_inputs: Any) -> _Configs | None:
         """Return the configs of a template, if the template is offered with all configs of its list
@@ -133,9 +116,19 @@ def listed(choices: Iterable[Any]) -> OfferedSpace:
     offered = list(choices)
     return OfferedSpace(
         _table(tuple(map(candidate_of, offered))),
-        lambda place: offered[place].template.uid,
-        lambda place: offered[place].params,
+        lambda place: (offered[place].template.uid, offered[place].params),
     )
+
+
+def _join(spaces: Sequence[OfferedSpace]) -> OfferedSpace:
+    """Return the space of all candidates of the spaces, one space after another."""
+    starts = [0, *accumulate(len(space.candidates) for space in spaces)]
+
+    def kernel(place: int) -> tuple[str, Any]:
+        number = bisect_right(starts, place) - 1
+        return spaces[number].kernel(place - starts[number])
+
+    return OfferedSpace(_joined(tuple(space.candidates for space in spaces)), kernel)
 
 
 _table = lru_cache(_CACHE_SIZE)(CandidateTable.make)
@@ -187,17 +180,21 @@ class _Configs:
             and getattr(heuristic, "exhaustive_configs", None) is self._source
         )
 
-    def cut(self, m: int, n: int, k: int) -> tuple[CandidateTable, list[int]]:
-        """Return what is offered for these sizes, and for each the index of its config."""
-        return self._cut(
+    def offer(
+        self, op_name: str, kernel_inputs: Any, sizes: tuple[int, int, int], scaled: bool
+    ) -> OfferedSpace:
+        """Return what is offered for these sizes; `scaled` is as in `Spaces.find`."""
+        table, places = self._cut(
             *(
                 min(largest, max(_MIN_TILE, 1 << (size - 1).bit_length()))
-                for size, largest in zip((m, n, k), self._largest, strict=True)
+                for size, largest in zip(sizes, self._largest, strict=True)
             )
         )
+        kernel = partial(self.kernel, kernel_inputs, op_name, table, places, scaled)
+        return OfferedSpace(table, kernel)
 
     def _cut_to(self, *reach: int) -> tuple[CandidateTable, list[int]]:
-        """As Inductor's preprocess_mm_configs, in its order."""
+        """As Inductor's preprocess_mm_configs, in its order, with the index of each config."""
         tiles = self._tiles.copy()
         blocks, warps = tiles[:3], tiles[4]
         np.clip(blocks, _MIN_TILE, np.array(reach)[:, None], out=blocks)
@@ -210,12 +207,12 @@ class _Configs:
         table = CandidateTable.tiled(self._uid, np.ascontiguousarray(tiles[:, first]))
         return table, places[first].tolist()
 
-    def params(
+    def kernel(
         self, kernel_inputs: Any, op_name: str, table: CandidateTable, places: list[int],
         scaled: bool, place: int,
-    ) -> Any:  # fmt: skip
-        """Return the parameters that Inductor makes from one config alone. Raises NotOffered where
-        they are not those of the ranked candidate."""
+    ) -> tuple[str, Any]:  # fmt: skip
+        """Return the template, and the parameters that Inductor makes from one config alone. Raises
+        NotOffered where they are not those of the ranked candidate."""
         alone = copy.copy(self._heuristic)
         config = self._configs[places[place]]
         if not scaled:
@@ -226,4 +223,4 @@ class _Configs:
         made = list(alone.get_template_configs(kernel_inputs, op_name))
         if [candidate_from(self._uid, each) for each in made] != [table[place]]:
             raise NotOffered(f"it does not offer {table[place]}")
-        return made[0]
+        return self._uid, made[0]
