@@ -38,7 +38,6 @@ NAV = {
         "docs/dynamic-shapes",
         "docs/batch-invariance",
         "docs/serving-and-training",
-        "docs/batch-invariance",
         "docs/libraries",
         "docs/troubleshooting",
         "docs/debugging-a-choice",
