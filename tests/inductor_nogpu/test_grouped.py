@@ -17,6 +17,7 @@ from diode_engine.inductor import without_gpu
 from diode_engine.inductor.lowering import kernels
 from diode_engine.problems.spaces import default_space, exhaustive_space
 from tests.inductor_nogpu.conftest import FixedPredictor, install, preprocessing_by, tensors_of
+from tests.inductor_nogpu.test_capture import problems
 
 # Of the library, in a generated program.
 CALL = "extern_kernels._grouped_mm("
@@ -187,7 +188,7 @@ def test_they_are_captured_and_left_to_the_library(
         lambda choices, **kwargs: rendered.append(kwargs),
     )
     lowered = without_gpu.lower(experts(op), mode=mode)  # raises where one is to be benchmarked
-    assert [Problem.from_dict(n["problem"]) for n in notes if "problem" in n] == [sizes(op)]
+    assert problems(notes) == [sizes(op)]
     assert any(call in lowered.sources[0] for call in CALLS)
     assert not rendered
 
