@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from diode_engine.choosing.summation import SummationOrder
+from diode_engine.choosing.summation import Instruction, SummationOrder
 
 Versions = tuple[str, str]
 
@@ -35,8 +35,21 @@ class Proof:
         )
 
 
-# benchmarks/batch_invariance.py prints these rows.
-PROOFS: tuple[Proof, ...] = ()
+_H100 = "batch-invariance-h100-2026-11-24.jsonl.zst"
+_WITH: tuple[str, Versions, Versions] = ("9.0", ("2.11", "2.11"), ("3.6", "3.6"))
+
+
+def _half(instruction: Instruction, operands: str) -> SummationOrder:
+    return SummationOrder(instruction, operands, "float32", 16)
+
+
+# From benchmarks/batch_invariance.py.
+PROOFS: tuple[Proof, ...] = (
+    Proof(_half(Instruction.WGMMA, "bfloat16"), *_WITH, 71, 196_608, _H100),
+    Proof(_half(Instruction.MMA, "bfloat16"), *_WITH, 60, 196_608, _H100),
+    Proof(_half(Instruction.WGMMA, "float16"), *_WITH, 20, 65_536, _H100),
+    Proof(_half(Instruction.MMA, "float16"), *_WITH, 20, 65_536, _H100),
+)
 
 
 def proven_orders(
