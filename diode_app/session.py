@@ -26,11 +26,11 @@ _MAX_STEPS = 20  # that can be undone
 @dataclass
 class Session:
     """One dashboard. `here` is None until the hardware was found out. `undo` has the last changes
-    that were made here and can be undone: each undoes itself and returns a sentence, or raises
-    DiodeError. Screens leave messages to
-    others here: `asked` is the problem that Ask shows next, and the GPU; `pending_report` is the
-    run whose report Validate shows next; `pending_filters` are filters, by the mode of the screen
-    whose list gets them, and `pending_fields` the values of a form's fields."""
+    that were made here: each undoes itself and returns a sentence, or raises DiodeError. Screens
+    leave messages to others here: `asked` is the problem that Ask shows next, and the GPU;
+    `pending_report` is the run whose report Validate shows next; `pending_filters` are filters, by
+    the mode of the screen whose list gets them, and `pending_fields` the values of a form's
+    fields."""
 
     store: StoreAccess
     settings: Settings = field(default_factory=Settings)

@@ -213,7 +213,8 @@ class Plot(Actions, Vertical):
             panels += new
         self._arrange()
         for panel, frame in zip(panels, frames, strict=True):
-            panel.show(frame)
+            if panel.children:  # else the page was left meanwhile
+                panel.show(frame)
 
     def on_resize(self) -> None:
         self._arrange()

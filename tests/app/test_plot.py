@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import math
@@ -9,13 +10,14 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from textual.app import App, ComposeResult
+from textual.containers import Grid
 
 from diode_app.data.curves import kinds, samples
 from diode_app.widgets.charts import Line, Lines, lay_out_chart
 from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
 from diode_app.widgets.plot import Plot, PlotCanvas
 from diode_app.widgets.ticks import linear, logarithmic
-from tests.app.waiting import enter, lines_of, press, settled, text_of
+from tests.app.waiting import enter, lines_of, press, running, settled, text_of
 
 FALLING = Lines([Line("loss", (1, 2, 3, 4), (0.5, 0.05, 0.02, 0.001))], log_y=True)
 TOP = Lines(
@@ -218,3 +220,12 @@ def test_what_a_gpu_did_is_drawn_by_kind_over_the_time_of_the_run():
     assert charts[0].lines[0].ys == (121, 345, 298)
     assert charts[4].lines[0].xs == pytest.approx([602.3 / 60, 1204.1 / 60])
     assert kinds(curves)[0] == "timings a second"
+
+
+async def test_a_page_can_be_left_while_its_plot_is_laid_out(make_app, store, monkeypatch):
+    """Then none of its widgets is mounted any more."""
+    async with running(make_app(), (160, 50), "R") as (app, pilot):
+        monkeypatch.setattr(Grid, "mount_all", lambda *_: asyncio.sleep(0))
+        app.screen.query_one(Plot).show(Lines([Line("a", [1, 2], [1, 2])]))
+        await settled(pilot)
+        assert app.is_running
