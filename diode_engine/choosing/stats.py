@@ -120,7 +120,7 @@ class Stats:
                     for name in (
                         "total_calls", "model_selections", "benchmarked", "configs_considered",
                         "configs_filtered", "cache_hits", "fusion_decided", "padding_decided",
-                        "flex_decided", "convolutions_kept",
+                        "flex_decided", "convolutions_kept", "activations_moved",
                     )
                 },
                 "fallbacks": self._fallbacks.total(),

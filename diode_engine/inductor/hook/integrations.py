@@ -158,5 +158,6 @@ for _integration in (
     PatchIntegration("convolution", 40, "convolutions"),
     PatchIntegration("mm_plus_mm", 50, "mm_plus_mm"),
     PatchIntegration("shape_padding", 60, "shape_padding"),
+    PatchIntegration("activations", 70, "activations"),
 ):
     INSTALLATION.integrations.register(_integration)

@@ -23,6 +23,8 @@ LOWERS_SUM = "tuned_mm_plus_mm"
 DECOMPOSES = "fast_random_decomps"
 # Of torch._inductor.fx_passes.post_grad: whether a sum of two products becomes one op.
 IS_SUM = "is_valid_mm_plus_mm"
+# Of torch._inductor.compile_fx: rewrites a graph before it is lowered.
+REWRITES_GRAPH = "post_grad_passes"
 
 
 def hook_of(choices: Any) -> Any:

@@ -1,0 +1,191 @@
+"""Moves the activation behind a linear layer into the library's product.
+
+cuBLAS can compute ReLU, and GELU by tanh, of a product and its bias before it writes the result
+(`aten._addmm_activation`). Inductor computes them in a kernel of its own, which reads and writes
+the result once more. One op is made of both where
+
+- all that reads the activation is products, which need it in memory, so that nothing else would be
+  computed in that kernel;
+- Diode would take the library's kernel for the product (a kernel of Triton's computes the
+  activation itself);
+- the operands have 16-bit types and strides of whole 16 bytes, as in all that was measured
+  (docs/notes/library-algorithms.md).
+
+An activation is recognised by its values, so that each way to write it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch._inductor import compile_fx, config
+
+from diode_engine.core.operand import DType
+from diode_engine.core.operators import named
+from diode_engine.errors import IntegrationError
+from diode_engine.inductor.choosing import search
+from diode_engine.inductor.choosing.compile_options import is_batch_invariant
+from diode_engine.inductor.choosing.current import chooser_for, report_failure
+from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
+from diode_engine.inductor.choosing.product_chooser import ProductChooser
+from diode_engine.inductor.guard import STOCK, guard
+from diode_engine.inductor.lowering.candidates import problem_from
+from diode_engine.inductor.patches import Patches, is_named_in
+from diode_engine.inductor.torch_internals.modes import without_modes
+from diode_engine.inductor.torch_internals.wrapped_functions import REWRITES_GRAPH
+
+Node = torch.fx.Node
+
+_aten, _prims = torch.ops.aten, torch.ops.prims
+_VIEWS = (_aten.reshape.default, _aten.view.default, _aten.permute.default, _aten.t.default)
+_RESHAPES = _VIEWS[:2]
+_PRODUCTS = (_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default)
+_MOST_NODES = 12  # of an activation; GELU has 11
+_PRECISION = 1e-6  # GELU by tanh differs from the exact one by up to 5e-4
+
+
+class Activation(NamedTuple):
+    """What is computed of a product: the nodes from it to the activation's result."""
+
+    product: Node
+    nodes: tuple[Node, ...]
+    is_gelu: bool
+
+
+def check_place() -> None:
+    """Find the function. Raises IntegrationError where this torch does not call it."""
+    if not is_named_in(compile_fx, REWRITES_GRAPH):
+        raise IntegrationError(f"this torch does not call {REWRITES_GRAPH}.")
+
+
+def apply(patches: Patches) -> None:
+    """Wrap the passes of Inductor that rewrite a graph before it is lowered."""
+    patches.wrap(compile_fx, REWRITES_GRAPH, _wrap)
+
+
+def _wrap(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @guard("activations were not moved into products", stock=theirs, report=report_failure)
+    def rewrite(graph_module: Any, *_: Any, **__: Any) -> Any:
+        if _is_wanted():
+            for activation in list(find_activations(graph_module.graph)):
+                chooser = chooser_for(activation.product.meta["val"].device)
+                if chooser is not None and _takes_library(chooser, activation.product):
+                    _replace(activation)
+                    chooser.outcomes.stats.count("activations_moved")
+        return STOCK
+
+    return rewrite
+
+
+def _is_wanted() -> bool:
+    tuning = config.max_autotune or config.max_autotune_gemm
+    fast = config.fast_autotune  # type: ignore[attr-defined]
+    return bool(tuning or fast) and not is_batch_invariant() and search.find_alteration() is None
+
+
+def find_activations(graph: torch.fx.Graph) -> Iterator[Activation]:
+    """Yield the activations of linear layers whose results only products read, in the graph before
+    it is lowered."""
+    for product in graph.find_nodes(op="call_function", target=_aten.addmm.default):
+        nodes = _read_pointwise(product)
+        if len(nodes) < 2 or not all(map(_is_in_memory, nodes[-1].users)):
+            continue
+        before, after = nodes[0].meta["val"], nodes[-1].meta["val"]
+        if (before.shape, before.dtype) != (after.shape, after.dtype):
+            continue
+        for is_gelu, wanted in enumerate(_wanted_values()):
+            if torch.allclose(_values_of(nodes), wanted, rtol=0, atol=_PRECISION):
+                yield Activation(product, nodes, bool(is_gelu))
+
+
+def _read_pointwise(product: Node) -> tuple[Node, ...]:
+    """Return the product, or its view, and the pointwise ops of it alone, up to one whose result is
+    all that others read; () where there is none."""
+    users = list(product.users)
+    first = users[0] if len(users) == 1 and users[0].target in _RESHAPES else product
+    found = [first]
+    while len(found) <= _MOST_NODES:
+        known = set(found)
+        following = [user for node in found for user in node.users if user not in known]
+        ready = [n for n in following if _is_pointwise(n) and known.issuperset(n.all_input_nodes)]
+        if not ready:
+            is_whole = all(known.issuperset(node.users) for node in found[:-1])
+            return tuple(found) if is_whole else ()
+        found.append(ready[0])
+    return ()
+
+
+def _is_pointwise(node: Node) -> bool:
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and (
+        torch.Tag.pointwise in target.tags or target is _prims.convert_element_type.default
+    )
+
+
+def _is_in_memory(user: Node) -> bool:
+    """Return whether the user reads the activation from memory in any case."""
+    if user.target in _VIEWS:
+        return all(map(_is_in_memory, user.users))
+    return user.op == "output" or user.target in _PRODUCTS
+
+
+@cache
+def _wanted_values() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ReLU and GELU by tanh of the probes."""
+    with without_modes():
+        x = _probes()
+        return x.relu(), torch.nn.functional.gelu(x, approximate="tanh")
+
+
+def _probes() -> torch.Tensor:
+    return torch.linspace(-8, 8, 101, dtype=torch.float64, device="cpu")
+
+
+def _values_of(nodes: tuple[Node, ...]) -> torch.Tensor:
+    """Return what the nodes compute of the probes, without the rounding between them."""
+    with without_modes():
+        values = {nodes[0]: _probes()}
+        for node in nodes[1:]:
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            is_type = node.target is _prims.convert_element_type.default
+            values[node] = args[0] if is_type else node.target(*args, **kwargs)  # type: ignore[operator]
+        return values[nodes[-1]]
+
+
+def _takes_library(chooser: ProductChooser, product: Node) -> bool:
+    """Return whether the library's kernel would be taken, and computes activations itself."""
+    if product.kwargs or len(product.args) != 3:
+        return False
+    tensors = [arg.meta.get("val") for arg in product.args if isinstance(arg, Node)]
+    if len(tensors) != 3 or tensors[0].dim() != 1:
+        return False
+    shapes, strides = [x.shape for x in tensors], [x.stride() for x in tensors]
+    if not all(isinstance(n, int) for each in (*shapes, *strides) for n in each):
+        return False
+    dtypes = [x.dtype for x in tensors]
+    problem = problem_from(named("addmm"), shapes, strides, dtypes, product.meta["val"].dtype)
+    if problem is None or problem.dtype not in (DType.FLOAT16, DType.BFLOAT16):
+        return False
+    steps = [step for each in strides[1:] for step in each if step != 1] + [problem.N]
+    if any(step * problem.dtype.itemsize % 16 for step in steps) or strides[0] != (1,):
+        return False
+    choice = choose_outside_graph(chooser, problem, tensors[1].device)
+    return choice is not None and choice.candidates[0].is_extern
+
+
+def _replace(activation: Activation) -> None:
+    """Put one op in the place of the product and the activation."""
+    product, (first, *_, last), is_gelu = activation
+    graph = product.graph
+    with graph.inserting_before(product):
+        new = graph.call_function(
+            _aten._addmm_activation.default, product.args, {"use_gelu": is_gelu}
+        )
+    new.meta.update(product.meta)
+    product.replace_all_uses_with(new)
+    last.replace_all_uses_with(first if first is not product else new)
+    for node in (*reversed(activation.nodes[1:]), product):
+        graph.erase_node(node)
