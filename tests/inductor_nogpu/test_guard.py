@@ -26,8 +26,8 @@ from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.guard import STOCK, guard
-from diode_engine.inductor.hook import choices as choices_module
 from diode_engine.inductor.hook import (
+    activations,
     convolutions,
     fast_autotune,
     grouped_products,
@@ -35,6 +35,7 @@ from diode_engine.inductor.hook import (
     options,
     shape_padding,
 )
+from diode_engine.inductor.hook import choices as choices_module
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.product_notes import ProductNotes
@@ -148,6 +149,11 @@ CASES = {
         grouped_products._Product, "annotate", groups, library_groups
     ),
     "_should_pad": Case(shape_padding, "_decide", padding),
+    "post_grad_passes": Case(
+        activations,
+        "_is_wanted",
+        lambda: program(mm, options={"max_autotune_gemm_backends": "ATEN"}),
+    ),
     "_default": Case(DiodeInductorChoices, "over", fresh_thread),
     "_use_autotune_backend": Case(
         options,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch._inductor import lowering
+from torch._inductor import compile_fx, lowering
 from torch._inductor.choices import InductorChoices
 from torch._inductor.fx_passes import pad_mm, post_grad
 from torch._inductor.kernel import conv, mm_grouped
@@ -182,6 +182,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "convolution": (conv, "convolution"),
     "mm_plus_mm": (post_grad, "pass_patterns"),
     "shape_padding": (pad_mm, "should_pad"),
+    "activations": (compile_fx, "_recursive_post_grad_passes"),
 }
 if torch.__version__ < (2, 11):  # it times padding in another function
     del PLACES["shape_padding"]

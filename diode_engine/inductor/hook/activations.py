@@ -27,7 +27,7 @@ from diode_engine.core.operand import DType
 from diode_engine.core.operators import named
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
-from diode_engine.inductor.choosing.compile_options import is_batch_invariant
+from diode_engine.inductor.choosing.compile_options import chooses_in_any_mode, is_batch_invariant
 from diode_engine.inductor.choosing.current import chooser_for, report_failure
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
@@ -81,9 +81,8 @@ def _wrap(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_wanted() -> bool:
-    tuning = config.max_autotune or config.max_autotune_gemm
-    fast = config.fast_autotune  # type: ignore[attr-defined]
-    return bool(tuning or fast) and not is_batch_invariant() and search.find_alteration() is None
+    tuning = config.max_autotune or config.max_autotune_gemm or chooses_in_any_mode()
+    return bool(tuning) and not is_batch_invariant() and search.find_alteration() is None
 
 
 def find_activations(graph: torch.fx.Graph) -> Iterator[Activation]:
@@ -172,8 +171,12 @@ def _takes_library(chooser: ProductChooser, product: Node) -> bool:
     steps = [step for each in strides[1:] for step in each if step != 1] + [problem.N]
     if any(step * problem.dtype.itemsize % 16 for step in steps) or strides[0] != (1,):
         return False
-    choice = choose_outside_graph(chooser, problem, tensors[1].device)
-    return choice is not None and choice.candidates[0].is_extern
+
+    def by_model() -> bool:
+        choice = choose_outside_graph(chooser, problem, tensors[1].device)
+        return choice is not None and choice.candidates[0].is_extern
+
+    return bool(chooser.decide("move the activation", problem, by_model))
 
 
 def _replace(activation: Activation) -> None:
