@@ -146,19 +146,21 @@ def _probes() -> torch.Tensor:
 def _values_of(nodes: tuple[Node, ...]) -> torch.Tensor:
     """Return what the nodes compute of the probes, without the rounding between them."""
     with without_modes():
-        values = {nodes[0]: _probes()}
+        values: dict[Node, Any] = {nodes[0]: _probes()}
         for node in nodes[1:]:
+            compute: Any = node.target
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            is_type = node.target is _prims.convert_element_type.default
-            values[node] = args[0] if is_type else node.target(*args, **kwargs)  # type: ignore[operator]
-        return values[nodes[-1]]
+            is_type = compute is _prims.convert_element_type.default
+            values[node] = args[0] if is_type else compute(*args, **kwargs)
+        result: torch.Tensor = values[nodes[-1]]
+        return result
 
 
 def _takes_library(chooser: ProductChooser, product: Node) -> bool:
     """Return whether the library's kernel would be taken, and computes activations itself."""
     if product.kwargs or len(product.args) != 3:
         return False
-    tensors = [arg.meta.get("val") for arg in product.args if isinstance(arg, Node)]
+    tensors: list[Any] = [arg.meta["val"] for arg in product.args if isinstance(arg, Node)]
     if len(tensors) != 3 or tensors[0].dim() != 1:
         return False
     shapes, strides = [x.shape for x in tensors], [x.stride() for x in tensors]
