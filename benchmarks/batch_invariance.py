@@ -127,9 +127,9 @@ def proofs(rows: Sequence[Row]) -> str:
     kernels all computed the same bits of each product and each kind of data, in all batches."""
     found: dict[tuple[str, ...], list[Row]] = {}
     for row in select(rows, "digest"):
-        if row.get("fields"):
-            key = (repr(row["fields"]), row["arch"], row["torch"], row["triton"])
-            found.setdefault(key, []).append(row)
+        if fields := row.get("fields"):
+            type_ = f"{fields['operands']}, {fields['promoted_after']}, {fields['block_k']}"
+            found.setdefault((type_, row["arch"], row["torch"], row["triton"]), []).append(row)
     lines = []
     for (_, arch, *versions), some in found.items():
         digests: dict[tuple[str, ...], set[str]] = {}
@@ -139,14 +139,19 @@ def proofs(rows: Sequence[Row]) -> str:
         shown = all(all(row["same"].values()) for row in some)
         kernels = len({row["candidate"] for row in some})
         if shown and kernels > 1 and all(len(each) == 1 for each in digests.values()):
-            values = [repr(value) for value in list(some[0]["fields"].values())[1:]]
-            order = f"Instruction.{INSTRUCTIONS[some[0]['fields']['instruction']]}"
             both = ", ".join(str((".".join(v.split(".")[:2]),) * 2) for v in versions)
+            orders = dict.fromkeys(_written(row["fields"]) for row in some)
             lines.append(
-                f'Proof(SummationOrder({", ".join([order, *values])}), "{arch}", {both}, '
+                f'Proof(({"".join(f"{each}, " for each in orders)}), "{arch}", {both}, '
                 f"{kernels}, {len(digests) * max(some[0]['batches'])}, SOURCE),"
             )
     return "\n".join(lines)
+
+
+def _written(fields: Row) -> str:
+    """An order of summation as Python writes it."""
+    first, *values = fields.values()
+    return f"SummationOrder(Instruction.{INSTRUCTIONS[first]}, {', '.join(map(repr, values))})"
 
 
 def select(rows: Sequence[Row], key: str) -> list[Row]:

@@ -1,10 +1,11 @@
 """Kernels whose results for a row do not depend on the batch that the row is part of.
 
-For each layer one order of summation is fixed: the one whose kernels are predicted to take the
-least time over a distribution of M. For each M the fastest kernel of that order is chosen. The
-order follows from the layer, the model, the GPU and the proofs alone, not from what was compiled
-before. The sizes of the batch, M and the B of batched products, are no part of a layer, and neither
-are the layout of `a` and the form of the bias, which depend on M where M is 1.
+For each layer one order of summation is fixed, or several that were shown to give the same bits:
+those whose kernels are predicted to take the least time over a distribution of M. For each M their
+fastest kernel is chosen. The orders follow from the layer, the model, the GPU and the proofs alone,
+not from what was compiled before. The sizes of the batch, M and the B of batched products, are no
+part of a layer, and neither are the layout of `a` and the form of the bias, which depend on M where
+M is 1.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from diode_engine.choosing.chooser import SHORTLIST, Chooser
 from diode_engine.choosing.outcomes import LeftToStock
 from diode_engine.choosing.policy import Comparison, best_of_library, plain_library_call
 from diode_engine.choosing.prediction import Mask, Prediction
-from diode_engine.choosing.proofs import proven_orders
+from diode_engine.choosing.proofs import Orders, proven_orders
 from diode_engine.choosing.stats import Fallback
-from diode_engine.choosing.summation import Places, SummationOrder, orders_of
+from diode_engine.choosing.summation import Places, orders_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.operand import Bias, Layout, Operand
@@ -46,34 +47,34 @@ class InvariantChooser:
         self._chooser = chooser
         self._where = f"{chooser.hardware.name} with torch {torch} and Triton {triton}"
         self.proven = proven_orders(chooser.hardware.arch, torch, triton)
-        self._orders: dict[Problem, SummationOrder] = {}
+        self._orders: dict[Problem, Orders] = {}
 
     @property
     def identity(self) -> str:
         """The proven orders, for cache keys."""
-        return "; ".join(map(str, sorted(self.proven))) or "none"
+        return "; ".join(map(_words, sorted(self.proven))) or "none"
 
-    def order_for(self, problem: Problem) -> SummationOrder:
-        """Return the order of summation of the problem's layer. Raises LeftToStock, with a
+    def orders_for(self, problem: Problem) -> Orders:
+        """Return the orders of summation of the problem's layer. Raises LeftToStock, with a
         sentence, where the layer can have none."""
         _check(problem)
         layer = layer_of(problem)
         if layer not in self._orders:
-            self._orders[layer] = self._find_order(layer)
+            self._orders[layer] = self._find_orders(layer)
         return self._orders[layer]
 
     def compare(
         self, problems: Sequence[Problem], candidates: CandidateTable
     ) -> tuple[Comparison, Places]:
-        """Return the comparison of those candidates that have the order of the problems' layer, and
-        the indices of those. The problems differ in M or B. Raises LeftToStock as `order_for` does,
-        and where the problems are of several layers or no candidate has the order."""
-        order = self.order_for(problems[0])
+        """Return the comparison of the candidates that have an order of the problems' layer, and
+        the indices of those. The problems differ in M or B. Raises LeftToStock as `orders_for`
+        does, and where the problems are of several layers or no candidate has such an order."""
+        orders = self.orders_for(problems[0])
         if len(set(map(layer_of, problems))) > 1:
             raise refusal("N or K is dynamic, and which order is chosen depends on both")
-        kept = self._have_order(order, problems[0], candidates)
+        kept = self._have_orders(orders, problems[0], candidates)
         if not kept.any():
-            raise refusal(f"Inductor offers no kernel of the order {order}")
+            raise refusal(f"Inductor offers no kernel of the order {_words(orders)}")
         if len(problems) > 1:
             kept = self._shortlist(problems, candidates, kept)
         taken = candidates.take(kept)
@@ -104,24 +105,24 @@ class InvariantChooser:
         found = float(us[best_of_library(us, plain_library_call(candidates))])
         return found if math.isfinite(found) else None
 
-    def _find_order(self, layer: Problem) -> SummationOrder:
-        means = {order: self._mean_us(order, layer) for order in self.proven}
-        order = min(means, key=lambda order: (means[order], order), default=None)
-        if order is None or means[order] == math.inf:
+    def _find_orders(self, layer: Problem) -> Orders:
+        means = {orders: self._mean_us(orders, layer) for orders in self.proven}
+        orders = min(means, key=lambda orders: (means[orders], orders), default=None)
+        if orders is None or means[orders] == math.inf:
             raise refusal(
                 f"no order of summation with kernels for all batches of {layer.op} in "
                 f"{layer.dtype} is proven on {self._where} (docs/batch-invariance.md)"
             )
-        return order
+        return orders
 
-    def _mean_us(self, order: SummationOrder, layer: Problem) -> float:
+    def _mean_us(self, orders: Orders, layer: Problem) -> float:
         """Return the geometric mean over ROWS of the times of the kernels that would be chosen;
         infinite where there is none."""
         logs = []
         for m in ROWS:
             problem = replace(layer, M=m, a=Operand.contiguous(Layout.ROW, m, layer.K))
             candidates = space_for(problem)
-            kept = self._have_order(order, problem, candidates)
+            kept = self._have_orders(orders, problem, candidates)
             if not kept.any():  # as for an order of another type
                 return math.inf
             prediction = self._predict(problem, candidates.take(kept))
@@ -131,12 +132,10 @@ class InvariantChooser:
             logs.append(math.log(prediction.predicted_us[places[0]]))
         return math.exp(sum(logs) / len(logs))
 
-    def _have_order(
-        self, order: SummationOrder, problem: Problem, candidates: CandidateTable
-    ) -> Mask:
-        """[n] which candidates have the order."""
-        orders, places = orders_of(problem, candidates, self._chooser.hardware)
-        kept: Mask = places == (orders.index(order) if order in orders else len(orders))
+    def _have_orders(self, orders: Orders, problem: Problem, candidates: CandidateTable) -> Mask:
+        """[n] which candidates have one of the orders."""
+        found, places = orders_of(problem, candidates, self._chooser.hardware)
+        kept: Mask = np.isin(places, [i for i, order in enumerate(found) if order in orders])
         return kept
 
     def _predict(self, problem: Problem, candidates: CandidateTable) -> Prediction:
@@ -153,6 +152,10 @@ class InvariantChooser:
             if part.proven is not None:
                 proven[which] = part.proven
         return Prediction(problem, candidates, us, proven=proven)
+
+
+def _words(orders: Orders) -> str:
+    return " or ".join(map(str, orders))
 
 
 def layer_of(problem: Problem) -> Problem:

@@ -105,7 +105,7 @@ def test_orders_whose_kernels_all_agree_are_proofs() -> None:
     }  # fmt: skip
     rows = [{**row, "candidate": f"c{n}"} for n in range(3)]
     names = {"Proof": Proof, "SummationOrder": SummationOrder, "Instruction": Instruction}
-    expected = Proof(order, "9.0", ("2.11", "2.11"), ("3.6", "3.6"), 3, 128, "file")
+    expected = Proof((order,), "9.0", ("2.11", "2.11"), ("3.6", "3.6"), 3, 128, "file")
     text = batch_invariance.proofs(rows)
     assert eval(text.rstrip(","), {**names, "SOURCE": "file"}) == expected  # noqa: S307
     assert not batch_invariance.proofs(rows[:1])  # compared with nothing

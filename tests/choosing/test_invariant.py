@@ -28,7 +28,7 @@ WGMMA, MMA = (
 @pytest.fixture(autouse=True)
 def _proven(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = ("2.11", "2.11"), ("3.6", "3.6")
-    rows = tuple(Proof(order, "9.0", *versions, 1, 1, "pretended") for order in (WGMMA, MMA))
+    rows = tuple(Proof((order,), "9.0", *versions, 1, 1, "pretended") for order in (WGMMA, MMA))
     monkeypatch.setattr(proofs, "PROOFS", rows)
 
 
@@ -50,7 +50,8 @@ class Times:
 
 def choose(mma: Callable[[int], float], *, torch: str = "2.11.0") -> tuple[SummationOrder, Times]:
     times = Times(mma)
-    return InvariantChooser(Chooser(times, H200), torch, "3.6.0").order_for(LAYER), times
+    (order,) = InvariantChooser(Chooser(times, H200), torch, "3.6.0").orders_for(LAYER)
+    return order, times
 
 
 def test_the_order_with_the_least_time_over_all_batches_is_fixed() -> None:

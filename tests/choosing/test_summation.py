@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diode_engine.choosing.proofs import Proof, proven_orders
+from diode_engine.choosing.proofs import Orders, Proof, proven_orders
 from diode_engine.choosing.summation import Instruction, SummationOrder, order_of, orders_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
@@ -79,12 +79,12 @@ def test_8_bit_floats_are_promoted_after_each_block_unless_they_are_to_be_fast()
 
 
 def test_an_order_is_proven_for_a_gpu_and_versions() -> None:
-    proof = Proof(WGMMA, "9.0", ("2.10", "2.11"), ("3.6", "3.6"), 40, 1000, "a.json")
+    proof = Proof((WGMMA, MMA), "9.0", ("2.10", "2.11"), ("3.6", "3.6"), 40, 1000, "a.json")
 
-    def proven(arch: str, torch: str, triton: str) -> frozenset[SummationOrder]:
+    def proven(arch: str, torch: str, triton: str) -> frozenset[Orders]:
         return proven_orders(arch, torch, triton, [proof])
 
-    assert proven("9.0", "2.11.0+cu130", "3.6.0") == {WGMMA}
+    assert proven("9.0", "2.11.0+cu130", "3.6.0") == {(WGMMA, MMA)}
     assert proven("10.0", "2.11.0", "3.6.0") == frozenset()
     assert proven("9.0", "2.12.0", "3.6.0") == frozenset()
     assert proven("9.0", "2.9.1", "3.6.0") == frozenset()

@@ -41,8 +41,8 @@ WGMMA, MMA = (
 )
 
 
-def proof(order: SummationOrder) -> Proof:
-    return Proof(order, "9.0", ("2.10", "2.99"), ("3.6", "3.99"), 1, 1, "pretended")
+def proof(*orders: SummationOrder) -> Proof:
+    return Proof(orders, "9.0", ("2.10", "2.99"), ("3.6", "3.99"), 1, 1, "pretended")
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_without_the_option_the_orders_differ_and_none_is_looked_for(
     def fail(*_: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr(InvariantChooser, "order_for", fail)
+    monkeypatch.setattr(InvariantChooser, "orders_for", fail)
     with diode_engine.profile_predictions() as profile:
         for m in SIZES:
             lower(lambda m=m: LAYERS["mm"](m))  # type: ignore[misc]
@@ -147,6 +147,14 @@ def test_an_order_that_is_not_proven_is_never_chosen(
     for m in SIZES:
         choice = choose(lambda m=m: LAYERS["mm"](m))  # type: ignore[misc]
         assert order(choice) == only
+
+
+def test_orders_with_the_same_bits_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few rows get low tiles, many rows wgmma."""
+    monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA, MMA),))
+    install()
+    choices = [choose(lambda m=m: LAYERS["mm"](m)) for m in SIZES]  # type: ignore[misc]
+    assert {order(choices[0]), order(choices[-1])} == {MMA, WGMMA}
 
 
 @dataclass

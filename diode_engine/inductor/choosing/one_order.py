@@ -43,7 +43,7 @@ def choose_of_one_order(
     `search_space("EXHAUSTIVE")`."""
     problem, inputs = product.problems[0], request.kernel_inputs
     if isinstance(source, InvariantChooser):
-        source.order_for(problem)
+        source.orders_for(problem)
     else:
         FrozenKernel.find(source, product.form)
     uids = [uid for uid in request.offers if template_of(uid).tiled]

@@ -34,7 +34,10 @@ from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.patches import Patches, is_named_in
-from diode_engine.inductor.torch_internals.modes import without_modes
+from diode_engine.inductor.torch_internals.dispatcher import (
+    PRODUCT_WITH_ACTIVATION,
+    without_modes,
+)
 from diode_engine.inductor.torch_internals.wrapped_functions import REWRITES_GRAPH
 
 Node = torch.fx.Node
@@ -118,10 +121,9 @@ def _read_pointwise(product: Node) -> tuple[Node, ...]:
 
 
 def _is_pointwise(node: Node) -> bool:
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and (
-        torch.Tag.pointwise in target.tags or target is _prims.convert_element_type.default
-    )
+    target: Any = node.target
+    is_type = target is _prims.convert_element_type.default
+    return is_type or torch.Tag.pointwise in getattr(target, "tags", ())
 
 
 def _is_in_memory(user: Node) -> bool:
@@ -186,9 +188,7 @@ def _replace(activation: Activation) -> None:
     product, (first, *_, last), is_gelu = activation
     graph = product.graph
     with graph.inserting_before(product):
-        new = graph.call_function(
-            _aten._addmm_activation.default, product.args, {"use_gelu": is_gelu}
-        )
+        new = graph.call_function(PRODUCT_WITH_ACTIVATION, product.args, {"use_gelu": is_gelu})
     new.meta.update(product.meta)
     product.replace_all_uses_with(new)
     last.replace_all_uses_with(first if first is not product else new)

@@ -1,11 +1,15 @@
-"""Work on real tensors while torch traces or compiles."""
+"""What Diode uses of torch's dispatcher that is private."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
 from torch.utils import _python_dispatch
+
+# The library's product with a bias and ReLU or GELU by tanh.
+PRODUCT_WITH_ACTIVATION = torch.ops.aten._addmm_activation.default
 
 
 def without_modes() -> AbstractContextManager[Any]:
