@@ -75,11 +75,13 @@ def test_an_activation_moves_into_the_librarys_product(
         (functional.silu, {}),
         (lambda x: torch.relu(x) * 2, {}),
         (lambda x: torch.relu(x) + x, {}),
+        (lambda x: (x.int() ^ x.int()).to(x.dtype), {}),  # not a function of floats
         (torch.relu, {"then": lambda x, v: x.float().sum(-1)}),  # one kernel computes both
         (torch.relu, {"bias": False}),
         (torch.relu, {"dtype": torch.float32}),
         (torch.relu, {"wide": 1028}),
         (torch.relu, {"options": {"diode_batch_invariant": True}}),
+        (torch.relu, {"options": {"emulate_precision_casts": True}}),
         (torch.relu, {"options": {"max_autotune_gemm": False}}),
     ],
 )
@@ -87,6 +89,7 @@ def test_the_activation_stays_where_it_is(act: Activation, how: dict[str, Any]) 
     install()
     assert FUSED not in called(act, **how)
     assert diode_engine.get_stats()["activations_moved"] == 0
+    assert diode_engine.get_stats()["fallback_error"] == 0
 
 
 def test_a_kernel_of_tritons_computes_its_activation_itself() -> None:

@@ -16,6 +16,7 @@ An activation is recognised by its values, so that each way to write it counts.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -85,7 +86,9 @@ def _wrap(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_wanted() -> bool:
     tuning = config.max_autotune or config.max_autotune_gemm or chooses_in_any_mode()
-    return bool(tuning) and not is_batch_invariant() and search.find_alteration() is None
+    # With emulate_precision_casts the product is to be rounded before the activation.
+    keeps = is_batch_invariant() or config.emulate_precision_casts
+    return bool(tuning) and not keeps and search.find_alteration() is None
 
 
 def find_activations(graph: torch.fx.Graph) -> Iterator[Activation]:
@@ -98,8 +101,9 @@ def find_activations(graph: torch.fx.Graph) -> Iterator[Activation]:
         before, after = nodes[0].meta["val"], nodes[-1].meta["val"]
         if (before.shape, before.dtype) != (after.shape, after.dtype):
             continue
+        values = _values_of(nodes)
         for is_gelu, wanted in enumerate(_wanted_values()):
-            if torch.allclose(_values_of(nodes), wanted, rtol=0, atol=_PRECISION):
+            if values is not None and torch.allclose(values, wanted, rtol=0, atol=_PRECISION):
                 yield Activation(product, nodes, bool(is_gelu))
 
 
@@ -145,17 +149,19 @@ def _probes() -> torch.Tensor:
     return torch.linspace(-8, 8, 101, dtype=torch.float64, device="cpu")
 
 
-def _values_of(nodes: tuple[Node, ...]) -> torch.Tensor:
-    """Return what the nodes compute of the probes, without the rounding between them."""
-    with without_modes():
-        values: dict[Node, Any] = {nodes[0]: _probes()}
+def _values_of(nodes: tuple[Node, ...]) -> torch.Tensor | None:
+    """Return what the nodes compute of the probes, without the rounding between them; None where
+    they compute something of other types."""
+    values: dict[Node, Any] = {}
+    with without_modes(), contextlib.suppress(RuntimeError, TypeError):
+        values[nodes[0]] = _probes()
         for node in nodes[1:]:
             compute: Any = node.target
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
             is_type = compute is _prims.convert_element_type.default
             values[node] = args[0] if is_type else compute(*args, **kwargs)
-        result: torch.Tensor = values[nodes[-1]]
-        return result
+    result = values.get(nodes[-1])
+    return result if result is not None and result.dtype == torch.float64 else None
 
 
 def _takes_library(chooser: ProductChooser, product: Node) -> bool:
