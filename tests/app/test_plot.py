@@ -208,7 +208,12 @@ RECORDED = [
 
 def test_what_a_gpu_did_is_drawn_by_kind_over_the_time_of_the_run():
     curves = samples(
-        {"gpus": {"0": {"samples": RECORDED}, "1": {"samples": [[0.0, 1000, 30, 90]]}}}
+        {
+            "gpus": {
+                "0": {"timings": 23, "samples": RECORDED},
+                "1": {"timings": 0, "samples": [[0.0, 1000, 30, 90]]},
+            }
+        }
     )
     charts = collection_charts(curves, "power, W")
     assert [chart.title for chart in charts] == [
