@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--json", type=Path)
     rows = Rows(parser.parse_args().json)
+    if not torch.cuda.is_available():
+        sys.exit("There is no NVIDIA GPU here, which this benchmark needs.")
     for m, d, h in SIZES:
         for gelu in (False, True):
             row = measure(m, d, h, gelu=gelu)
