@@ -88,7 +88,7 @@ def _is_wanted() -> bool:
     tuning = config.max_autotune or config.max_autotune_gemm or chooses_in_any_mode()
     # With emulate_precision_casts the product is to be rounded before the activation.
     keeps = is_batch_invariant() or config.emulate_precision_casts
-    return bool(tuning) and not keeps and search.find_alteration() is None
+    return bool(tuning) and not keeps
 
 
 def find_activations(graph: torch.fx.Graph) -> Iterator[Activation]:
@@ -165,8 +165,9 @@ def _values_of(nodes: tuple[Node, ...]) -> torch.Tensor | None:
 
 
 def _takes_library(chooser: ProductChooser, product: Node) -> bool:
-    """Return whether the library's kernel would be taken, and computes activations itself."""
-    if product.kwargs or len(product.args) != 3:
+    """Return whether the library's kernel would be taken, and computes activations itself; False
+    also where the program has changed Inductor's search."""
+    if product.kwargs or len(product.args) != 3 or search.find_alteration() is not None:
         return False
     tensors: list[Any] = [arg.meta["val"] for arg in product.args if isinstance(arg, Node)]
     if len(tensors) != 3 or tensors[0].dim() != 1:
