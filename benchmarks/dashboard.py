@@ -13,7 +13,7 @@ Then the collection is ended, and the bytes are counted that are sent to the ter
 changes. On each screen that it looks at there should be none, since none shows a clock.
 With --during-import it instead writes 200 notes, tags and starts while another process imports N
 timings: each is to be shown, or shown as waiting, within 0.2 s, and none may be lost.
-With --bursts it sends so many bursts of mixed keys, 10 ms apart, with nothing else at work: after
+With --bursts N it sends N bursts of mixed keys, 10 ms apart, and nothing else is running: after
 each the right page is to be shown within 1 s of the last key.
 With --keep the store is left in a file, or taken from there, or from a server.
 Python's compiled modules are kept between the processes, as where Diode is installed, also where

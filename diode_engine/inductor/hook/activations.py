@@ -1,7 +1,7 @@
 """Moves the activation behind a linear layer into the library's product.
 
 cuBLAS can compute ReLU, and GELU by tanh, of a product and its bias before it writes the result
-(`aten._addmm_activation`). Inductor computes them in a kernel of its own, which reads and writes
+(`aten._addmm_activation`). Inductor computes them in a separate kernel, which reads and writes
 the result once more. One op is made of both where
 
 - all that reads the activation is products, which need it in memory, so that nothing else would be
