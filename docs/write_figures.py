@@ -25,8 +25,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 MODELS = ROOT / "trained_models"
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("results.md", "libraries.md", "batch-invariance.md")),
-    ROOT / "docs" / "notes" / "batch-invariance.md",
+    *(ROOT / "docs" / name for name in ("results.md", "batch-invariance.md")),
+    *(ROOT / "docs" / "notes" / name for name in ("batch-invariance.md", "programs.md")),
 )
 
 Row = dict[str, Any]

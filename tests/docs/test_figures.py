@@ -21,7 +21,7 @@ def writer() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "docs" / "write_figures.py"))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/results.md", "docs/libraries.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md", "docs/notes/programs.md"])
 def test_the_tables_are_of_the_measured_rows(writer: dict[str, Any], page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "<!-- figures: " in text
