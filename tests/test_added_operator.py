@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def test_a_module_and_a_line_are_all_that_it_takes() -> None:
+def test_a_module_and_a_line_are_all_that_it_takes():
     """tests/added_operator/paired_mm.py is the module and line.py the line; checks.py checks that
     nothing else is needed."""
     ran = subprocess.run(

@@ -20,7 +20,7 @@ from diode_engine.store import Store, maintenance, write_dataset
 from diode_engine.store.datasets.format import SUFFIXES
 
 
-def test_the_file_is_the_new_one_or_the_old_one(tmp_path: Path) -> None:
+def test_the_file_is_the_new_one_or_the_old_one(tmp_path):
     path = tmp_path / "a"
     write_whole(path, "first é")
     assert path.read_text(encoding="utf-8") == "first é"
@@ -38,7 +38,7 @@ def test_the_file_is_the_new_one_or_the_old_one(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]  # noqa: PTH208
 
 
-def test_its_rights_are_what_the_umask_leaves(tmp_path: Path) -> None:
+def test_its_rights_are_what_the_umask_leaves(tmp_path):
     before = os.umask(0o027)
     try:
         write_whole(tmp_path / "a", b"")
@@ -47,9 +47,7 @@ def test_its_rights_are_what_the_umask_leaves(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
 
 
-def test_a_link_under_the_name_that_it_takes_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_under_the_name_that_it_takes_is_not_followed(tmp_path, monkeypatch):
     victim = tmp_path / "victim"
     victim.write_text("mine")
     monkeypatch.setattr(atomic.secrets, "token_hex", lambda _: "guessed")
@@ -62,7 +60,7 @@ def test_a_link_under_the_name_that_it_takes_is_not_followed(
     assert (tmp_path / ".unfinished-guessed").is_symlink()
 
 
-def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+def test_what_is_no_file_is_not_replaced(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, tmp_path):
@@ -96,7 +94,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize("what", list(WRITERS))
-def test_a_name_that_somebody_could_guess_is_not_written_to(tmp_path: Path, what: str) -> None:
+def test_a_name_that_somebody_could_guess_is_not_written_to(tmp_path, what):
     name, write = WRITERS[what]
     victim = tmp_path / "victim"
     victim.write_text("mine")
@@ -112,9 +110,7 @@ def test_a_name_that_somebody_could_guess_is_not_written_to(tmp_path: Path, what
 
 # SQLite writes a backup itself: see tests/cli/test_faults.py.
 @pytest.mark.parametrize("what", sorted(set(WRITERS) - {"backup"}))
-def test_where_the_disk_is_full_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_where_the_disk_is_full_nothing_is_left(tmp_path, monkeypatch, what):
     name, write = WRITERS[what]
     write(tmp_path / name)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -144,19 +140,19 @@ KINDS: dict[str, tuple[bytes, FileKind | None]] = {
 
 
 @pytest.mark.parametrize("what", list(KINDS))
-def test_the_kind_of_a_file_is_known_by_its_beginning(tmp_path: Path, what: str) -> None:
+def test_the_kind_of_a_file_is_known_by_its_beginning(tmp_path, what):
     content, kind = KINDS[what]
     (tmp_path / "a").write_bytes(content)
     assert kind_of(tmp_path / "a") is kind
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_dataset_of_each_form_is_known(tmp_path: Path, suffix: str) -> None:
+def test_a_dataset_of_each_form_is_known(tmp_path, suffix):
     write_dataset(_EMPTY, tmp_path / f"a{suffix}")
     assert kind_of(tmp_path / f"a{suffix}") is FileKind.DATASET
 
 
-def test_a_page_of_any_length_is_a_text(tmp_path: Path) -> None:
+def test_a_page_of_any_length_is_a_text(tmp_path):
     """A letter may be cut where the beginning ends."""
     for spaces in range(4):
         (tmp_path / "a").write_text(" " * spaces + "ü" * 5000 + "€" * 5000, encoding="utf-8")

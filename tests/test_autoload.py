@@ -37,23 +37,19 @@ def run(code: str, folder: Path, **environment: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize(("value", "loaded"), [(None, False), ("0", False), ("1", True)])
-def test_importing_torch_turns_diode_on_where_the_variable_says_so(
-    value: str | None, loaded: bool, installed: Path
-) -> None:
+def test_importing_torch_turns_diode_on_where_the_variable_says_so(value, loaded, installed):
     environment = {} if value is None else {"DIODE_AUTOLOAD": value}
     ran = run(STATE, installed, **environment)
     assert (ran.stdout, ran.returncode) == (f"{loaded}\n", 0), ran.stderr
 
 
-def test_a_spawned_process_loads_it_too(installed: Path) -> None:
+def test_a_spawned_process_loads_it_too(installed):
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {STATE!r}])"
     assert run(code, installed, DIODE_AUTOLOAD="1").stdout.strip() == "True"
 
 
 @pytest.mark.skipif(torch.__version__ < (2, 15), reason="torch before 2.15 has no register")
-def test_the_choices_are_registered_in_a_program_that_does_not_import_diode(
-    installed: Path,
-) -> None:
+def test_the_choices_are_registered_in_a_program_that_does_not_import_diode(installed):
     code = (
         "from torch._inductor.choices import registered_inductor_choices\n"
         "print([name for name, _ in registered_inductor_choices()])"
@@ -62,7 +58,7 @@ def test_the_choices_are_registered_in_a_program_that_does_not_import_diode(
     assert run(code, installed).stdout == "[]\n"
 
 
-def test_a_failing_import_leaves_torch_as_it_is(installed: Path) -> None:
+def test_a_failing_import_leaves_torch_as_it_is(installed):
     (installed / "diode_engine.py").write_text("raise RuntimeError('damaged')")
     ran = run("import torch; print(torch.zeros(1).item())", installed, DIODE_AUTOLOAD="1")
     assert (ran.stdout, ran.returncode) == ("0.0\n", 0)
@@ -86,9 +82,7 @@ def test_a_failing_import_leaves_torch_as_it_is(installed: Path) -> None:
         ),
     ],
 )
-def test_doctor_says_what_loads_diode(
-    environment: dict[str, str], expected: dict[str, str], installed: Path, tmp_path: Path
-) -> None:
+def test_doctor_says_what_loads_diode(environment, expected, installed, tmp_path):
     code = (
         "from diode_engine.cli.doctor import _LOADERS, _autoload\n"
         "for loader in _LOADERS:\n"

@@ -54,14 +54,14 @@ def run(wheel: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_chooses_in_the_real_lowering(wheel: Path) -> None:
+def test_it_chooses_in_the_real_lowering(wheel):
     ran = run(wheel, "-c", CHOOSE)
     assert ran.stdout.splitlines() == [str(wheel / "diode_engine" / "__init__.py"), "True"], (
         ran.stderr
     )
 
 
-def test_a_command_says_what_to_install(wheel: Path) -> None:
+def test_a_command_says_what_to_install(wheel):
     command = f"{BARE}; from diode_engine.__main__ import main; sys.exit(main())"
     ran = run(wheel, "-c", command)
     assert (ran.returncode, ran.stdout) == (1, "")

@@ -42,13 +42,13 @@ SMALL = Limits(bytes=1000, containers=10, values=20)
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_json_that_is_refused(text: bytes, sentence: str) -> None:
+def test_json_that_is_refused(text, sentence):
     with pytest.raises(Malformed, match=sentence):
         parse_json(text, SMALL)
 
 
 @pytest.mark.parametrize("depth", [33, 100, 900, 100_000])
-def test_json_nested_too_deeply(depth: int) -> None:
+def test_json_nested_too_deeply(depth):
     wide = Limits(bytes=1 << 20)
     assert parse_json(b"[" * 32 + b"]" * 32, wide)
     for opened, closed in ((b"[", b"]"), (b'{"a":', b"}")):
@@ -56,19 +56,19 @@ def test_json_nested_too_deeply(depth: int) -> None:
             parse_json(opened * depth + b"1" + closed * depth, wide)
 
 
-def test_a_number_of_thousands_of_digits() -> None:
+def test_a_number_of_thousands_of_digits():
     with pytest.raises(Malformed, match="not valid JSON"):
         parse_json(b"1" * 5000, Limits(bytes=1 << 20))
 
 
-def test_json_within_the_limits() -> None:
+def test_json_within_the_limits():
     assert parse_json('{"a": [1, -2.5, null, true, "é"]}'.encode(), SMALL) == {
         "a": [1, -2.5, None, True, "é"]
     }
     assert parse_json(b"[18446744073709551615]", SMALL) == [2**64 - 1]
 
 
-def test_no_more_of_a_file_is_read_than_the_limit(tmp_path: Path) -> None:
+def test_no_more_of_a_file_is_read_than_the_limit(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"x" * 1000)
     assert read_bytes(path, SMALL) == b"x" * 1000
@@ -84,7 +84,7 @@ def test_no_more_of_a_file_is_read_than_the_limit(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+def test_a_pipe_is_read_to_its_end(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=(b"x" * 900,))
@@ -111,14 +111,14 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_toml_that_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+def test_toml_that_is_refused(tmp_path, text, sentence):
     path = tmp_path / "a.toml"
     path.write_text(text)
     with pytest.raises(Malformed, match=sentence):
         read_toml(path)
 
 
-def test_toml_within_the_limits(tmp_path: Path) -> None:
+def test_toml_within_the_limits(tmp_path):
     path = tmp_path / "a.toml"
     path.write_text("a.b.c = 'x.y.z'\n[d.e]\nf = [1, [2]]\n# 1. 2. 3. 4.\n")
     assert read_toml(path) == {"a": {"b": {"c": "x.y.z"}}, "d": {"e": {"f": [1, [2]]}}}
@@ -127,7 +127,7 @@ def test_toml_within_the_limits(tmp_path: Path) -> None:
         read_toml(path)
 
 
-def test_a_compressed_file_may_become_so_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compressed_file_may_become_so_large(monkeypatch):
     monkeypatch.setattr(documents, "FREE_BYTES", 100_000)
     large = Limits(bytes=1 << 30)
     assert decompressed(zstandard.compress(b"x" * 100_000), large) == b"x" * 100_000
@@ -139,7 +139,7 @@ def test_a_compressed_file_may_become_so_large(monkeypatch: pytest.MonkeyPatch) 
         decompressed(zstandard.compress(b"x" * 1001), SMALL)
 
 
-def test_a_sentence_is_never_long() -> None:
+def test_a_sentence_is_never_long():
     with pytest.raises(Malformed) as caught:
         parse_json(b'{"%b": NaN}' % (b"x" * 800), Limits(bytes=1 << 20))
     assert len(str(Malformed("x" * 10_000))) < 700

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,7 +47,7 @@ ALL = [TENSOR, ROW, BIAS, BLOCKS, STRIPS, WHOLE, TWO]
 TILE = {"GROUP_M": 8, "num_stages": 3, "num_warps": 8}
 
 
-def test_what_is_usual_is_in_no_key() -> None:
+def test_what_is_usual_is_in_no_key():
     mm = Problem.make("mm", 64, 48, 256, "bfloat16").to_dict()
     assert set(TENSOR.to_dict()) == set(WHOLE.to_dict()) == set(mm)
     usual = {"scaling": "tensor", "fast_accum": False, "b_dtype": E4M3}
@@ -70,13 +69,13 @@ def test_what_is_usual_is_in_no_key() -> None:
         ({"fast_accum": 1}, "must be one of False, True"),
     ],
 )
-def test_impossible_problems_are_refused(fields: dict[str, object], says: str) -> None:
+def test_impossible_problems_are_refused(fields, says):
     with pytest.raises(RecordError, match=says):
         Problem.from_dict({**TENSOR.to_dict(), **fields})
 
 
 @pytest.mark.parametrize("problem", ALL, ids=str)
-def test_what_inductor_gives_is_read(problem: Problem) -> None:
+def test_what_inductor_gives_is_read(problem):
     """The attributes that tensors tell, from the tensors that the problem has."""
     told = problem.op.read(problem.input_shapes())
     assert told is not None
@@ -88,7 +87,7 @@ def test_what_inductor_gives_is_read(problem: Problem) -> None:
     }
 
 
-def test_what_is_no_problem_of_diodes_is_not_read() -> None:
+def test_what_is_no_problem_of_diodes_is_not_read():
     shapes = TENSOR.input_shapes()
     scale = TensorShape((64, 8), (8, 1), None)  # microscaling: of a type that Diode does not name
     assert OPERATORS["scaled_mm"].read({**shapes, "scale_a": scale}) is None
@@ -102,7 +101,7 @@ def test_what_is_no_problem_of_diodes_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("problem", ALL, ids=str)
-def test_the_reference_and_what_it_tolerates(problem: Problem) -> None:
+def test_the_reference_and_what_it_tolerates(problem):
     inputs = random_inputs(problem, CPU)
     shapes = problem.input_shapes()
     assert [(x.shape, x.stride(), str(x.dtype)) for x in inputs] == [
@@ -146,7 +145,7 @@ def _scaled(matrix: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("problem", ALL, ids=str)
-def test_features_tell_the_ops_apart(problem: Problem) -> None:
+def test_features_tell_the_ops_apart(problem):
     space = exhaustive_space(problem)
     rows = np.zeros(len(space), np.intp), np.arange(len(space))
     assert features.supported((problem,), space, *rows).all()
@@ -160,7 +159,7 @@ def test_features_tell_the_ops_apart(problem: Problem) -> None:
         assert not np.array_equal(mine, theirs), other
 
 
-def test_what_a_tile_of_the_tma_template_needs() -> None:
+def test_what_a_tile_of_the_tma_template_needs():
     """As ptxas has it for sm_90 of kernels that torch 2.11 renders (bytes of shared memory)."""
     name = "triton::scaled_mm_device_tma_epilogue_scaling"
     built = {
@@ -178,7 +177,7 @@ def test_what_a_tile_of_the_tma_template_needs() -> None:
     assert fits(problem, candidates, H200).sum() >= 3
 
 
-def test_a_class_of_kernels_knows_what_its_problems_have_in_common() -> None:
+def test_a_class_of_kernels_knows_what_its_problems_have_in_common():
     tile = Candidate.make("triton::mm", BLOCK_M=64, BLOCK_N=32, BLOCK_K=64, **TILE)
     classes = [class_of(p, tile) for p in (TENSOR, ROW, BIAS, WHOLE)]
     assert None not in classes
@@ -193,7 +192,7 @@ def test_a_class_of_kernels_knows_what_its_problems_have_in_common() -> None:
     assert class_of(TWO, two) is None  # few kernels: each is compiled for its problem
 
 
-def test_a_store_and_a_file(tmp_path: Path) -> None:
+def test_a_store_and_a_file(tmp_path):
     here = Environment(H200, "570.1", "2.11.0", "3.6.0")
     table = TimingTable.from_records(
         (problem, candidate, here, Timing(min_us=1.0 + i))
@@ -219,7 +218,7 @@ def test_a_store_and_a_file(tmp_path: Path) -> None:
     assert set(coverage.types) == {E4M3, E5M2, "int8", "bfloat16"}
 
 
-def test_the_source() -> None:
+def test_the_source():
     drawn = mixed(120, 0, ("eight-bit",))
     assert len(drawn) == 120
     assert {str(p.op) for p in drawn} == {"scaled_mm", "int_mm", "mm_plus_mm"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,7 +72,7 @@ def value(problem: Problem, candidate: Candidate, name: str) -> float:
     return float(rows(problem, (candidate,))[0, features.NAMES.index(name)])
 
 
-def test_the_features_are_those_of_their_version() -> None:
+def test_the_features_are_those_of_their_version():
     """A change of the features, however small, is a change of VERSION: a model is asked with
     what it was trained on. Whoever changes them raises VERSION and this line."""
     p, c = np.divmod(np.arange(len(PROBLEMS) * len(CANDIDATES)), len(CANDIDATES))
@@ -84,7 +83,7 @@ def test_the_features_are_those_of_their_version() -> None:
     assert total == pytest.approx(15682.15539566036, rel=1e-7)
 
 
-def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
+def test_a_row_does_not_depend_on_the_rows_around_it():
     rng = np.random.default_rng(0)
     n = 40_000  # several blocks
     p = rng.integers(0, len(PROBLEMS), n)
@@ -98,7 +97,7 @@ def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
     np.testing.assert_array_equal(one.view(np.int32), bulk[-1:].view(np.int32))
 
 
-def test_loads_of_odd_strides_are_not_pipelined() -> None:
+def test_loads_of_odd_strides_are_not_pipelined():
     candidate = triton(128, 128, 64, 4)
     aligned = Problem.make("mm", 512, 512, 512, "float16")
     odd = Problem.make("mm", 512, 512, 511, "float16")
@@ -109,7 +108,7 @@ def test_loads_of_odd_strides_are_not_pipelined() -> None:
 
 
 @pytest.mark.parametrize(("k_split", "width"), [(1, 4), (2, 2), (3, 4), (6, 2)])
-def test_a_part_of_k_is_as_aligned_as_where_it_starts(k_split: int, width: int) -> None:
+def test_a_part_of_k_is_as_aligned_as_where_it_starts(k_split, width):
     """30,522 elements a row: parts of 15,261 and 5,087 start at odd elements."""
     problem = Problem.make("mm", 512, 768, 30522, "float16")
     whole = Candidate.make("aten::mm")
@@ -121,7 +120,7 @@ def test_a_part_of_k_is_as_aligned_as_where_it_starts(k_split: int, width: int) 
     assert value(problem, part, "log2_loads_b") == value(widest, whole, "log2_loads_b")
 
 
-def test_unknown_kwargs_are_ignored_and_missing_ones_filled_in() -> None:
+def test_unknown_kwargs_are_ignored_and_missing_ones_filled_in():
     problem = PROBLEMS[2]
     full = triton(64, 64, 32, 3, 4, GROUP_M=8)
     short = Candidate.make("triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)
@@ -144,12 +143,12 @@ def test_unknown_kwargs_are_ignored_and_missing_ones_filled_in() -> None:
         (Candidate.make("cutlass::gemm"), False),
     ],
 )
-def test_what_is_supported(candidate: Candidate, known: bool) -> None:
+def test_what_is_supported(candidate, known):
     zero = np.zeros(1, np.intp)
     assert features.supported(PROBLEMS, (candidate,), zero, zero).tolist() == [known]
 
 
-def test_types_without_features_are_not_supported() -> None:
+def test_types_without_features_are_not_supported():
     zero = np.zeros(1, np.intp)
     problem = Problem.make("mm", 8, 8, 8, "float64")
     assert not features.supported((problem,), CANDIDATES, zero, zero).any()
@@ -168,12 +167,12 @@ def test_types_without_features_are_not_supported() -> None:
         ("float16", False, Candidate.make("aten::mm"), 0),
     ],
 )
-def test_shared_memory(dtype: str, tf32: bool, candidate: Candidate, need: int) -> None:
+def test_shared_memory(dtype, tf32, candidate, need):
     problem = Problem.make("mm", 512, 512, 512, dtype, allow_tf32=tf32)
     assert shared_bytes(problem, (candidate,), H200).tolist() == [need]
 
 
-def test_what_fits() -> None:
+def test_what_fits():
     problem = Problem.make("mm", 512, 512, 512, "bfloat16")
     asked = {
         triton(128, 256, 64, 4, 8): True,  # 196,608 bytes
@@ -187,14 +186,14 @@ def test_what_fits() -> None:
     assert fits(problem, tuple(asked), H200).tolist() == list(asked.values())
 
 
-def test_the_space_of_a_problem_says_what_the_matrix_says() -> None:
+def test_the_space_of_a_problem_says_what_the_matrix_says():
     for problem in PROBLEMS:
         space = features.space(problem, CANDIDATES, H200)
         apart = np.hstack([np.tile(space.problem, (len(CANDIDATES), 1)), space.rest.T])
         np.testing.assert_array_equal(apart.view(np.int32), rows(problem).view(np.int32))
 
 
-def test_groups_are_as_a_router_makes_them() -> None:
+def test_groups_are_as_a_router_makes_them():
     """A group has a block that is not full, and an empty one reads no weights."""
     from diode_engine.core.operators.grouped_mm import DIVISIONS, group_sizes
 
@@ -221,7 +220,7 @@ def test_groups_are_as_a_router_makes_them() -> None:
     assert few["log2_dram_us"] < many["log2_dram_us"] - 2
 
 
-def test_an_innermost_batch_is_told_from_odd_strides() -> None:
+def test_an_innermost_batch_is_told_from_odd_strides():
     sizes = ("bmm", 250, 250, 250, "bfloat16")
     kinds = [
         Problem.make(*sizes, B=64),
@@ -241,9 +240,7 @@ SMALL = st.integers(1, 1 << 20) | st.sampled_from([16, 64, 128])
 
 @settings(deadline=None, max_examples=60)
 @given(DIMS, DIMS, DIMS, DIMS, st.sampled_from(list(DType)), SMALL, SMALL, SMALL, SMALL, SMALL)
-def test_no_value_is_nan_or_infinite(
-    B: int, M: int, N: int, K: int, dtype: DType, m: int, n: int, k: int, s: int, w: int
-) -> None:
+def test_no_value_is_nan_or_infinite(B, M, N, K, dtype, m, n, k, s, w):
     problem = Problem.make("bmm", M, N, K, dtype, B=B)
     tile = triton(m, n, k, s, w)
     tma = replace(tile, template="triton::mm_persistent_tma")
@@ -252,9 +249,7 @@ def test_no_value_is_nan_or_infinite(
         assert np.isfinite(rows(problem, candidates, hardware)).all()
 
 
-def test_a_model_of_an_added_feature_set_is_saved_loaded_and_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_an_added_feature_set_is_saved_loaded_and_asked(tmp_path, monkeypatch):
     """The set has one column more than today's; a model of one set is refused for the other."""
     today = features.CURRENT
 

@@ -52,7 +52,7 @@ def exact(problem: Problem, inputs: list[torch.Tensor]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("op", [*GROUPED, *SCALED_GROUPED])
-def test_the_reference_is_the_product_of_each_group(op: str) -> None:
+def test_the_reference_is_the_product_of_each_group(op):
     problem = made(op)
     inputs = random_inputs(problem, CPU)
     shapes = problem.input_shapes()
@@ -74,13 +74,11 @@ def test_the_reference_is_the_product_of_each_group(op: str) -> None:
 
 @pytest.mark.parametrize("division", DIVISIONS)
 @pytest.mark.parametrize("op", SCALED_GROUPED[1:3])
-def test_groups_of_8_bits_begin_at_addresses_that_are_divisible_by_16(
-    op: str, division: str
-) -> None:
+def test_groups_of_8_bits_begin_at_addresses_that_are_divisible_by_16(op, division):
     assert {end % 16 for end in offsets_of(made(op), division)} == {0}
 
 
-def test_scales_tell_the_products_of_8_bits_apart() -> None:
+def test_scales_tell_the_products_of_8_bits_apart():
     def row(op: str, **fields: object) -> dict[str, float]:
         kind = Candidate.make(f"triton::{OPERATORS[op].aten[1:]}", **TILE)
         x = features.space(made(op, **fields), [kind], H200).rows()[0]
@@ -98,7 +96,7 @@ def test_scales_tell_the_products_of_8_bits_apart() -> None:
 
 
 @pytest.mark.parametrize("op", SCALED_GROUPED)
-def test_what_inductor_offers_of_8_bits_fits(op: str) -> None:
+def test_what_inductor_offers_of_8_bits_fits(op):
     """Inductor itself leaves out what needs more shared memory, and offers accumulators that are
     too large."""
     problem = Problem.make(op, 600, 80, 64, "float8_e4m3fn", B=5)

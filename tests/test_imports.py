@@ -62,16 +62,16 @@ def unwanted_after(names: list[str], *unwanted: str) -> dict[str, str]:
     return found
 
 
-def test_the_package_itself_is_light() -> None:
+def test_the_package_itself_is_light():
     heavy = ("torch", "numpy", "sqlalchemy", "alembic", "xgboost", "click", "rich", "textual")
     assert unwanted_after(["diode_engine"], *heavy) == {}
 
 
-def test_no_module_brings_a_screen() -> None:
+def test_no_module_brings_a_screen():
     assert unwanted_after(list(modules()), "textual") == {}
 
 
-def test_records_store_models_and_commands_come_without_torch() -> None:
+def test_records_store_models_and_commands_come_without_torch():
     names = [name for name in modules() if len(name.split(".")) > 1]
     names = [name for name in names if name.split(".")[1] in WITHOUT_TORCH]
     assert {name.split(".")[1] for name in names} == WITHOUT_TORCH
@@ -101,12 +101,12 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
     [path for path in SOURCES if "inductor" not in path.relative_to(PACKAGE).parts[:1]],
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
-def test_only_the_room_inductor_imports_torchs_inductor(source: Path) -> None:
+def test_only_the_room_inductor_imports_torchs_inductor(source):
     found = imports(ast.parse(source.read_text(encoding="utf-8")))
     assert [name for name in found if f"{name}.".startswith("torch._inductor.")] == []
 
 
-def test_the_search_for_imports_sees_every_way_to_write_one() -> None:
+def test_the_search_for_imports_sees_every_way_to_write_one():
     text = (
         "import torch._inductor.config\nfrom torch import _inductor\n"
         "def f():\n    from torch._inductor.ir import Buffer\n"
@@ -121,7 +121,7 @@ def test_the_search_for_imports_sees_every_way_to_write_one() -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_module_reaches_into_another_or_uses_mocks(source: Path) -> None:
+def test_no_module_reaches_into_another_or_uses_mocks(source):
     tree = ast.parse(source.read_text(encoding="utf-8"))
     found = list(imports(tree))
     assert [name for name in found if name.startswith("unittest")] == []
@@ -145,7 +145,7 @@ def test_no_module_reaches_into_another_or_uses_mocks(source: Path) -> None:
     [path for path in SOURCES if path.parent.name != "torch_internals"],
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
-def test_only_one_folder_asks_for_the_version_of_torch(source: Path) -> None:
+def test_only_one_folder_asks_for_the_version_of_torch(source):
     asked = [
         ast.unparse(node)
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))

@@ -29,7 +29,7 @@ def write(folder: Path, text: str) -> None:
     importlib.invalidate_caches()
 
 
-def test_looking_for_a_module_is_not_importing_it(tmp_path: Path) -> None:
+def test_looking_for_a_module_is_not_importing_it(tmp_path):
     write(tmp_path, "x = 1")
     before = list(sys.meta_path)
     done: list[int] = []
@@ -45,7 +45,7 @@ def test_looking_for_a_module_is_not_importing_it(tmp_path: Path) -> None:
     assert done == [1]
 
 
-def test_an_import_that_fails_can_be_tried_again(tmp_path: Path) -> None:
+def test_an_import_that_fails_can_be_tried_again(tmp_path):
     write(tmp_path, "x = 1 / 0")
     done: list[int] = []
     when_imported(NAME, lambda: done.append(sys.modules[NAME].x))
@@ -56,13 +56,13 @@ def test_an_import_that_fails_can_be_tried_again(tmp_path: Path) -> None:
     assert done == [2]
 
 
-def test_a_module_that_is_nowhere() -> None:
+def test_a_module_that_is_nowhere():
     when_imported(NAME, lambda: None)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(NAME)
 
 
-def test_one_that_is_there_already(tmp_path: Path) -> None:
+def test_one_that_is_there_already(tmp_path):
     write(tmp_path, "x = 3")
     importlib.import_module(NAME)
     done: list[int] = []
@@ -70,7 +70,7 @@ def test_one_that_is_there_already(tmp_path: Path) -> None:
     assert done == [3]
 
 
-def test_several_actions_at_one_import(tmp_path: Path) -> None:
+def test_several_actions_at_one_import(tmp_path):
     write(tmp_path, "x = 4")
     before = list(sys.meta_path)
     done: list[str] = []

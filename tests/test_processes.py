@@ -23,13 +23,13 @@ def commands(path: Path) -> list[list[str | None]]:
     return found
 
 
-def test_every_command_of_our_own() -> None:
+def test_every_command_of_our_own():
     ours = [(path, words) for path in SOURCES for words in commands(path)]
     assert len(ours) >= 8
     assert [path for path, words in ours if words[0] != "-P"] == []
 
 
-def test_what_it_finds(tmp_path: Path) -> None:
+def test_what_it_finds(tmp_path):
     path = tmp_path / "a.py"
     path.write_text("run([sys.executable, '-m', x])\nrun(sys.executable, '-P', '-c', 'y')\n")
     assert sorted(commands(path), key=str) == [["-P", "-c", "y"], ["-m", None]]

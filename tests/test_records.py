@@ -4,7 +4,6 @@ held as columns."""
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ from diode_engine.errors import RecordError
         ),
     ],
 )
-def test_a_dimension_of_one_leaves_one_name(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_a_dimension_of_one_leaves_one_name(one, other):
     usual = {"op": "mm", "M": 48, "N": 80, "K": 96, "dtype": "float16"}
     problem = Problem.make(**(usual | one))
     assert problem == Problem.make(**(usual | other))
@@ -60,7 +59,7 @@ def test_a_dimension_of_one_leaves_one_name(one: dict[str, Any], other: dict[str
         ({"M": 48, "a_layout": "row"}, {"M": 48, "a_layout": "col"}),
     ],
 )
-def test_what_differs_keeps_its_names(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_what_differs_keeps_its_names(one, other):
     usual = {"op": "mm", "M": 48, "N": 80, "K": 96, "dtype": "float16"}
     assert Problem.make(**(usual | one)) != Problem.make(**(usual | other))
 
@@ -77,21 +76,19 @@ def test_what_differs_keeps_its_names(one: dict[str, Any], other: dict[str, Any]
         (4, 6, (12, 2), None),
     ],
 )
-def test_operands_by_their_strides(
-    rows: int, cols: int, stride: tuple[int, int], operand: Operand | None
-) -> None:
+def test_operands_by_their_strides(rows, cols, stride, operand):
     assert Operand.from_strides(rows, cols, stride) == operand
 
 
 @pytest.mark.parametrize("name", MAX_VALUES)
 @pytest.mark.parametrize("value", [-1, 10**5000, 2**63, 1.5, True, None], ids=range(6))
-def test_impossible_hardware_is_refused(name: str, value: object) -> None:
+def test_impossible_hardware_is_refused(name, value):
     with pytest.raises(RecordError, match=f"hardware's {name} is .*; it must be a whole number"):
         replace(H200, **{name: value})
 
 
 @pytest.mark.parametrize(("layout", "strides"), [("row", (1, 96 * 5, 5)), ("col", (1, 5, 48 * 5))])
-def test_the_batch_of_an_operand_may_be_innermost(layout: str, strides: tuple[int, ...]) -> None:
+def test_the_batch_of_an_operand_may_be_innermost(layout, strides):
     usual = Problem.make("bmm", 48, 80, 96, "float16", B=5, a_layout=layout)
     problem = Problem.make("bmm", 48, 80, 96, "float16", B=5, a_layout=layout, a_batch="inner")
     shapes, others = problem.input_shapes(), usual.input_shapes()
@@ -104,17 +101,17 @@ def test_the_batch_of_an_operand_may_be_innermost(layout: str, strides: tuple[in
 
 
 @pytest.mark.parametrize("given", [{"op": "mm"}, {"op": "bmm", "B": 4, "a_batch": "middle"}])
-def test_a_batch_that_lies_nowhere_is_refused(given: dict[str, Any]) -> None:
+def test_a_batch_that_lies_nowhere_is_refused(given):
     with pytest.raises(RecordError, match="a_batch"):
         Problem.make(**{"M": 48, "N": 80, "K": 96, "dtype": "float16", "a_batch": "inner", **given})
 
 
-def test_a_huge_size_is_refused() -> None:
+def test_a_huge_size_is_refused():
     with pytest.raises(RecordError, match="M is a number of more than 64 bits"):
         Problem.make("mm", 10**5000, 1, 1, "float16")
 
 
-def test_a_gpu_has_multiprocessors_and_a_cpu_none() -> None:
+def test_a_gpu_has_multiprocessors_and_a_cpu_none():
     with pytest.raises(RecordError, match="from 1 to"):
         replace(H200, multiprocessors=0)
     assert Hardware("cpu", "x", "x86_64", 0, 0, 0, 0, 0, 0, 0).multiprocessors == 0
@@ -123,7 +120,7 @@ def test_a_gpu_has_multiprocessors_and_a_cpu_none() -> None:
 @pytest.mark.parametrize(
     "extreme", [dict.fromkeys(MAX_VALUES, 0) | {"multiprocessors": 1}, MAX_VALUES]
 )
-def test_features_of_any_hardware_are_numbers(extreme: dict[str, int]) -> None:
+def test_features_of_any_hardware_are_numbers(extreme):
     hardware = replace(H200, **extreme)
     problems = (Problem.make("mm", 1, 1, 1, "float16"),
                 Problem.make("bmm", *[2**31 - 1] * 3, "float16", B=2**31 - 1))  # fmt: skip
@@ -134,7 +131,7 @@ def test_features_of_any_hardware_are_numbers(extreme: dict[str, int]) -> None:
     assert np.all(np.isfinite(x))
 
 
-def test_a_kwarg_of_more_than_64_bits_is_refused() -> None:
+def test_a_kwarg_of_more_than_64_bits_is_refused():
     Candidate.make("a", x=2**64 - 1)
     with pytest.raises(RecordError, match="kwarg x is a whole number of more than 64 bits"):
         Candidate.make("a", x=2**64)
@@ -151,7 +148,7 @@ def test_a_kwarg_of_more_than_64_bits_is_refused() -> None:
         ({"median_us": 1.0, "kernel": KernelFacts(64, 0, -1, 0, 9)}, "kernel"),
     ],
 )
-def test_impossible_timings_are_refused(fields: dict[str, Any], says: str) -> None:
+def test_impossible_timings_are_refused(fields, says):
     with pytest.raises(RecordError, match=says):
         Timing(**fields)
 
@@ -161,7 +158,7 @@ def test_impossible_timings_are_refused(fields: dict[str, Any], says: str) -> No
     [("min_us", 5.0, "larger than its median"), ("median_us", 4e9, "more than an hour"),
      ("spread_us", 4e9, "over an hour")],
 )  # fmt: skip
-def test_impossible_columns_are_refused(column: str, value: float, says: str) -> None:
+def test_impossible_columns_are_refused(column, value, says):
     problem = Problem.make("mm", 8, 8, 8, "float16")
     environment = Environment(H200, "", "", "")
     table = TimingTable.from_records(
@@ -171,7 +168,7 @@ def test_impossible_columns_are_refused(column: str, value: float, says: str) ->
         replace(table, **{column: np.array([value])})
 
 
-def test_facts_of_kernels_stay_with_their_rows() -> None:
+def test_facts_of_kernels_stay_with_their_rows():
     problem, environment = Problem.make("mm", 8, 8, 8, "float16"), Environment(H200, "", "", "")
     facts = KernelFacts(255, 64, 128, 4096, 1000)
     timings = (Timing(min_us=1.0), Timing(min_us=2.0, kernel=facts))
@@ -207,7 +204,7 @@ def _same(columns: CandidateColumns, other: CandidateColumns) -> bool:
     )
 
 
-def test_tiles_are_candidates() -> None:
+def test_tiles_are_candidates():
     table = CandidateTable.tiled("triton::mm", TILES)
     assert table[1] == Candidate.make(
         "triton::mm",
@@ -218,7 +215,7 @@ def test_tiles_are_candidates() -> None:
     assert _same(table.columns, encode(tuple(table)))
 
 
-def test_joined_tables_are_one() -> None:
+def test_joined_tables_are_one():
     parts = [
         CandidateTable.make(LISTED[:2]),
         CandidateTable.tiled("triton::mm", TILES),
@@ -230,7 +227,7 @@ def test_joined_tables_are_one() -> None:
     assert len(CandidateTable.joined(())) == 0
 
 
-def test_a_part_is_taken() -> None:
+def test_a_part_is_taken():
     table = CandidateTable.joined(
         [CandidateTable.make(LISTED), CandidateTable.tiled("triton::bmm", TILES)]
     )

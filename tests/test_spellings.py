@@ -26,7 +26,7 @@ GPUS = (*KNOWN, "NVIDIA H100 PCIe", "NVIDIA L40S")
         ("float8_e4m3fn", ("e4m3",)),
     ],
 )
-def test_a_type_in_any_spelling_is_the_same_type(dtype: str, spellings: tuple[str, ...]) -> None:
+def test_a_type_in_any_spelling_is_the_same_type(dtype, spellings):
     for spelling in spellings:
         assert DType(spelling) is DType(dtype)
     fields = Problem.make("mm", 64, 64, 64, dtype).to_dict()
@@ -37,7 +37,7 @@ def test_a_type_in_any_spelling_is_the_same_type(dtype: str, spellings: tuple[st
         Problem.from_dict({**fields, "dtype": "float17"})
 
 
-def test_types_that_are_wanted_may_be_in_any_spelling() -> None:
+def test_types_that_are_wanted_may_be_in_any_spelling():
     problem = Problem.make("mm", 64, 64, 64, "bfloat16")
     assert Wanted(types=("bfloat16",)).holds(problem)
     assert Wanted(types=("torch.bfloat16", "tf32")) == Wanted(types=("bf16", "tf32"))
@@ -46,7 +46,7 @@ def test_types_that_are_wanted_may_be_in_any_spelling() -> None:
     )
 
 
-def test_an_option_takes_a_type_in_any_spelling() -> None:
+def test_an_option_takes_a_type_in_any_spelling():
     of_command = TypeChoice(TYPES)
     for given, short in (("bfloat16", "bf16"), ("fp16", "fp16"), ("tf32", "tf32")):
         assert of_command.convert(given, None, None) == short
@@ -69,16 +69,16 @@ def test_an_option_takes_a_type_in_any_spelling() -> None:
         ("", None),
     ],
 )
-def test_a_gpu_is_found_by_its_words(name: str, meant: str | None) -> None:
+def test_a_gpu_is_found_by_its_words(name, meant):
     assert find_name(name, GPUS) == meant
 
 
-def test_the_longest_name_is_meant_where_the_others_are_its_beginnings() -> None:
+def test_the_longest_name_is_meant_where_the_others_are_its_beginnings():
     assert find_name("H100", ("NVIDIA H200", "NVIDIA H100", H100)) == H100
     assert find_name("H100", (H100, "NVIDIA H100 PCIe")) is None
 
 
-def test_a_file_may_name_a_gpu_shortly() -> None:
+def test_a_file_may_name_a_gpu_shortly():
     assert reading._environment({"hardware": "H200"}).hardware == KNOWN["NVIDIA H200"]
     assert torch_diode._hardware("H100") == KNOWN[H100]
     with pytest.raises(RecordError, match="not one that Diode knows by name"):

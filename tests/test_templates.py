@@ -5,7 +5,6 @@ table."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,7 +95,7 @@ def family(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- what works with nothing else changed
 
 
-def test_its_candidates_are_encoded() -> None:
+def test_its_candidates_are_encoded():
     columns = encode((WIDE_HALVES, CALL, CUBLAS, Candidate.make("made_up::split", TILE_M=64)))
     assert columns.known.tolist() == [True, True, True, False]
     assert columns.tiled.tolist() == columns.persistent.tolist() == [True, False, False, False]
@@ -110,7 +109,7 @@ def test_its_candidates_are_encoded() -> None:
     assert not WIDE.is_extern
 
 
-def test_they_have_features() -> None:
+def test_they_have_features():
     pair = (WIDE_HALVES, CALL)
     x = features.matrix((PROBLEM,), pair, np.zeros(2, np.intp), np.arange(2), H200)
     of = dict(zip(features.NAMES, x.T.tolist(), strict=True))
@@ -122,14 +121,14 @@ def test_they_have_features() -> None:
     assert of["blocks_per_multiprocessor"][0] == 1  # it is persistent
 
 
-def test_they_need_what_the_template_says() -> None:
+def test_they_need_what_the_template_says():
     space = CandidateTable.make((WHOLE, HALVES, CALL, CUBLAS))
     assert shared_bytes(PROBLEM, space, H200).tolist() == [200_000, 400_000, 0, 0]
     assert fits(PROBLEM, space, H200).tolist() == [True, False, True, True]
     assert not many_loads((PROBLEM,), space, np.zeros(4, np.intp), np.arange(4)).any()
 
 
-def test_they_are_in_the_spaces() -> None:
+def test_they_are_in_the_spaces():
     default, exhaustive = default_space(PROBLEM), exhaustive_space(PROBLEM)
     assert [c for c in default if c.template.startswith("made_up")] == [WHOLE, CALL]
     assert {WHOLE, HALVES, WIDE, WIDE_HALVES, CALL} < set(exhaustive)
@@ -138,7 +137,7 @@ def test_they_are_in_the_spaces() -> None:
     assert not any(t in templates_for("bmm") for t in (MADE_UP, LIBRARY))
 
 
-def test_they_are_planned() -> None:
+def test_they_are_planned():
     offered = [c for c in exhaustive_space(PROBLEM) if c.template.startswith("made_up")]
     plan = CandidatePlan(
         PROBLEM, offered, default_space(PROBLEM), H200, selection=CandidateSelection(budget=4)
@@ -150,7 +149,7 @@ def test_they_are_planned() -> None:
     assert not plausible(PROBLEM, tall)
 
 
-def test_a_binary_is_shared_by_problems_of_the_same_constants() -> None:
+def test_a_binary_is_shared_by_problems_of_the_same_constants():
     shared = shared_class(PROBLEM, WIDE)
     assert shared.fixed == {"B", "K"}
     assert shared == class_of(Problem.make("mm", 1024, 640, 768, "bfloat16"), WIDE)
@@ -162,7 +161,7 @@ def test_a_binary_is_shared_by_problems_of_the_same_constants() -> None:
     assert class_of(PROBLEM, CALL) is None
 
 
-def test_they_are_summarised(tmp_path: Path) -> None:
+def test_they_are_summarised(tmp_path):
     with Store.open(tmp_path / "diode.db") as store:
         store.import_table(
             table_of((PROBLEM,), (WIDE, CALL, CUBLAS), [3.0, 5.0, 7.0]), key="made up", spec={}
@@ -191,7 +190,7 @@ def predictor() -> Predictor:
     return Predictor(Artifact(manifest, (_Rule(),)))  # type: ignore[arg-type]
 
 
-def test_they_are_predicted_explained_and_taken(predictor: Predictor) -> None:
+def test_they_are_predicted_explained_and_taken(predictor):
     candidates = (CALL, WHOLE, WIDE, CUBLAS)
     ranking = predictor.predict(PROBLEM, candidates)
     assert ranking.order.tolist() == [2, 0, 1]  # no model was trained on the last one
@@ -202,9 +201,7 @@ def test_they_are_predicted_explained_and_taken(predictor: Predictor) -> None:
     assert Policy().compare(ranking).choose() == ([2], Why.FASTEST)
 
 
-def test_a_table_of_columns_names_a_template_s_own_parameters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_table_of_columns_names_a_template_s_own_parameters(monkeypatch):
     tiles = np.array([[64], [128], [32], [3], [4], [8]])
     renamed = Template(
         name="made_up::renamed",
@@ -226,7 +223,7 @@ def test_a_table_of_columns_names_a_template_s_own_parameters(
 # ---- templates that are not in the table
 
 
-def test_a_template_that_is_not_in_the_table_is_told_by_inductor_s_rules_of_naming() -> None:
+def test_a_template_that_is_not_in_the_table_is_told_by_inductor_s_rules_of_naming():
     call, tma = template_of("aten::new"), template_of("triton::new_persistent_tma")
     assert call.extern
     assert not call.fuses_epilogue
@@ -239,7 +236,7 @@ def test_a_template_that_is_not_in_the_table_is_told_by_inductor_s_rules_of_nami
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=lambda template: template.name)
-def test_a_record_is_whole(template: Template) -> None:
+def test_a_record_is_whole(template):
     assert template.name
     assert set(template.required) <= set(template.parameters)
     assert template.tiled is (template.names.get("block_m") is not None)

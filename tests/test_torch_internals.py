@@ -63,7 +63,7 @@ def knows_torch(path: Path) -> bool:
 @pytest.mark.parametrize(
     "path", filter(knows_torch, SOURCES), ids=lambda path: str(path.relative_to(PACKAGE))
 )
-def test_private_parts_of_torch_are_used_in_one_place(path: Path) -> None:
+def test_private_parts_of_torch_are_used_in_one_place(path):
     assert list(private_uses(ast.parse(path.read_text(encoding="utf-8")))) == []
 
 
@@ -81,7 +81,7 @@ def test_private_parts_of_torch_are_used_in_one_place(path: Path) -> None:
         "offer.gi_frame.f_locals",
     ],
 )
-def test_the_rule_finds_every_way_to_write_one(text: str) -> None:
+def test_the_rule_finds_every_way_to_write_one(text):
     assert list(private_uses(ast.parse(text))) != []
 
 
@@ -94,5 +94,5 @@ def test_the_rule_finds_every_way_to_write_one(text: str) -> None:
         "getattr(graph, '_diode', None), request._replace(op='mm'), f'{name}_dtype'",
     ],
 )
-def test_the_rule_leaves_the_rest(text: str) -> None:
+def test_the_rule_leaves_the_rest(text):
     assert list(private_uses(ast.parse(text))) == []

@@ -75,18 +75,14 @@ def now() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", ["problem", "candidate", "class", "choice", "why", "bytes"])
-def test_keys_kernel_classes_and_choices_are_as_before(
-    name: str, now: dict[str, np.ndarray]
-) -> None:
+def test_keys_kernel_classes_and_choices_are_as_before(name, now):
     with np.load(KEPT) as kept:
         np.testing.assert_array_equal(now[name], kept[name])
 
 
 # Another processor's exponentials and sums differ in the last bits.
 @pytest.mark.parametrize(("name", "within"), [("features", 1e-6), ("us", 1e-4)])
-def test_features_and_predictions_are_as_before(
-    name: str, within: float, now: dict[str, np.ndarray]
-) -> None:
+def test_features_and_predictions_are_as_before(name, within, now):
     with np.load(KEPT) as kept:
         np.testing.assert_allclose(now[name], kept[name], rtol=within, atol=within)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from importlib import metadata
 
-import pytest
-
 from diode_engine.version import triton_version
 
 
-def test_triton_of_a_nightly_torch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_triton_of_a_nightly_torch_is_found(monkeypatch):
     def version(name: str) -> str:
         if name == "pytorch-triton":
             return "3.7.0+git1234"

@@ -7,7 +7,6 @@ import pty
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -91,7 +90,7 @@ _PLAIN = set(b" 0 1 2 3 4 7 9 22 23 24 27 29 39 49".split(b" "))  # the last two
 
 
 @pytest.mark.parametrize("no_color", [True, False])
-def test_no_colour_is_written(tmp_path: Path, no_color: bool) -> None:
+def test_no_colour_is_written(tmp_path, no_color):
     """Bold, dim, underlined and reversed may be; without NO_COLOR it has colours."""
     store = tmp_path / "diode.db"
     Store.open(store).close()

@@ -74,7 +74,7 @@ def test_a_filter_is_of_a_place(query):
         Settings(filters={"x": query})
 
 
-async def test_the_rows_are_copied_as_text(make_app, store: Store):
+async def test_the_rows_are_copied_as_text(make_app, store):
     run = make_training(store, "trees", 0.9)
     store.start_run("validate", {}, process=current_process())
     async with running(make_app(), (80, 24), "R", "Y") as (app, _pilot):
@@ -103,7 +103,7 @@ def test_paths_complete(tmp_path, monkeypatch):
     assert whole("nowhere/x") == whole("") == whole("~nobody/x") == []
 
 
-async def test_a_question_for_a_file_completes_it(make_app, store: Store, tmp_path):
+async def test_a_question_for_a_file_completes_it(make_app, store, tmp_path):
     (tmp_path / "timings.json").touch()
     async with running(make_app(), (100, 30), "D", "i") as (app, pilot):
         assert isinstance(app.screen, Prompt)
@@ -113,7 +113,7 @@ async def test_a_question_for_a_file_completes_it(make_app, store: Store, tmp_pa
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_every_screen_is_copied_as_text(make_app, store: Store, tmp_path, size):
+async def test_every_screen_is_copied_as_text(make_app, store, tmp_path, size):
     """The table, wherever the focus is; where there is none, what the screen shows."""
     store.import_table(make_timings(12), key="x", spec={})
     judge(store, register_model(tmp_path, "plain", sure=True, default=True))

@@ -9,7 +9,6 @@ from diode_app.notifications import RunNotifier
 from diode_app.settings import Settings
 from diode_engine.runs import Status
 from diode_engine.runs.process import current_process
-from diode_engine.store import Store
 from tests.app.waiting import looked, running, toasts
 
 
@@ -21,7 +20,7 @@ from tests.app.waiting import looked, running, toasts
         ("nothing", None),
     ],
 )
-async def test_the_end_of_a_run_is_told_once(make_app, store: Store, monkeypatch, way, written):
+async def test_the_end_of_a_run_is_told_once(make_app, store, monkeypatch, way, written):
     run = store.start_run("train", {}, process=current_process())
     app = make_app()
     app.session.settings = Settings(tell=way)
@@ -41,7 +40,7 @@ async def test_the_end_of_a_run_is_told_once(make_app, store: Store, monkeypatch
         ]
 
 
-def test_the_title_says_how_far_what_is_live_is(store: Store):
+def test_the_title_says_how_far_what_is_live_is(store):
     from diode_engine.runs import look
 
     run = store.start_run("collect", {}, process=current_process())
@@ -55,7 +54,7 @@ def test_the_title_says_how_far_what_is_live_is(store: Store):
     assert said == ["\x1b]2;Diode · 1 live · 25 %\x07", "\x1b]2;Diode · a]9;b.db\x07"]
 
 
-def test_a_store_that_is_locked_for_a_moment_ends_no_run(store: Store):
+def test_a_store_that_is_locked_for_a_moment_ends_no_run(store):
     from diode_engine.runs import look
 
     run = store.start_run("train", {}, process=current_process())

@@ -242,18 +242,18 @@ U, S, L = (USUAL,), (USUAL, SMALL), (USUAL, LARGE)
 
 
 @sizes
-async def test_no_store(pictures: SnapshotAssertion, size):
+async def test_no_store(pictures, size):
     await compare(pictures, size, [("no-store", U, "")])
 
 
 @sizes
-async def test_empty(pictures: SnapshotAssertion, size):
+async def test_empty(pictures, size):
     Store.open(Path("diode.db")).close()
     await compare(pictures, size, [("home", S, ""), ("validate", U, "V")])
 
 
 @sizes
-async def test_runs(pictures: SnapshotAssertion, size):
+async def test_runs(pictures, size):
     fill_runs(Path("diode.db"))
     await compare(pictures, size, [
         ("collect", U, "C"), ("train", S, "T"), ("settings", U, "S"), ("data", U, "D"),
@@ -262,7 +262,7 @@ async def test_runs(pictures: SnapshotAssertion, size):
 
 
 @sizes
-async def test_problems(pictures: SnapshotAssertion, size):
+async def test_problems(pictures, size):
     fill_runs(Path("diode.db"))
     register_model(Path("made"), "stages", stage=0.3)
     register_model(Path("made"), "plain", sure=True, default=True)
@@ -274,7 +274,7 @@ async def test_problems(pictures: SnapshotAssertion, size):
 
 
 @sizes
-async def test_programs(pictures: SnapshotAssertion, size):
+async def test_programs(pictures, size):
     fill_programs()
     await compare(pictures, size, [
         ("programs", S, "P"), ("program", (SMALL, USUAL, LARGE), "enter down down"),
@@ -283,7 +283,7 @@ async def test_programs(pictures: SnapshotAssertion, size):
 
 
 @sizes
-async def test_models(pictures: SnapshotAssertion, size):
+async def test_models(pictures, size):
     fill_models(Path("diode.db"))
     await compare(pictures, size, [
         ("home", (LARGE,), ""), ("figures", L, "V"), ("curves", U, "2"), ("worst", U, "4"),
@@ -293,7 +293,7 @@ async def test_models(pictures: SnapshotAssertion, size):
 
 
 @sizes
-async def test_trainings(pictures: SnapshotAssertion, size):
+async def test_trainings(pictures, size):
     fill_trainings(Path("diode.db"))
     await compare(pictures, size, [
         ("trainings", L, "R slash k i n d : t r a i n enter down space"),

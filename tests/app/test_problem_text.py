@@ -34,12 +34,12 @@ UNUSUAL = (
 
 
 @pytest.mark.parametrize("problem", [*PROBLEMS, *UNUSUAL], ids=str)
-def test_what_is_written_is_read(problem: Problem) -> None:
+def test_what_is_written_is_read(problem):
     assert parse_problem(write_problem(problem)) == problem
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-def test_sizes_alone_are_a_problem_of_every_op(op: str) -> None:
+def test_sizes_alone_are_a_problem_of_every_op(op):
     batch = "2 " if OPERATORS[op].batched else ""
     made = parse_problem(f"{op} {batch}512×4096×1024")
     assert (made.op, made.M, made.N, made.K) == (op, 512, 4096, 1024)
@@ -56,7 +56,7 @@ def test_sizes_alone_are_a_problem_of_every_op(op: str) -> None:
         ("mm 1 2 3 a_align=x", "align"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named(given: str, why: str | None) -> None:
+def test_a_mistake_is_named(given, why):
     if why is None:  # the batch may be left out
         assert parse_problem(given).B == 1
         return
@@ -65,7 +65,7 @@ def test_a_mistake_is_named(given: str, why: str | None) -> None:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
-def test_explain_is_told_the_same_problem(problem: Problem, tmp_path) -> None:
+def test_explain_is_told_the_same_problem(problem, tmp_path):
     words = Question(problem, Model("m@1", tmp_path, "", H200, 1.0), None, H200).words
     assert words is not None
     given = explain.make_context("explain", list(words)).params

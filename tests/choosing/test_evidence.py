@@ -33,13 +33,13 @@ def misses(*over: float, count: int = 25, problem: Problem = PROBLEM) -> Evidenc
     return found.evidence(count + 1)
 
 
-def test_the_error_of_a_problem_is_how_far_a_gain_was_overestimated() -> None:
+def test_the_error_of_a_problem_is_how_far_a_gain_was_overestimated():
     assert misses(0.2, -0.1).errors[:25].tolist() == pytest.approx([0.2] * 25)
     assert misses(-0.2, -0.1).errors[:25].tolist() == [0.0] * 25
     assert misses(0.2).errors[25] == UNKNOWN
 
 
-def test_errors_count_beside_the_librarys_kernel() -> None:
+def test_errors_count_beside_the_librarys_kernel():
     """All kernels of a problem that is slower than predicted are slower: no gain was wrong."""
     found = Misses()
     found.add(0, np.zeros(2), np.full(2, 0.7), np.array([True, False]), np.zeros(2, np.float32))
@@ -47,7 +47,7 @@ def test_errors_count_beside_the_librarys_kernel() -> None:
     assert found.evidence(1).misses.tolist() == [0.0]
 
 
-def test_a_kind_that_was_missed_or_hardly_timed_is_not_proven() -> None:
+def test_a_kind_that_was_missed_or_hardly_timed_is_not_proven():
     assert misses(0.1, 0.1).proven(PROBLEM, CANDIDATES).all()
     missed = misses(0.1, math.log(1.6)).proven(PROBLEM, CANDIDATES)
     assert missed.tolist() == [True, True, False]
@@ -56,7 +56,7 @@ def test_a_kind_that_was_missed_or_hardly_timed_is_not_proven() -> None:
     assert nothing.proven(PROBLEM, CANDIDATES).tolist() == [True, False, False]
 
 
-def test_a_bias_that_no_kernel_was_timed_with_is_not_proven() -> None:
+def test_a_bias_that_no_kernel_was_timed_with_is_not_proven():
     with_bias = Problem.make("addmm", 512, 512, 512, "bfloat16", bias="vector")
     evidence = misses(0.1, 0.1, problem=with_bias)
     assert evidence.proven(with_bias, CANDIDATES).all()
@@ -69,7 +69,7 @@ def kind(candidate: Candidate, dtype: str = "float32", K: int = 512, **more: boo
     return float(found)
 
 
-def test_what_decides_whether_registers_suffice_is_a_kind() -> None:
+def test_what_decides_whether_registers_suffice_is_a_kind():
     small, large = tile(64, 64, 16, 3, 4), tile(64, 64, 16, 3, 2)
     assert kind(small) != kind(large)  # multiplications of a thread
     assert kind(small, K=16) != kind(small, K=32) != kind(small, K=48) == kind(small, K=480)
@@ -79,7 +79,7 @@ def test_what_decides_whether_registers_suffice_is_a_kind() -> None:
     assert kind(many, "bfloat16") != kind(many, "bfloat16", K=511)  # as odd strides need more
 
 
-def test_near_errors_count_more_and_unknown_ones_not_at_all() -> None:
+def test_near_errors_count_more_and_unknown_ones_not_at_all():
     evidence = Evidence(np.array([0.3, 0.0, UNKNOWN], np.float32), *(np.zeros(0, np.float32),) * 3)
     away = np.array([0.0, 10.0, 0.0], np.float32)
     assert 0.25 < evidence.error_near(np.arange(3), away) < 0.3  # the far one is right
@@ -87,7 +87,7 @@ def test_near_errors_count_more_and_unknown_ones_not_at_all() -> None:
     assert evidence.error_near(np.zeros(0, np.intp), away[:0]) == 0.0
 
 
-def test_a_confidence_keeps_its_evidence_in_its_file() -> None:
+def test_a_confidence_keeps_its_evidence_in_its_file():
     evidence = misses(0.2, 0.1)
     seen = places([PROBLEM] * 26)
     weight = np.zeros((MAX_K, len(INPUTS)), np.float32)

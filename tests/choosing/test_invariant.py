@@ -54,7 +54,7 @@ def choose(mma: Callable[[int], float], *, torch: str = "2.11.0") -> tuple[Summa
     return order, times
 
 
-def test_the_order_with_the_least_time_over_all_batches_is_fixed() -> None:
+def test_the_order_with_the_least_time_over_all_batches_is_fixed():
     """Twice as fast for a batch counts as much as half as fast for another."""
     middle = ROWS[len(ROWS) // 2]
     assert choose(lambda m: 0.4 if m < middle else 2.0)[0] == MMA
@@ -62,13 +62,13 @@ def test_the_order_with_the_least_time_over_all_batches_is_fixed() -> None:
     assert choose(lambda m: np.nan if m == 8192 else 0.1)[0] == WGMMA  # none for all batches
 
 
-def test_a_tile_higher_than_the_batch_takes_as_long_as_a_full_one() -> None:
+def test_a_tile_higher_than_the_batch_takes_as_long_as_a_full_one():
     _, times = choose(lambda m: 1.0)
     assert {tile for m, tile in times.asked if m == 1} == {16}
     assert {m for m, tile in times.asked if tile == 64} == {m for m in ROWS if m >= 64}
 
 
-def test_batches_of_one_layer_are_one_layer() -> None:
+def test_batches_of_one_layer_are_one_layer():
     def same(*problems: Problem) -> None:
         assert len(set(map(layer_of, problems))) == 1
 
@@ -83,13 +83,13 @@ def test_batches_of_one_layer_are_one_layer() -> None:
     assert layer_of(LAYER) != layer_of(Problem.make("mm", 64, 1024, 4096, "float16"))
 
 
-def test_every_batch_has_kernels_of_both_orders() -> None:
+def test_every_batch_has_kernels_of_both_orders():
     for m in (1, 17, 64, 8192):
         problem = replace(LAYER, M=m)
         found = {order_of(problem, c, H200) for c in space_for(problem)}
         assert found == {WGMMA, MMA}
 
 
-def test_an_order_is_not_fixed_where_it_is_not_proven() -> None:
+def test_an_order_is_not_fixed_where_it_is_not_proven():
     with pytest.raises(LeftToStock, match=r"is proven on NVIDIA H200 with torch 2\.12\.0"):
         choose(lambda m: 1.0, torch="2.12.0")

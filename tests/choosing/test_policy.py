@@ -48,7 +48,7 @@ def choose(prediction: Prediction, policy: Policy = ONE) -> tuple[int, Why]:
     return place, why
 
 
-def test_a_first_layer_is_not_computed_by_a_kernel_that_may_spill() -> None:
+def test_a_first_layer_is_not_computed_by_a_kernel_that_may_spill():
     """Of `gemm@6`'s first choice, 64x64x16 with two warps, 178 us were measured (with a bias) and
     15 predicted; the library's kernel took 13."""
     candidates = exhaustive_space(FIRST_LAYER, "2.13.0")
@@ -62,9 +62,7 @@ def test_a_first_layer_is_not_computed_by_a_kernel_that_may_spill() -> None:
     ("n", "bias", "library"),
     [(1, "scalar", True), (8, "scalar", True), (8, "column", True), (8, "vector", False)],
 )
-def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(
-    n: int, bias: str, library: bool
-) -> None:
+def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(n, bias, library):
     problem = Problem.make("addmm", 4096, n, 400, "bfloat16", b_layout="col", bias=bias)
     candidates = exhaustive_space(problem, "2.13.0")
     prediction = load_predictor(H200).predict(problem, candidates)
@@ -87,8 +85,8 @@ def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(
 )
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_the_margin_is_larger_where_gains_were_predicted_wrong_and_where_a_model_is_borrowed(
-    error: float | None, likeness: float, margin: float, dtype: str
-) -> None:
+    error, likeness, margin, dtype
+):
     problem = Problem.make("mm", 2048, 2048, 2048, dtype)
     for factor, kept in ((0.999, (0, Why.LIBRARY)), (1.001, (1, Why.FASTEST))):
         candidates = [LIBRARY, tile(64, 64, 32, 1, 4)]
@@ -97,7 +95,7 @@ def test_the_margin_is_larger_where_gains_were_predicted_wrong_and_where_a_model
         assert choose(prediction, Policy(likeness)) == kept
 
 
-def test_with_a_dynamic_size_the_margin_is_not_smaller_than_without_evidence() -> None:
+def test_with_a_dynamic_size_the_margin_is_not_smaller_than_without_evidence():
     problem = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
     prediction = Prediction(problem, [LIBRARY], np.array([10.0]), (0.9,), 0.0)
     sizes = (problem, replace(problem, M=64))
@@ -107,7 +105,7 @@ def test_with_a_dynamic_size_the_margin_is_not_smaller_than_without_evidence() -
     assert ONE.compare(wrong, problems=sizes).margin > 1.7
 
 
-def test_a_kernel_of_a_kind_that_is_not_proven_is_not_taken() -> None:
+def test_a_kernel_of_a_kind_that_is_not_proven_is_not_taken():
     problem = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
     candidates = [LIBRARY, tile(64, 64, 32, 1, 4), tile(128, 64, 32, 1, 4)]
     times, proven = np.array([20.0, 10.0, 11.0]), np.array([True, False, True])
@@ -130,7 +128,7 @@ def test_a_kernel_of_a_kind_that_is_not_proven_is_not_taken() -> None:
         (13, LIBRARY, False),
     ],
 )
-def test_which_kernels_spill_erratically(K: int, candidate: Candidate, erratic: bool) -> None:
+def test_which_kernels_spill_erratically(K, candidate, erratic):
     def of(dtype: str, **more: bool) -> bool:
         return bool(spills_erratically(Problem.make("mm", 64, 64, K, dtype, **more), [candidate]))
 
@@ -151,17 +149,15 @@ def test_which_kernels_spill_erratically(K: int, candidate: Candidate, erratic: 
         ([9, 10], {"unproven": (1,)}, 0, Why.FASTEST),
     ],
 )
-def test_one_kernel_alone_has_to_be_worth_its_risk(
-    costs: list[float], given: dict[str, tuple[int, ...]], kept: int, why: Why
-) -> None:
+def test_one_kernel_alone_has_to_be_worth_its_risk(costs, given, kept, why):
     assert compare([costs], **given).choose() == ([kept], why)
 
 
-def test_of_several_problems_the_best_that_is_nowhere_slower_is_taken() -> None:
+def test_of_several_problems_the_best_that_is_nowhere_slower_is_taken():
     assert compare([[10.0, 2.0, 7.0], [10.0, 11.0, 9.0]]).choose() == ([2], Why.FASTEST)
     assert compare([[10.0, 2.0], [10.0, 11.0]]).choose() == ([0], Why.SIZES)
 
 
-def test_several_come_with_the_librarys_and_need_not_be_proven() -> None:
+def test_several_come_with_the_librarys_and_need_not_be_proven():
     kept = compare([[10.0, 5.0, 6.0, 7.0]], unproven=(1,), keep=2).choose()
     assert kept == ([1, 2, 0], Why.SEVERAL)

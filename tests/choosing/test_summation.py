@@ -25,7 +25,7 @@ def tile(
 
 
 @pytest.mark.parametrize("op", ["mm", "addmm", "bmm", "baddbmm"])
-def test_half_precision_has_one_order_for_each_instruction(op: str) -> None:
+def test_half_precision_has_one_order_for_each_instruction(op):
     problem = Problem.make(op, 512, 1024, 4096, "bfloat16")
     space = exhaustive_space(problem, "2.13.0")
     orders, places = orders_of(problem, space, H200)
@@ -50,7 +50,7 @@ def test_half_precision_has_one_order_for_each_instruction(op: str) -> None:
     ],
     ids=str,
 )
-def test_no_order_is_known_of_what_is_not_one_loop(candidate: Candidate) -> None:
+def test_no_order_is_known_of_what_is_not_one_loop(candidate):
     assert order_of(HALF, candidate, H200) is None
 
 
@@ -61,14 +61,14 @@ def test_no_order_is_known_of_what_is_not_one_loop(candidate: Candidate) -> None
         (False, "fma float32 k1 float32 BLOCK_K 32"),
     ],
 )
-def test_float32_depends_on_block_k_without_tensor_cores_alone(tf32: bool, expected: str) -> None:
+def test_float32_depends_on_block_k_without_tensor_cores_alone(tf32, expected):
     problem = Problem.make("mm", 512, 1024, 4096, "float32", allow_tf32=tf32)
     narrow, wide = (order_of(problem, tile(k=k), H200) for k in (32, 128))
     assert str(narrow) == expected
     assert (narrow == wide) is tf32
 
 
-def test_8_bit_floats_are_promoted_after_each_block_unless_they_are_to_be_fast() -> None:
+def test_8_bit_floats_are_promoted_after_each_block_unless_they_are_to_be_fast():
     def order(*, fast: bool, warps: int = 4) -> str:
         problem = Problem.make("scaled_mm", 512, 1024, 4096, "e4m3", scaling="row", fast_accum=fast)
         return str(order_of(problem, tile(k=128, warps=warps), H200))
@@ -78,7 +78,7 @@ def test_8_bit_floats_are_promoted_after_each_block_unless_they_are_to_be_fast()
     assert order(fast=True, warps=2) == "mma.sync float16 k16 float32"
 
 
-def test_an_order_is_proven_for_a_gpu_and_versions() -> None:
+def test_an_order_is_proven_for_a_gpu_and_versions():
     proof = Proof((WGMMA, MMA), "9.0", ("2.10", "2.11"), ("3.6", "3.6"), 40, 1000, "a.json")
 
     def proven(arch: str, torch: str, triton: str) -> frozenset[Orders]:

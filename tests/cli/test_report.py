@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ def program(*processes: list[dict[str, Any]], then: str = "") -> list[str]:
 COMPILES = [{"inductor": "2.13"}, diode(), product("a"), product("b", module="layers.1")]
 
 
-def test_the_table_goes_to_stdout_and_the_report_is_kept(run) -> None:
+def test_the_table_goes_to_stdout_and_the_report_is_kept(run):
     ran = run(*program(COMPILES))
     assert ran.code == 0
     assert "mm 64×64×512 bfloat16" in ran.out
@@ -58,19 +57,19 @@ def test_the_table_goes_to_stdout_and_the_report_is_kept(run) -> None:
     assert record.read(path).products[0].count == 2
 
 
-def test_the_exit_code_is_the_program_s(run) -> None:
+def test_the_exit_code_is_the_program_s(run):
     ran = run(*program(COMPILES, then="raise SystemExit(5)"))
     assert ran.code == 5
     assert record.read(record.list_reports()[0]).exit_code == 5
 
 
-def test_a_cut_note_of_a_killed_process_is_left_out(run) -> None:
+def test_a_cut_note_of_a_killed_process_is_left_out(run):
     cut = "(folder / 'process0.jsonl').open('a').write('{\"at\": [0, \"c\"], \"prod')"
     ran = run(*program(COMPILES, then=cut))
     assert "2 products" in ran.out
 
 
-def test_nothing_compiled_is_said_and_nothing_kept(run) -> None:
+def test_nothing_compiled_is_said_and_nothing_kept(run):
     run("report", "--", sys.executable, "-c", "pass").says(3, "compiled nothing")
     assert record.list_reports() == []
 
@@ -84,11 +83,11 @@ def test_nothing_compiled_is_said_and_nothing_kept(run) -> None:
         (["--html", "no/folder.html", "--", "true"], 1, "no folder no"),
     ],
 )
-def test_a_mistake_is_a_sentence(run, words: list[str], code: int, says: str) -> None:
+def test_a_mistake_is_a_sentence(run, words, code, says):
     run("report", *words).says(code, says)
 
 
-def test_processes_that_choose_by_something_else_are_named(run) -> None:
+def test_processes_that_choose_by_something_else_are_named(run):
     first, second = ([{"inductor": "2.13"}, diode(model=m), product("a")] for m in ("one", "two"))
     ran = run(*program(first, second))
     assert "Process 1 chooses by something else than process 0: model two, not one." in " ".join(
@@ -96,7 +95,7 @@ def test_processes_that_choose_by_something_else_are_named(run) -> None:
     )
 
 
-def test_the_page_escapes_what_a_program_says(run, tmp_path: Path) -> None:
+def test_the_page_escapes_what_a_program_says(run, tmp_path):
     page = tmp_path / "page.html"
     command = program(COMPILES)
     assert run(command[0], "--html", page, *command[1:]).code == 0

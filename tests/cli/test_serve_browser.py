@@ -9,7 +9,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
@@ -19,8 +18,6 @@ from diode_engine.store import Store
 pytest.importorskip("textual_serve")
 aiohttp = pytest.importorskip("aiohttp")  # which textual-serve brings
 SECONDS = 60
-
-Serve = Callable[..., str]
 
 
 def free_port():

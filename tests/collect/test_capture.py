@@ -41,7 +41,7 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_what_is_compiled_is_written_and_can_be_collected(tmp_path: Path, capsys) -> None:
+def test_what_is_compiled_is_written_and_can_be_collected(tmp_path, capsys):
     out = tmp_path / "shapes.json"
     assert main(["capture", "-o", str(out), "--", *python(COMPILES)]) == 0
     assert problems_in(out, seed=0) == [PROBLEM]
@@ -50,7 +50,7 @@ def test_what_is_compiled_is_written_and_can_be_collected(tmp_path: Path, capsys
     assert "1 distinct problems" in shown.err
 
 
-def test_children_are_captured_and_the_program_s_exit_code_is_ours(tmp_path: Path, capfd) -> None:
+def test_children_are_captured_and_the_program_s_exit_code_is_ours(tmp_path, capfd):
     out = tmp_path / "shapes.json"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COMPILES!r}])\n"
     code += "print('its own output'); sys.exit(5)"
@@ -59,7 +59,7 @@ def test_children_are_captured_and_the_program_s_exit_code_is_ours(tmp_path: Pat
     assert capfd.readouterr().out == "its own output\n"
 
 
-def test_nothing_compiled_is_said_and_an_earlier_file_kept(tmp_path: Path, capsys) -> None:
+def test_nothing_compiled_is_said_and_an_earlier_file_kept(tmp_path, capsys):
     out = tmp_path / "shapes.json"
     write_shapeset([PROBLEM], out, "earlier")
     assert main(["capture", "-o", str(out), "--", *python("pass")]) == 0
@@ -77,13 +77,13 @@ def test_nothing_compiled_is_said_and_an_earlier_file_kept(tmp_path: Path, capsy
         (python(compiles({"too_old": "2.9"})), "torch 2.9 cannot be watched"),
     ],
 )
-def test_it_says_why_there_is_nothing(command: list[str], says: str) -> None:
+def test_it_says_why_there_is_nothing(command, says):
     captured = run(command)
     assert captured.problems == ()
     assert says in captured.why_nothing
 
 
-def test_the_program_finds_its_python_as_it_would_without(tmp_path: Path) -> None:
+def test_the_program_finds_its_python_as_it_would_without(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.was_customized = True\n")
     code = (
         "import sys, sitecustomize, logging\n"
@@ -99,12 +99,12 @@ def test_the_program_finds_its_python_as_it_would_without(tmp_path: Path) -> Non
     assert watched.replace(str(tmp_path) + "'", "") == plain.replace(str(tmp_path) + "'", "")
 
 
-def test_a_command_that_is_none_is_a_sentence() -> None:
+def test_a_command_that_is_none_is_a_sentence():
     with pytest.raises(CollectionError, match="no-such-program cannot be started"):
         run(["no-such-program"])
 
 
-def test_a_signal_ends_the_program_and_keeps_what_was_seen(tmp_path: Path) -> None:
+def test_a_signal_ends_the_program_and_keeps_what_was_seen(tmp_path):
     out = tmp_path / "shapes.json"
     waits = f"{COMPILES}print('ready', flush=True)\nimport signal; signal.pause()\n"
     process = subprocess.Popen(

@@ -29,13 +29,13 @@ def test_a_child_sees_the_entry_that_its_parent_sees(given, number, seen, monkey
 
 
 @pytest.mark.parametrize("given", ["", "0", "0,"])
-def test_a_gpu_that_is_not_visible(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_visible(given, monkeypatch):
     monkeypatch.setenv(gpus.VARIABLE, given)
     with pytest.raises(CollectionError, match="There is no GPU 1 here"):
         visible_to_a_child(1)
 
 
-def test_the_lock_of_a_gpu_is_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lock_of_a_gpu_is_in_one_place(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "other"))
     monkeypatch.setattr(gpus, "_LOCKS", tmp_path)
     lock = lock_of("a-b")

@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("op", ["addmm", "baddbmm"])
 @pytest.mark.parametrize("n", [1, 24])
-def test_a_bias_of_one_element_is_written_out_behind_it(op: str, n: int) -> None:
+def test_a_bias_of_one_element_is_written_out_behind_it(op, n):
     """Inductor's kernels read it with the strides of the output, the library reads the element."""
     batch = {"B": 3} if op == "baddbmm" else {}
     problem = Problem.make(op, 40, n, 16, "float32", bias="scalar", **batch)
@@ -28,7 +28,7 @@ def test_a_bias_of_one_element_is_written_out_behind_it(op: str, n: int) -> None
 
 @pytest.mark.parametrize("a_layout", ["row", "col"])
 @pytest.mark.parametrize("inner", [("inner", "inner"), ("inner", "outer"), ("outer", "inner")])
-def test_operands_whose_batch_is_innermost(a_layout: str, inner: tuple[str, str]) -> None:
+def test_operands_whose_batch_is_innermost(a_layout, inner):
     problem = Problem.make(
         "bmm", 12, 20, 28, "float32", B=7, a_layout=a_layout, a_batch=inner[0], b_batch=inner[1]
     )
@@ -41,5 +41,5 @@ def test_operands_whose_batch_is_innermost(a_layout: str, inner: tuple[str, str]
 
 
 @pytest.mark.parametrize("bias", ["vector", "column", "matrix"])
-def test_other_biases_are_at_another_place_for_each_launch(bias: str) -> None:
+def test_other_biases_are_at_another_place_for_each_launch(bias):
     assert not made_inputs(Problem.make("addmm", 40, 24, 16, "float32", bias=bias), CPU)

@@ -26,7 +26,7 @@ TIMINGS = (
 )
 
 
-def test_several_messages_may_come_as_one() -> None:
+def test_several_messages_may_come_as_one():
     said = [{"timing": 0, "reason": "é"}, {"done": True}]
     assert protocol.unpack_all(b"".join(map(protocol.pack, said))) == said
 
@@ -35,12 +35,12 @@ def test_several_messages_may_come_as_one() -> None:
     "said",
     [b"", b"\xc1", b"\x01", protocol.pack({"done": True})[:-1], protocol.pack({"a": 1}) + b"\x81"],
 )
-def test_what_is_no_message_is_an_error_of_the_connection(said: bytes) -> None:
+def test_what_is_no_message_is_an_error_of_the_connection(said):
     with pytest.raises(OSError, match="no message"):
         protocol.unpack_all(said)
 
 
-def test_candidates_are_unpacked_once() -> None:
+def test_candidates_are_unpacked_once():
     some, others = (protocol.pack_candidates(c) for c in (CANDIDATES, CANDIDATES[::-1]))
     first, second = protocol.unpack_candidates(some), protocol.unpack_candidates(others)
     assert first == CANDIDATES
@@ -48,12 +48,12 @@ def test_candidates_are_unpacked_once() -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b + b"\0", lambda _: b"\x01"])
-def test_candidates_that_are_damaged_are_refused(damage) -> None:
+def test_candidates_that_are_damaged_are_refused(damage):
     with pytest.raises(ValueError):  # noqa: PT011  # msgpack's own words
         protocol.unpack_candidates(damage(protocol.pack_candidates(CANDIDATES)))
 
 
-def test_tables_are_joined_as_their_records_are() -> None:
+def test_tables_are_joined_as_their_records_are():
     other = Problem.make("mm", 128, 64, 64, "float16")
     records = [
         [(PROBLEM, c, ENVIRONMENT, t) for c, t in zip(CANDIDATES, TIMINGS, strict=True)],

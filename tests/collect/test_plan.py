@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,14 +47,14 @@ def handed_out(plan: CandidatePlan, time_us=lambda c: 1.0, size: int = 12) -> li
     return out
 
 
-def test_all_are_handed_out_once_and_the_usual_ones_first() -> None:
+def test_all_are_handed_out_once_and_the_usual_ones_first():
     out = handed_out(CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200))
     assert set(out) == set(OFFERED)
     assert len(out) == len(set(OFFERED))
     assert set(out[: len(DEFAULT)]) == set(DEFAULT)
 
 
-def test_a_budget_is_kept_and_counts_what_was_timed_before() -> None:
+def test_a_budget_is_kept_and_counts_what_was_timed_before():
     def out(done: Sequence[Candidate] = ()) -> list[Candidate]:
         return handed_out(
             CandidatePlan(
@@ -78,7 +77,7 @@ def test_a_budget_is_kept_and_counts_what_was_timed_before() -> None:
     assert set(DEFAULT) - set(first[:10]) <= set(out(first[:10]))
 
 
-def test_half_of_a_spread_is_near_the_fastest() -> None:
+def test_half_of_a_spread_is_near_the_fastest():
     fast = next(c for c in OFFERED if c.config.get("BLOCK_M") == 128 and c not in DEFAULT)
 
     def far(candidate: Candidate) -> float:
@@ -92,7 +91,7 @@ def test_half_of_a_spread_is_near_the_fastest() -> None:
     assert np.mean(np.array(sizes[-20:]) == 128) > 0.5 > np.mean(np.array(sizes[2:22]) == 128)
 
 
-def test_advice_gives_a_quarter_to_the_expected_and_one_to_the_hoped() -> None:
+def test_advice_gives_a_quarter_to_the_expected_and_one_to_the_hoped():
     def advise(rest: Sequence[Candidate]) -> Advice:
         expected = np.array([float(int(c.config["BLOCK_M"]) != 64) for c in rest])
         lower_bound = np.array([float(int(c.config["BLOCK_M"]) != 32) for c in rest])
@@ -108,7 +107,7 @@ def test_advice_gives_a_quarter_to_the_expected_and_one_to_the_hoped() -> None:
     assert len(set(sizes[20:])) > 2
 
 
-def test_where_advice_knows_nothing_a_budget_is_spent_all_the_same() -> None:
+def test_where_advice_knows_nothing_a_budget_is_spent_all_the_same():
     def advise(rest: Sequence[Candidate]) -> Advice:
         return Advice(*np.full((2, len(rest)), np.inf))
 
@@ -118,7 +117,7 @@ def test_where_advice_knows_nothing_a_budget_is_spent_all_the_same() -> None:
     assert len(set(handed_out(plan))) == 41
 
 
-def test_after_so_many_compiles_only_what_is_at_hand_follows() -> None:
+def test_after_so_many_compiles_only_what_is_at_hand_follows():
     shared = {c for c in GRID if c.config["num_stages"] == 1}
     selection = CandidateSelection(len(OFFERED), compiles=5)
     plan = CandidatePlan(
@@ -131,13 +130,13 @@ def test_after_so_many_compiles_only_what_is_at_hand_follows() -> None:
     assert plan.left == 0
 
 
-def test_named_candidates_are_those_that_are_offered() -> None:
+def test_named_candidates_are_those_that_are_offered():
     named = (OFFERED[-1], Candidate.make("aten::elsewhere"), OFFERED[0])
     plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=CandidateSelection(fixed=named))
     assert set(handed_out(plan)) == {OFFERED[-1], OFFERED[0]}
 
 
-def test_of_named_candidates_a_budget_takes_so_many() -> None:
+def test_of_named_candidates_a_budget_takes_so_many():
     named = tuple(c for c in OFFERED if plausible(PROBLEM, c))[-9:]
     selection = CandidateSelection(4, fixed=named)
     plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=selection)
@@ -147,7 +146,7 @@ def test_of_named_candidates_a_budget_takes_so_many() -> None:
     assert str(selection) == "up to 4 of 9 named candidates"
 
 
-def test_of_the_default_space_nothing_else_is_handed_out() -> None:
+def test_of_the_default_space_nothing_else_is_handed_out():
     selection = CandidateSelection(default=True)
     plan = CandidatePlan(PROBLEM, OFFERED, DEFAULT, H200, selection=selection)
     assert set(handed_out(plan)) == set(DEFAULT)
@@ -160,7 +159,7 @@ def test_of_the_default_space_nothing_else_is_handed_out() -> None:
 # Plans
 
 
-def test_a_plan_has_every_problem_once() -> None:
+def test_a_plan_has_every_problem_once():
     other = Problem.make("mm", 64, 64, 64, "float16")
     plan = Plan.for_problems([PROBLEM, other, PROBLEM], budget=5, whole=1)
     assert [(e.problem, e.selection) for e in plan.entries] == [
@@ -168,7 +167,7 @@ def test_a_plan_has_every_problem_once() -> None:
     ]  # fmt: skip
 
 
-def test_a_summary_adds_up() -> None:
+def test_a_summary_adds_up():
     problems = [Problem.make("bmm", 64, 64, 64, "float16", B=2), PROBLEM]
     rate = expected_rate([], gpus=2, cores=32)
     summary = Plan.for_problems(problems, budget=100, whole=1).summary(rate)
@@ -183,14 +182,14 @@ def test_a_summary_adds_up() -> None:
     assert summary["seconds"] == pytest.approx(summary["candidates"] / rate.a_second, abs=0.1)
 
 
-def test_a_plan_of_the_default_space() -> None:
+def test_a_plan_of_the_default_space():
     summary = Plan.for_problems([PROBLEM], default=True).summary(expected_rate([], gpus=1, cores=1))
     assert summary["candidates"] == len(DEFAULT)
     assert summary["compiles"] == sum(not c.is_extern for c in DEFAULT)
     assert list(summary["by_selection"]) == ["all DEFAULT candidates"]
 
 
-def test_the_rate_is_that_of_the_last_collection_that_took_enough() -> None:
+def test_the_rate_is_that_of_the_last_collection_that_took_enough():
     spec = {"gpus": [0, 1]}
     long, short = {"timings": 6000, "seconds": 100.0}, {"timings": 3, "seconds": 1.0}
     assert expected_rate([(spec, long), (spec, short)], gpus=4, cores=8).a_second == 120.0
@@ -198,7 +197,7 @@ def test_the_rate_is_that_of_the_last_collection_that_took_enough() -> None:
     assert expected_rate([], gpus=1, cores=1000).a_second == pytest.approx(1 / 0.03)  # the GPU
 
 
-def test_candidates_are_read_from_a_file(tmp_path: Path) -> None:
+def test_candidates_are_read_from_a_file(tmp_path):
     file = tmp_path / "c.json"
     file.write_text(json.dumps([c.to_dict() for c in (*OFFERED[:3], OFFERED[0])]))
     assert read_candidates(file) == OFFERED[:3]
@@ -224,7 +223,7 @@ def test_malformed_candidates_are_refused_with_the_place(tmp_path, text, says):
 # The model's advice
 
 
-def test_the_shipped_model_advises_by_its_members() -> None:
+def test_the_shipped_model_advises_by_its_members():
     predictor = registry.load_predictor(H200)
     adviser = adviser_for(H200)
     members = predictor.predict_members_us(PROBLEM, OFFERED)
@@ -241,7 +240,7 @@ def test_the_shipped_model_advises_by_its_members() -> None:
     assert np.any(advice.lower_bound[known] < advice.expected[known] - 0.01)
 
 
-def test_what_the_model_does_not_know_or_cannot_fit_is_not_advised() -> None:
+def test_what_the_model_does_not_know_or_cannot_fit_is_not_advised():
     adviser = adviser_for(H200)
     too_large = tile(256, 256, 256, 5, 8)
     advice = adviser.advise(PROBLEM, [Candidate.make("cutlass::mm"), too_large, OFFERED[-1]])
@@ -250,12 +249,12 @@ def test_what_the_model_does_not_know_or_cannot_fit_is_not_advised() -> None:
     assert np.isinf(nothing.lower_bound).all()
 
 
-def test_without_a_model_there_is_no_adviser() -> None:
+def test_without_a_model_there_is_no_adviser():
     other = Hardware.from_dict({**H200.to_dict(), "backend": "rocm", "arch": "gfx942"})
     assert adviser_for(other) is None
 
 
-def test_the_adviser_asks_the_members_of_any_model() -> None:
+def test_the_adviser_asks_the_members_of_any_model():
     class Two:
         def predict_members_us(self, problem: Problem, candidates: Sequence[Candidate]):
             return np.array([[1.0, 4.0, np.nan], [4.0, 4.0, np.nan]])

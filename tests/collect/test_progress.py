@@ -19,7 +19,7 @@ class Clock:
         return self.now
 
 
-def test_the_rate_is_that_of_the_last_minute() -> None:
+def test_the_rate_is_that_of_the_last_minute():
     clock, gpu = Clock(), GpuProgress()
     progress = Progress(10, 1000, clock=clock)
     assert (progress.rate, progress.seconds_left) == (0.0, None)
@@ -38,7 +38,7 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
     assert (gpu.timings, gpu.failures) == (600, 480)
 
 
-def test_what_is_expected_follows_what_is_offered() -> None:
+def test_what_is_expected_follows_what_is_offered():
     clock = Clock()
     progress = Progress(2, 2000, clock=clock)
     progress.expect(1000, 10)
@@ -50,7 +50,7 @@ def test_what_is_expected_follows_what_is_offered() -> None:
     assert progress.seconds_left == 0
 
 
-def test_samples_stay_few_and_cover_the_whole_run() -> None:
+def test_samples_stay_few_and_cover_the_whole_run():
     gpu = GpuProgress()
     for second in range(10_000):
         gpu.add(second, GpuState(second, 50, None))
@@ -71,7 +71,7 @@ RECORDED = (
 )
 
 
-def test_a_sample_has_what_a_gpu_did_and_how_many_timings_it_gave() -> None:
+def test_a_sample_has_what_a_gpu_did_and_how_many_timings_it_gave():
     gpu = GpuProgress()
     for second, state in zip((0.0, 2.0, 4.0), RECORDED, strict=True):
         gpu.add(second, state)
@@ -132,7 +132,7 @@ class Nvml:
         return 0
 
 
-def test_a_gpu_tells_how_it_is() -> None:
+def test_a_gpu_tells_how_it_is():
     watch = GpuWatch(Nvml(0x01 | 0x04))
     for gpu, name in ((1, "a"), (0, "b"), (7, "c")):
         watch.add(gpu, name)
@@ -141,7 +141,7 @@ def test_a_gpu_tells_how_it_is() -> None:
     assert watch.state(7) is None
 
 
-def test_a_run_that_times_nothing_tells_of_all_gpus_of_its_machine() -> None:
+def test_a_run_that_times_nothing_tells_of_all_gpus_of_its_machine():
     assert MachineGpus(None).to_dict() == {}
     clock = Clock()
     gpus = MachineGpus(GpuWatch(Nvml()), clock=clock)
@@ -157,14 +157,14 @@ def test_a_run_that_times_nothing_tells_of_all_gpus_of_its_machine() -> None:
     ("reasons", "throttled"),
     [(0x0, False), (0x1, False), (0x4, False), (0x8, True), (0x20, True), (0x44, True)],
 )
-def test_a_power_cap_is_not_throttling_but_heat_is(reasons: int, throttled: bool) -> None:
+def test_a_power_cap_is_not_throttling_but_heat_is(reasons, throttled):
     watch = GpuWatch(Nvml(reasons))
     watch.add(0, "a")
     state = watch.state(0)
     assert state.throttled == throttled
 
 
-def test_a_driver_without_a_function_says_the_rest() -> None:
+def test_a_driver_without_a_function_says_the_rest():
     class Older(Nvml):
         nvmlDeviceGetCurrentClocksThrottleReasons = property()  # raises AttributeError
 
@@ -173,7 +173,7 @@ def test_a_driver_without_a_function_says_the_rest() -> None:
     assert watch.state(0) == GpuState(1000, 40, 345, (), 97, 400)
 
 
-def test_without_nvml_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_nothing_is_watched(monkeypatch):
     def missing(name: str) -> None:
         raise OSError(name)
 

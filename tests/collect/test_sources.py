@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ def drawn(source: str, count: int = 300, seed: int = 0) -> list[Problem]:
     return list(islice(parse_source(source).problems(seed), count))
 
 
-def test_inner_batches_are_drawn_by_their_source_only() -> None:
+def test_inner_batches_are_drawn_by_their_source_only():
     assert all(problem.inner_batches or problem.M == 1 for problem in drawn("inner-batch"))
     assert {p.inner_batches for p in drawn("inner-batch")} >= {("a",), ("b",), ("a", "b")}
     for name in set(SOURCES) - {"inner-batch"}:
@@ -59,24 +58,24 @@ def test_inner_batches_are_drawn_by_their_source_only() -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_source_draws_the_same_by_the_same_seed_only(name: str) -> None:
+def test_a_source_draws_the_same_by_the_same_seed_only(name):
     assert drawn(name) == drawn(name)
     assert drawn(name) != drawn(name, seed=1)
 
 
-def test_the_harvest_ends_and_has_each_problem_once() -> None:
+def test_the_harvest_ends_and_has_each_problem_once():
     problems = list(parse_source("harvest").problems(0))
     assert len(set(problems)) == len(problems) == len(harvest().found)
 
 
-def test_the_harvest_gives_what_more_programs_have_sooner() -> None:
+def test_the_harvest_gives_what_more_programs_have_sooner():
     found = harvest().found
     problems = list(parse_source("harvest:side=learned").problems(0))
     first, last = problems[:200], problems[-200:]
     assert np.mean([found[p].programs for p in first]) > np.mean([found[p].programs for p in last])
 
 
-def test_the_sides_of_the_harvest_share_no_sizes() -> None:
+def test_the_sides_of_the_harvest_share_no_sizes():
     learned = list(parse_source("harvest:side=learned").problems(0))
     held = list(parse_source("harvest:side=held-out").problems(0))
     sizes = [{(p.B, p.M, p.N, p.K) for p in side} for side in (learned, held)]
@@ -86,7 +85,7 @@ def test_the_sides_of_the_harvest_share_no_sizes() -> None:
     assert all(map(is_of_held_out_family, held))
 
 
-def test_the_harvest_by_family_and_kind() -> None:
+def test_the_harvest_by_family_and_kind():
     for p in islice(parse_source("harvest:families=llama/bert").problems(0), 200):
         assert families_of(p) & {"llama", "bert"}
     for p in islice(parse_source("harvest:kinds=encoder").problems(0), 200):
@@ -101,12 +100,12 @@ def test_the_harvest_by_family_and_kind() -> None:
         ("harvest:kinds=poem", "no kind 'poem'"),
     ],
 )
-def test_what_the_harvest_has_not_is_said(source: str, said: str) -> None:
+def test_what_the_harvest_has_not_is_said(source, said):
     with pytest.raises(CollectionError, match=said):
         parse_source(source)
 
 
-def test_a_table_is_parted_by_families() -> None:
+def test_a_table_is_parted_by_families():
     held = list(islice(parse_source("harvest:side=held-out").problems(0), 50))
     # the same sizes in a type that nothing was harvested in
     same_sizes = [
@@ -120,7 +119,7 @@ def test_a_table_is_parted_by_families() -> None:
     assert len(kept) + len(judged) == len(table)
 
 
-def test_the_usual_mix_is_skinny_for_a_third_and_has_all_ops_and_types() -> None:
+def test_the_usual_mix_is_skinny_for_a_third_and_has_all_ops_and_types():
     problems = mixed(2000, 0)
     assert len(set(problems)) == 2000
     assert all(map(moderate, problems))
@@ -132,7 +131,7 @@ def test_the_usual_mix_is_skinny_for_a_third_and_has_all_ops_and_types() -> None
     }  # fmt: skip
 
 
-def test_problems_by_widths_share_kernels() -> None:
+def test_problems_by_widths_share_kernels():
     candidate = Candidate.make(
         "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, num_stages=3, num_warps=4
     )
@@ -144,7 +143,7 @@ def test_problems_by_widths_share_kernels() -> None:
     assert classes("widths") < classes("log-normal") / 2
 
 
-def test_skinny_problems_are_skinny_and_odd_ones_have_odd_strides() -> None:
+def test_skinny_problems_are_skinny_and_odd_ones_have_odd_strides():
     assert all(min(p.M, p.N) <= 64 for p in drawn("skinny"))
     odd = drawn("odd", 1000)
     assert np.mean([min(p.a.align, p.b.align) == 1 for p in odd]) > 0.5
@@ -153,14 +152,14 @@ def test_skinny_problems_are_skinny_and_odd_ones_have_odd_strides() -> None:
     assert any(p.a.align > (p.K if p.a.layout is Layout.ROW else p.M) % 16 == 1 for p in odd)
 
 
-def test_parameters_are_heeded() -> None:
+def test_parameters_are_heeded():
     small = drawn("log-normal:median=64,sigma=0.5,largest=200")
     assert max(max(p.N, p.K) for p in small) < 512 < max(p.K for p in drawn("log-normal"))
     llama = drawn("transformers:models=llama-3-8b/qwen2-7b")
     assert all(models_of(p) & {"llama-3-8b", "qwen2-7b"} for p in llama)
 
 
-def test_a_grid_is_finite_and_whole() -> None:
+def test_a_grid_is_finite_and_whole():
     problems = mixed(1000, 3, ("grid:m=8/16,n=64,k=128/256",))
     assert len(problems) == 2 * 1 * 2 * 4 * 4
     assert {(p.M, p.N, p.K) for p in problems} == {
@@ -170,13 +169,13 @@ def test_a_grid_is_finite_and_whole() -> None:
     assert {s for p in powers for s in (p.M, p.N, p.K)} == {32, 64}
 
 
-def test_a_mix_goes_on_where_one_source_ends() -> None:
+def test_a_mix_goes_on_where_one_source_ends():
     problems = mixed(100, 0, ("grid:m=3,n=64,k=64", "skinny"))
     assert len(problems) == 100
     assert sum((p.M, p.N, p.K) == (3, 64, 64) for p in problems) == 16
 
 
-def test_only_wanted_problems_are_drawn() -> None:
+def test_only_wanted_problems_are_drawn():
     wanted = Wanted(("bmm", "addmm"), ("tf32",), ("row/col",))
     problems = mixed(40, 0, wanted=wanted)
     assert len(problems) == 40
@@ -187,12 +186,12 @@ def test_only_wanted_problems_are_drawn() -> None:
     assert not any(p.allow_tf32 for p in fp32)
 
 
-def test_a_source_without_wanted_problems_comes_to_its_end() -> None:
+def test_a_source_without_wanted_problems_comes_to_its_end():
     assert mixed(5, 0, ("attention",), Wanted(ops=("addmm",))) == []
 
 
 @pytest.mark.parametrize("given", [{"ops": ("conv",)}, {"types": ("fp8",)}, {"layouts": ("row",)}])
-def test_what_cannot_be_wanted_is_refused(given: dict[str, tuple[str, ...]]) -> None:
+def test_what_cannot_be_wanted_is_refused(given):
     with pytest.raises(CollectionError, match=r"There is no .*; there are"):
         Wanted(**given)
 
@@ -209,7 +208,7 @@ def test_what_cannot_be_wanted_is_refused(given: dict[str, tuple[str, ...]]) -> 
         ("powers:least=64,most=16", "0 problems"),
     ],
 )
-def test_what_is_no_source_is_refused(text: str, says: str) -> None:
+def test_what_is_no_source_is_refused(text, says):
     with pytest.raises(CollectionError, match=says):
         mixed(1, 0, (text,))
 
@@ -217,13 +216,13 @@ def test_what_is_no_source_is_refused(text: str, says: str) -> None:
 # Files
 
 
-def test_a_written_shapeset_is_read_back(tmp_path: Path) -> None:
+def test_a_written_shapeset_is_read_back(tmp_path):
     problems = [*drawn("odd", 50), Problem.make("addmm", 4, 8, 16, "float16", bias=Bias.SCALAR)]
     write_shapeset(problems, tmp_path / "s.json", "test")
     assert problems_in(tmp_path / "s.json", seed=5) == problems
 
 
-def test_what_a_shapeset_does_not_say_is_drawn_by_the_seed(tmp_path: Path) -> None:
+def test_what_a_shapeset_does_not_say_is_drawn_by_the_seed(tmp_path):
     shapes = [["mm", 16 * m, 64, 64] for m in range(1, 80)]
     document = {"source": "me", "columns": ["op", "M", "N", "K"], "shapes": shapes}
     (tmp_path / "s.json").write_text(json.dumps(document))
@@ -244,7 +243,7 @@ def torch_diode(op: str = "mm", **fields: object) -> dict[str, Any]:
     return {"operations": {op: {"shapes": [{**shape, **fields}]}}}
 
 
-def test_a_shapeset_of_torch_diode_is_read(tmp_path: Path) -> None:
+def test_a_shapeset_of_torch_diode_is_read(tmp_path):
     file = tmp_path / "s.json"
     file.write_text(json.dumps(torch_diode("bmm", B=4, out_dtype="float32")))
     (problem,) = problems_in(file, seed=0)
@@ -252,7 +251,7 @@ def test_a_shapeset_of_torch_diode_is_read(tmp_path: Path) -> None:
     assert (problem.dtype, problem.out_dtype) == (DType.FLOAT16, DType.FLOAT32)
 
 
-def test_shapes_of_no_op_are_mm_or_bmm(tmp_path: Path) -> None:
+def test_shapes_of_no_op_are_mm_or_bmm(tmp_path):
     file = tmp_path / "s.json"
     shapes = [s for b in (1, 4) for s in torch_diode(B=b)["operations"]["mm"]["shapes"]]
     file.write_text(json.dumps({"shapes": shapes}))
@@ -276,7 +275,7 @@ def test_what_is_no_problem_of_ours_is_left_out_and_counted(tmp_path, op, fields
     assert (shapeset.rows, shapeset.left_out) == ((), 1)
 
 
-def test_the_stride_of_one_element_says_nothing(tmp_path: Path) -> None:
+def test_the_stride_of_one_element_says_nothing(tmp_path):
     file = tmp_path / "s.json"
     file.write_text(json.dumps(torch_diode(M=1, out_size=[1, 1, 64], out_stride=[7, 999, 1])))
     assert len(read_shapeset(file).rows) == 1
@@ -308,13 +307,13 @@ def test_a_malformed_shapeset_is_refused_with_the_place(tmp_path, document, says
         problems_in(tmp_path / "s.json", seed=0)
 
 
-def test_a_dataset_is_a_source_too(tmp_path: Path, timings: TimingTable) -> None:
+def test_a_dataset_is_a_source_too(tmp_path, timings):
     for name in ("d.json", "d.msgpack.zst"):
         write_dataset(timings, tmp_path / name)
         assert problems_in(tmp_path / name, 0) == list(timings.problems)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path):
     (tmp_path / "s.json").mkdir()
     with pytest.raises(DatasetError, match="cannot be written"):
         write_shapeset(drawn("zoo", 3), tmp_path / "s.json", "test")
@@ -324,11 +323,11 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 # Named layers
 
 
-def test_all_that_the_transformers_source_draws_is_named() -> None:
+def test_all_that_the_transformers_source_draws_is_named():
     assert all(map(models_of, drawn("transformers", 3000)))
 
 
-def test_a_layer_and_both_its_gradients_are_of_its_models() -> None:
+def test_a_layer_and_both_its_gradients_are_of_its_models():
     forward = Problem.make("addmm", 7, 14336, 4096, "bfloat16", b_layout="col")
     input_gradient = Problem.make("mm", 7, 4096, 14336, "bfloat16")
     weight_gradient = Problem.make("mm", 14336, 4096, 7, "bfloat16", a_layout="col")
@@ -339,7 +338,7 @@ def test_a_layer_and_both_its_gradients_are_of_its_models() -> None:
     assert len(TRANSFORMERS) >= 20
 
 
-def test_named_layers_are_held_out_together_or_by_model(timings: TimingTable) -> None:
+def test_named_layers_are_held_out_together_or_by_model(timings):
     rest, named = split_named(timings)
     assert len(rest) + len(named) == len(timings) > len(rest) > 0
     assert all(models_of(named.problems[i]) for i in set(named.problem.tolist()))
@@ -353,13 +352,13 @@ def test_named_layers_are_held_out_together_or_by_model(timings: TimingTable) ->
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "qwen3-30b-a3b", "qwen3-235b-a22b", "llama-4"])
-def test_models_with_experts_have_their_other_layers_in_8_bits(name: str) -> None:
+def test_models_with_experts_have_their_other_layers_in_8_bits(name):
     problems = list(islice(EightBit(models=(name,)).problems(0), 200))
     assert {str(p.op) for p in problems} == {"scaled_mm", "int_mm", "mm_plus_mm"}
     assert len({(p.N, p.K) for p in problems}) > 2
 
 
-def test_the_models_that_people_serve_have_their_experts() -> None:
+def test_the_models_that_people_serve_have_their_experts():
     families = {name.partition("-")[0] for name in EXPERTS}
     assert families >= {"deepseek", "qwen3", "gpt", "llama", "mixtral"}
     for name in EXPERTS:
@@ -370,7 +369,7 @@ def test_the_models_that_people_serve_have_their_experts() -> None:
         assert {p.b.layout for p in problems if p.op == "grouped_mm_rows"} == {"row", "col"}
 
 
-def test_experts_in_8_bits_are_as_the_library_takes_them() -> None:
+def test_experts_in_8_bits_are_as_the_library_takes_them():
     found = mixed(200, 0, ("experts",), Wanted(types=("e4m3",)))
     assert {p.op for p in found} == {f"scaled_grouped_mm_{k}" for k in ("rows", "depth", "batch")}
     assert all(p.N % 16 == p.K % 16 == 0 for p in found)  # strides of operands and of the output
@@ -379,7 +378,7 @@ def test_experts_in_8_bits_are_as_the_library_takes_them() -> None:
     assert {("scaled_grouped_mm_rows", True), ("scaled_grouped_mm_rows", False)} <= fast
 
 
-def test_scales_of_blocks_are_drawn() -> None:
+def test_scales_of_blocks_are_drawn():
     drawn = list(islice(EightBit(ops=("scaled_mm",)).problems(0), 300))
     found = {p.op_fields["scaling"] for p in drawn}
     assert found == {"tensor", "row", "1x128_128x128", "1x128_1x128"}
@@ -388,7 +387,7 @@ def test_scales_of_blocks_are_drawn() -> None:
     assert len({(p.N, p.K) for p in by_blocks}) > 10
 
 
-def test_types_of_8_bits_can_be_asked_for() -> None:
+def test_types_of_8_bits_can_be_asked_for():
     for types, expected in ((("e4m3",), {"float8_e4m3fn"}), (("int8",), {"int8"})):
         found = mixed(20, 0, ("eight-bit",), Wanted(types=types))
         assert {str(p.dtype) for p in found} == expected

@@ -27,7 +27,7 @@ def is_there(name: str) -> bool:
     return "/" not in name and any((ROOT / "diode_engine").rglob(name))
 
 
-def test_every_file_that_the_pages_name_is_there() -> None:
+def test_every_file_that_the_pages_name_is_there():
     missing = {
         f"{page}: {name}"
         for page in PAGES
@@ -66,7 +66,7 @@ def promises(section: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.split("\n")[0])
-def test_each_promise_has_a_test(section: str) -> None:
+def test_each_promise_has_a_test(section):
     named = files(section)
     text = "\n".join(path.read_text() for path in named.values())
     for where in promises(section):

@@ -117,7 +117,7 @@ def test_blocks(page, folder, tmp_path, record_property):
         pytest.fail("\n".join(failed), pytrace=False)
 
 
-def test_every_mark_has_its_reason() -> None:
+def test_every_mark_has_its_reason():
     """Sybil runs what is marked without one."""
     for page in PAGES:
         for example in Document.parse(str(page), SkipParser()).examples():

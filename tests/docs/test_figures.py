@@ -22,7 +22,7 @@ def writer() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/results.md", "docs/notes/programs.md"])
-def test_the_tables_are_of_the_measured_rows(writer: dict[str, Any], page: str) -> None:
+def test_the_tables_are_of_the_measured_rows(writer, page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "<!-- figures: " in text
     assert writer["with_tables"](text) == text, "run `python docs/write_figures.py`"
@@ -47,12 +47,12 @@ def test_programs_of_libraries_have_a_table_as_soon_as_they_were_measured(writer
     )
 
 
-def test_every_file_of_programs_is_among_the_sets(writer: dict[str, Any]) -> None:
+def test_every_file_of_programs_is_among_the_sets(writer):
     files = {file.name for file in writer["RESULTS"].glob("zoo-h200-*.jsonl.zst")}
     assert {measured.file for measured in writer["SETS"]} == files
 
 
-def test_no_page_of_the_guide_has_a_figure_of_its_own() -> None:
+def test_no_page_of_the_guide_has_a_figure_of_its_own():
     """The measurement notes have them (docs/notes/), and the generated tables."""
     generated = re.compile(r"<!-- figures: .*?<!-- end -->|```.*?```", re.DOTALL)
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
@@ -61,5 +61,5 @@ def test_no_page_of_the_guide_has_a_figure_of_its_own() -> None:
         assert not figures, page.name
 
 
-def test_the_front_page_names_no_version_of_a_model() -> None:
+def test_the_front_page_names_no_version_of_a_model():
     assert not re.search(r"gemm[\w-]*@\d", (ROOT / "README.md").read_text(encoding="utf-8"))

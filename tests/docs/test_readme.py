@@ -53,7 +53,7 @@ def pretended(program: str) -> str:
 @pytest.mark.parametrize(
     "program", [SNIPPET, pretended(SNIPPET)], ids=["without a GPU", "with a GPU"]
 )
-def test_the_snippet_prints_the_choice(program: str) -> None:
+def test_the_snippet_prints_the_choice(program):
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False,
         timeout=120,
@@ -67,7 +67,7 @@ def test_the_snippet_prints_the_choice(program: str) -> None:
 @pytest.mark.skipif(
     not version("torch").startswith("2.13"), reason="the page shows what torch 2.13 offers"
 )
-def test_the_report_is_that_of_the_example(tmp_path: Path) -> None:
+def test_the_report_is_that_of_the_example(tmp_path):
     program = pretended((ROOT / "examples" / "decode.py").read_text(encoding="utf-8"))
     done = subprocess.run(
         [sys.executable, "-m", "diode_engine", "report", "--", sys.executable, "-c", program],

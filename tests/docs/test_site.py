@@ -35,7 +35,7 @@ def _build(folder: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_front_page_leads_to_all_pages(site: Path) -> None:
+def test_the_front_page_leads_to_all_pages(site):
     assert "docs/README.html" in (site / "index.html").read_text(encoding="utf-8")
     front = (site / "docs" / "README.html").read_text(encoding="utf-8")
     contents = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_the_front_page_leads_to_all_pages(site: Path) -> None:
         assert f"({page.name})" in contents, page.name
 
 
-def test_the_page_on_benchmarks_has_every_script() -> None:
+def test_the_page_on_benchmarks_has_every_script():
     page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     missing = {script.name for script in (ROOT / "benchmarks").glob("*.py")} - set(
         re.findall(r"\w+\.py", page)
@@ -52,7 +52,7 @@ def test_the_page_on_benchmarks_has_every_script() -> None:
     assert not missing
 
 
-def test_it_needs_no_network(site: Path) -> None:
+def test_it_needs_no_network(site):
     loaded = re.compile(
         r"""<(?:script|img|link|iframe|source)\b[^>]*\b(?:src|href)\s*=\s*["']?(?:https?:)?//"""
         r"""|url\(\s*["']?(?:https?:)?//|@import\s+["'](?:https?:)?//"""
@@ -63,7 +63,7 @@ def test_it_needs_no_network(site: Path) -> None:
         assert not loaded.search(file.read_text(encoding="utf-8")), file
 
 
-def test_the_reference_has_what_can_be_imported(site: Path) -> None:
+def test_the_reference_has_what_can_be_imported(site):
     pages = [page.read_text(encoding="utf-8") for page in (site / "docs" / "api").glob("*.html")]
     described = {name for page in pages for name in re.findall(r'id="(diode_engine[\w.]+)"', page)}
     for module in ("diode_engine", *ROOMS):
@@ -72,7 +72,7 @@ def test_the_reference_has_what_can_be_imported(site: Path) -> None:
             assert name in LEFT_OUT or {f"{module}.{name}", f"{home}.{name}"} & described, name
 
 
-def test_the_reference_is_of_these_commands() -> None:
+def test_the_reference_is_of_these_commands():
     writer = runpy.run_path(str(ROOT / "docs" / "write_commands.py"))
     written = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert written == writer["reference"](), "run `python docs/write_commands.py`"

@@ -113,7 +113,7 @@ def dataset(machine: Machine, name: str) -> list:
     return list(read_dataset(machine.folder / name).problems)
 
 
-def test_collect(machine: Machine) -> None:
+def test_collect(machine):
     ran = machine.collected
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["problems_done"] == 10
@@ -129,7 +129,7 @@ def test_collect(machine: Machine) -> None:
     assert "--format changes nothing" in ran.err
 
 
-def test_train(machine: Machine) -> None:
+def test_train(machine):
     ran = machine.trained
     assert ran.code == 0, ran.err
     made = json.loads(ran.out)
@@ -146,7 +146,7 @@ def test_train(machine: Machine) -> None:
     )
 
 
-def test_create_validation(machine: Machine) -> None:
+def test_create_validation(machine):
     assert machine.validation.code == 0, machine.validation.err
     problems = dataset(machine, "tutorial_validation.msgpack")
     assert len(problems) == 5
@@ -154,14 +154,14 @@ def test_create_validation(machine: Machine) -> None:
     assert "Dataset Statistics:\nHardware: NVIDIA H200\n" in machine.validation.err
 
 
-def test_validate_model(machine: Machine) -> None:
+def test_validate_model(machine):
     ran = machine.shell(JUDGE)
     assert ran.code == 0, ran.err
     assert "The worst choices" in ran.out
     assert "--batch-size changes nothing: all predictions are made at once." in ran.err
 
 
-def test_validate_max_autotune(machine: Machine) -> None:
+def test_validate_max_autotune(machine):
     ran = machine.shell(AGAINST)
     assert ran.code == 0, ran.err
     assert "against tutorial_max_autotune (2 configs)" in ran.out
@@ -169,7 +169,7 @@ def test_validate_max_autotune(machine: Machine) -> None:
     assert set(json.loads(written)["by_op"]) == {"mm", "addmm"}
 
 
-def test_the_other_commands(machine: Machine) -> None:
+def test_the_other_commands(machine):
     """With fewer problems and epochs: what is not said is minutes of work."""
     (block,) = OTHERS
     (machine.folder / "operation_shapeset.json").write_text(json.dumps(SHAPESET))
@@ -193,7 +193,7 @@ def test_the_other_commands(machine: Machine) -> None:
     }  # fmt: skip
 
 
-def test_names_of_models(machine: Machine) -> None:
+def test_names_of_models(machine):
     another = """
 try:
     diode_engine.register_model("NVIDIA-A100-matmul")
@@ -207,7 +207,7 @@ except diode_engine.DiodeError as error:
     assert "`diode-engine tune` makes one" in ran.out
 
 
-def test_a_models_file_is_installed_and_an_integration_replaced(machine: Machine) -> None:
+def test_a_models_file_is_installed_and_an_integration_replaced(machine):
     pretended = "from diode_engine.inductor.without_gpu import pretend; pretend()\n"
     told = "\nimport diode_engine; print(diode_engine.get_stats()['model'])\n"
     ran = machine.run(
@@ -221,13 +221,13 @@ def test_a_models_file_is_installed_and_an_integration_replaced(machine: Machine
     assert "The integration matmul is replaced" in ran.err
 
 
-def test_statistics_can_be_formatted(machine: Machine) -> None:
+def test_statistics_can_be_formatted(machine):
     ran = machine.run(sys.executable, "-c", PYTHON[3])
     assert ran.code == 0, ran.err
     assert "Average confidence: nan" in ran.out
 
 
-def test_without_a_gpu_the_steps_that_need_one_say_so(tmp_path: Path) -> None:
+def test_without_a_gpu_the_steps_that_need_one_say_so(tmp_path):
     machine = Machine(tmp_path, gpu=False)
     for block in (COLLECT, VALIDATION):
         ran = machine.shell(block)
@@ -236,7 +236,7 @@ def test_without_a_gpu_the_steps_that_need_one_say_so(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.msgpack"))
 
 
-def test_the_page_maps_every_command_and_option() -> None:
+def test_the_page_maps_every_command_and_option():
     """The commands of the toolkit and the public names of torch-diode's packages."""
     table = PAGE.split("## What takes the place of what")[1]
     left = {row.split("|")[1] for row in table.splitlines() if row.startswith("|")}
@@ -262,7 +262,7 @@ def commands_before(page: str, last: str) -> list[str]:
     raise AssertionError(f"{last} is not there")
 
 
-def test_five_commands_lead_to_the_choices_for_a_program() -> None:
+def test_five_commands_lead_to_the_choices_for_a_program():
     page = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
     commands = commands_before(page, "diode-engine report -- python program.py")
     needed = [command for command in commands if not command.endswith(("activate", "doctor"))]

@@ -35,7 +35,7 @@ def window(b: Any, h: Any, q: Any, k: Any) -> Any:
 
 @pytest.mark.parametrize("head", [64, 128])
 @pytest.mark.parametrize("mask", [None, causal, window])
-def test_flex_attention_forward_and_backward(mask: Any, head: int, diode: Any) -> None:
+def test_flex_attention_forward_and_backward(mask, head, diode):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     batch, heads, length = 2, 16, 1024
@@ -64,7 +64,7 @@ def test_flex_attention_forward_and_backward(mask: Any, head: int, diode: Any) -
         assert diode.get_stats()["flex_decided"] == 2
 
 
-def test_flex_attention_decoding(diode: Any) -> None:
+def test_flex_attention_decoding(diode):
     from torch.nn.attention.flex_attention import flex_attention
 
     q, k, v = draw(8, 32, 1, 128), draw(8, 8, 4096, 128), draw(8, 8, 4096, 128)
@@ -84,7 +84,7 @@ GROUPS = {"skewed": (0, 512, 1, 100, 27, 130, 190, 64), "equal": (128,) * 8}
 
 
 @pytest.mark.parametrize("groups", list(GROUPS))
-def test_products_of_groups(groups: str, diode: Any) -> None:
+def test_products_of_groups(groups, diode):
     sizes = GROUPS[groups]
     offsets = torch.tensor(sizes, device="cuda").cumsum(0).to(torch.int32)
     tokens, weights = draw(sum(sizes), 512), draw(len(sizes), 768, 512).transpose(1, 2)
@@ -100,7 +100,7 @@ def test_products_of_groups(groups: str, diode: Any) -> None:
 
 
 @pytest.mark.parametrize("scaling", ["tensor", "row"])
-def test_products_of_float8(scaling: str, diode: Any) -> None:
+def test_products_of_float8(scaling, diode):
     x, weight = draw(300, 1024), draw(2048, 1024)
     dims = None if scaling == "tensor" else 1
 
@@ -121,7 +121,7 @@ def test_products_of_float8(scaling: str, diode: Any) -> None:
     assert diode.get_stats()["model_selections"] == 1
 
 
-def test_products_of_int8(diode: Any) -> None:
+def test_products_of_int8(diode):
     a = torch.randint(-128, 128, (64, 1024), device="cuda", dtype=torch.int8)
     b = torch.randint(-128, 128, (512, 1024), device="cuda", dtype=torch.int8).t()
     result = searched_nothing(torch._int_mm, a, b)
@@ -129,7 +129,7 @@ def test_products_of_int8(diode: Any) -> None:
     assert diode.get_stats()["model_selections"] == 1
 
 
-def test_a_sum_of_two_products(diode: Any) -> None:
+def test_a_sum_of_two_products(diode):
     a, b, c, d = (draw(512, 512) for _ in range(4))
 
     def both(a: Any, b: Any, c: Any, d: Any) -> Any:
@@ -141,7 +141,7 @@ def test_a_sum_of_two_products(diode: Any) -> None:
     assert diode.get_stats()["fallbacks"] == 0
 
 
-def test_a_bias_of_one_element_is_collected(tmp_path: Any) -> None:
+def test_a_bias_of_one_element_is_collected(tmp_path):
     """Its kernels were once timed with a bias that they read beyond its end."""
     from diode_engine.collect.local import LocalExecutor
     from diode_engine.collect.planning.plan import Plan

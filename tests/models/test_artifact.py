@@ -41,7 +41,6 @@ from diode_engine.models.ubjson import loads
 from tests.samples import tile, weighing
 
 Save = Callable[..., Artifact]
-MakeNetwork = Callable[..., Network]
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +68,7 @@ def replace_weights(folder: Path, data: bytes) -> None:
     edit(folder, vouch)
 
 
-def test_a_round_trip_predicts_the_same_bits(
-    save: Save, network: MakeNetwork, trees: Trees, table: TimingTable, tmp_path: Path
-) -> None:
+def test_a_round_trip_predicts_the_same_bits(save, network, trees, table, tmp_path):
     members = (network(1), network(2, residual=False), trees)
     saved = save(tmp_path / "m", members, metrics={"rmse": 0.1}, torch=("2.11.0",), notes="ü")
     loaded = load_artifact(tmp_path / "m")
@@ -84,9 +81,7 @@ def test_a_round_trip_predicts_the_same_bits(
     assert not list(tmp_path.glob(".unfinished*"))
 
 
-def test_the_identity_is_that_of_the_predictions(
-    save: Save, network: MakeNetwork, tmp_path: Path
-) -> None:
+def test_the_identity_is_that_of_the_predictions(save, network, tmp_path):
     one = save(tmp_path / "a").manifest
     other_name = save(tmp_path / "b", name="other", notes="another").manifest
     other_weights = save(tmp_path / "c", (network(5),)).manifest
@@ -94,9 +89,7 @@ def test_the_identity_is_that_of_the_predictions(
     assert one.identity != other_weights.identity
 
 
-def test_saving_does_not_write_over_a_model(
-    save: Save, network: MakeNetwork, tmp_path: Path
-) -> None:
+def test_saving_does_not_write_over_a_model(save, network, tmp_path):
     save(tmp_path / "m")
     before = (tmp_path / "m" / "manifest.json").read_bytes()
     with pytest.raises(ModelError, match="exists already"):
@@ -105,17 +98,13 @@ def test_saving_does_not_write_over_a_model(
 
 
 @pytest.mark.parametrize("metrics", [{"rmse": float("nan")}, {"rmse": object()}])
-def test_what_cannot_be_loaded_again_is_not_saved(
-    save: Save, tmp_path: Path, metrics: dict[str, object]
-) -> None:
+def test_what_cannot_be_loaded_again_is_not_saved(save, tmp_path, metrics):
     with pytest.raises(ModelError, match="JSON"):
         save(tmp_path / "m", metrics=metrics)
     assert list(tmp_path.glob("m*")) == []
 
 
-def test_a_failing_write_leaves_nothing(
-    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_write_leaves_nothing(save, tmp_path, monkeypatch):
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -177,9 +166,7 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("members", 0, "family", value="oracle"), "does not know"),
     ],
 )
-def test_a_manifest_that_lies_is_refused(
-    save: Save, tmp_path: Path, change: Callable[[dict[str, Any]], None], sentence: str
-) -> None:
+def test_a_manifest_that_lies_is_refused(save, tmp_path, change, sentence):
     save(tmp_path / "m")
     edit(tmp_path / "m", change)
     with pytest.raises(ModelError, match=sentence):
@@ -195,7 +182,7 @@ def test_a_manifest_that_lies_is_refused(
         b'{"format": "diode-model", "format": "diode-model"}', b" " * (2 << 20),
     ],
 )  # fmt: skip
-def test_a_manifest_that_is_none_is_refused(save: Save, tmp_path: Path, data: bytes) -> None:
+def test_a_manifest_that_is_none_is_refused(save, tmp_path, data):
     save(tmp_path / "m")
     (tmp_path / "m" / "manifest.json").write_bytes(data)
     with pytest.raises(ModelError):
@@ -204,7 +191,7 @@ def test_a_manifest_that_is_none_is_refused(save: Save, tmp_path: Path, data: by
 
 @pytest.mark.parametrize("what", ["link", "pipe", "folder", "nothing"])
 @pytest.mark.parametrize("name", ["manifest.json", "network-0.safetensors"])
-def test_only_regular_files_are_read(save: Save, tmp_path: Path, what: str, name: str) -> None:
+def test_only_regular_files_are_read(save, tmp_path, what, name):
     save(tmp_path / "m")
     path = tmp_path / "m" / name
     kept = path.rename(tmp_path / "kept")
@@ -216,9 +203,6 @@ def test_only_regular_files_are_read(save: Save, tmp_path: Path, what: str, name
         path.mkdir()
     with pytest.raises(ModelError):
         load_artifact(tmp_path / "m")
-
-
-Tensors = dict[str, np.ndarray | None]
 
 
 WIDTH = len(features.NAMES)
@@ -247,9 +231,7 @@ WIDTH = len(features.NAMES)
         ({"scale": np.full(WIDTH, 3e38, np.float32)}, "so large that it predicts no times"),
     ],
 )
-def test_a_hostile_network_is_refused(
-    save: Save, network: MakeNetwork, tmp_path: Path, data: bytes | Tensors, sentence: str
-) -> None:
+def test_a_hostile_network_is_refused(save, network, tmp_path, data, sentence):
     if isinstance(data, dict):
         tensors = {**load_tensors(network().to_bytes()), **data}
         data = save_tensors({k: v for k, v in tensors.items() if v is not None})
@@ -272,9 +254,7 @@ def test_a_hostile_network_is_refused(
         [1, 2],
     ],
 )
-def test_a_header_that_does_not_describe_the_tensors_is_refused(
-    network: MakeNetwork, changed: dict[str, object] | list[int]
-) -> None:
+def test_a_header_that_does_not_describe_the_tensors_is_refused(network, changed):
     data = network().to_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
@@ -285,7 +265,7 @@ def test_a_header_that_does_not_describe_the_tensors_is_refused(
         Network.from_bytes(data + b"1234")
 
 
-def test_a_header_may_hold_metadata(network: MakeNetwork) -> None:
+def test_a_header_may_hold_metadata(network):
     tensors = load_tensors(network().to_bytes())
     again = Network.from_bytes(save_tensors(tensors, {"made": "by hand"}))
     assert again.to_bytes() == network().to_bytes()
@@ -322,9 +302,7 @@ def altered(trees: Trees, name: str, place: int, value: float) -> bytes:
         ("iteration_indptr", 1, 90, "iterations"),
     ],
 )
-def test_hostile_trees_are_refused(
-    save: Save, trees: Trees, tmp_path: Path, name: str, place: int, value: float, sentence: str
-) -> None:
+def test_hostile_trees_are_refused(save, trees, tmp_path, name, place, value, sentence):
     save(tmp_path / "m", (trees,))
     replace_weights(tmp_path / "m", altered(trees, name, place, value))
     with pytest.raises(ModelError, match=sentence):
@@ -347,9 +325,7 @@ def test_hostile_trees_are_refused(
           for name in (b"left_children", b"right_children", b"parents", b"split_indices")),
     ],
 )  # fmt: skip
-def test_other_boosters_are_refused(
-    save: Save, trees: Trees, tmp_path: Path, old: bytes, new: bytes, sentence: str
-) -> None:
+def test_other_boosters_are_refused(save, trees, tmp_path, old, new, sentence):
     save(tmp_path / "m", (trees,))
     data = trees.to_bytes()
     assert old in data
@@ -367,12 +343,12 @@ def test_other_boosters_are_refused(
         b"{U\x01aTU\x01aT}", b"X", b"Sd\0\0\0\0",
     ],
 )  # fmt: skip
-def test_hostile_binary_json_is_refused(data: bytes) -> None:
+def test_hostile_binary_json_is_refused(data):
     with pytest.raises(ModelError):
         loads(data)
 
 
-def test_many_values_of_binary_json_are_refused_before_they_are_made() -> None:
+def test_many_values_of_binary_json_are_refused_before_they_are_made():
     tracemalloc.start()
     try:
         with pytest.raises(ModelError, match="more than 1,048,576 values"):
@@ -382,7 +358,7 @@ def test_many_values_of_binary_json_are_refused_before_they_are_made() -> None:
         tracemalloc.stop()
 
 
-def test_leaves_that_predict_no_times_are_refused(save: Save, trees: Trees, tmp_path: Path) -> None:
+def test_leaves_that_predict_no_times_are_refused(save, trees, tmp_path):
     data = trees.to_bytes()
     leaf = loads(data)["learner"]["gradient_booster"]["model"]["trees"][0]["left_children"] == -1
     save(tmp_path / "m", (trees,))
@@ -394,7 +370,7 @@ def test_leaves_that_predict_no_times_are_refused(save: Save, trees: Trees, tmp_
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("log_us", [800.0, -800.0, 1e30, -1e30])
-def test_what_is_not_finite_is_no_prediction(save: Save, table: TimingTable, log_us: float) -> None:
+def test_what_is_not_finite_is_no_prediction(save, table, log_us):
     """A network whose weights are finite and sums too, and whose times are not."""
     sure = Confidence(
         np.ones((MAX_K, len(INPUTS)), np.float32), np.zeros(MAX_K, np.float32),
@@ -420,9 +396,7 @@ def test_what_is_not_finite_is_no_prediction(save: Save, table: TimingTable, log
     deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.data())
-def test_changed_bytes_give_a_model_or_a_sentence(
-    trees: Trees, network: MakeNetwork, table: TimingTable, data: st.DataObject
-) -> None:
+def test_changed_bytes_give_a_model_or_a_sentence(trees, network, table, data):
     """Whatever bytes change, loading raises ModelError, or what is loaded can be asked."""
     kind = data.draw(st.sampled_from([trees, network()]))
     raw = bytearray(kind.to_bytes())
@@ -437,7 +411,7 @@ def test_changed_bytes_give_a_model_or_a_sentence(
     assert model.predict(x).shape == (5,)
 
 
-def test_predicting(save: Save, table: TimingTable) -> None:
+def test_predicting(save, table):
     predictor = Predictor(save())
     assert predictor.hardware == H200
     bulk = predictor.predict_table(table)
@@ -449,9 +423,7 @@ def test_predicting(save: Save, table: TimingTable) -> None:
         np.testing.assert_allclose(single, bulk[rows], rtol=1e-5)
 
 
-def test_of_what_it_was_not_trained_on_a_predictor_says_nothing(
-    save: Save, candidates: tuple[Candidate, ...]
-) -> None:
+def test_of_what_it_was_not_trained_on_a_predictor_says_nothing(save, candidates):
     predictor = Predictor(save())
     asked = (
         Candidate.make("cutlass::gemm"),
@@ -470,7 +442,7 @@ def test_of_what_it_was_not_trained_on_a_predictor_says_nothing(
     assert predictor.predict_us(known, ()).shape == (0,)
 
 
-def test_a_template_is_known_on_the_ops_it_was_trained_on(save: Save) -> None:
+def test_a_template_is_known_on_the_ops_it_was_trained_on(save):
     coverage = Coverage(("bmm aten::bmm", "mm aten::mm", "mm decompose_k"), ("float16",))
     predictor = Predictor(save(coverage=coverage))
     asked = (Candidate.make("decompose_k", k_split=4), Candidate.make("aten::bmm"))
@@ -480,7 +452,7 @@ def test_a_template_is_known_on_the_ops_it_was_trained_on(save: Save) -> None:
     assert np.isnan(predictor.predict_us(bmm, asked)).tolist() == [True, False]
 
 
-def test_a_type_is_known_on_the_ops_it_was_timed_on(save: Save) -> None:
+def test_a_type_is_known_on_the_ops_it_was_timed_on(save):
     timed = Coverage(
         ("bmm aten::bmm", "mm aten::mm"), ("float16", "float32"), ("bmm float32", "mm float16")
     )
@@ -512,7 +484,7 @@ FEW, MANY = tile(16, 128, 128, 4, 4), tile(16, 128, 128, 4, 2)
 TIMED, FAILED = Timing(median_us=9.0), Timing(failure=Failure.WRONG_RESULT)
 
 
-def test_an_innermost_batch_is_known_where_it_was_timed(save: Save) -> None:
+def test_an_innermost_batch_is_known_where_it_was_timed(save):
     aten, usual, inner = Candidate.make("aten::bmm"), "bmm float16", "bmm float16, inner batch"
     problems = [
         Problem.make("bmm", 64, 64, 64, "float16", B=4, a_batch=where)
@@ -542,8 +514,8 @@ ODD = Problem.make("mm", 8, 4096, 4097, "float16", b_layout="col")
 )
 @pytest.mark.parametrize("enough", [True, False])
 def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
-    save: Save, problem: Problem, timed: tuple[Timing, ...], known: list[bool], enough: bool
-) -> None:
+    save, problem, timed, known, enough
+):
     here = Environment(H200, "", "", "")
 
     def timings(*rows: tuple[Problem, Candidate, Timing]) -> TimingTable:
@@ -567,7 +539,7 @@ def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
     assert sorted(ranked) == np.flatnonzero(known).tolist()
 
 
-def test_a_network_is_evaluated_as_written(network: MakeNetwork, table: TimingTable) -> None:
+def test_a_network_is_evaluated_as_written(network, table):
     model = network(3)
     x = Examples.make(table, H200).x[:50].astype(np.float64)
     h = (np.clip(x, model.low, model.high) - model.mean) * model.scale

@@ -38,7 +38,7 @@ def two_threads() -> object:
         yield limits
 
 
-def test_as_many_as_before_afterwards() -> None:
+def test_as_many_as_before_afterwards():
     with one_thread():
         assert threads() == {1}
     assert threads() == {2}
@@ -47,7 +47,7 @@ def test_as_many_as_before_afterwards() -> None:
     assert threads() == {2}
 
 
-def test_one_asks_at_a_time() -> None:
+def test_one_asks_at_a_time():
     """The last of two that overlap would restore the one thread that it has found."""
     inside: list[int] = []
     together: list[int] = []
@@ -86,7 +86,7 @@ class Watched:
         return self._member.space_answers(space)
 
 
-def test_a_problem_is_asked_about_with_one() -> None:
+def test_a_problem_is_asked_about_with_one():
     """Ranked when compiling; predicted, with the members' spread, when collecting and tuning."""
     match = best_for(H200)
     artifact = load_artifact(match.model.folder)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,14 +15,12 @@ from diode_engine.core.operators import MM
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError
 from diode_engine.models import fit_cascade
-from diode_engine.models.artifact import Artifact
 from diode_engine.models.cascade import RANKED, Cascade
 from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.distilled import quantize
 from diode_engine.models.fit_cascade import with_teacher
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fitting import Examples
-from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from tests.models.conftest import network_on
 from tests.samples import tile
@@ -35,7 +31,7 @@ TILES = [
 LIBRARY = Candidate.make("aten::mm")
 
 
-def test_teachers_answer_where_there_are_networks_of_them(x: np.ndarray, cascade: Cascade) -> None:
+def test_teachers_answer_where_there_are_networks_of_them(x, cascade):
     answers = cascade.answers(x)
     assert np.array_equal(answers[1], cascade.first.answers(x)[1])
     for place in (0, 2):
@@ -46,11 +42,8 @@ def test_teachers_answer_where_there_are_networks_of_them(x: np.ndarray, cascade
 
 
 def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
-    cascade: Cascade,
-    save: Callable[..., Artifact],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    cascade, save, tmp_path, monkeypatch
+):
     offered = [*TILES, LIBRARY]
     kernels = (kernel(MM, "aten::mm"), kernel(MM, "triton::mm"))
     coverage = Coverage(kernels, ("float16",))
@@ -70,7 +63,7 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
     assert predictor.predict(problem, offered).order.tolist() == [len(TILES)]  # the library's alone
 
 
-def test_the_sieve_alone_says_what_is_ranked(x: np.ndarray, cascade: Cascade) -> None:
+def test_the_sieve_alone_says_what_is_ranked(x, cascade):
     sieve = quantize(network_on(x, 7), x)
     sieved = replace(cascade, sieve=sieve)
     assert np.array_equal(sieved.answers(x), cascade.answers(x))
@@ -86,9 +79,7 @@ def test_the_sieve_alone_says_what_is_ranked(x: np.ndarray, cascade: Cascade) ->
     assert np.array_equal(again.likely(space), likely)
 
 
-def test_a_sieve_learns_what_the_cascade_answers(
-    x: np.ndarray, cascade: Cascade, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sieve_learns_what_the_cascade_answers(x, cascade, monkeypatch):
     monkeypatch.setattr(
         fit_cascade, "SIEVE", NetworkSettings(hidden=(16,), learning_rate=1e-2, averaging=0.9)
     )
@@ -102,7 +93,7 @@ def test_a_sieve_learns_what_the_cascade_answers(
     assert np.abs(found.predict(x) - answers).mean() < answers.std() / 4
 
 
-def test_a_file_with_too_much_in_it_is_refused(x: np.ndarray, cascade: Cascade) -> None:
+def test_a_file_with_too_much_in_it_is_refused(x, cascade):
     beyond = Cascade(cascade.first, {3: cascade.teachers[0]})
     with pytest.raises(ModelError, match="unknown tensors"):
         Cascade.from_bytes(beyond.to_bytes())
@@ -115,9 +106,7 @@ def test_a_file_with_too_much_in_it_is_refused(x: np.ndarray, cascade: Cascade) 
         Cascade.from_bytes(cascade.first.to_bytes())
 
 
-def test_what_has_no_form_in_whole_numbers_is_left_to_the_first_network(
-    x: np.ndarray, cascade: Cascade, network: Callable[..., Network]
-) -> None:
+def test_what_has_no_form_in_whole_numbers_is_left_to_the_first_network(x, cascade, network):
     examples = Examples(x, cascade.predict(x), np.repeat(np.arange(len(x) // 8 + 1), 8)[: len(x)])
     settings = NetworkSettings(epochs=1)
     teacher = (cascade, network_on(x, 3), network(1, residual=False))

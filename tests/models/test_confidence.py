@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,11 +9,10 @@ from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError, TrainingError
-from diode_engine.models.artifact import Artifact, load_artifact
+from diode_engine.models.artifact import load_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence, distance, inputs
 from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.neighbours import distances, nearest, places
-from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 
 PROBLEM = Problem.make("mm", 64, 128, 256, "bfloat16")
@@ -48,7 +44,7 @@ def asked(fitted: Confidence, case: Unseen) -> np.ndarray:
     return 1 / (1 + np.exp(-((x * fitted.weight).sum(axis=1) + fitted.bias)))
 
 
-def test_probabilities_are_how_often_it_happens(fitted: Confidence) -> None:
+def test_probabilities_are_how_often_it_happens(fitted):
     rng = np.random.default_rng(6)
     fresh = [said(rng, noise) for noise in rng.choice([0.002, 0.05, 0.2], 600)]
     for k in (1, 3):
@@ -61,7 +57,7 @@ def test_probabilities_are_how_often_it_happens(fitted: Confidence) -> None:
         assert sure.std() > 0.1  # and tells the problems apart
 
 
-def test_more_tries_are_never_less_sure(fitted: Confidence, unseen: list[Unseen]) -> None:
+def test_more_tries_are_never_less_sure(fitted, unseen):
     for case in unseen[:50]:
         found, _ = fitted.judge(PROBLEM, case.members, case.library)
         assert len(found) == MAX_K
@@ -69,9 +65,7 @@ def test_more_tries_are_never_less_sure(fitted: Confidence, unseen: list[Unseen]
         assert 0 < found[0] <= found[-1] < 1
 
 
-def test_it_is_surer_where_members_agree_and_problems_are_near(
-    fitted: Confidence, unseen: list[Unseen]
-) -> None:
+def test_it_is_surer_where_members_agree_and_problems_are_near(fitted, unseen):
     agree = np.repeat(unseen[0].log_us[None], 4, axis=0)
     differ = agree + np.random.default_rng(1).normal(0, 0.3, agree.shape)
     far = Problem.make("bmm", 1 << 14, 1 << 14, 8, "float32", B=64)
@@ -84,9 +78,7 @@ def test_it_is_surer_where_members_agree_and_problems_are_near(
 
 
 @pytest.mark.parametrize(("members", "candidates"), [(1, 1), (1, 5), (4, 2), (3, 2000)])
-def test_any_number_of_members_and_candidates(
-    fitted: Confidence, members: int, candidates: int
-) -> None:
+def test_any_number_of_members_and_candidates(fitted, members, candidates):
     said = np.random.default_rng(2).normal(size=(members, candidates))
     found, _ = fitted.judge(PROBLEM, said, np.ones(candidates, np.bool_))
     assert np.isfinite(found).all()
@@ -94,14 +86,14 @@ def test_any_number_of_members_and_candidates(
     assert found == fitted.judge(PROBLEM, said[:, ::-1], np.ones(candidates, np.bool_))[0]
 
 
-def test_one_member_can_be_fitted_too(unseen: list[Unseen]) -> None:
+def test_one_member_can_be_fitted_too(unseen):
     alone = [Unseen(c.members[:1], c.log_us, c.library, c.away) for c in unseen]
     fitted = fit_confidence(alone, places([PROBLEM]))
     assert np.isfinite(fitted.weight).all()
     assert not fitted.weight[:, INPUTS.index("spread")].any()  # there is none to learn from
 
 
-def test_all_right_is_not_certain() -> None:
+def test_all_right_is_not_certain():
     rng = np.random.default_rng(0)
     fitted = fit_confidence([said(rng, 0.0) for _ in range(MIN_CASES)], places([PROBLEM]))
     assert 0.9 < asked(fitted, said(rng, 0.0))[0] < 0.995
@@ -109,7 +101,7 @@ def test_all_right_is_not_certain() -> None:
         fit_confidence([said(rng, 0.0)] * (MIN_CASES - 1), places([PROBLEM]))
 
 
-def test_rare_and_wild_problems_do_not_upset_the_fit() -> None:
+def test_rare_and_wild_problems_do_not_upset_the_fit():
     """One failure in a hundred, and it is far out: Newton's steps alone run away there."""
     rng = np.random.default_rng(3)
     unseen = [said(rng, 0.001) for _ in range(400)]
@@ -123,7 +115,7 @@ def test_rare_and_wild_problems_do_not_upset_the_fit() -> None:
     assert np.mean([s[0] for s in sure[400:]]) < 0.7
 
 
-def test_the_nearest_are_found_among_any_number_of_problems() -> None:
+def test_the_nearest_are_found_among_any_number_of_problems():
     rng = np.random.default_rng(3)
     sizes = (2 ** rng.uniform(0, 14, (2000, 3))).astype(int).tolist()
     seen = places([Problem.make("mm", *size, "bfloat16") for size in sizes])
@@ -134,7 +126,7 @@ def test_the_nearest_are_found_among_any_number_of_problems() -> None:
         assert np.array_equal(distances(PROBLEM, seen)[found], wanted)
 
 
-def test_distances_are_in_factors_of_two() -> None:
+def test_distances_are_in_factors_of_two():
     twice = Problem.make("mm", 128, 128, 256, "bfloat16")
     both = Problem.make("mm", 128, 64, 256, "bfloat16")
     np.testing.assert_allclose(
@@ -146,7 +138,7 @@ def test_distances_are_in_factors_of_two() -> None:
     assert distances(PROBLEM, places([])).shape == (0,)
 
 
-def test_the_smallest_k_that_is_sure_enough() -> None:
+def test_the_smallest_k_that_is_sure_enough():
     six = [Candidate.make("aten::mm")] * 6
     ranking = Prediction(PROBLEM, six, np.ones(6), (0.5, 0.8, 0.8, 0.95))
     assert ranking.confidence == 0.5
@@ -158,13 +150,7 @@ def test_the_smallest_k_that_is_sure_enough() -> None:
     assert (unsure.confidence, unsure.count_to_reach(0.9)) == (None, None)
 
 
-def test_a_model_keeps_it(
-    save: Callable[..., Artifact],
-    network: Callable[..., Network],
-    fitted: Confidence,
-    candidates: tuple[Candidate, ...],
-    tmp_path: Path,
-) -> None:
+def test_a_model_keeps_it(save, network, fitted, candidates, tmp_path):
     members = (network(1), network(2), network(3))
     plain = save(tmp_path / "plain", members)
     sure = save(tmp_path / "sure", members, confidence=fitted)
@@ -195,9 +181,7 @@ def test_a_model_keeps_it(
         load_artifact(tmp_path / "sure")
 
 
-def test_bytes_that_are_no_confidence_are_refused(
-    fitted: Confidence, network: Callable[..., Network]
-) -> None:
+def test_bytes_that_are_no_confidence_are_refused(fitted, network):
     again = Confidence.from_bytes(fitted.to_bytes())
     assert again.to_bytes() == fitted.to_bytes()
     for data in (b"", fitted.to_bytes()[:-1], network().to_bytes()):

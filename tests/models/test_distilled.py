@@ -7,8 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,12 +16,9 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import MM
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer
-from diode_engine.models.network import Network
 from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.models.protocol import TimingModel
 from tests.models.conftest import HIDDEN, network_on
@@ -37,16 +32,14 @@ def model(request: pytest.FixtureRequest) -> TimingModel:
     return found
 
 
-def test_whole_numbers_answer_as_the_network_does(
-    x: np.ndarray, distilled: DistilledNetwork
-) -> None:
+def test_whole_numbers_answer_as_the_network_does(x, distilled):
     wanted = network_on(x, 5, HIDDEN, heads=2).predict(x)
     error = distilled.predict(x) - wanted
     assert np.sqrt(np.mean(error**2)) < 0.005
     assert np.std(wanted - x[:, features.BASE] * np.log(2)) > 0.2  # it answers something
 
 
-def test_every_sum_is_exact(x: np.ndarray, distilled: DistilledNetwork) -> None:
+def test_every_sum_is_exact(x, distilled):
     """The same in float64, which holds sums a thousand million times as large."""
     levels = distilled._levels(x.T, slice(None))
     for layer in distilled.layers:
@@ -58,9 +51,7 @@ def test_every_sum_is_exact(x: np.ndarray, distilled: DistilledNetwork) -> None:
         levels = np.clip(np.rint(sums * layer.scale), 0, LEVELS)
 
 
-def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_its_space(
-    x: np.ndarray, model: TimingModel, table: TimingTable
-) -> None:
+def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_its_space(x, model, table):
     bulk = model.predict(x)
     for i in range(0, len(x), 97):
         assert model.predict(x[i : i + 1])[0] == bulk[i]
@@ -77,13 +68,7 @@ def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_its_space(
 
 
 @pytest.mark.parametrize("kind", ["distilled", "network"])
-def test_of_many_candidates_the_likely_ones_are_ranked(
-    kind: str,
-    network: Callable[..., Network],
-    distilled: DistilledNetwork,
-    save: Callable[..., Artifact],
-    tmp_path: Path,
-) -> None:
+def test_of_many_candidates_the_likely_ones_are_ranked(kind, network, distilled, save, tmp_path):
     tiles = [
         tile(m, n, k, s, w)
         for m, n, k in itertools.product((16, 32, 64, 128, 256), repeat=3)
@@ -115,21 +100,19 @@ def test_of_many_candidates_the_likely_ones_are_ranked(
     assert len(few.order) == SHORTLIST
 
 
-def test_the_file_is_read_as_it_was_written(x: np.ndarray, model: TimingModel) -> None:
+def test_the_file_is_read_as_it_was_written(x, model):
     again = type(model).from_bytes(model.to_bytes())
     assert np.array_equal(again.answers(x), model.answers(x))
 
 
-def test_a_scale_that_gives_no_times_is_refused(distilled: DistilledNetwork) -> None:
+def test_a_scale_that_gives_no_times_is_refused(distilled):
     *layers, last = distilled.layers
     wild = Layer(last.weight, last.bias, np.full_like(last.scale, 3e37))
     with pytest.raises(ModelError, match="predicts no times"):
         DistilledNetwork(distilled.low, distilled.step, (*layers, wild))
 
 
-def test_weights_that_could_not_be_summed_exactly_are_refused(
-    distilled: DistilledNetwork,
-) -> None:
+def test_weights_that_could_not_be_summed_exactly_are_refused(distilled):
     first, *others = distilled.layers
     large = Layer(np.full_like(first.weight, EXACT // 100), first.bias, first.scale)
     broken = Layer(first.weight + np.float32(0.5), first.bias, first.scale)
@@ -158,12 +141,7 @@ print(json.dumps(bits))
 """
 
 
-def test_processes_and_threads_make_no_difference(
-    tmp_path: Path,
-    save: Callable[..., Artifact],
-    distilled: DistilledNetwork,
-    candidates: tuple[Candidate, ...],
-) -> None:
+def test_processes_and_threads_make_no_difference(tmp_path, save, distilled, candidates):
     save(tmp_path / "model", (distilled,))
     asked = json.dumps([c.to_dict() for c in candidates * 40])  # enough for BLAS to share out
     answers = {
@@ -177,12 +155,7 @@ def test_processes_and_threads_make_no_difference(
     assert len(answers) == 1
 
 
-def test_the_predictor_asks_for_the_space_as_for_rows(
-    tmp_path: Path,
-    save: Callable[..., Artifact],
-    distilled: DistilledNetwork,
-    table: TimingTable,
-) -> None:
+def test_the_predictor_asks_for_the_space_as_for_rows(tmp_path, save, distilled, table):
     predictor = Predictor(save(tmp_path / "model", (distilled,)))
     bulk = predictor.predict_table(table)
     for index, rows in list(table.groups())[:20]:

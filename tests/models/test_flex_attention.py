@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ def group(*measured: tuple[int, float, float]) -> FlexGroup:
     return FlexGroup("forward", 64, ("bfloat16",), DEFAULT, (SHORT, LONG), calls, speeds)
 
 
-def test_it_takes_what_was_fastest_for_near_calls() -> None:
+def test_it_takes_what_was_fastest_for_near_calls():
     some = group((256, 1.3, 1.1), (512, 1.3, 1.1), (8192, 0.9, 1.2), (16384, 0.9, 1.2))
     short, long = some.chosen(call(384)), some.chosen(call(12288))
     assert (short.config, long.config) == (SHORT, LONG)
@@ -39,7 +38,7 @@ def test_it_takes_what_was_fastest_for_near_calls() -> None:
     assert long.speed == pytest.approx(1.2, rel=1e-3)
 
 
-def test_a_gain_under_the_margin_leaves_the_default() -> None:
+def test_a_gain_under_the_margin_leaves_the_default():
     for gain, config in ((fa.MARGIN - 0.005, DEFAULT), (fa.MARGIN + 0.005, SHORT)):
         chosen = group((1024, gain, 0.9)).chosen(call(1024))
         assert chosen.config == config
@@ -49,13 +48,13 @@ def test_a_gain_under_the_margin_leaves_the_default() -> None:
     "beyond", [call(1024 * fa.REACH + 128), call(1024 // fa.REACH - 1),
                call(1024, heads=32 * fa.REACH + 1), call(1024, heads=32 // fa.REACH - 1)],
 )  # fmt: skip
-def test_nothing_is_taken_far_beyond_what_was_measured(beyond: FlexCall) -> None:
+def test_nothing_is_taken_far_beyond_what_was_measured(beyond):
     some = group((1024, 1.3, 1.2))
     assert some.chosen(call(1024 * fa.REACH)) is not None
     assert some.chosen(beyond) is None
 
 
-def test_a_mask_that_reads_counts_for_more_than_the_length() -> None:
+def test_a_mask_that_reads_counts_for_more_than_the_length():
     reading = replace(call(4096), reads=True)
     some = FlexGroup(
         "forward", 64, ("bfloat16",), DEFAULT, (SHORT, LONG), (call(1024), reading),
@@ -65,7 +64,7 @@ def test_a_mask_that_reads_counts_for_more_than_the_length() -> None:
     assert chosen.config == SHORT
 
 
-def test_the_shipped_table_survives_its_file(tmp_path: Path) -> None:
+def test_the_shipped_table_survives_its_file(tmp_path):
     table = fa.table_for(H200)
     path = tmp_path / "table.json"
     path.write_text(table.to_json())
@@ -75,7 +74,7 @@ def test_the_shipped_table_survives_its_file(tmp_path: Path) -> None:
     assert table.group("forward", 64, "float32") is None
 
 
-def test_there_is_none_for_a_gpu_that_was_not_measured() -> None:
+def test_there_is_none_for_a_gpu_that_was_not_measured():
     assert fa.table_for(KNOWN["NVIDIA A100-SXM4-80GB"]) is None
     assert fa.table_for(replace(H200, name="NVIDIA H200 NVL")) is None
 
@@ -101,7 +100,7 @@ DAMAGED: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_table_is_refused_with_a_sentence(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_table_is_refused_with_a_sentence(damage, tmp_path):
     table = json.loads(fa.path_for(H200).read_text())
     DAMAGED[damage](table)
     path = tmp_path / "table.json"
@@ -112,7 +111,7 @@ def test_a_damaged_table_is_refused_with_a_sentence(damage: str, tmp_path: Path)
         FlexTable.load(path)
 
 
-def test_a_file_that_is_cut_off_or_missing_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_or_missing_is_refused(tmp_path):
     path = tmp_path / "table.json"
     with pytest.raises(ModelError, match="cannot be read"):
         FlexTable.load(path)
@@ -122,7 +121,7 @@ def test_a_file_that_is_cut_off_or_missing_is_refused(tmp_path: Path) -> None:
         FlexTable.load(path)
 
 
-def test_the_identity_follows_what_is_chosen_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_identity_follows_what_is_chosen_by(monkeypatch):
     table = FlexTable("NVIDIA H200", "made up", (group((1024, 1.3, 1.2)),))
     other = FlexTable("NVIDIA H200", "made up", (group((1024, 1.3, 1.21)),))
     assert table.identity != other.identity

@@ -36,9 +36,7 @@ def rmse(examples: Examples, predicted: np.ndarray) -> float:
 @pytest.mark.parametrize(
     "family", ["network", "network, regret", "network, pairwise", "trees", "trees, ranking"]
 )
-def test_a_fit_beats_a_constant(
-    family: str, residual: bool, halves: tuple[Examples, Examples]
-) -> None:
+def test_a_fit_beats_a_constant(family, residual, halves):
     train, held_out = halves
     seen: list[FitProgress] = []
     if family.startswith("network"):
@@ -66,9 +64,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize("fit", [fit_network, fit_trees])
-def test_an_exception_in_the_report_ends_the_fit(
-    fit: object, halves: tuple[Examples, Examples]
-) -> None:
+def test_an_exception_in_the_report_ends_the_fit(fit, halves):
     seen = []
 
     def stop(progress: FitProgress) -> None:
@@ -96,9 +92,7 @@ class Memory:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 11])
-def test_a_network_that_was_cut_short_becomes_the_same(
-    cut: int, halves: tuple[Examples, Examples]
-) -> None:
+def test_a_network_that_was_cut_short_becomes_the_same(cut, halves):
     s = replace(NETWORK, epochs=12, patience=5, dropout=0.1)
     whole: list[FitProgress] = []
     wanted = fit_network(*halves, s, whole.append, device="cpu").to_bytes()
@@ -115,7 +109,7 @@ def test_a_network_that_was_cut_short_becomes_the_same(
     assert seen == whole
 
 
-def test_trees_that_were_cut_short_become_as_good(halves: tuple[Examples, Examples]) -> None:
+def test_trees_that_were_cut_short_become_as_good(halves):
     whole: list[FitProgress] = []
     fit_trees(*halves, TREES, whole.append)
     memory, seen = Memory(), []
@@ -133,7 +127,7 @@ def test_trees_that_were_cut_short_become_as_good(halves: tuple[Examples, Exampl
     assert rmse(halves[1], again.predict(halves[1].x)) < 1.1 * min(p.rmse for p in whole)
 
 
-def test_a_damaged_checkpoint_is_a_sentence(halves: tuple[Examples, Examples]) -> None:
+def test_a_damaged_checkpoint_is_a_sentence(halves):
     memory = Memory()
     memory.data = b"not a checkpoint at all"
     for fit, settings in ((fit_network, NETWORK), (fit_trees, TREES)):
@@ -141,7 +135,7 @@ def test_a_damaged_checkpoint_is_a_sentence(halves: tuple[Examples, Examples]) -
             fit(*halves, settings, checkpoint=memory)  # type: ignore[operator]
 
 
-def test_heads_are_learned_each(halves: tuple[Examples, Examples]) -> None:
+def test_heads_are_learned_each(halves):
     train, held_out = halves
     shift = np.array([[-0.5], [0.5]], np.float32)
     network = fit_network(
@@ -161,7 +155,7 @@ def test_heads_are_learned_each(halves: tuple[Examples, Examples]) -> None:
     assert apart.mean() == pytest.approx(1, abs=0.1)
 
 
-def test_failed_and_unsupported_timings_are_left_out(table: TimingTable) -> None:
+def test_failed_and_unsupported_timings_are_left_out(table):
     failed = np.zeros(len(table), np.uint8)
     failed[5] = 1
     us = table.min_us.copy()
@@ -179,7 +173,7 @@ def test_failed_and_unsupported_timings_are_left_out(table: TimingTable) -> None
     )
 
 
-def test_what_cannot_be_learned_from_is_refused(halves: tuple[Examples, Examples]) -> None:
+def test_what_cannot_be_learned_from_is_refused(halves):
     train, _ = halves
     with pytest.raises(TrainingError, match="no timings"):
         Examples(train.x[:0], train.log_us[:0], train.problem[:0])
@@ -191,14 +185,14 @@ def test_what_cannot_be_learned_from_is_refused(halves: tuple[Examples, Examples
         Examples(train.x, train.log_us, np.arange(len(train.problem)) % 7)
 
 
-def test_the_ranking_loss_is_none_for_the_truth(halves: tuple[Examples, Examples]) -> None:
+def test_the_ranking_loss_is_none_for_the_truth(halves):
     train, _ = halves
     assert ranking_loss(train, train.log_us, 0.1) == pytest.approx(0, abs=1e-9)
     assert ranking_loss(train, train.log_us + 1, 0.1) == pytest.approx(0, abs=1e-4)
     assert ranking_loss(train, -train.log_us, 0.1) > 1
 
 
-def test_what_is_near_the_best_counts_more(halves: tuple[Examples, Examples]) -> None:
+def test_what_is_near_the_best_counts_more(halves):
     """Few and shallow trees cannot fit all: with `focus` they fit the fast candidates better."""
     train, held_out = halves
     near = train.gap < 0.1

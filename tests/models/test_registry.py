@@ -16,7 +16,6 @@ from diode_engine import paths, registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
 from diode_engine.models.artifact import Artifact
-from diode_engine.models.network import Network
 from diode_engine.registry import choice, versions
 from tests.models.conftest import taken_on
 
@@ -28,7 +27,7 @@ H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52
 A100 = replace(H200, name="NVIDIA A100", arch="8.0", multiprocessors=108)
 
 
-def test_versions_count_up_and_are_never_written_over(model: Path) -> None:
+def test_versions_count_up_and_are_never_written_over(model):
     first = registry.register(model, "mine")
     before = (first.folder / "manifest.json").read_bytes()
     second = registry.register(model, "mine")
@@ -41,21 +40,19 @@ def test_versions_count_up_and_are_never_written_over(model: Path) -> None:
     assert second.manifest.data.timings > 0
 
 
-def test_versions_go_on_after_shipped_ones(ship: Ship, shipped: Path, model: Path) -> None:
+def test_versions_go_on_after_shipped_ones(ship, shipped, model):
     ship("mine", 3)
     assert registry.register(model, "mine").version == 4
 
 
-def test_a_version_taken_meanwhile_is_passed_over(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_taken_meanwhile_is_passed_over(model, monkeypatch):
     """Another process registers between our look and our write."""
     registry.register(model, "mine")
     monkeypatch.setattr(versions, "list_models", list)
     assert registry.register(model, "mine").version == 2
 
 
-def test_what_is_no_model_is_not_registered(model: Path, tmp_path: Path) -> None:
+def test_what_is_no_model_is_not_registered(model, tmp_path):
     with pytest.raises(ModelError, match="cannot be read"):
         registry.register(tmp_path / "nowhere")
     with pytest.raises(ModelError, match="cannot name"):
@@ -66,7 +63,7 @@ def test_what_is_no_model_is_not_registered(model: Path, tmp_path: Path) -> None
     assert registry.list_models() == []
 
 
-def test_resolving(ship: Ship, shipped: Path, model: Path) -> None:
+def test_resolving(ship, shipped, model):
     ship("large", 1)
     registry.register(model, "mine")
     registry.register(model, "mine")
@@ -81,14 +78,14 @@ def test_resolving(ship: Ship, shipped: Path, model: Path) -> None:
     assert registry.resolve("default").reference == "mine@1"
 
 
-def test_the_same_name_for_two_devices_is_ambiguous(ship: Ship, shipped: Path) -> None:
+def test_the_same_name_for_two_devices_is_ambiguous(ship, shipped):
     ship("mine", 1)
     ship("mine", 1, hardware=A100)
     with pytest.raises(RegistryError, match="--hardware"):
         registry.resolve("mine@1")
 
 
-def test_a_model_is_named_by_its_gpu_and_what_it_chooses(ship: Ship, shipped: Path) -> None:
+def test_a_model_is_named_by_its_gpu_and_what_it_chooses(ship, shipped):
     ship("mine", 1)
     ship("mine", 2)
     ship("theirs", 1, hardware=H100)
@@ -108,19 +105,19 @@ def test_a_model_is_named_by_its_gpu_and_what_it_chooses(ship: Ship, shipped: Pa
         assert "diode-engine tune" in str(refused.value)
 
 
-def test_a_model_that_has_such_a_name_is_meant_first(ship: Ship, shipped: Path) -> None:
+def test_a_model_that_has_such_a_name_is_meant_first(ship, shipped):
     ship("nvidia-h200-matmul", 1)
     ship("other", 2)
     assert registry.resolve("nvidia-h200-matmul").reference == "nvidia-h200-matmul@1"
 
 
-def test_without_models_there_is_none() -> None:
+def test_without_models_there_is_none():
     assert registry.list_models() == []
     assert registry.best_for(H200) is None
     assert registry.load_predictor(H200) is None
 
 
-def test_the_best_is_the_default_else_the_newest(ship: Ship, shipped: Path, model: Path) -> None:
+def test_the_best_is_the_default_else_the_newest(ship, shipped, model):
     ship("a", 1)
     ship("b", 1)
     (shipped / "nvidia-h200" / "aliases.json").write_text(json.dumps({"default": "a@1"}))
@@ -133,9 +130,7 @@ def test_the_best_is_the_default_else_the_newest(ship: Ship, shipped: Path, mode
     assert registry.load_predictor(H200).identity == mine.manifest.identity
 
 
-def test_the_nearest_device_serves_and_says_so(
-    ship: Ship, shipped: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_nearest_device_serves_and_says_so(ship, shipped, caplog):
     ship("far", 1, hardware=A100)
     slow = replace(H100, name="NVIDIA H100 PCIe", clock_mhz=1755, memory_gb_s=2039)
     assert 0 < H200.likeness(slow) < registry.MIN_LIKENESS
@@ -153,15 +148,13 @@ def test_the_nearest_device_serves_and_says_so(
     assert taken_on() == "own@1"
 
 
-def test_another_purpose_is_another_model(ship: Ship, shipped: Path) -> None:
+def test_another_purpose_is_another_model(ship, shipped):
     ship("conv", 1, purpose="convolution")
     assert registry.best_for(H200) is None
     assert registry.best_for(H200, "convolution") is not None
 
 
-def test_a_broken_model_is_passed_over(
-    ship: Ship, shipped: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_model_is_passed_over(ship, shipped, caplog):
     ship("whole", 1)
     broken = ship("broken", 1)
     (broken / "manifest.json").write_text("{")
@@ -176,14 +169,14 @@ def test_a_broken_model_is_passed_over(
         ('{"default": "b@1"}', "b@1, which does not exist"),
     ],
 )
-def test_a_broken_alias_file_is_refused(ship: Ship, shipped: Path, text: str, says: str) -> None:
+def test_a_broken_alias_file_is_refused(ship, shipped, text, says):
     ship("a", 1)
     (shipped / "nvidia-h200" / "aliases.json").write_text(text)
     with pytest.raises(RegistryError, match=says):
         registry.resolve("default")
 
 
-def test_other_folders_are_no_versions(ship: Ship, shipped: Path) -> None:
+def test_other_folders_are_no_versions(ship, shipped):
     folder = ship("a", 1)
     for name in ("latest", ".unfinished-x"):
         (folder.parent / name).mkdir()
@@ -193,9 +186,7 @@ def test_other_folders_are_no_versions(ship: Ship, shipped: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": "diode-registry", "version": 9}'])
-def test_a_broken_registry_leaves_the_shipped_default(
-    ship: Ship, shipped: Path, model: Path, caplog: pytest.LogCaptureFixture, text: str
-) -> None:
+def test_a_broken_registry_leaves_the_shipped_default(ship, shipped, model, caplog, text):
     ship("gemm")
     (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "gemm@1"}')
     mine = registry.register(model, "mine", default=True)
@@ -215,9 +206,7 @@ def test_a_broken_registry_leaves_the_shipped_default(
     assert any("registry.json" in problem for problem in registry.overview().problems)
 
 
-def test_a_default_that_is_gone_leaves_the_shipped_one(
-    ship: Ship, shipped: Path, model: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_default_that_is_gone_leaves_the_shipped_one(ship, shipped, model, caplog):
     ship("gemm")
     (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "gemm@1"}')
     mine = registry.register(model, "mine", default=True)
@@ -227,9 +216,7 @@ def test_a_default_that_is_gone_leaves_the_shipped_one(
     assert any("mine@1" in problem for problem in registry.overview().problems)
 
 
-def test_the_next_model_is_taken_where_weights_are_corrupt(
-    ship: Ship, model: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_next_model_is_taken_where_weights_are_corrupt(ship, model, caplog):
     whole = ship("whole")
     mine = registry.register(model, "mine", default=True)
     weights = next(mine.folder.glob("*.safetensors"))
@@ -241,9 +228,7 @@ def test_the_next_model_is_taken_where_weights_are_corrupt(
         registry.load_predictor(H200)
 
 
-def test_a_model_of_the_installed_software_goes_first(
-    ship: Ship, shipped: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_model_of_the_installed_software_goes_first(ship, shipped, monkeypatch, caplog):
     monkeypatch.setattr(choice, "torch_version", lambda: "2.13.0+cu130")
     monkeypatch.setattr(choice, "triton_version", lambda: "3.7.1")
     ship("fits", torch=("2.13.1",), triton=("3.7.0",))
@@ -259,9 +244,7 @@ def test_a_model_of_the_installed_software_goes_first(
     assert "torch 2.11.0, here 2.13.0+cu130, Triton 3.6.0, here 3.7.1" in caplog.text
 
 
-def test_software_that_is_not_installed_says_nothing(
-    ship: Ship, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_software_that_is_not_installed_says_nothing(ship, monkeypatch):
     for name in ("torch_version", "triton_version"):
         monkeypatch.setattr(choice, name, lambda: None)
     ship("older", torch=("2.11.0",), triton=("3.6.0",))
@@ -271,13 +254,13 @@ def test_software_that_is_not_installed_says_nothing(
 @pytest.mark.parametrize(
     "name", ["~", "~x", "~nobody/there", "", "\0", "a\0b", "x" * 9999, "@", "a@b"]
 )
-def test_what_is_no_name_is_no_model(ship: Ship, name: str) -> None:
+def test_what_is_no_name_is_no_model(ship, name):
     ship("a")
     with pytest.raises(NoSuchModelError, match="There is no model"):
         registry.resolve(name)
 
 
-def test_hardware_is_named_as_people_do(ship: Ship) -> None:
+def test_hardware_is_named_as_people_do(ship):
     ship("mine")
     ship("mine", hardware=A100)
     for name in ("NVIDIA A100", "nvidia-a100", "nvidia a100", "A100"):
@@ -286,9 +269,7 @@ def test_hardware_is_named_as_people_do(ship: Ship) -> None:
         registry.resolve("mine", "NVIDIA B200")
 
 
-def test_two_models_of_one_number_are_ambiguous(
-    ship: Ship, save: Save, network: Callable[..., Network]
-) -> None:
+def test_two_models_of_one_number_are_ambiguous(ship, save, network):
     """Diode ships later what a user has registered: nothing, if it is the same model."""
     for members, ambiguous in ((), False), ((network(9),), True):
         mine = paths.data_dir() / "models" / "nvidia-h200" / "gemm" / "1"

@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -48,9 +47,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DIODE_HOME", str(tmp_path / "another"))
 
 
-def test_an_archive_is_the_same_bytes_and_the_same_model(
-    mine: ModelVersion, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_is_the_same_bytes_and_the_same_model(mine, archive, tmp_path, monkeypatch):
     digest = registry.export_model(mine, tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
     assert digest == hashlib.sha256(archive.read_bytes()).hexdigest()
@@ -70,9 +67,7 @@ def test_an_archive_is_the_same_bytes_and_the_same_model(
     assert (tmp_path / "theirs.zip").read_bytes() == archive.read_bytes()
 
 
-def test_an_archive_is_taken_wherever_a_model_is(
-    mine: ModelVersion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_is_taken_wherever_a_model_is(mine, tmp_path, monkeypatch):
     file = tmp_path / "matmul_model.pt"  # the suffix does not matter
     registry.export_model(mine, file)
     elsewhere(monkeypatch, tmp_path)
@@ -83,7 +78,7 @@ def test_an_archive_is_taken_wherever_a_model_is(
     assert registry.best_for(H200).model.reference == "mine@1"  # type: ignore[union-attr]
 
 
-def test_a_file_with_code_is_not_taken_for_a_model(tmp_path: Path) -> None:
+def test_a_file_with_code_is_not_taken_for_a_model(tmp_path):
     file = tmp_path / "matmul_model.pt"
     for content in (b"\x80\x04.", b"PK\3\4" + bytes(99), b""):
         file.write_bytes(content)
@@ -126,12 +121,7 @@ def named(name: str, data: bytes = b"x") -> tuple[zipfile.ZipInfo, bytes]:
     ids=["empty", "manifest last", "a file lacks", "slip", "absolute", "a file more", "slipped",
          "shorter", "altered", "no JSON", "other features", "newer format"],
 )  # fmt: skip
-def test_what_is_no_whole_archive_is_refused(
-    archive: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[Entries], Entries],
-) -> None:
+def test_what_is_no_whole_archive_is_refused(archive, tmp_path, monkeypatch, change):
     rewritten(archive, change)
     elsewhere(monkeypatch, tmp_path)
     with pytest.raises(ModelError):
@@ -140,7 +130,7 @@ def test_what_is_no_whole_archive_is_refused(
     assert not list(tmp_path.rglob("evil*"))
 
 
-def test_files_that_are_no_archives_are_refused(archive: Path, tmp_path: Path) -> None:
+def test_files_that_are_no_archives_are_refused(archive, tmp_path):
     data = archive.read_bytes()
     archive.write_bytes(data[: len(data) // 2])
     with pytest.raises(ModelError, match="not an archive"):
@@ -153,18 +143,14 @@ def test_files_that_are_no_archives_are_refused(archive: Path, tmp_path: Path) -
         registry.import_model(tmp_path)
 
 
-def test_an_archive_of_many_entries_is_refused_before_they_are_listed(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_of_many_entries_is_refused_before_they_are_listed(archive, monkeypatch):
     rewritten(archive, lambda entries: entries + [named(f"{i:0>60}", b"") for i in range(800)])
     monkeypatch.setattr(zipfile, "ZipFile", None)
     with pytest.raises(ModelError, match="not an archive of a model"):
         registry.import_model(archive)
 
 
-def test_a_manifest_that_is_too_large_with_its_indents_is_not_registered(
-    save: Save, tmp_path: Path
-) -> None:
+def test_a_manifest_that_is_too_large_with_its_indents_is_not_registered(save, tmp_path):
     metrics = {f"m{i}": i for i in range(60_000)}
     save(tmp_path / "model")
     manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
@@ -176,16 +162,14 @@ def test_a_manifest_that_is_too_large_with_its_indents_is_not_registered(
     assert registry.list_models() == []
 
 
-def test_an_archive_with_something_behind_it_is_refused(archive: Path) -> None:
+def test_an_archive_with_something_behind_it_is_refused(archive):
     with zipfile.ZipFile(archive, "a") as opened:
         opened.comment = b"x"
     with pytest.raises(ModelError, match="not an archive of a model"):
         registry.import_model(archive)
 
 
-def test_a_damaged_byte_anywhere_is_noticed(
-    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_byte_anywhere_is_noticed(archive, tmp_path, monkeypatch):
     """Where it is imported none the less, the byte says nothing of the model."""
     whole, identity = archive.read_bytes(), registry.resolve("mine").manifest.identity
     elsewhere(monkeypatch, tmp_path)
@@ -203,14 +187,7 @@ def test_a_damaged_byte_anywhere_is_noticed(
 @pytest.mark.parametrize(
     ("module", "step"), [(hashlib, "sha256"), (zipfile, "ZipFile")], ids=["hashed", "opened"]
 )
-def test_what_is_hashed_is_what_is_registered(
-    module: ModuleType,
-    step: str,
-    save: Save,
-    archive: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_hashed_is_what_is_registered(module, step, save, archive, tmp_path, monkeypatch):
     """Somebody puts another archive in its place when it is hashed or opened."""
     asked = archive.read_bytes()
     wanted = hashlib.sha256(asked).hexdigest()
@@ -230,15 +207,13 @@ def test_what_is_hashed_is_what_is_registered(
     assert archive.read_bytes() == theirs.read_bytes() != asked
 
 
-def test_a_pipe_is_no_archive_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_no_archive_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.zip")
     with pytest.raises(ModelError, match="no regular file"):
         registry.import_model(tmp_path / "pipe.zip")
 
 
-def test_a_removal_that_cannot_be_noted_does_not_happen(
-    mine: ModelVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removal_that_cannot_be_noted_does_not_happen(mine, monkeypatch):
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -274,9 +249,7 @@ def altered(index: Path, **changes: object) -> Path:
     return index
 
 
-def test_an_index_offers_archives_beside_it(
-    index: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_offers_archives_beside_it(index, archive, tmp_path, monkeypatch):
     elsewhere(monkeypatch, tmp_path)
     (offer,) = read_index(index)
     assert (offer.reference, offer.hardware) == ("mine@1", "nvidia-h200")
@@ -299,12 +272,12 @@ def test_an_index_offers_archives_beside_it(
         {"version": True},
     ],
 )  # fmt: skip
-def test_a_line_that_is_wrong_is_refused(index: Path, changes: dict[str, object]) -> None:
+def test_a_line_that_is_wrong_is_refused(index, changes):
     with pytest.raises(RegistryError, match="Model 1 of the index"):
         read_index(altered(index, **changes))
 
 
-def test_what_an_index_offers_twice_is_refused(index: Path) -> None:
+def test_what_an_index_offers_twice_is_refused(index):
     given = json.loads(index.read_text())
     given["models"] *= 2
     index.write_text(json.dumps(given))
@@ -312,7 +285,7 @@ def test_what_an_index_offers_twice_is_refused(index: Path) -> None:
         read_index(index)
 
 
-def test_a_long_index_is_not_told_whole(index: Path) -> None:
+def test_a_long_index_is_not_told_whole(index):
     given = json.loads(index.read_text())
     (line,) = given["models"]
     given["models"] = [{**line, "hardware": f"gpu-{i}"} for i in range(1000)]
@@ -327,7 +300,7 @@ def test_a_long_index_is_not_told_whole(index: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": "diode-model-index", "version": 2, "models": []}']
 )
-def test_what_is_no_index_is_refused(index: Path, text: str) -> None:
+def test_what_is_no_index_is_refused(index, text):
     index.write_text(text)
     with pytest.raises(RegistryError, match="index"):
         read_index(index)
@@ -358,9 +331,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
-def test_what_is_downloaded_is_checked_and_kept(
-    index: Path, archive: Path, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_downloaded_is_checked_and_kept(index, archive, tmp_path, server, monkeypatch):
     served = tmp_path / "served" / "mine.zip"
     shutil.copy(archive, served)
     elsewhere(monkeypatch, tmp_path)
@@ -381,8 +352,8 @@ def test_what_is_downloaded_is_checked_and_kept(
 
 
 def test_a_download_that_is_something_else_is_refused(
-    index: Path, archive: Path, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    index, archive, tmp_path, server, monkeypatch
+):
     data = archive.read_bytes()
     elsewhere(monkeypatch, tmp_path)
     (offer,) = read_index(altered(index, archive=f"{server}/mine.zip"))

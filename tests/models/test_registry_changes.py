@@ -28,7 +28,7 @@ def default() -> str | None:
     return None if found is None else found.reference
 
 
-def test_rolling_back_goes_through_the_history(model: Path, ship: Ship, shipped: Path) -> None:
+def test_rolling_back_goes_through_the_history(model, ship, shipped):
     ship("gemm")
     (shipped / SLUG / "aliases.json").write_text('{"default": "gemm@1"}')
     first, second, third = (registry.register(model, "mine") for _ in range(3))
@@ -57,7 +57,7 @@ def test_rolling_back_goes_through_the_history(model: Path, ship: Ship, shipped:
     assert [registry.status_of(m) for m in (first, second, third)] == [ModelStatus.RETIRED] * 3
 
 
-def test_what_was_rolled_back_is_not_taken_as_the_newest(model: Path) -> None:
+def test_what_was_rolled_back_is_not_taken_as_the_newest(model):
     first = registry.register(model, "mine")
     second = registry.register(model, "mine", default=True)
     registry.rollback(SLUG)
@@ -67,7 +67,7 @@ def test_what_was_rolled_back_is_not_taken_as_the_newest(model: Path) -> None:
     assert registry.matches(H200)[0].model == second
 
 
-def test_a_damaged_model_is_not_rolled_back_to(model: Path) -> None:
+def test_a_damaged_model_is_not_rolled_back_to(model):
     first = registry.register(model, "mine", default=True)
     registry.register(model, "mine", default=True)
     weights = next(first.folder.glob("*.safetensors"))
@@ -80,7 +80,7 @@ def test_a_damaged_model_is_not_rolled_back_to(model: Path) -> None:
         registry.rollback(SLUG)
 
 
-def test_a_number_is_never_given_twice(model: Path) -> None:
+def test_a_number_is_never_given_twice(model):
     registry.register(model, "mine")
     last = registry.register(model, "mine", default=True)
     with pytest.raises(RegistryError, match="mine@2 is default"):
@@ -95,7 +95,7 @@ def test_a_number_is_never_given_twice(model: Path) -> None:
     assert sorted(p.name for p in last.folder.parent.iterdir()) == ["1", "3"]
 
 
-def test_shipped_models_stay_and_can_be_annotated(ship: Ship) -> None:
+def test_shipped_models_stay_and_can_be_annotated(ship):
     folder = ship("gemm")
     shipped = registry.resolve("gemm")
     with pytest.raises(RegistryError, match="not one of your own"):
@@ -112,7 +112,7 @@ def test_shipped_models_stay_and_can_be_annotated(ship: Ship) -> None:
     assert [p.name for p in folder.parent.parent.iterdir()] == ["gemm"]
 
 
-def test_an_alias_is_one_name_for_one_model(model: Path, save: Save, tmp_path: Path) -> None:
+def test_an_alias_is_one_name_for_one_model(model, save, tmp_path):
     mine = registry.register(model, "mine")
     assert registry.set_alias("candidate", mine)
     assert not registry.set_alias("candidate", mine)
@@ -130,7 +130,7 @@ def test_an_alias_is_one_name_for_one_model(model: Path, save: Save, tmp_path: P
         registry.remove_alias("candidate", SLUG)
 
 
-def test_an_overview_tells_all(model: Path, ship: Ship) -> None:
+def test_an_overview_tells_all(model, ship):
     ship("gemm")
     mine = registry.register(model, "mine", default=True)
     registry.set_alias("candidate", mine)
@@ -144,13 +144,13 @@ def test_an_overview_tells_all(model: Path, ship: Ship) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
-def test_an_unwritable_registry_is_said(model: Path, diode_home: Path) -> None:
+def test_an_unwritable_registry_is_said(model, diode_home):
     diode_home.mkdir(mode=0o500)
     with pytest.raises(RegistryError, match="cannot be written"):
         registry.register(model)
 
 
-def test_changes_made_at_once_are_all_kept(model: Path) -> None:
+def test_changes_made_at_once_are_all_kept(model):
     mine = registry.register(model, "mine")
     words = [[f"{who}{i}" for i in range(8)] for who in "abcd"]
     start = threading.Barrier(len(words))

@@ -46,7 +46,7 @@ def installed(tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> Pa
     return target / "diode_models_example"
 
 
-def test_an_installed_package_brings_models(installed: Path, save: Save, tmp_path: Path) -> None:
+def test_an_installed_package_brings_models(installed, save, tmp_path):
     model = registry.resolve("community")
     assert model.reference == "community@3"
     assert model.folder == installed / "nvidia-h200" / "community" / "3"
@@ -63,9 +63,7 @@ def test_an_installed_package_brings_models(installed: Path, save: Save, tmp_pat
     assert registry.register(tmp_path / "model").version == 4
 
 
-def test_its_default_comes_after_the_users_and_diodes(
-    installed: Path, save: Save, ship: Ship, shipped: Path, tmp_path: Path
-) -> None:
+def test_its_default_comes_after_the_users_and_diodes(installed, save, ship, shipped, tmp_path):
     (installed / "nvidia-h200" / "aliases.json").write_text('{"default": "community@3"}')
     save(tmp_path / "model", name="mine")
     mine = registry.register(tmp_path / "model")
@@ -78,9 +76,7 @@ def test_its_default_comes_after_the_users_and_diodes(
     assert taken_on() == "mine@1"
 
 
-def test_an_entry_point_that_names_no_package_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_entry_point_that_names_no_package_is_said(tmp_path, monkeypatch, caplog):
     for name, value in (("gone", "no_such_module"), ("dotted", "outer.inner"), ("module", "this")):
         folder = tmp_path / f"{name}-1.0.dist-info"
         folder.mkdir()

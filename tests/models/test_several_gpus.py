@@ -55,9 +55,7 @@ def mine(save: Save, tmp_path: Path) -> Callable[..., registry.ModelVersion]:
     return _mine
 
 
-def test_it_is_the_default_of_each_of_its_gpus(
-    shared: registry.ModelVersion, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_is_the_default_of_each_of_its_gpus(shared, caplog):
     for hardware in (H200, H100):
         match = registry.best_for(hardware)
         assert (match.model, match.likeness) == (shared, 1.0)
@@ -71,7 +69,7 @@ def test_it_is_the_default_of_each_of_its_gpus(
     assert (match.model, match.likeness) == (shared, H100.likeness(KNOWN["NVIDIA H100"]))
 
 
-def test_without_a_default_the_newest_of_all_folders_is_taken(ship: Ship, shipped: Path) -> None:
+def test_without_a_default_the_newest_of_all_folders_is_taken(ship, shipped):
     ship("own", hardware=H100, created="2026-01-01")
     ship("shared", gpus=BOTH, created="2026-02-02")
     ship("own", 2, hardware=H100, created="2026-01-03")
@@ -81,9 +79,7 @@ def test_without_a_default_the_newest_of_all_folders_is_taken(ship: Ship, shippe
     assert taken_on(H200) == "shared@1"
 
 
-def test_each_gpu_has_a_default_of_its_own(
-    shared: registry.ModelVersion, mine: Callable[..., registry.ModelVersion]
-) -> None:
+def test_each_gpu_has_a_default_of_its_own(shared, mine):
     both, tuned = mine(gpus=BOTH), mine(hardware=H100, name="tuned")
     assert taken_on(H100) == "shared@3"  # nothing changes until one is promoted
     registry.set_default(both, H100.slug)
@@ -101,16 +97,12 @@ def test_each_gpu_has_a_default_of_its_own(
         registry.rollback(H200.slug)
 
 
-def test_a_default_must_have_a_record_of_the_gpu(
-    mine: Callable[..., registry.ModelVersion],
-) -> None:
+def test_a_default_must_have_a_record_of_the_gpu(mine):
     with pytest.raises(RegistryError, match="mine@1 has no record of nvidia-h100-80gb-hbm3"):
         registry.set_default(mine(), H100.slug)
 
 
-def test_what_was_refused_on_one_gpu_is_taken_on_the_other(
-    ship: Ship, mine: Callable[..., registry.ModelVersion]
-) -> None:
+def test_what_was_refused_on_one_gpu_is_taken_on_the_other(ship, mine):
     ship("own", hardware=H100)
     both = mine(gpus=BOTH)
     registry.set_verdict(both, ModelStatus.REJECTED, {"model": "mine@1"}, H100.slug)
@@ -121,9 +113,7 @@ def test_what_was_refused_on_one_gpu_is_taken_on_the_other(
     assert (taken_on(H200), taken_on(H100)) == ("mine@1", "own@1")
 
 
-def test_a_gpu_in_the_name_is_meant_alone(
-    shared: registry.ModelVersion, mine: Callable[..., registry.ModelVersion]
-) -> None:
+def test_a_gpu_in_the_name_is_meant_alone(shared, mine):
     for name, hardware in (
         ("NVIDIA-H100-matmul", H100), ("h200-matmul", H200), (f"{H100.slug}/default", H100),
         (f"{H200.slug}/shared@3", H200),
@@ -144,9 +134,7 @@ def test_a_gpu_in_the_name_is_meant_alone(
     assert taken_on(H200) == "shared@3"
 
 
-def test_it_is_found_by_name_for_each_of_its_gpus(
-    shared: registry.ModelVersion, ship: Ship
-) -> None:
+def test_it_is_found_by_name_for_each_of_its_gpus(shared, ship):
     for name in ("default", "shared", "shared@3"):
         assert registry.resolve(name) == shared  # the default of both
         for hardware in (H200.name, H100.slug):
@@ -165,7 +153,7 @@ def test_it_is_found_by_name_for_each_of_its_gpus(
         registry.resolve("shared", "NVIDIA A100-SXM4-80GB")
 
 
-def test_a_listing_says_on_which_gpus_it_is_taken(shared: registry.ModelVersion) -> None:
+def test_a_listing_says_on_which_gpus_it_is_taken(shared):
     seen = registry.overview()
     assert seen.problems == ()
     found = {entry.model.reference: entry for entry in seen.entries}
@@ -177,7 +165,7 @@ def test_a_listing_says_on_which_gpus_it_is_taken(shared: registry.ModelVersion)
     assert line["gpus"] == [H200.name, H100.name]
 
 
-def test_what_is_known_of_a_gpu_is_of_its_own_record(shared: registry.ModelVersion) -> None:
+def test_what_is_known_of_a_gpu_is_of_its_own_record(shared):
     known = registry.known_for(H100)
     assert known.basis is Basis.DATA
     assert str(known) == "from 2,000 timings of this GPU, 0.970 on held-out problems"
@@ -185,7 +173,7 @@ def test_what_is_known_of_a_gpu_is_of_its_own_record(shared: registry.ModelVersi
     assert "by transfer from NVIDIA H100 80GB" in str(registry.known_for(KNOWN["NVIDIA H100"]))
 
 
-def test_figures_alone_make_a_gpu_its_own(ship: Ship) -> None:
+def test_figures_alone_make_a_gpu_its_own(ship):
     """The model was judged on the GPU's held-out problems, and has learned none of its timings."""
     ship("judged", gpus=(BOTH[0], GpuRecord(H100, 0, 0, {"efficiency": 0.975})))
     known = registry.known_for(H100)
@@ -194,9 +182,7 @@ def test_figures_alone_make_a_gpu_its_own(ship: Ship) -> None:
     assert str(known) == "from other GPUs' timings, 0.975 on held-out problems of this GPU"
 
 
-def test_other_facts_of_the_same_gpu_do_not_outdo_a_default(
-    shared: registry.ModelVersion, mine: Callable[..., registry.ModelVersion]
-) -> None:
+def test_other_facts_of_the_same_gpu_do_not_outdo_a_default(shared, mine):
     """The clock of this H100 is another one than the shipped record's."""
     here = replace(H100, clock_mhz=1755)
     assert taken_on(here) == "shared@3"
@@ -208,9 +194,7 @@ def test_other_facts_of_the_same_gpu_do_not_outdo_a_default(
     assert taken_on(here) == "tuned@1"
 
 
-def test_a_model_that_another_gpu_takes_is_not_removed(
-    shared: registry.ModelVersion, mine: Callable[..., registry.ModelVersion]
-) -> None:
+def test_a_model_that_another_gpu_takes_is_not_removed(shared, mine):
     both = mine(gpus=BOTH)
     registry.set_default(both, H100.slug)
     with pytest.raises(RegistryError, match=f"{H100.slug}/default"):
@@ -220,7 +204,7 @@ def test_a_model_that_another_gpu_takes_is_not_removed(
     assert registry.overview().problems == ()
 
 
-def test_its_card_has_the_figures_of_each_gpu(shared: registry.ModelVersion) -> None:
+def test_its_card_has_the_figures_of_each_gpu(shared):
     text = registry.card(shared, registry.facts_of(shared))
     assert text.startswith("# shared@3, for NVIDIA H200 and NVIDIA H100 80GB HBM3\n")
     assert "| NVIDIA H200 | 9,000 | 300 | 50 | 0.98 |  |  |" in text

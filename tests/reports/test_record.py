@@ -24,12 +24,12 @@ def document() -> Any:
     return json.loads(EXAMPLE.read_text())
 
 
-def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_report_is_read_as_it_was_written(tmp_path):
     report = record.read(EXAMPLE)
     assert record.read(record.write(report, tmp_path / "again.json")) == report
 
 
-def test_sums_count_every_place_and_a_search_every_problem_once(document: Any) -> None:
+def test_sums_count_every_place_and_a_search_every_problem_once(document):
     document["products"].append(document["products"][1])  # the same problem in another graph
     report = Report.from_dict(document)
     twice, first = report.products[1], report.products[0]
@@ -65,21 +65,21 @@ BROKEN: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_malformed_report_is_refused(what: str, document: Any, tmp_path: Path) -> None:
+def test_a_malformed_report_is_refused(what, document, tmp_path):
     file = tmp_path / "report.json"
     file.write_text(json.dumps(BROKEN[what](document) or document))
     with pytest.raises(ReportError, match=r"report\.json: .*\."):
         record.read(file)
 
 
-def test_what_is_no_json_or_not_there_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_json_or_not_there_is_refused(tmp_path):
     (tmp_path / "cut.json").write_text(EXAMPLE.read_text()[:-9])
     for name in ("cut.json", "missing.json"):
         with pytest.raises(ReportError, match=name):
             record.read(tmp_path / name)
 
 
-def test_a_file_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_not_replaced(tmp_path):
     other = tmp_path / "notes.txt"
     other.write_text("mine")
     with pytest.raises(ReportError, match="another file"):
@@ -87,7 +87,7 @@ def test_a_file_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
     assert other.read_text() == "mine"
 
 
-def test_reading_does_not_import_torch() -> None:
+def test_reading_does_not_import_torch():
     code = (
         "import sys; from pathlib import Path; from diode_engine.reports import record; "
         f"record.read(Path({str(EXAMPLE)!r})); print('torch' in sys.modules)"

@@ -47,14 +47,14 @@ def report(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return record.read(path)
 
 
-def test_it_says_what_diode_would_choose(report: Any) -> None:
+def test_it_says_what_diode_would_choose(report):
     assert {graph.mode for graph in report.graphs} == {"max-autotune"}
     assert {p.outcome for p in report.products} == {Outcome.PREDICTED}
     assert (report.hardware, report.active) == (GPU, False)
     assert any(note.startswith("Diode was off in the program: ") for note in report.notes)
 
 
-def test_the_runs_of_the_graphs_are_counted(report: Any) -> None:
+def test_the_runs_of_the_graphs_are_counted(report):
     runs = [(graph.phase, graph.runs) for graph in report.graphs]
     assert runs == [("forward", 3), ("backward", 3), ("inference", 1)]
     saved = sum(p.saved_us * (1 if p.graph == 2 else 3) for p in report.products)

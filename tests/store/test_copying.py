@@ -89,7 +89,7 @@ def test_a_store_that_is_not_empty_is_not_copied_into(database, tmp_path, make_t
     assert not (tmp_path / "new.db").exists()
 
 
-def test_a_damaged_store_is_not_copied(database: str, tmp_path: Path, make_table) -> None:
+def test_a_damaged_store_is_not_copied(database, tmp_path, make_table):
     file = tmp_path / "here.db"
     fill(file, make_table)
     with closing(sqlite3.connect(file)) as connection, connection:
@@ -121,8 +121,8 @@ def test_a_copy_that_differs_is_no_copy(what, database, tmp_path, make_table, mo
 
 @pytest.mark.parametrize("to", ["file", "server"])
 def test_a_copy_that_is_killed_leaves_no_part_and_can_be_made_again(
-    to: str, database: str, tmp_path: Path, make_table
-) -> None:
+    to, database, tmp_path, make_table
+):
     file = tmp_path / "here.db"
     target = tmp_path / "copy.db" if to == "file" else location_of(database)
     fill(file, make_table)

@@ -429,7 +429,7 @@ def test_who_comes_second_to_a_migration_finds_it_done(path, next_migration):
 # Watching
 
 
-def test_a_store_that_goes_and_comes_back(path: Path) -> None:
+def test_a_store_that_goes_and_comes_back(path):
     watcher = backend_of(path).watch()
     before = watcher.version()
     away = path.rename(path.with_name("away"))

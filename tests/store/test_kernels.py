@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import msgpack
 import numpy as np
@@ -41,7 +39,7 @@ def table(make_table: Make) -> TimingTable:
     return replace(made, kernel=kernel)
 
 
-def test_facts_come_out_as_they_went_in(place: Any, table: TimingTable, as_rows) -> None:
+def test_facts_come_out_as_they_went_in(place, table, as_rows):
     with Store.open(place) as store:
         run = store.start_run("collect", {})
         store.add(run, table)
@@ -52,7 +50,7 @@ def test_facts_come_out_as_they_went_in(place: Any, table: TimingTable, as_rows)
     assert sorted(as_rows(found), key=str) == sorted(expected, key=str)
 
 
-def test_a_store_without_facts_reads_as_before(place: Any, make_table: Make) -> None:
+def test_a_store_without_facts_reads_as_before(place, make_table):
     with Store.open(place) as store:
         store.add(store.start_run("collect", {}), make_table(2, 3))
         assert store.read(kernels=True).kernel is None
@@ -81,13 +79,13 @@ def test_a_file_without_facts_has_no_column_for_them(suffix, make_table, tmp_pat
     assert read_dataset(path).kernel is None
 
 
-def test_the_key_of_timings_without_facts_is_as_it_was(make_table: Make, table) -> None:
+def test_the_key_of_timings_without_facts_is_as_it_was(make_table, table):
     plain = make_table(3, 5)
     assert dataset_key(plain) == dataset_key(replace(table, kernel=None))
     assert dataset_key(plain) != dataset_key(table)
 
 
-def test_a_row_with_some_of_the_facts_is_refused(table: TimingTable, tmp_path: Path) -> None:
+def test_a_row_with_some_of_the_facts_is_refused(table, tmp_path):
     path = tmp_path / "a.json"
     write_dataset(table, path)
     document = json.loads(path.read_text())
@@ -107,7 +105,7 @@ def test_a_packed_file_with_some_of_the_columns_is_refused(table, tmp_path):
         read_dataset(path)
 
 
-def test_problems_are_found_by_what_spills(place: Any, table: TimingTable) -> None:
+def test_problems_are_found_by_what_spills(place, table):
     with Store.open(place) as store:
         for _ in range(2):  # kernels count once, however many runs timed them
             store.add(store.start_run("collect", {}), table)

@@ -39,7 +39,7 @@ def test_reading_only_neither_writes_nor_makes(place, database, tmp_path, make_t
             connection.execute(sa.delete(schema.timings))
 
 
-def test_a_read_sees_one_moment_and_holds_nobody_up(place: str | Path, make_table) -> None:
+def test_a_read_sees_one_moment_and_holds_nobody_up(place, make_table):
     count = sa.select(sa.func.count()).select_from(schema.timings)
     with Store.open(place) as writer, Store.open(place, read_only=True) as reader:
         run = writer.start_run("collect", {})
@@ -78,7 +78,7 @@ def test_several_processes_may_make_the_same_store_at_once(kind, database, tmp_p
     assert sorted(child.communicate()[0] for child in children) == ["1\n", "2\n", "3\n", "4\n"]
 
 
-def test_its_watch_changes_when_another_writes_and_only_then(place: str | Path) -> None:
+def test_its_watch_changes_when_another_writes_and_only_then(place):
     Store.open(place).close()
     watcher = backend_of(location_of(place)).watch()
     with Store.open(place) as store:

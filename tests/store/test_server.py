@@ -38,7 +38,7 @@ def execute(postgres: PostgresServer, database: str) -> Callable[[str], Any]:
 # Opening
 
 
-def test_the_migrations_lead_to_the_schema_of_the_code(postgres: PostgresServer) -> None:
+def test_the_migrations_lead_to_the_schema_of_the_code(postgres):
     columns = (
         "SELECT table_name, column_name, data_type, is_nullable, column_default, collation_name"
         " FROM information_schema.columns WHERE table_schema = 'public'"
@@ -128,7 +128,7 @@ def role(postgres: PostgresServer, database: str) -> Any:
     postgres.execute(f"DROP ROLE {name}")
 
 
-def test_a_role_that_may_only_read(role, database: str, execute, make_table) -> None:
+def test_a_role_that_may_only_read(role, database, execute, make_table):
     name, url = role
     with pytest.raises(StoreError, match=r"This role may not do that .*permission denied"):
         Store.open(url)
@@ -151,7 +151,7 @@ def test_a_role_that_may_only_read(role, database: str, execute, make_table) -> 
     assert backend_of(location_of(database)).is_writable()
 
 
-def test_a_server_that_only_reads(database: str, execute) -> None:
+def test_a_server_that_only_reads(database, execute):
     Store.open(database).close()
     execute(f"ALTER DATABASE {name_of(database)} SET default_transaction_read_only = on")
     with (
@@ -174,12 +174,12 @@ def test_a_wrong_password_is_a_sentence(postgres, database, monkeypatch):
         assert str(store.location) == database
 
 
-def test_a_database_that_is_not_there(postgres: PostgresServer) -> None:
+def test_a_database_that_is_not_there(postgres):
     with pytest.raises(StoreMissingError, match="has no database missing; make it there"):
         Store.open(postgres.url("missing"))
 
 
-def test_a_server_that_is_not_there(postgres: PostgresServer) -> None:
+def test_a_server_that_is_not_there(postgres):
     with socket.socket() as taken:  # and does not listen
         taken.bind(("127.0.0.1", 0))
         url = f"postgresql+psycopg://ann@127.0.0.1:{taken.getsockname()[1]}/diode"
@@ -205,7 +205,7 @@ def test_a_connection_that_is_lost_is_told_and_made_anew(database, execute, make
         store.add(run, make_table())
 
 
-def test_who_waits_too_long_is_told(database: str) -> None:
+def test_who_waits_too_long_is_told(database):
     with Store.open(database) as first, Store.open(database) as second:
 
         def waits() -> None:
@@ -221,7 +221,7 @@ def test_who_waits_too_long_is_told(database: str) -> None:
         second.start_run("collect", {}, key="k")
 
 
-def test_a_heartbeat_does_not_wait_for_an_ingest(database: str, make_table) -> None:
+def test_a_heartbeat_does_not_wait_for_an_ingest(database, make_table):
     with Store.open(database) as first, Store.open(database) as second:
         run, other = first.start_run("collect", {}), first.start_run("collect", {})
         with first.writes(in_turn=True):
@@ -231,7 +231,7 @@ def test_a_heartbeat_does_not_wait_for_an_ingest(database: str, make_table) -> N
         second.add(run, make_table())
 
 
-def test_what_postgresql_cannot_hold_is_refused_with_a_sentence(database: str) -> None:
+def test_what_postgresql_cannot_hold_is_refused_with_a_sentence(database):
     with Store.open(database) as store:
         run = store.start_run("collect", {})
         with pytest.raises(StoreError, match="does not fit"):
@@ -241,7 +241,7 @@ def test_what_postgresql_cannot_hold_is_refused_with_a_sentence(database: str) -
 # Watching and claiming
 
 
-def test_a_watch_goes_on_after_the_connection_was_lost(database: str, execute) -> None:
+def test_a_watch_goes_on_after_the_connection_was_lost(database, execute):
     Store.open(database).close()
     watcher = backend_of(location_of(database)).watch()
     before = watcher.version()
@@ -261,7 +261,7 @@ def test_a_watch_goes_on_after_the_connection_was_lost(database: str, execute) -
     watcher.close()
 
 
-def test_a_lost_connection_takes_its_claims_anew(database: str, execute) -> None:
+def test_a_lost_connection_takes_its_claims_anew(database, execute):
     Store.open(database).close()
     where = location_of(database)
     with closing(backend_of(where).claims()) as ours, closing(backend_of(where).claims()) as theirs:

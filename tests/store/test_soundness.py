@@ -99,7 +99,7 @@ def execute(where: Location, *statements: str) -> None:
             assert connection.execute(statement).rowcount, statement
 
 
-def test_what_diode_writes_is_sound(path: Path) -> None:
+def test_what_diode_writes_is_sound(path):
     assert soundness.check(path) == soundness.Soundness(schema.HEAD, schema.HEAD, ())
     Store.open(path.with_name("empty.db")).close()
     assert soundness.check(path.with_name("empty.db")).problems == ()
@@ -150,7 +150,7 @@ CHANGED_BEHIND_ITS_BACK = [
 
 
 @pytest.mark.parametrize(("statements", "said"), CHANGED_BEHIND_ITS_BACK)
-def test_what_was_changed_behind_its_back_is_found(where: Location, statements: str, said: str):
+def test_what_was_changed_behind_its_back_is_found(where, statements, said):
     execute(where, *statements.split("; "))
     found = " ".join(soundness.check(where).problems)
     assert re.search(said, found), found
@@ -193,8 +193,8 @@ ELSEWHERE = [
 
 @pytest.mark.parametrize("damage", IN_TIMINGS + ELSEWHERE)
 def test_whatever_is_asked_of_a_damaged_store_is_answered_or_refused(
-    where: Location, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    where, damage, tmp_path, monkeypatch
+):
     """An answer is given only where the damage is elsewhere; whatever is refused is a sentence."""
     if "1 << 31" in damage and not isinstance(where, Path):
         pytest.skip("a reference on a server has 32 bits")
@@ -217,7 +217,7 @@ def test_whatever_is_asked_of_a_damaged_store_is_answered_or_refused(
     assert "export" in refused  # whatever is damaged
 
 
-def test_an_empty_file_is_not_sound(path: Path) -> None:
+def test_an_empty_file_is_not_sound(path):
     path.write_bytes(b"")
     assert soundness.check(path).problems == (
         "It is empty, without even a table; if it was a store, all that it held is lost.",
@@ -246,7 +246,7 @@ def test_a_checksum_follows_from_the_timings_alone(tmp_path, make_table):
 
 
 @pytest.mark.parametrize("times", [(0.0, -0.0), (1.0, 1.0)])
-def test_equal_times_have_equal_numbers(times: tuple[float, float]) -> None:
+def test_equal_times_have_equal_numbers(times):
     number, other = (
         checksums.of_rows(
             np.array([1]), np.array([0]), (np.array([2.0]), np.array([2.0]), np.array([spread])),
@@ -257,7 +257,7 @@ def test_equal_times_have_equal_numbers(times: tuple[float, float]) -> None:
     assert number == other
 
 
-def test_a_time_and_none_have_different_numbers() -> None:
+def test_a_time_and_none_have_different_numbers():
     def number(us: float) -> int:
         one, none = np.array([1]), np.array([0])
         return int(checksums.of_rows(one, none, (np.array([us]),) * 3, none, none)[0])
@@ -265,7 +265,7 @@ def test_a_time_and_none_have_different_numbers() -> None:
     assert len({number(us) for us in (float("nan"), 0.0, 1.0, np.nextafter(1.0, 2))}) == 4
 
 
-def test_a_store_that_is_damaged_can_still_be_written_to(path: Path) -> None:
+def test_a_store_that_is_damaged_can_still_be_written_to(path):
     execute(path, "UPDATE runs SET state = 'dont' WHERE id = 2")
     with Store.open(path) as store:
         run = store.start_run("collect", {})

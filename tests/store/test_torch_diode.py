@@ -58,7 +58,7 @@ def write(path: Path, content: Any) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [".json", ".msgpack"])
-def test_a_dataset_is_imported_once(tmp_path: Path, suffix: str) -> None:
+def test_a_dataset_is_imported_once(tmp_path, suffix):
     file = write(tmp_path / f"a{suffix}", document({shape(): [timed(), timed(0.5, block_m=32)]}))
     with Store.open(tmp_path / "a.db") as store:
         done = import_dataset(store, file)
@@ -80,7 +80,7 @@ def test_a_dataset_is_imported_once(tmp_path: Path, suffix: str) -> None:
     assert (environment.torch, environment.triton) == ("", "")
 
 
-def test_addmm_has_a_whole_bias_and_bmm_kernels_of_its_own(tmp_path: Path) -> None:
+def test_addmm_has_a_whole_bias_and_bmm_kernels_of_its_own(tmp_path):
     added = read_dataset(write(tmp_path / "a.json", document({shape(): [timed()]}, "addmm")))
     assert added.problems[0].bias is Bias.MATRIX
     assert added.candidates[0].template == "triton::mm"
@@ -89,14 +89,14 @@ def test_addmm_has_a_whole_bias_and_bmm_kernels_of_its_own(tmp_path: Path) -> No
     assert (table.problems[0].B, table.candidates[0].template) == (4, "triton::bmm")
 
 
-def test_tf32_is_what_the_config_says(tmp_path: Path) -> None:
+def test_tf32_is_what_the_config_says(tmp_path):
     single = shape(M_dtype="float32", K_dtype="float32", out_dtype="float32")
     content = document({single: [timed(), timed(ALLOW_TF32=True)]})
     table = read_dataset(write(tmp_path / "a.json", content))
     assert [table.problems[i].allow_tf32 for i in table.problem] == [False, True]
 
 
-def test_a_config_as_a_text_is_the_older_form(tmp_path: Path) -> None:
+def test_a_config_as_a_text_is_the_older_form(tmp_path):
     older = document({shape(): [timed() | {"config": json.dumps(config())}]})
     older["hardware"]["NVIDIA H100"]["operation"]["mm"]["name"] = "mm"
     newer = write(tmp_path / "b.json", document({shape(): [timed()]}))
@@ -169,7 +169,7 @@ def at(content: dict[str, Any]) -> Any:
         (changed(lambda c: at(c)["timed_configs"].append(4)), "timed_configs[1] is 4"),
     ],
 )
-def test_a_malformed_one_is_refused_with_the_place(tmp_path: Path, content: Any, said: str) -> None:
+def test_a_malformed_one_is_refused_with_the_place(tmp_path, content, said):
     with Store.open(tmp_path / "a.db") as store:
         with pytest.raises(DatasetError) as caught:
             import_dataset(store, write(tmp_path / "a.json", content))

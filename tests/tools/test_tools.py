@@ -15,13 +15,13 @@ from tools import nearest_tests, phrases, size
         ("def told(self) -> None: ...", 1),
     ],
 )
-def test_a_refused_phrase_is_found_at_its_line(text: str, line: int) -> None:
+def test_a_refused_phrase_is_found_at_its_line(text, line):
     found, *_ = phrases.find_phrases("diode_engine/a.py", text)
     assert found.startswith(f"diode_engine/a.py:{line}: ")
 
 
 @pytest.mark.parametrize("text", ["There is room for five.", "def is_told() -> bool: ..."])
-def test_a_plain_phrase_is_not_refused(text: str) -> None:
+def test_a_plain_phrase_is_not_refused(text):
     assert not [*phrases.find_phrases("diode_engine/a.py", text)]
 
 
@@ -44,7 +44,7 @@ def test_sizes_are_counted_by_package_and_compared_with_the_budget(tmp_path, mon
     assert "guide: 4 words of 4 (0 left)" in said
 
 
-def test_the_nearest_tests_come_first() -> None:
+def test_the_nearest_tests_come_first():
     tests = {
         "tests/test_other.py": "from diode_engine.store import Store",
         "tests/store/test_rows.py": "",

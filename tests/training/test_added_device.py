@@ -49,7 +49,7 @@ def named(file: Path) -> Path:
     return path
 
 
-def test_a_model_of_its_own_needs_no_code(tmp_path: Path, file: Path) -> None:
+def test_a_model_of_its_own_needs_no_code(tmp_path, file):
     assert MADE_UP.name not in hardware.KNOWN
     with Store.open(tmp_path / "diode.db") as store:
         import_dataset(store, file)
@@ -67,9 +67,7 @@ def test_a_model_of_its_own_needs_no_code(tmp_path: Path, file: Path) -> None:
     assert np.isfinite(us).all()
 
 
-def test_a_line_lets_files_name_it_without_its_facts(
-    named: Path, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_lets_files_name_it_without_its_facts(named, file, monkeypatch, capsys):
     with pytest.raises(DatasetError, match="not one that Diode knows by name"):
         read_dataset(named)
     monkeypatch.setitem(hardware.KNOWN, MADE_UP.name, MADE_UP)  # the line

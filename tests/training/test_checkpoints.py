@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from diode_engine.atomic import UNFINISHED
-from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import Checkpoint, CheckpointError, history_of, pack
 from diode_engine.models.network import Network
@@ -33,13 +32,13 @@ def never(checkpoint: Checkpoint) -> Network:
     raise AssertionError("it was there already")
 
 
-def test_a_finished_fit_is_not_made_again(tmp_path: Path) -> None:
+def test_a_finished_fit_is_not_made_again(tmp_path):
     first = Checkpoints(tmp_path / "c").fitted(["data", 1], "network", lambda _: network())
     again = Checkpoints(tmp_path / "c").fitted(["data", 1], "network", never)
     assert again.to_bytes() == first.to_bytes()
 
 
-def test_other_data_settings_or_seeds_are_another_fit(tmp_path: Path) -> None:
+def test_other_data_settings_or_seeds_are_another_fit(tmp_path):
     made = [
         Checkpoints(tmp_path).fitted(what, "network", lambda _, place=place: network(place))
         for place, what in enumerate((["data", 1], ["data", 2], ["other", 1]))
@@ -63,13 +62,13 @@ def cut_short(clock: Callable[[], float], folder: Path) -> list[bytes | None]:
     return found
 
 
-def test_a_fit_finds_what_it_saved_last_and_saves_now_and_then(tmp_path: Path) -> None:
+def test_a_fit_finds_what_it_saved_last_and_saves_now_and_then(tmp_path):
     times = iter([0.0, 11.0, 11.0, 12.0, 22.0, 22.0, *[30.0] * 9])
     # At 11 it is time, at 12 not, at 22 again.
     assert cut_short(lambda: next(times), tmp_path) == [None, pack({}, 2)]
 
 
-def test_what_is_damaged_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_damaged_is_not_used(tmp_path, caplog):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.fitted("what", "network", lambda _: network())
     (done,) = tmp_path.iterdir()
@@ -86,7 +85,7 @@ def test_what_is_damaged_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFi
     checkpoints.fitted("what", "network", make)
 
 
-def test_the_end_clears_what_was_used_and_what_is_old(tmp_path: Path) -> None:
+def test_the_end_clears_what_was_used_and_what_is_old(tmp_path):
     folder = tmp_path / "c"
     Checkpoints(folder).fitted("of another training", "network", lambda _: network())
     (other,) = folder.iterdir()
@@ -99,7 +98,7 @@ def test_the_end_clears_what_was_used_and_what_is_old(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_the_end_clears_what_a_killed_process_left_unfinished(tmp_path: Path) -> None:
+def test_the_end_clears_what_a_killed_process_left_unfinished(tmp_path):
     """But not what another training writes now."""
     left, written = (tmp_path / f"{UNFINISHED}{name}" for name in ("left", "written"))
     for path in (left, written):
@@ -109,9 +108,7 @@ def test_the_end_clears_what_a_killed_process_left_unfinished(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [written]
 
 
-def test_a_fit_begins_anew_where_its_checkpoint_is_another_fits(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fit_begins_anew_where_its_checkpoint_is_another_fits(tmp_path, caplog):
     found: list[bytes | None] = []
 
     def make(checkpoint: Checkpoint) -> Network:
@@ -135,13 +132,13 @@ def test_a_fit_begins_anew_where_its_checkpoint_is_another_fits(
     "steps",
     [None, [3], [[1, 2, 0.1]], [[2, 2, 0.1, 0.1, 0.1, 0.1]], [[1, 2, "x", 0.1, 0.1, 0.1]], {}],
 )
-def test_a_history_that_is_none_is_refused(steps: object) -> None:
+def test_a_history_that_is_none_is_refused(steps):
     assert history_of([[1, 2, 0.1, 0.9, 0.5, 0.4]])[0].step == 1
     with pytest.raises(CheckpointError, match="how far its fit was"):
         history_of(steps)
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told(tmp_path: Path, timings: TimingTable) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_told(tmp_path, timings):
     (tmp_path / "c").write_text("where the folder would be")
     settings = TrainingSettings().but("trees", rounds=2, max_depth=2, threads=1)
     with pytest.raises(TrainingError, match="cannot be written"):

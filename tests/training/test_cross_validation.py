@@ -52,9 +52,7 @@ def fitted_to(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     return seen
 
 
-def test_each_part_is_judged_by_a_model_that_has_not_seen_it(
-    timings: TimingTable, fitted_to: list[set[str]]
-) -> None:
+def test_each_part_is_judged_by_a_model_that_has_not_seen_it(timings, fitted_to):
     steps: list[str] = []
     found = cross_validate(
         timings, "folds", family="trees", settings=SMALL,
@@ -78,17 +76,13 @@ def test_each_part_is_judged_by_a_model_that_has_not_seen_it(
     assert list(names) == list(found.parts)
 
 
-def test_each_part_is_judged_by_the_features_that_its_model_was_fitted_to(
-    timings: TimingTable, other_features: int
-) -> None:
+def test_each_part_is_judged_by_the_features_that_its_model_was_fitted_to(timings, other_features):
     settings = replace(SMALL, features=other_features)
     found = cross_validate(timings, "sizes", family="trees", settings=settings)
     assert found.together() is not None
 
 
-def test_confidence_is_learned_from_what_its_models_have_not_seen(
-    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_confidence_is_learned_from_what_its_models_have_not_seen(timings, monkeypatch):
     cases: list[list[Unseen]] = []
     real = confidence.fit_confidence
 

@@ -54,7 +54,7 @@ def learned(timings: TimingTable) -> TimingTable:
     return split(learnable(timings))[0]
 
 
-def test_problems_are_drawn_of_what_a_model_covers() -> None:
+def test_problems_are_drawn_of_what_a_model_covers():
     coverage = Coverage(("mm aten::mm", "addmm triton::mm"), ("bfloat16", "tf32"))
     drawn = drawn_problems(coverage, 50, seed=3)
     assert len(drawn) == len(set(drawn)) == 50
@@ -64,7 +64,7 @@ def test_problems_are_drawn_of_what_a_model_covers() -> None:
     assert drawn == drawn_problems(coverage, 50, seed=3) != drawn_problems(coverage, 50, seed=4)
 
 
-def test_lessons_are_what_the_teacher_says_of_the_space(learned: TimingTable) -> None:
+def test_lessons_are_what_the_teacher_says_of_the_space(learned):
     teacher = fit(learned, "ensemble", settings=SMALL)
     coverage = Coverage.make(learned)
     problems = drawn_problems(coverage, 6, seed=0)
@@ -98,7 +98,7 @@ class Watched:
         return self._member.answers(x)
 
 
-def test_a_teacher_is_asked_with_blas_on_one_thread(learned: TimingTable) -> None:
+def test_a_teacher_is_asked_with_blas_on_one_thread(learned):
     """A problem's rows are few: threads that wait for each other would take most of the time."""
     teacher: Any = Watched(fit(learned, "trees", settings=SMALL)[0])
     coverage = Coverage.make(learned)
@@ -110,9 +110,7 @@ def test_a_teacher_is_asked_with_blas_on_one_thread(learned: TimingTable) -> Non
     assert teacher.threads == {1}
 
 
-def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(
-    learned: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(learned, monkeypatch):
     monkeypatch.setattr("diode_engine.training.distillation.exhaustive_space", exhaustive_space)
     teacher = fit(learned, "trees", settings=SMALL)
     problem = Problem.make("mm", 64, 512, 512, "bfloat16")
@@ -132,9 +130,7 @@ def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(
 
 
 @pytest.mark.parametrize("least", [1, 10_000])
-def test_every_timed_problem_is_among_the_lessons(
-    learned: TimingTable, monkeypatch: pytest.MonkeyPatch, least: int
-) -> None:
+def test_every_timed_problem_is_among_the_lessons(learned, monkeypatch, least):
     asked: list[Problem] = []
 
     def watched(self: LabelProblems, report: ProgressCallback) -> Arrays:
@@ -176,9 +172,7 @@ def draw_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diode_engine.training.distillation.mixed", lambda count, seed: usual)
 
 
-def test_tuning_learns_what_is_the_users_and_keeps_the_rest(
-    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tuning_learns_what_is_the_users_and_keeps_the_rest(timings, monkeypatch):
     draw_small(monkeypatch)
     base = load_artifact(train(timings, family="ensemble", settings=SMALL, seed=1).model.folder)
     rows = np.array([problem.M for problem in timings.problems])
@@ -202,9 +196,7 @@ def test_tuning_learns_what_is_the_users_and_keeps_the_rest(
     assert geomean(tuned, rest) > geomean(base, rest) - 0.05
 
 
-def test_a_base_that_knows_none_of_the_products_has_no_figure_on_them(
-    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_that_knows_none_of_the_products_has_no_figure_on_them(timings, monkeypatch):
     draw_small(monkeypatch)
     base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
     assert base.manifest.coverage.types == ("bfloat16",)
@@ -218,7 +210,7 @@ def test_a_base_that_knows_none_of_the_products_has_no_figure_on_them(
     assert "efficiency_of_base" not in tuned.metrics
 
 
-def test_a_model_of_another_generation_is_not_tuned(timings: TimingTable) -> None:
+def test_a_model_of_another_generation_is_not_tuned(timings):
     base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
     a100 = replace(H200, name="A100", arch="8.0")
     other = replace(base, manifest=replace(base.manifest, hardware=a100))
@@ -226,9 +218,7 @@ def test_a_model_of_another_generation_is_not_tuned(timings: TimingTable) -> Non
         train(timings, base=other, settings=SMALL)
 
 
-def test_a_model_of_a_gpu_like_it_is_corrected_where_few_problems_are_timed(
-    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_a_gpu_like_it_is_corrected_where_few_problems_are_timed(timings, monkeypatch):
     draw_small(monkeypatch)
     base = load_artifact(train(timings, family="ensemble", settings=SMALL, seed=1).model.folder)
     like = replace(H200, name="Like it", memory_gb_s=3352)
@@ -259,9 +249,7 @@ def trials_of(learned: TimingTable, count: int, path: Path, **more: Any) -> tupl
     return found, told
 
 
-def test_a_search_begins_with_what_it_is_given_and_goes_on(
-    learned: TimingTable, tmp_path: Path
-) -> None:
+def test_a_search_begins_with_what_it_is_given_and_goes_on(learned, tmp_path):
     path = tmp_path / "search.db"
     _, first = trials_of(learned, 2, path)
     assert [trial.number for trial in first] == [1, 2]
@@ -289,8 +277,8 @@ def test_a_search_begins_with_what_it_is_given_and_goes_on(
 
 
 def test_a_search_judges_models_by_the_features_that_they_were_fitted_to(
-    learned: TimingTable, tmp_path: Path, other_features: int
-) -> None:
+    learned, tmp_path, other_features
+):
     path = tmp_path / "search.db"
     settings = replace(SMALL.but("trees", rounds=15), features=other_features)
     trials: list[Trial] = []
@@ -303,9 +291,7 @@ def test_a_search_judges_models_by_the_features_that_they_were_fitted_to(
     assert fitted
 
 
-def test_where_all_is_timed_nothing_is_tuned(
-    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_all_is_timed_nothing_is_tuned(timings, monkeypatch):
     base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
     monkeypatch.setattr(
         "diode_engine.training.distillation.mixed", lambda count, seed: list(timings.problems)

@@ -48,7 +48,7 @@ def store(tmp_path: Path, timings: TimingTable) -> Iterator[Store]:
         yield store
 
 
-def test_a_new_family_is_trained_written_loaded_and_registered(store: Store) -> None:
+def test_a_new_family_is_trained_written_loaded_and_registered(store):
     trained = train_from_store(
         store, TrainingRequest(family=NAME, settings=TrainingSettings(rows=100))
     )
@@ -67,7 +67,7 @@ def test_a_new_family_is_trained_written_loaded_and_registered(store: Store) -> 
     assert result["settings"][NAME] == {"slope": 1.0, "seed": 0}
 
 
-def test_its_settings_are_given_told_and_searched(store: Store) -> None:
+def test_its_settings_are_given_told_and_searched(store):
     steep = TrainingSettings().but(NAME, slope=1.25)
     trained = train_from_store(store, TrainingRequest(family=NAME, settings=steep))
     (member,) = load_artifact(trained.model.folder).members
@@ -85,7 +85,7 @@ def test_its_settings_are_given_told_and_searched(store: Store) -> None:
     assert all(0.5 <= slope <= 1.5 for slope in tried)
 
 
-def test_a_training_says_what_it_does_before_and_after_the_fits(timings: TimingTable) -> None:
+def test_a_training_says_what_it_does_before_and_after_the_fits(timings):
     said: list[str] = []
     train(
         timings, family=NAME, begin_phase=said.append, report=lambda member, _: said.append("fit")
@@ -95,7 +95,7 @@ def test_a_training_says_what_it_does_before_and_after_the_fits(timings: TimingT
     assert said[-1] == "judges the model on the held-out problems"
 
 
-def test_it_predicts_is_validated_and_explained(timings: TimingTable) -> None:
+def test_it_predicts_is_validated_and_explained(timings):
     model = train(timings, family=NAME).model
     predictor = Predictor.load(model.folder)
     problem, candidates = timings.problems[0], timings.candidates[:6]
@@ -112,9 +112,7 @@ def test_it_predicts_is_validated_and_explained(timings: TimingTable) -> None:
     assert found.factors["roofline"] == pytest.approx(found.candidate_us / found.baseline_us)
 
 
-def test_it_is_a_member_of_an_ensemble_and_a_teacher(
-    timings: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_a_member_of_an_ensemble_and_a_teacher(timings, monkeypatch):
     monkeypatch.setitem(model_types._COMBINATIONS, "ensemble", (NAME, NAME))
     settings = TrainingSettings(lessons=90).but(
         "distilled", hidden=(8,), epochs=2, problems=8, rows=8
@@ -129,13 +127,13 @@ def test_it_is_a_member_of_an_ensemble_and_a_teacher(
     assert answers.shape == (2, 6)  # one for each of its teacher's members
 
 
-def test_its_way_of_being_made_is_cross_validated(timings: TimingTable) -> None:
+def test_its_way_of_being_made_is_cross_validated(timings):
     report = cross_validate(timings, "folds", family=NAME)
     assert report.family == NAME
     assert len(report.parts) == 5
 
 
-def test_it_can_be_trained_by_its_name_and_is_refused_where_its_file_is_wrong() -> None:
+def test_it_can_be_trained_by_its_name_and_is_refused_where_its_file_is_wrong():
     alone, together = ("trees", "network", NAME), ("ensemble", "networks")
     assert model_types.trainable_names() == (*alone, *together, "distilled", "cascade")
     assert model_types.member_types(NAME) == (NAME,)
@@ -157,7 +155,7 @@ def _classes_asked_for(tree: ast.AST) -> set[str]:
     return found
 
 
-def test_no_code_asks_which_family_a_model_is_of() -> None:
+def test_no_code_asks_which_family_a_model_is_of():
     classes = {
         family.model.partition(":")[2]
         for name, family in model_types.MODEL_TYPES.items()

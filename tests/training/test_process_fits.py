@@ -91,7 +91,7 @@ def running(processes: set[int]) -> set[int]:
     return {process for process in processes if Path(f"/proc/{process}").exists()}
 
 
-def test_a_model_is_that_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_that_of_one_process(monkeypatch):
     """Its lessons too, in many jobs, and every step that is reported."""
     # The last bits of a product depend on how many rows it has: a job has whole blocks of them.
     assert fit_steps._ANSWERS % network._BLOCK == 0
@@ -111,7 +111,7 @@ def test_a_model_is_that_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None
     assert there == here
 
 
-def test_a_training_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_is_that_of_one_process(tmp_path, monkeypatch):
     """Its model, what it says of it, and its curves: of the model, its folds and that of all."""
     made, curves = [], []
     for i, fits in enumerate((None, ProcessFits(2, min_rows=0))):
@@ -132,9 +132,7 @@ def test_a_training_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.M
     assert "trees-0, fold 1 of 3/objective" in curves[0]
 
 
-def test_a_tuned_model_is_fitted_here_and_has_a_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tuned_model_is_fitted_here_and_has_a_rate(tmp_path, monkeypatch):
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
     monkeypatch.setattr("diode_engine.training.run.WRITE_SECONDS", 0.0)
     with Store.open(tmp_path / "diode.db") as store:
@@ -148,7 +146,7 @@ def test_a_tuned_model_is_fitted_here_and_has_a_rate(
     assert run.progress["rate"] > 0
 
 
-def test_what_cannot_be_fitted_is_the_same_sentence(learned: TimingTable) -> None:
+def test_what_cannot_be_fitted_is_the_same_sentence(learned):
     few = learned.take(learned.problem < 4)
     said = []
     for fits in (FitExecutor(), ProcessFits(2, min_rows=0)):
@@ -158,16 +156,14 @@ def test_what_cannot_be_fitted_is_the_same_sentence(learned: TimingTable) -> Non
     assert said[0] == said[1]
 
 
-def test_what_a_process_raises_is_one_sentence(learned: TimingTable) -> None:
+def test_what_a_process_raises_is_one_sentence(learned):
     wrong = SMALL.but("trees", max_depth=-3)
     with pytest.raises(TrainingError, match=r"^A fit failed: XGBoostError") as raised:
         ProcessFits(2, min_rows=0).fit_all([FitTask(learned, "trees", settings=wrong)], Reports())
     assert "\n" not in str(raised.value)
 
 
-def test_few_timings_are_fitted_in_this_process(
-    learned: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_timings_are_fitted_in_this_process(learned, monkeypatch):
     monkeypatch.setattr(module, "ProcessPool", None)
     wanted = fit(learned, "trees", settings=SMALL)[0].to_bytes()
     for fits in (ProcessFits(4), ProcessFits(1, min_rows=0)):
@@ -175,7 +171,7 @@ def test_few_timings_are_fitted_in_this_process(
         assert model.to_bytes() == wanted
 
 
-def test_a_fit_that_is_cancelled_ends_its_processes(learned: TimingTable) -> None:
+def test_a_fit_that_is_cancelled_ends_its_processes(learned):
     seen: set[int] = set()
 
     def stop(*_: object) -> None:
@@ -189,9 +185,7 @@ def test_a_fit_that_is_cancelled_ends_its_processes(learned: TimingTable) -> Non
 
 
 @pytest.mark.parametrize("fits", [FitExecutor(), ProcessFits(2, min_rows=0)])
-def test_a_fit_that_was_cut_short_continues(
-    learned: TimingTable, tmp_path: Path, fits: FitExecutor
-) -> None:
+def test_a_fit_that_was_cut_short_continues(learned, tmp_path, fits):
     """From the step of its checkpoint; members that were finished are not fitted again."""
     settings = SMALL.but("distilled", epochs=90, patience=90)
     tasks = [FitTask(learned, "distilled", 0, settings)]
@@ -218,9 +212,7 @@ def test_a_fit_that_was_cut_short_continues(
     assert not list(kept.glob("[!.]*"))
 
 
-def test_a_process_that_is_killed_ends_the_fits_with_a_sentence(
-    learned: TimingTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_is_killed_ends_the_fits_with_a_sentence(learned, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def kill(*_: object) -> None:
@@ -251,9 +243,7 @@ class Crowded(FitMember):
         return super().__call__(report)
 
 
-def test_fits_that_the_gpu_has_no_memory_for_are_made_again_alone(
-    learned: TimingTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fits_that_the_gpu_has_no_memory_for_are_made_again_alone(learned, tmp_path, monkeypatch):
     always = False
 
     def crowded(family: str, *rest: Any, **more: Any) -> FitMember:
@@ -275,7 +265,7 @@ def test_fits_that_the_gpu_has_no_memory_for_are_made_again_alone(
     assert [m.to_bytes() for m in members] == [m.to_bytes() for m in one]
 
 
-def test_a_full_disk_is_named(learned: TimingTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named(learned, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -285,7 +275,7 @@ def test_a_full_disk_is_named(learned: TimingTable, monkeypatch: pytest.MonkeyPa
         ProcessFits(2, min_rows=0).fit_all([task], Reports())
 
 
-def test_no_process_outlives_its_parent() -> None:
+def test_no_process_outlives_its_parent():
     """Nor does the parent import torch."""
     code = """
 import sys
@@ -314,9 +304,7 @@ ProcessFits(2, min_rows=0).fit_all([task], report)
         assert time.monotonic() < until
 
 
-def test_what_does_not_fit_into_memory_waits(
-    learned: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_into_memory_waits(learned, monkeypatch):
     monkeypatch.setattr(module, "available_bytes", lambda: 0)
     most, going = 0, 0
     submit, result = ProcessPool.submit, ProcessPool.result
@@ -339,7 +327,7 @@ def test_what_does_not_fit_into_memory_waits(
     assert most == 1
 
 
-def test_the_memory_that_is_free(tmp_path: Path) -> None:
+def test_the_memory_that_is_free(tmp_path):
     system, group = tmp_path / "meminfo", tmp_path / "group"
     group.mkdir()
     assert available_bytes(system, group) > 1 << 60

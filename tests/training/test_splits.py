@@ -35,7 +35,7 @@ def sides(problem: Problem) -> tuple[bool, int]:
 
 
 @given(SIZE, SIZE, SIZE)
-def test_problems_of_the_same_sizes_are_on_one_side(m: int, n: int, k: int) -> None:
+def test_problems_of_the_same_sizes_are_on_one_side(m, n, k):
     of_one_batch = {
         sides(Problem.make("mm", m, n, k, "bfloat16")),
         sides(Problem.make("mm", m, n, k, "float32", allow_tf32=True)),
@@ -51,7 +51,7 @@ def problems(count: int = 2000) -> list[Problem]:
     return [Problem.make("mm", 16 + i, 64, 64, "bfloat16") for i in range(count)]
 
 
-def test_the_share_is_about_what_is_asked_for() -> None:
+def test_the_share_is_about_what_is_asked_for():
     asked = problems()
     for share in (0.1, 0.2, 0.5):
         held = sum(is_held_out_by_size(problem, share=share) for problem in asked)
@@ -61,7 +61,7 @@ def test_the_share_is_about_what_is_asked_for() -> None:
     assert sizes.min() > 0.15 * len(asked)
 
 
-def test_a_larger_share_holds_out_the_same_problems_and_more() -> None:
+def test_a_larger_share_holds_out_the_same_problems_and_more():
     few = {p for p in problems() if is_held_out_by_size(p, share=0.1)}
     assert few < {p for p in problems() if is_held_out_by_size(p, share=0.3)}
 
@@ -69,13 +69,13 @@ def test_a_larger_share_holds_out_the_same_problems_and_more() -> None:
 PINNED = [0, 4, 6, 12, 14, 20, 21, 22, 24, 25, 27, 30]
 
 
-def test_the_sides_are_pinned() -> None:
+def test_the_sides_are_pinned():
     """What was held out when a model was trained must be found again by later versions."""
     sides_of = [is_held_out_by_size(p) for p in problems(40)]
     assert [i for i, held in enumerate(sides_of) if held] == PINNED
 
 
-def test_split_parts_by_problem_and_keeps_every_row(timings: TimingTable) -> None:
+def test_split_parts_by_problem_and_keeps_every_row(timings):
     learned, held = split(timings)
     assert len(learned) + len(held) == len(timings)
     assert len(held) > 0
@@ -83,7 +83,7 @@ def test_split_parts_by_problem_and_keeps_every_row(timings: TimingTable) -> Non
     assert not any(is_held_out_by_size(timings.problems[i]) for i in learned.problem)
 
 
-def test_a_problem_stays_on_its_side_as_timings_are_added(timings: TimingTable) -> None:
+def test_a_problem_stays_on_its_side_as_timings_are_added(timings):
     first = timings.take(timings.problem < 20)
     for parts in (split, split_validation):
         before = [{first.problems[i] for i in part.problem} for part in parts(first)]
@@ -92,9 +92,7 @@ def test_a_problem_stays_on_its_side_as_timings_are_added(timings: TimingTable) 
         assert before[1] < after[1]
 
 
-def test_validation_comes_from_what_is_learned_and_not_as_the_held_out_were(
-    timings: TimingTable,
-) -> None:
+def test_validation_comes_from_what_is_learned_and_not_as_the_held_out_were(timings):
     learned, _ = split(timings)
     fitted, watched = split_validation(learned)
     assert len(fitted) + len(watched) == len(learned)
@@ -112,7 +110,7 @@ def sizes_apart(part: SplitPart) -> bool:
     return bool(judged) and not learned & judged
 
 
-def test_folds_judge_each_problem_once(timings: TimingTable) -> None:
+def test_folds_judge_each_problem_once(timings):
     parts = folds(timings, 4)
     assert [part.name for part in parts] == [f"fold {i} of 4" for i in (1, 2, 3, 4)]
     judged = [problem for part in parts for problem in set(part.judged.problem.tolist())]
@@ -136,7 +134,7 @@ def layers() -> TimingTable:
     )
 
 
-def test_one_transformer_is_left_out_at_a_time(layers: TimingTable) -> None:
+def test_one_transformer_is_left_out_at_a_time(layers):
     parts = {part.name: part for part in leave_one_named_out(layers)}
     assert {"llama-3-8b", "mistral-7b", "llama-2-7b"} <= set(parts)
     assert "bert-base" not in parts
@@ -148,7 +146,7 @@ def test_one_transformer_is_left_out_at_a_time(layers: TimingTable) -> None:
     assert len(parts["llama-2-7b"].judged) == 4
 
 
-def test_layers_of_gpt_oss_and_llama_4_are_held_out_by_their_names() -> None:
+def test_layers_of_gpt_oss_and_llama_4_are_held_out_by_their_names():
     """At every number of tokens and of experts, forward and both gradients, in 16 bits and in 8."""
     held = [
         Problem.make("grouped_mm_rows", rows, *weight, "bfloat16", B=groups)
@@ -177,7 +175,7 @@ def test_layers_of_gpt_oss_and_llama_4_are_held_out_by_their_names() -> None:
     assert "llama-2-13b" in models_of(learned[1])
 
 
-def test_the_largest_are_judged_by_what_is_learned_from_smaller_ones(layers: TimingTable) -> None:
+def test_the_largest_are_judged_by_what_is_learned_from_smaller_ones(layers):
     (part,) = largest(layers, share=0.2)
     assert {(p.M, p.N) for p in (part.judged.problems[i] for i in part.judged.problem)} == {
         (64, 4096)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,7 @@ def joined(*tables: TimingTable) -> TimingTable:
     )
 
 
-def test_timings_may_come_from_a_collection_of_files(store: Store, timings: TimingTable) -> None:
+def test_timings_may_come_from_a_collection_of_files(store, timings):
     run = store.start_run("collect", {"problems": 3, "file": ["mine.json", "yours.json"]})
     store.add(run, timings.take(np.arange(4)))
     trained = train_from_store(store, TrainingRequest(family="trees", settings=SMALL))
@@ -85,9 +85,7 @@ def test_timings_may_come_from_a_collection_of_files(store: Store, timings: Timi
         ("cascade", ["cascade"]),
     ],
 )
-def test_each_family_is_trained_and_registered(
-    family: str, members: list[str], store: Store, timings: TimingTable
-) -> None:
+def test_each_family_is_trained_and_registered(family, members, store, timings):
     steps: list[tuple[str, FitProgress]] = []
     trained = train_from_store(
         store,
@@ -141,7 +139,7 @@ def predicted(model: registry.ModelVersion, timings: TimingTable) -> np.ndarray:
 
 
 @pytest.mark.parametrize("family", ["trees", "network"])
-def test_a_seed_gives_one_model_and_another_seed_another(family: str, timings: TimingTable) -> None:
+def test_a_seed_gives_one_model_and_another_seed_another(family, timings):
     first, again, other = (
         train(timings, family=family, seed=seed, settings=SMALL).model for seed in (1, 1, 2)
     )
@@ -151,7 +149,7 @@ def test_a_seed_gives_one_model_and_another_seed_another(family: str, timings: T
     assert first.manifest.identity != other.manifest.identity
 
 
-def test_the_model_never_sees_what_is_held_out(timings: TimingTable) -> None:
+def test_the_model_never_sees_what_is_held_out(timings):
     """Times of held-out problems change nothing in the model."""
     _, held_out = split(timings)
     away = np.isin(timings.problem, held_out.problem)
@@ -162,7 +160,7 @@ def test_the_model_never_sees_what_is_held_out(timings: TimingTable) -> None:
     assert first.manifest.metrics["log_rmse"] < 1 < second.manifest.metrics["log_rmse"]
 
 
-def test_everything_is_trained_on_and_the_metrics_stay_honest(timings: TimingTable) -> None:
+def test_everything_is_trained_on_and_the_metrics_stay_honest(timings):
     honest = train(timings, settings=SMALL)
     shipped = train(timings, settings=SMALL, everything=True)
     assert shipped.problems == honest.problems + honest.held_out_problems
@@ -179,9 +177,7 @@ def test_everything_is_trained_on_and_the_metrics_stay_honest(timings: TimingTab
     assert "has not seen" in honest.model.manifest.notes
 
 
-def test_timings_of_another_gpu_or_software_are_left_out(
-    timings: TimingTable, make_timings: Callable[..., TimingTable]
-) -> None:
+def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
     older = Environment(H200, "570", "2.13.0", "3.6.0")
     both = joined(timings, make_timings(20, environment=older), make_timings(environment=OTHER))
     trained = train(both, settings=SMALL, hardware="nvidia-h200")
@@ -196,9 +192,7 @@ def test_timings_of_another_gpu_or_software_are_left_out(
         train(both, settings=SMALL, hardware="A100")
 
 
-def test_a_model_of_all_gpus(
-    timings: TimingTable, make_timings: Callable[..., TimingTable]
-) -> None:
+def test_a_model_of_all_gpus(timings, make_timings):
     """One model learns from the timings of both GPUs, and predicts for each with its own facts."""
     h100, a100 = (
         replace(OTHER, hardware=KNOWN[name])
@@ -226,15 +220,13 @@ def test_a_model_of_all_gpus(
     np.testing.assert_allclose(rows[n : n + 7], theirs, rtol=1e-5)
 
 
-def test_another_driver_is_the_same_environment(timings: TimingTable) -> None:
+def test_another_driver_is_the_same_environment(timings):
     newer = replace(timings, environments=(replace(timings.environments[0], driver="580"),))
     both = joined(timings.take(timings.problem < 40), newer.take(newer.problem >= 40))
     assert len(one_environment(both)) == len(timings)
 
 
-def test_a_model_that_can_say_nothing_of_what_is_held_out_has_no_metrics(
-    timings: TimingTable,
-) -> None:
+def test_a_model_that_can_say_nothing_of_what_is_held_out_has_no_metrics(timings):
     """As after the ten problems of a tutorial."""
     others = tuple(
         replace(p, dtype=DType.FLOAT16, out_dtype=DType.FLOAT16) if held_out_by(p) else p
@@ -253,7 +245,7 @@ def test_a_model_that_can_say_nothing_of_what_is_held_out_has_no_metrics(
         assert "can say nothing" in manifest.notes
 
 
-def test_too_little_to_learn_from_is_a_sentence(timings: TimingTable) -> None:
+def test_too_little_to_learn_from_is_a_sentence(timings):
     def message(table: TimingTable, **options: Any) -> str:
         with pytest.raises(TrainingError) as raised:
             train(table, settings=SMALL, **options)
@@ -276,9 +268,7 @@ def test_too_little_to_learn_from_is_a_sentence(timings: TimingTable) -> None:
     ("raised", "state"),
     [(KeyboardInterrupt, RunState.CANCELLED), (ValueError("why"), RunState.FAILED)],
 )
-def test_a_run_that_ends_early_says_so_and_registers_nothing(
-    raised: Any, state: RunState, store: Store
-) -> None:
+def test_a_run_that_ends_early_says_so_and_registers_nothing(raised, state, store):
     def report(member: str, progress: FitProgress) -> None:
         raise raised
 
@@ -290,7 +280,7 @@ def test_a_run_that_ends_early_says_so_and_registers_nothing(
     assert registry.list_models() == []
 
 
-def test_a_request_to_stop_ends_the_training(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_to_stop_ends_the_training(store, monkeypatch):
     check, beat_now = Heartbeat.check, Heartbeat._beat
     monkeypatch.setattr(
         Heartbeat, "check", lambda heartbeat: (beat_now(heartbeat), check(heartbeat))
@@ -308,7 +298,7 @@ def test_a_request_to_stop_ends_the_training(store: Store, monkeypatch: pytest.M
     assert registry.list_models() == []
 
 
-def test_the_run_shows_how_far_it_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_shows_how_far_it_is(store, monkeypatch):
     monkeypatch.setattr("diode_engine.training.run.WRITE_SECONDS", 0)
     seen: list[Any] = []
 
@@ -325,16 +315,14 @@ def test_the_run_shows_how_far_it_is(store: Store, monkeypatch: pytest.MonkeyPat
     assert seen[1]["efficiency"] > 0
 
 
-def test_the_default_is_what_a_device_gets(timings: TimingTable) -> None:
+def test_the_default_is_what_a_device_gets(timings):
     chosen = train(timings, name="mine", settings=SMALL, default=True).model
     train(timings, name="later", settings=SMALL)
     match = registry.best_for(H200)
     assert match.model == chosen
 
 
-def test_a_training_that_was_cut_short_goes_on_where_it_was(
-    store: Store, timings: TimingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_that_was_cut_short_goes_on_where_it_was(store, timings, monkeypatch):
     always = partial(Checkpoints, seconds=0)
     monkeypatch.setattr("diode_engine.training.run.Checkpoints", always)
     whole = train(timings, family="network", name="whole", settings=SMALL).model
@@ -360,9 +348,7 @@ def test_a_training_that_was_cut_short_goes_on_where_it_was(
     assert not store.location.with_name(f"{store.location.name}-checkpoints").exists()
 
 
-def test_a_problem_with_many_timings_teaches_with_its_fastest_and_some_others(
-    timings: TimingTable,
-) -> None:
+def test_a_problem_with_many_timings_teaches_with_its_fastest_and_some_others(timings):
     ok = learnable(timings)
     few = thin_rows(ok, 3, seed=1)
     counts = np.bincount(few.problem, minlength=len(few.problems))

@@ -102,9 +102,7 @@ def tuned(store: Store, *, minutes: float = 60.0, look: Any = None, **more: Any)
     return tune(store, request, more.pop("hardware", H200), "test", **usual | more)
 
 
-def test_from_nothing_to_a_model_that_is_taken_and_a_page(
-    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_nothing_to_a_model_that_is_taken_and_a_page(tmp_path, script, monkeypatch):
     said: list[dict[str, Any]] = []
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(quick, "settings", lambda *of: asked.append(of) or SMALL)
@@ -141,7 +139,7 @@ def test_from_nothing_to_a_model_that_is_taken_and_a_page(
     assert lesson > 0
 
 
-def test_a_slow_machine_learns_fewer_lessons_so_that_the_minutes_suffice() -> None:
+def test_a_slow_machine_learns_fewer_lessons_so_that_the_minutes_suffice():
     usual = SETTINGS(10.0, None, 150.0, None).lessons
     assert SETTINGS(10.0, None, 150.0, 0.001).lessons == usual  # it would be done early
     slow = SETTINGS(10.0, None, 150.0, 0.05).lessons
@@ -151,8 +149,8 @@ def test_a_slow_machine_learns_fewer_lessons_so_that_the_minutes_suffice() -> No
 
 
 def test_from_another_gpu_s_model_the_tuned_one_is_better_and_both_are_on_the_page(
-    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, script, monkeypatch
+):
     with Store.open(tmp_path / "first.db") as store:
         script(time_us=5.0)  # of which nothing can be learned
         monkeypatch.setattr(quick, "has_xgboost", lambda: False)
@@ -187,8 +185,8 @@ def _copied(tmp_path: Path, folder: Path, manifest: str) -> Path:
 
 
 def test_one_that_was_stopped_keeps_its_timings_and_goes_on_with_the_time_that_is_left(
-    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, script, monkeypatch
+):
     monkeypatch.setattr("diode_engine.collect.run.HEARTBEAT_SECONDS", 0.0)  # told of each batch
     with Store.open(tmp_path / "s.db") as store:
 
@@ -216,7 +214,7 @@ def _rows(store: Store) -> list[tuple[int, int]]:
     return list(zip(table.problem.tolist(), table.candidate.tolist(), strict=True))
 
 
-def test_a_run_that_was_asked_to_stop_stops(tmp_path: Path, script: Callable[..., None]) -> None:
+def test_a_run_that_was_asked_to_stop_stops(tmp_path, script):
     with Store.open(tmp_path / "s.db") as store:
 
         def ask(progress: dict[str, Any]) -> None:
@@ -230,9 +228,7 @@ def test_a_run_that_was_asked_to_stop_stops(tmp_path: Path, script: Callable[...
         assert all(s.state.ended for s in find(store))
 
 
-def test_too_few_timings_are_told_and_kept(
-    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_few_timings_are_told_and_kept(tmp_path, script, monkeypatch):
     with Store.open(tmp_path / "s.db") as store:
         problems = [Problem.make("mm", 16 * n, 64, 64, "bfloat16") for n in range(1, 7)]
         monkeypatch.setattr(rounds, "mixed", lambda *_: problems)
@@ -244,9 +240,7 @@ def test_too_few_timings_are_told_and_kept(
         assert registry.list_models() == []
 
 
-def test_a_lost_gpu_is_told_and_the_same_goes_on_on_another(
-    tmp_path: Path, script: Callable[..., None]
-) -> None:
+def test_a_lost_gpu_is_told_and_the_same_goes_on_on_another(tmp_path, script):
     fate = {str(OFFERED[3]): "crash"}
     script(fates=fate, lives=4, log=str(tmp_path / "log"))
     with Store.open(tmp_path / "s.db") as store:
@@ -257,9 +251,7 @@ def test_a_lost_gpu_is_told_and_the_same_goes_on_on_another(
         assert tuned(store).promoted
 
 
-def test_no_gpu_at_all_and_one_that_cannot_be_timed_on(
-    tmp_path: Path, script: Callable[..., None]
-) -> None:
+def test_no_gpu_at_all_and_one_that_cannot_be_timed_on(tmp_path, script):
     script(dead_on_arrival=True)
     with Store.open(tmp_path / "s.db") as store:
         with pytest.raises(CollectionError, match="no GPU today"):
@@ -270,8 +262,8 @@ def test_no_gpu_at_all_and_one_that_cannot_be_timed_on(
 
 
 def test_a_shared_throttled_gpu_is_told_and_what_it_disturbed_is_left_out(
-    tmp_path: Path, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, script, monkeypatch
+):
     busy = GpuState(1200, 80, 500, ("hw_thermal_slowdown",), 97, 30 << 30)
 
     class Watch:
@@ -303,7 +295,7 @@ def test_a_shared_throttled_gpu_is_told_and_what_it_disturbed_is_left_out(
     assert f"{document['throttled']:,} timings were taken while the GPU was throttled" in page
 
 
-def test_uneven_launches_are_left_out(tmp_path: Path, script: Callable[..., None]) -> None:
+def test_uneven_launches_are_left_out(tmp_path, script):
     script(uneven=2.0)
     with Store.open(tmp_path / "s.db") as store:
         with pytest.raises(TrainingError, match="were left out"):
@@ -311,9 +303,7 @@ def test_uneven_launches_are_left_out(tmp_path: Path, script: Callable[..., None
         assert len(store.read()) > 0
 
 
-def test_a_program_s_own_products_come_first_and_the_model_learns_all_of_them(
-    tmp_path: Path, script: Callable[..., None]
-) -> None:
+def test_a_program_s_own_products_come_first_and_the_model_learns_all_of_them(tmp_path, script):
     own = tuple(Problem.make("mm", 24 * n, 96, 640, "bfloat16") for n in range(1, 30))
     held = [p for p in own if held_out_by(p)]
     assert held
@@ -329,7 +319,7 @@ def test_a_program_s_own_products_come_first_and_the_model_learns_all_of_them(
     assert "The program's own 29 products" in made.document["page"]
 
 
-def test_members_that_disagree_come_early_and_every_second_one_is_as_drawn() -> None:
+def test_members_that_disagree_come_early_and_every_second_one_is_as_drawn():
     problems = [Problem.make("mm", 64 * n, 64, 64, "bfloat16") for n in range(1, 9)]
 
     class Members:
@@ -346,7 +336,7 @@ def test_members_that_disagree_come_early_and_every_second_one_is_as_drawn() -> 
     assert sorted(ordered, key=str) == sorted(problems, key=str)
 
 
-def test_held_out_ones_are_spread_evenly_and_not_too_many() -> None:
+def test_held_out_ones_are_spread_evenly_and_not_too_many():
     learned = [Problem.make("mm", 16 * n, 64, 64, "bfloat16") for n in range(1, 41)]
     judged = [Problem.make("mm", 16 * n, 32, 64, "bfloat16") for n in range(1, 41)]
     order = list(problem_order.interleave(learned, judged, most_judged=3))

@@ -31,7 +31,7 @@ def chosen(pool: CandidatePool, chooser: choosers.ScoredChooser) -> list[Candida
     ]
 
 
-def test_aten_is_the_best_extern_kernel(table: Table) -> None:
+def test_aten_is_the_best_extern_kernel(table):
     problem = Problem.make("addmm", 64, 64, 64, "float16")
     one, other = Candidate("aten::addmm"), Candidate("aten::bias_addmm")
     pool = CandidatePool.make(
@@ -40,7 +40,7 @@ def test_aten_is_the_best_extern_kernel(table: Table) -> None:
     assert chosen(pool, choosers.aten(pool)) == [other, one]
 
 
-def test_a_model_never_takes_what_cannot_fit(table: Table, problem: Problem, tile: Tile) -> None:
+def test_a_model_never_takes_what_cannot_fit(table, problem, tile):
     huge, small = tile(256, 256, 128, 5, 8), tile(64, 64, 32, 3, 4)
     pool = CandidatePool.make(
         table(
@@ -52,7 +52,7 @@ def test_a_model_never_takes_what_cannot_fit(table: Table, problem: Problem, til
     assert np.isnan(score).sum() == 1
 
 
-def test_default_is_the_best_of_its_space_only(table: Table, problem: Problem, tile: Tile) -> None:
+def test_default_is_the_best_of_its_space_only(table, problem, tile):
     inside = tile(128, 128, 64, 3, 4)
     without_group = Candidate.make(
         "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, num_stages=2, num_warps=4
@@ -73,7 +73,7 @@ def test_default_is_the_best_of_its_space_only(table: Table, problem: Problem, t
     assert default.timed == 3
 
 
-def test_default_is_that_of_the_timings_torch(table: Table, problem: Problem, tile: Tile) -> None:
+def test_default_is_that_of_the_timings_torch(table, problem, tile):
     later, always = tile(128, 256, 64, 4, 8), tile(128, 128, 64, 3, 4)
     rows = ((problem, ATEN, 5.0), (problem, later, 1.0), (problem, always, 2.0))
     for torch, best in (("2.11.0+cu130", always), ("2.13.0", later)):
@@ -81,7 +81,7 @@ def test_default_is_that_of_the_timings_torch(table: Table, problem: Problem, ti
         assert chosen(pool, choosers.max_autotune_default(pool))[0] == best
 
 
-def test_default_has_the_library_kernels_of_that_torch(table: Table) -> None:
+def test_default_has_the_library_kernels_of_that_torch(table):
     problem = Problem.make("addmm", 64, 64, 64, "float16", bias="vector")
     plain, biased = Candidate("aten::addmm"), Candidate("aten::bias_addmm")
     rows = ((problem, plain, 3.0), (problem, biased, 2.0))
@@ -92,14 +92,14 @@ def test_default_has_the_library_kernels_of_that_torch(table: Table) -> None:
         assert chosen(pool, choosers.aten(pool)) == [biased, plain]
 
 
-def test_no_triton_kernel_is_atens(table: Table, problem: Problem, tile: Tile) -> None:
+def test_no_triton_kernel_is_atens(table, problem, tile):
     split = Candidate.make("decompose_k", k_split=2)
     rows = ((problem, tile(64, 64, 32, 2, 4), 1.0), (problem, split, 2.0))
     pool = CandidatePool.make(table(*rows))
     assert chosen(pool, choosers.aten(pool)) == []
 
 
-def test_the_nearest_problem_lends_its_fastest(table: Table, problem: Problem, tile: Tile) -> None:
+def test_the_nearest_problem_lends_its_fastest(table, problem, tile):
     a, b, c = (tile(64, 64, 32, stages, 4) for stages in (2, 3, 4))
     near = Problem.make("mm", 1024, 1024, 1536, "bfloat16")
     far = Problem.make("mm", 16, 1024, 1024, "bfloat16")
@@ -118,9 +118,7 @@ def test_the_nearest_problem_lends_its_fastest(table: Table, problem: Problem, t
     assert choosers.nearest_problem(pool, table((near, a, 1.0), environment=elsewhere)) is None
 
 
-def test_roofline_and_median_choose_without_a_model(
-    table: Table, problem: Problem, tile: Tile
-) -> None:
+def test_roofline_and_median_choose_without_a_model(table, problem, tile):
     good, poor = tile(128, 128, 64, 3, 4), tile(16, 16, 16, 1, 2)
     unknown = Candidate.make("somebody::mm", anything=1)
     pool = CandidatePool.make(
@@ -139,9 +137,7 @@ class TestNvMatmulHeuristics:
         ("a", "b", "expected"),
         [("row", "row", "NN"), ("row", "col", "NT"), ("col", "row", "TN"), ("col", "col", "TT")],
     )
-    def test_is_asked_about_the_layouts(
-        self, a: str, b: str, expected: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_is_asked_about_the_layouts(self, a, b, expected, monkeypatch):
         """In its words a row-major operand is not transposed."""
         asked: list[str] = []
         real = nv_heuristics._interface("H200_SXM")
@@ -162,8 +158,8 @@ class TestNvMatmulHeuristics:
         assert asked == [f"{expected}_ROW_MAJOR"]
 
     def test_the_nearest_measured_candidate_stands_for_a_suggestion(
-        self, problem: Problem, tile: Tile, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, problem, tile, monkeypatch
+    ):
         asked = np.array(
             [[128, 128, 64, 8, 4], [128, 128, 64, 7, 4], [64, 64, 32, 3, 4]], np.float32
         )
@@ -179,7 +175,7 @@ class TestNvMatmulHeuristics:
         rank = nv_heuristics.ranking(problem, candidates, usable, H200)
         np.testing.assert_array_equal(rank, [np.nan, 0, np.nan, 1, np.nan])
 
-    def test_ranks_a_pool(self, table: Table, problem: Problem, tile: Tile) -> None:
+    def test_ranks_a_pool(self, table, problem, tile):
         pool = CandidatePool.make(
             table(
                 (problem, tile(16, 16, 16, 1, 2), 90.0),
@@ -193,9 +189,7 @@ class TestNvMatmulHeuristics:
         assert chosen(pool, chooser)[0] == tile(128, 128, 64, 4, 4)
 
 
-def test_heuristics_of_another_device_or_not_installed(
-    table: Table, problem: Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heuristics_of_another_device_or_not_installed(table, problem, monkeypatch):
     elsewhere = Environment(replace(H200, name="Another GPU"), "", "", "")
     rows = ((problem, ATEN, 1.0), (problem, Candidate("decompose_k", (("k_split", 2),)), 2.0))
     chooser, notes = choosers.nv_matmul_heuristics(

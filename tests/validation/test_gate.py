@@ -104,7 +104,7 @@ ALL_PASSED = {
 }  # fmt: skip
 
 
-def test_a_better_model_takes_the_place_of_the_default(register: Register) -> None:
+def test_a_better_model_takes_the_place_of_the_default(register):
     table = timings()
     aten = register(ATEN)
     verdict = gate.promote(aten, table)  # as good as ATen, which there is without a model
@@ -126,7 +126,7 @@ def test_a_better_model_takes_the_place_of_the_default(register: Register) -> No
         gate.promote(best, table)
 
 
-def test_a_worse_model_is_refused(register: Register) -> None:
+def test_a_worse_model_is_refused(register):
     table = timings()
     best, worst = register(BEST), register(WORST)
     assert not gate.promote(worst, table).passed
@@ -149,7 +149,7 @@ def test_a_worse_model_is_refused(register: Register) -> None:
     assert registry.history(SLUG)[-1].forced
 
 
-def test_only_held_out_problems_of_its_hardware_and_software_count(register: Register) -> None:
+def test_only_held_out_problems_of_its_hardware_and_software_count(register):
     model = register(BEST)
     table = timings()
     rows = gate.gate_problems(table, model.manifest)
@@ -167,7 +167,7 @@ def test_only_held_out_problems_of_its_hardware_and_software_count(register: Reg
     assert registry.status_of(model) is ModelStatus.DRAFT  # it was not judged
 
 
-def test_other_software_is_a_warning(register: Register) -> None:
+def test_other_software_is_a_warning(register):
     """What was measured with the installed software decides; a torch that is newer than the shipped
     timings is no reason to refuse every model that learned from them."""
     model = register(BEST, triton=("3.6.0",))
@@ -178,7 +178,7 @@ def test_other_software_is_a_warning(register: Register) -> None:
     assert registry.default_for(SLUG) == model
 
 
-def test_a_kind_that_becomes_worse_is_shown_and_refused(register: Register) -> None:
+def test_a_kind_that_becomes_worse_is_shown_and_refused(register):
     """The candidate is better by far over all problems, and twice as slow in float32."""
 
     def of(i: int) -> tuple[str, Times]:
@@ -201,7 +201,7 @@ def test_a_kind_that_becomes_worse_is_shown_and_refused(register: Register) -> N
     assert found(gate.judge(register(ATEN), table, None))["float32"]
 
 
-def test_few_problems_of_a_kind_decide_nothing(register: Register) -> None:
+def test_few_problems_of_a_kind_decide_nothing(register):
     def of(i: int) -> tuple[str, Times]:
         return ("float32", (10, 40, 30, 20)) if i % 8 == 0 else ("bfloat16", (80, 40, 20, 10))
 
@@ -211,7 +211,7 @@ def test_few_problems_of_a_kind_decide_nothing(register: Register) -> None:
     assert found(verdict)["efficiency"]
 
 
-def test_a_kind_may_differ_by_what_chance_makes(register: Register) -> None:
+def test_a_kind_may_differ_by_what_chance_makes(register):
     """The differences of the problems are large, and their mean is within two standard errors."""
 
     def of(i: int) -> tuple[str, Times]:
@@ -225,7 +225,7 @@ def test_a_kind_may_differ_by_what_chance_makes(register: Register) -> None:
     assert sentence(verdict, "float32").startswith("0.8")
 
 
-def test_more_problems_slower_than_the_library_are_refused(register: Register) -> None:
+def test_more_problems_slower_than_the_library_are_refused(register):
     """Every tenth choice is 1.3 times as slow as the library's kernel; the mean is better."""
 
     def of(i: int) -> tuple[str, Times]:
@@ -244,7 +244,7 @@ def of_kinds(verdict: gate.GateVerdict) -> dict[str, bool]:
     return {name: ok for name, ok in found(verdict).items() if name not in ALL_PASSED}
 
 
-def test_a_model_of_several_gpus_is_judged_on_each(register: Register) -> None:
+def test_a_model_of_several_gpus_is_judged_on_each(register):
     """On the H100 the largest tile is the slowest kernel."""
     there = {"hardware": H100}
     on_h200, on_h100 = timings(), timings(of=lambda i: ("bfloat16", (9.0, 8.0, 9.0, 40.0)), **there)
@@ -264,7 +264,7 @@ def test_a_model_of_several_gpus_is_judged_on_each(register: Register) -> None:
         gate.promote(best, table, "nvidia-a100")
 
 
-def test_both_gpus_hold_the_same_problems_out(register: Register) -> None:
+def test_both_gpus_hold_the_same_problems_out(register):
     """What was learned on one GPU tells the times on another."""
     model = register(BEST, gpus=BOTH)
     held = []
@@ -279,7 +279,7 @@ def test_both_gpus_hold_the_same_problems_out(register: Register) -> None:
     assert "It has seen the problems" in sentence(verdict, "efficiency")
 
 
-def test_figures_of_the_gpus_own_record_count(register: Register) -> None:
+def test_figures_of_the_gpus_own_record_count(register):
     metrics = {"efficiency": 0.9, "efficiency_p10": 0.8}
     gpus = (BOTH[0], GpuRecord(H100, 6, 24, metrics))
     model = register(BEST, gpus=gpus, everything=True, metrics={})
@@ -287,14 +287,14 @@ def test_figures_of_the_gpus_own_record_count(register: Register) -> None:
     assert "0.900 (10th percentile 0.800, by its manifest)" in sentence(verdict, "efficiency")
 
 
-def test_it_is_compared_with_what_the_gpu_takes_otherwise(register: Register) -> None:
+def test_it_is_compared_with_what_the_gpu_takes_otherwise(register):
     """Whatever that was made on: here another GPU's, which the H200 would borrow."""
     borrowed = register(BEST, hardware=H100, name="other")
     verdict = gate.promote(register(ATEN), timings())
     assert (verdict.against, verdict.passed) == (borrowed.reference, False)
 
 
-def test_an_earlier_verdict_can_be_read() -> None:
+def test_an_earlier_verdict_can_be_read():
     given = {"model": "mine@1", "against": "ATen", "at": "2026-11-21T04:36:18+00:00",
              "passed": False,
              "checks": [{"name": "software", "passed": False, "found": "Other."}]}  # fmt: skip
@@ -302,7 +302,7 @@ def test_an_earlier_verdict_can_be_read() -> None:
     assert (verdict.hardware, verdict.passed, verdict.reasons) == ("", False, ("Other.",))
 
 
-def test_a_model_that_saw_the_problems_is_taken_at_its_word(register: Register) -> None:
+def test_a_model_that_saw_the_problems_is_taken_at_its_word(register):
     """What it reaches on them would say nothing."""
     metrics = {"efficiency": 0.4, "efficiency_p10": 0.3}
     told = register(BEST, everything=True, metrics=metrics)
@@ -315,7 +315,7 @@ def test_a_model_that_saw_the_problems_is_taken_at_its_word(register: Register) 
     assert "0.400 (10th percentile 0.300, by its manifest)" in sentence(verdict, "efficiency")
 
 
-def test_a_model_that_is_surer_than_it_may_be_is_refused(register: Register) -> None:
+def test_a_model_that_is_surer_than_it_may_be_is_refused(register):
     sure = Confidence(
         np.zeros((MAX_K, len(INPUTS)), np.float32), np.full(MAX_K, 5, np.float32),
         np.zeros((COORDINATES, 1), np.float32),
@@ -327,7 +327,7 @@ def test_a_model_that_is_surer_than_it_may_be_is_refused(register: Register) -> 
     assert "calibration error of its confidence is 0.993" in verdict.reasons[0]
 
 
-def test_what_cannot_be_loaded_is_no_default(register: Register) -> None:
+def test_what_cannot_be_loaded_is_no_default(register):
     damaged, aten = register(BEST), register(ATEN)
     registry.set_default(damaged)
     weights = next(damaged.folder.glob("*.safetensors"))

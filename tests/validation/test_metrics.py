@@ -51,14 +51,12 @@ def pool(table: Callable[..., TimingTable], problem: Problem) -> CandidatePool:
         ((NAN, NAN, NAN, NAN), (NAN, NAN, NAN)),
     ],
 )
-def test_efficiency_of_the_first_k(
-    pool: CandidatePool, score: tuple[float, ...], expected: tuple[float, ...]
-) -> None:
+def test_efficiency_of_the_first_k(pool, score, expected):
     found = efficiencies(pool, np.array(score, np.float64), (1, 2, 3))
     np.testing.assert_array_equal(found[:, 0], expected)
 
 
-def test_summary_survives_a_zero() -> None:
+def test_summary_survives_a_zero():
     summary = Summary.make(np.array([1.0, 0.25, 0.0, 1.0]))
     assert summary.geomean == pytest.approx((0.25 * FLOOR) ** 0.25)
     assert summary.worst == 0
@@ -66,7 +64,7 @@ def test_summary_survives_a_zero() -> None:
     assert summary.problems == 4
 
 
-def test_errors_are_of_what_was_predicted_and_measured(pool: CandidatePool) -> None:
+def test_errors_are_of_what_was_predicted_and_measured(pool):
     errors = prediction_errors(pool, np.array([20.0, 20.0, NAN, 5.0]))
     assert errors.timings == 2
     assert errors.mse_log == pytest.approx(np.log(2) ** 2 / 2)
@@ -79,7 +77,7 @@ def test_errors_are_of_what_was_predicted_and_measured(pool: CandidatePool) -> N
     assert reversed_.spearman == pytest.approx(-1)
 
 
-def test_spearman_gives_equal_values_their_mean_rank() -> None:
+def test_spearman_gives_equal_values_their_mean_rank():
     x, y = np.array([1.0, 2.0, 2.0, 9.0]), np.array([1.0, 3.0, 2.0, 4.0])
     assert spearman(x, y) == pytest.approx(3 / np.sqrt(10))
     assert spearman(np.ones(3), np.arange(3.0)) == 0
@@ -90,11 +88,11 @@ def test_spearman_gives_equal_values_their_mean_rank() -> None:
     [(1, "M ≤ 16"), (16, "M ≤ 16"), (17, "M 17–64"), (64, "M 17–64"), (512, "M 65–512"),
      (513, "M > 512")],
 )  # fmt: skip
-def test_groups(problem: Problem, m: int, band: str) -> None:
+def test_groups(problem, m, band):
     assert groups(replace(problem, M=m))["M"] == (band,)
 
 
-def test_a_problem_may_be_in_several_groups_of_a_kind() -> None:
+def test_a_problem_may_be_in_several_groups_of_a_kind():
     shared = groups(Problem.make("mm", 64, 4096, 4096, "bfloat16"))
     assert {"llama-2-7b", "llama-3-8b"} <= set(shared["model"])
     assert shared["dimension"] == ()
@@ -105,7 +103,7 @@ def test_a_problem_may_be_in_several_groups_of_a_kind() -> None:
     assert "dimension" not in found
 
 
-def test_tf32_is_a_type_of_its_own(problem: Problem) -> None:
+def test_tf32_is_a_type_of_its_own(problem):
     tf32 = Problem.make("mm", 64, 64, 64, "float32", allow_tf32=True, b_layout="col")
     plain = replace(tf32, allow_tf32=False)
     found = by_group((problem, tf32, plain, plain), np.array([NAN, 0.5, 1.0, 0.25]))
@@ -114,7 +112,7 @@ def test_tf32_is_a_type_of_its_own(problem: Problem) -> None:
     assert list(found["layout"]) == ["row/col"]
 
 
-def test_a_mean_difference_counts_beyond_its_chance() -> None:
+def test_a_mean_difference_counts_beyond_its_chance():
     theirs = np.full(100, 0.9)
     steady = paired.compare(theirs * 0.99, theirs)  # each problem is 1 % worse
     assert steady.worse
@@ -134,7 +132,7 @@ def test_a_mean_difference_counts_beyond_its_chance() -> None:
     ("alone", "other", "chance"), [(0, 0, True), (4, 0, True), (5, 0, False), (9, 5, True),
                                    (20, 5, False), (0, 9, True)],
 )  # fmt: skip
-def test_only_problems_on_which_two_differ_count(alone: int, other: int, chance: bool) -> None:
+def test_only_problems_on_which_two_differ_count(alone, other, chance):
     both = [True] * 30
     ours = np.array(both + [True] * alone + [False] * other + [False] * 100)
     theirs = np.array(both + [False] * alone + [True] * other + [False] * 100)
@@ -159,7 +157,7 @@ def test_only_problems_on_which_two_differ_count(alone: int, other: int, chance:
         ),
     ],
 )
-def test_kinds(problem: Problem, kinds: tuple[str, ...]) -> None:
+def test_kinds(problem, kinds):
     assert paired.get_kinds(problem) == kinds
 
 
@@ -174,7 +172,7 @@ def judged(sure: np.ndarray, true: np.ndarray) -> tuple[list[tuple[float, float]
     return reaches, np.stack([first, np.ones(len(sure))])
 
 
-def test_the_error_of_what_is_so_is_that_of_chance() -> None:
+def test_the_error_of_what_is_so_is_that_of_chance():
     sure = RNG.uniform(0.3, 1, 4000)
     found = calibration(*judged(sure, sure))
     assert found.error < 2 * found.chance
@@ -185,13 +183,13 @@ def test_the_error_of_what_is_so_is_that_of_chance() -> None:
     assert confidence == sorted(confidence)
 
 
-def test_the_error_is_how_far_it_is_off() -> None:
+def test_the_error_is_how_far_it_is_off():
     sure = RNG.uniform(0.7, 1, 4000)
     found = calibration(*judged(sure, sure - 0.2))
     assert found.error == pytest.approx(0.2, abs=0.02)
 
 
-def test_the_surest_are_those_it_says() -> None:
+def test_the_surest_are_those_it_says():
     sure = np.where(np.arange(1000) < 800, 0.99, 0.2)
     found = calibration(*judged(sure, sure > 0.5))
     assert found.surest[0.8].problems == 800
@@ -199,7 +197,7 @@ def test_the_surest_are_those_it_says() -> None:
     assert found.surest[0.9].geomean < 0.99
 
 
-def test_as_many_as_it_takes() -> None:
+def test_as_many_as_it_takes():
     sure = np.where(np.arange(1000) < 800, 0.99, 0.2)
     found = calibration(*judged(sure, sure > 0.5))
     for asked in (0.9, 0.95):
@@ -210,9 +208,7 @@ def test_as_many_as_it_takes() -> None:
     assert some.adaptive[0.9].reached == 0
 
 
-def test_noise_is_between_timings_of_the_same(
-    table: Callable[..., TimingTable], problem: Problem
-) -> None:
+def test_noise_is_between_timings_of_the_same(table, problem):
     a, b = Candidate("aten::mm"), Candidate("triton::mm")
     made = table(
         (problem, a, 10.0), (problem, b, 10.0), (problem, a, 12.0),

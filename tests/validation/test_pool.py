@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.errors import TrainingError
@@ -17,9 +15,7 @@ from diode_engine.validation.pool import CandidatePool
 A, B, C = (Candidate.make("triton::mm", BLOCK_M=m) for m in (16, 32, 64))
 
 
-def test_repeated_timings_are_one_by_their_median(
-    table: Callable[..., TimingTable], problem: Problem
-) -> None:
+def test_repeated_timings_are_one_by_their_median(table, problem):
     other = replace(problem, M=7)
     made = table(
         (other, A, 9.0),
@@ -50,7 +46,7 @@ def test_repeated_timings_are_one_by_their_median(
     assert [rows for _, _, rows in pool.cases()] == [slice(0, 2), slice(2, 5)]
 
 
-def test_a_case_is_a_problem_in_one_environment(problem: Problem) -> None:
+def test_a_case_is_a_problem_in_one_environment(problem):
     new = Environment(H200, "", "2.15.0", "3.9.0")
     old = Environment(H200, "", "2.11.0", "3.6.0")
     made = TimingTable.from_records(
@@ -62,9 +58,7 @@ def test_a_case_is_a_problem_in_one_environment(problem: Problem) -> None:
     assert {environment for _, environment, _ in cases} == {new, old}
 
 
-def test_what_leaves_no_choice_is_left_out(
-    table: Callable[..., TimingTable], problem: Problem
-) -> None:
+def test_what_leaves_no_choice_is_left_out(table, problem):
     alone = replace(problem, M=8)
     pool = CandidatePool.make(
         table(

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,7 @@ def timings(table: Table, problem: Problem, tile: Tile) -> TimingTable:
     )
 
 
-def test_report_compares_on_the_same_problems(timings: TimingTable) -> None:
+def test_report_compares_on_the_same_problems(timings):
     # right on the first problem, on the second a kernel that failed
     predicted = np.array([10.0, 20.0, 40.0, 8.0, 2.0, 4.0])
     report = evaluate(timings, predicted, name="mine@3")
@@ -94,7 +93,7 @@ class Fixed:
         return Prediction(problem, candidates, us, self.reaches)
 
 
-def test_report_of_a_predictor_equals_that_of_its_predictions(timings: TimingTable) -> None:
+def test_report_of_a_predictor_equals_that_of_its_predictions(timings):
     asked = evaluate(timings, Fixed())
     told = evaluate(timings, np.full(len(timings), 7.0))
     assert told.unmeasured is None
@@ -103,9 +102,7 @@ def test_report_of_a_predictor_equals_that_of_its_predictions(timings: TimingTab
     assert replace(asked, cases=forgotten) == told
 
 
-def test_choices_that_were_not_measured_are_counted(
-    timings: TimingTable, problem: Problem, tile: Tile
-) -> None:
+def test_choices_that_were_not_measured_are_counted(timings, problem, tile):
     measured = evaluate(timings, Fixed(Candidate("aten::mm")))
     assert measured.unmeasured == 0
     # offered on both problems and timed on none
@@ -116,14 +113,14 @@ def test_choices_that_were_not_measured_are_counted(
     assert "2 of 2 choices would be kernels that were not measured" in render(other)
 
 
-def test_at_compile_time_nothing_is_taken_that_cannot_fit(timings: TimingTable, tile: Tile) -> None:
+def test_at_compile_time_nothing_is_taken_that_cannot_fit(timings, tile):
     huge = tile(256, 128, 256, 5, 8)
     assert huge in exhaustive_space(timings.problems[0])
     report = evaluate(timings, Fixed(huge))
     assert huge not in [case.compiled and case.compiled.choice for case in report.cases]
 
 
-def test_where_the_model_cannot_say_it_takes_nothing_at_compile_time(timings: TimingTable) -> None:
+def test_where_the_model_cannot_say_it_takes_nothing_at_compile_time(timings):
     class Half(Fixed):
         """Can say something of wide problems."""
 
@@ -143,7 +140,7 @@ def test_where_the_model_cannot_say_it_takes_nothing_at_compile_time(timings: Ti
     assert report.calibration.problems == 1
 
 
-def test_how_sure_it_is_goes_into_the_report(timings: TimingTable) -> None:
+def test_how_sure_it_is_goes_into_the_report(timings):
     reaches = (0.7, *[0.95] * 9)
     report = evaluate(timings, Fixed(Candidate("aten::mm"), reaches))
     assert [case.confidence for case in report.cases] == [0.7, 0.7]
@@ -155,7 +152,7 @@ def test_how_sure_it_is_goes_into_the_report(timings: TimingTable) -> None:
     assert evaluate(timings, Fixed()).calibration is None
 
 
-def test_speed_is_against_default(timings: TimingTable) -> None:
+def test_speed_is_against_default(timings):
     # half as fast as DEFAULT's best, ATen, on the first problem, and the same on the second
     report = evaluate(timings, np.array([10.0, 5.0, 40.0, 1.0, 2.0, 4.0]))
     assert report.rows[0].speed == pytest.approx(np.sqrt(0.5))
@@ -166,21 +163,19 @@ def test_speed_is_against_default(timings: TimingTable) -> None:
     ("unseen", "said"),
     [(True, "has not seen"), (False, "has seen in training"), (None, "it is not known")],
 )
-def test_it_says_whether_the_problems_were_seen(
-    timings: TimingTable, unseen: bool | None, said: str
-) -> None:
+def test_it_says_whether_the_problems_were_seen(timings, unseen, said):
     report = evaluate(timings, np.ones(6), unseen=unseen)
     assert said in render(report).splitlines()[0]
     assert report.to_dict()["unseen"] is unseen
 
 
-def test_the_order_of_the_rows_does_not_matter(timings: TimingTable) -> None:
+def test_the_order_of_the_rows_does_not_matter(timings):
     predicted = np.array([10.0, 20.0, 40.0, 8.0, 2.0, 4.0])
     order = np.array([4, 0, 5, 2, 1, 3])
     assert evaluate(timings.take(order), predicted[order]) == evaluate(timings, predicted)
 
 
-def test_aten_stands_in_where_the_model_cannot_say(timings: TimingTable) -> None:
+def test_aten_stands_in_where_the_model_cannot_say(timings):
     predicted = np.array([np.nan, np.nan, np.nan, 8.0, np.nan, 4.0])
     report = evaluate(timings, predicted)
     assert report.rows[0].answered == 1
@@ -192,14 +187,14 @@ def test_aten_stands_in_where_the_model_cannot_say(timings: TimingTable) -> None
     assert unanswered.efficiency == dict.fromkeys((1, 3, 5, 10), 1.0)
 
 
-def test_a_model_that_can_say_nothing(timings: TimingTable) -> None:
+def test_a_model_that_can_say_nothing(timings):
     with pytest.raises(TrainingError, match="say nothing"):
         evaluate(timings, np.full(6, np.nan))
     with pytest.raises(TrainingError, match="one prediction for each"):
         evaluate(timings, np.ones(5))
 
 
-def test_text_and_json(timings: TimingTable) -> None:
+def test_text_and_json(timings):
     pytest.importorskip("nvMatmulHeuristics")
     report = evaluate(timings, np.array([10.0, 20.0, 40.0, 8.0, 2.0, 4.0]), name="mine@3")
     text = render(report)
@@ -220,7 +215,7 @@ def test_text_and_json(timings: TimingTable) -> None:
     assert Environment.from_dict(where) == timings.environments[0]
 
 
-def test_a_figure_is_drawn(timings: TimingTable, tmp_path: Path) -> None:
+def test_a_figure_is_drawn(timings, tmp_path):
     pytest.importorskip("matplotlib")
     from diode_engine.validation.figure import draw
 
@@ -247,7 +242,7 @@ def written(report: Report | CrossValidation) -> dict[str, Any]:
     return document
 
 
-def test_what_is_written_is_read_again(timings: TimingTable) -> None:
+def test_what_is_written_is_read_again(timings):
     known = evaluate(timings, timings.min_us, name="mine", unseen=True)
     asked = evaluate(timings, Fixed(Candidate("aten::mm"), (0.7,) * 10), name="sure")
     for report in (known, asked):
@@ -276,9 +271,7 @@ def test_what_is_written_is_read_again(timings: TimingTable) -> None:
         ({"errors": {"timings": "much"}}, "must be a number"),
     ],
 )
-def test_what_is_no_report_is_a_sentence(
-    timings: TimingTable, change: dict[str, object], says: str
-) -> None:
+def test_what_is_no_report_is_a_sentence(timings, change, says):
     document = evaluate(timings, timings.min_us, name="mine").to_dict()
     with pytest.raises(ReportError, match=says):
         read_report({**document, **change})
@@ -288,7 +281,7 @@ def test_what_is_no_report_is_a_sentence(
     ("where", "k"),
     [("efficiency", "1"), ("efficiency", "5"), ("top of the model", "10"), ("top of another", "1")],
 )
-def test_what_a_report_always_has_must_be_there(timings: TimingTable, where: str, k: str) -> None:
+def test_what_a_report_always_has_must_be_there(timings, where, k):
     document = written(evaluate(timings, timings.min_us, name="mine"))
     ours, *_, other = document["choosers"]
     tables = {

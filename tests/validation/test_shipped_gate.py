@@ -66,18 +66,14 @@ def judge(
 
 
 @pytest.mark.parametrize("folder", FILES)
-def test_a_default_is_better_than_the_library(
-    folder: str, judge: Callable[..., gate.GateVerdict]
-) -> None:
+def test_a_default_is_better_than_the_library(folder, judge):
     verdict = judge(folder, None)
     assert verdict.against == "ATen"
     assert verdict.passed, verdict.reasons
 
 
 @pytest.mark.parametrize("folder", FILES)
-def test_a_default_is_no_worse_than_the_other_gpus_model(
-    folder: str, samples: dict[str, Sample], judge: Callable[..., gate.GateVerdict]
-) -> None:
+def test_a_default_is_no_worse_than_the_other_gpus_model(folder, samples, judge):
     """Else a GPU had better borrow it. Where both take one model, it is compared with what they
     would take without it."""
     (other,) = (hardware for name, (hardware, _) in samples.items() if name != folder)
