@@ -1,6 +1,6 @@
 """What cuBLASLt's algorithms could bring beside torch's own call, product by product, on a GPU.
 
-    python benchmarks/library_algorithms.py --json FILE [--seconds S] [SHAPESET …]
+    python benchmarks/library_algorithms.py --json FILE [--seconds S] [--learn N | SHAPESET …]
     python benchmarks/library_algorithms.py --show FILE
 
 Without a shapeset the products are those of `library_problems/`, one of each file after the other.
@@ -11,6 +11,10 @@ three launches; the fastest are then timed again as CUDA graphs in turn (`replay
 half of the rounds chooses and the other is reported. For odd strides also the product with some
 operands' strides rounded up to 16 bytes, and the copies that this takes. The file `epilogues` is
 measured with each fused epilogue, beside torch's call and a pointwise kernel.
+
+With --learn the products are N that Diode draws for training, none of them held out. Each has the
+heuristic's list, algorithms that were fast for others (`library_catalogue.json`) and changed ones,
+each timed by three launches twice; nothing is timed again.
 
 Each row goes to --json at once, one JSON object a line; products that it has are not done again. A
 process that crashes or hangs costs one product. Rows of held-out products are for no training set.
@@ -27,25 +31,32 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterator, Sequence, Set
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from cublaslt import EPILOGUES, Algorithm, Config, CublasError, Library, Product, Result
 from library_measuring import LAUNCHES, Operands, quick, self_check
-from library_report import error_limit, line, show
+from library_report import HARDWARE, error_limit, line, show
 from processes import Row, Rows, each_in_a_process, python, rows_out
 from replays import graph_of, in_turn
 
 from diode_engine.core.problem import Problem
-from diode_engine.problems.sources import read_shapeset
+from diode_engine.problems.sources import Wanted, mixed, read_shapeset
+from diode_engine.problems.splits import held_out_by
 
 FOLDER = Path(__file__).parent / "library_problems"
 LISTED, FIRST, BEYOND = 200, 24, 160  # algorithms: of the heuristic, always timed, beyond its list
 QUICK_SECONDS, DRAW_SECONDS = 0.35, 0.12  # of launches for each of these groups; of drawing
 PRECISE, ROUNDS, WAY_SECONDS = 8, 8, 0.03
+LEARNING = "learning"  # the source of products for training
+CATALOGUE = FOLDER.with_name("library_catalogue.json")
+OPS = ("mm", "addmm", "bmm", "baddbmm")
+SOURCES = ("transformers", "harvest:side=learned", "zoo", "log-normal")
+LEAST_US, MOST_US = 4, 2000
+KNOWN, VARIED = 48, 32  # algorithms of a product for training: of the catalogue, and changed
 SPLITS, CLUSTERS = (2, 3, 4, 5, 6, 8, 12, 16), (0, *range(2, 17))
 HANG_SECONDS = 25
 MOST_VALUES = 64  # of an attribute that are tried
@@ -95,6 +106,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shapesets", nargs="*", type=Path, metavar="SHAPESET")
+    parser.add_argument("--learn", type=int, metavar="N", help="draw N products for training")
     parser.add_argument("--json", type=Path, metavar="FILE", help="for the rows; it is continued")
     parser.add_argument("--seconds", type=float, default=3600, help="limit of the whole run")
     parser.add_argument("--show", type=Path, metavar="FILE", help="print what the rows say")
@@ -108,7 +120,10 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("There is no NVIDIA GPU here, which this benchmark needs.")
     end = time.monotonic() + args.seconds
-    tasks = list(tasks_in(args.shapesets or sorted(FOLDER.glob("*.json"))))
+    if args.learn:
+        tasks = drawn_tasks(args.learn)
+    else:
+        tasks = list(tasks_in(args.shapesets or sorted(FOLDER.glob("*.json"))))
     rows = Rows(args.json)
     if args.child:
         measure(find_left(tasks, rows), rows_out(), end)
@@ -127,7 +142,8 @@ def main() -> None:
         else:
             failed = row["error"]
 
-    command = ["--child", "--json", str(args.json), *map(str, args.shapesets)]
+    learn = ["--learn", str(args.learn)] if args.learn else []
+    command = ["--child", "--json", str(args.json), *learn, *map(str, args.shapesets)]
     while find_left(tasks, rows) and (seconds := end - time.monotonic()) > 15:
         begun, failed = {}, ""
         child = python(*command, "--seconds", f"{seconds:.0f}")
@@ -149,6 +165,24 @@ def tasks_in(files: Sequence[Path]) -> Iterator[Task]:
         each.append([Task(file.stem, problem, name) for problem in problems for name in names])
     for several in zip_longest(*each):
         yield from (task for task in several if task)
+
+
+def drawn_tasks(count: int) -> list[Task]:
+    """Products for training: three quarters in half precision, the rest in float32 and TF32. None
+    is held out or takes the host's time alone, by what a GPU can do at best."""
+    tasks: list[Task] = []
+    for share, types in ((0.75, ("bf16", "fp16")), (0.25, ("fp32", "tf32"))):
+        drawn = mixed(8 * count, 0, SOURCES, Wanted(OPS, types))
+        fit = [p for p in drawn if not held_out_by(p) and LEAST_US < least_us(p) < MOST_US]
+        tasks += [Task(LEARNING, problem, "") for problem in fit[: int(count * share)]]
+    random.Random(0).shuffle(tasks)
+    return tasks
+
+
+def least_us(problem: Problem) -> float:
+    """What the product takes on an H100 at best; in float32 it takes longer."""
+    flops, moved = HARDWARE["H100"]
+    return max(problem.flops / flops, problem.moved_bytes[1] / moved) * 1e6
 
 
 def find_left(tasks: Sequence[Task], rows: Rows) -> list[Task]:
@@ -175,7 +209,8 @@ def measure(tasks: Sequence[Task], write: Callable[[Row], None], end: float) -> 
         try:
             if task.epilogue in broken:
                 raise CublasError(f"The self-check of {task.epilogue} failed.")
-            row = measured(library, task, pools)
+            how = measured_for_training if task.source == LEARNING else measured
+            row = how(library, task, pools)
         except Exception as error:  # noqa: BLE001  # the other products are worth having
             torch.cuda.synchronize()  # raises where the device is lost
             row = {"error": f"{type(error).__name__}: {error}"[:500]}
@@ -199,14 +234,7 @@ def measured(library: Library, task: Task, pools: dict[torch.dtype, torch.Tensor
         return sorted(right, key=lambda each: each.us)
 
     def try_all(ways: Sequence[Way]) -> list[Timed]:
-        """Those that work, as the product's error and its quick time say."""
-        if not ways:
-            return []
-        calls = [way.product.run(way.found.algorithm) for way in ways]
-        errors = operands.errors(calls, ways[0].sets[0])
-        works = [i for i, error in enumerate(errors) if error is not None]
-        us = quick([calls[i] for i in works], ways[0].sets)
-        some = [Timed(ways[i], errors[i] or 0.0, each) for i, each in zip(works, us, strict=True)]
+        some = try_ways(operands, ways)
         found.extend(some)
         return some
 
@@ -241,6 +269,60 @@ def measured(library: Library, task: Task, pools: dict[torch.dtype, torch.Tensor
         "us": {name: each for name, each in us.items() if not name.isdigit()},
         "algorithms": [each.row(by_way.get(id(each), (None, None))) for each in found],
     }  # fmt: skip
+
+
+def try_ways(operands: Operands, ways: Sequence[Way], times: int = 1) -> list[Timed]:
+    """Those of the ways, all with the same operands, that work, by the product's error and its
+    quick time, the mean of so many."""
+    if not ways:
+        return []
+    calls = [way.product.run(way.found.algorithm) for way in ways]
+    errors = operands.errors(calls, ways[0].sets[0])
+    works = [i for i, error in enumerate(errors) if error is not None]
+    us = [quick([calls[i] for i in works], ways[0].sets) for _ in range(times)]
+    means = [statistics.mean(each) for each in zip(*us, strict=True)]
+    return [Timed(ways[i], errors[i] or 0.0, each) for i, each in zip(works, means, strict=True)]
+
+
+def measured_for_training(
+    library: Library, task: Task, pools: dict[torch.dtype, torch.Tensor]
+) -> Row:
+    """The row of a product that a model may learn from."""
+    torch.backends.cuda.matmul.allow_tf32 = task.problem.allow_tf32
+    operands = Operands(task.problem, task.epilogue, pools)
+    torchs, sets = operands.torch_call(), operands.sets("")
+    plain_error = operands.errors([torchs], sets[0])[0]
+    product = operands.product(library, sets[0])
+    found = try_ways(operands, ways_of(library, product, "", sets, LISTED), times=2)
+    fastest = [each.way for each in sorted(found, key=lambda each: each.us)]
+    rng = random.Random(str(task.problem))
+    known = from_catalogue(library, product, sets, {way.config for way in fastest}, rng)
+    changed = islice(beyond(library, product, sets, [*fastest, *known], KNOWN), VARIED)
+    found += try_ways(operands, [*known, *changed], times=2)
+    us = [(quick([torchs], sets)[0], quick([torchs], sets)[0]) for _ in range(2)]
+    return {
+        "sets": len(sets), "error_of_torch": plain_error,
+        "us": dict(zip(("torch", "again"), us, strict=True)),
+        "algorithms": [each.row((None, None)) for each in found],
+    }  # fmt: skip
+
+
+def from_catalogue(
+    library: Library, product: Product, sets: Sequence[Any], done: Set[Config], rng: random.Random
+) -> list[Way]:
+    """KNOWN algorithms at most, drawn from those that were fast for other products."""
+    configs = [Config(*each) for each in json.loads(CATALOGUE.read_text())["configs"]]
+    rng.shuffle(configs)
+    ways = []
+    for config in configs:
+        with contextlib.suppress(CublasError):
+            algorithm = library.changed(product.initial(config.id), config)
+            result = product.check(algorithm) if algorithm and config not in done else None
+            if result:
+                ways.append(Way("", "known", product, result, config, sets))
+        if len(ways) == KNOWN:
+            break
+    return ways
 
 
 def short(number: float) -> float:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from diode_engine.core.problem import Problem
+from diode_engine.problems.splits import held_out_by
 
 
 def cuda_files(pattern: str) -> list[Path]:
@@ -150,6 +151,27 @@ def test_a_row_has_all_algorithms_and_a_wrong_one_does_not_count(
     said = capsys.readouterr().out
     assert "any                              1  2.000" in said
     assert "failed: lost" in said
+
+
+def test_a_row_for_training_has_no_times_of_the_second_kind(script: Any) -> None:
+    import library_report
+
+    task = script.Task(script.LEARNING, Problem.make("mm", 40, 39, 33, "bfloat16"), "")
+    row = {**task.key, "device": "H100", "error": ""}
+    row |= script.measured_for_training(Library(), task, {})
+    algorithms = [
+        dict(zip(library_report.COLUMNS, each, strict=True)) for each in row["algorithms"]
+    ]
+    assert {each["origin"] for each in algorithms} == {"listed", "known", "varied"}
+    assert {each["quick_us"] for each in algorithms} == {9.0}
+    assert all(each["us"] is None for each in algorithms)
+    assert "torch      9.0 µs" in library_report.line(row)
+
+
+def test_products_for_training_are_not_held_out(script: Any) -> None:
+    drawn = script.drawn_tasks(40)
+    assert len(drawn) == 40
+    assert not any(held_out_by(task.problem) for task in drawn)
 
 
 @pytest.mark.parametrize("epilogue", ["relu", "gelu", "gelu_aux", "dgelu"])
