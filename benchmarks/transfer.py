@@ -68,7 +68,7 @@ def artifact(
 ) -> Artifact:
     of = features.SETS[sees]
     manifest = Manifest(
-        "benchmark", "trees", hardware, coverage, Data(),
+        name="benchmark", family="trees", hardware=hardware, coverage=coverage, data=Data(),
         feature_version=of.version, feature_names=of.names_hash,
     )  # fmt: skip
     return Artifact(manifest, tuple(members))

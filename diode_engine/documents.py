@@ -113,6 +113,20 @@ def read_document(path: Path, limits: Limits, kind: type[DiodeError]) -> Any:
         raise kind(f"{path}: {error}") from None
 
 
+def check_format(document: Any, name: str, version: int) -> None:
+    """Raises Malformed where the document is not an object of the format of this name, or is of a
+    newer version than this one."""
+    if not isinstance(document, dict) or document.get("format") != name:
+        raise Malformed(f'It must be an object with the format "{name}".')
+    given = document.get("version")
+    if type(given) is not int or given < 1:
+        raise Malformed("It has no version.")
+    if given > version:
+        raise Malformed(
+            f"It is of version {show(given)}, this Diode reads up to {version}; update Diode."
+        )
+
+
 def parse_json(data: bytes, limits: Limits) -> Any:
     """The document, checked by `check_values`. Raises Malformed, also where an object has a name
     twice."""

@@ -266,7 +266,9 @@ def test_a_model_of_an_added_feature_set_is_saved_loaded_and_asked(tmp_path, mon
     examples = Examples(x, log_us, np.repeat(np.arange(8), 3), feature_set=added)
     model = fit_network(examples, examples, NetworkSettings(hidden=(8,), epochs=1))
     coverage = Coverage(("mm triton::mm",), ("bfloat16",), ("mm bfloat16",))
-    manifest = Manifest("made", "network", H200, coverage, Data())
+    manifest = Manifest(
+        name="made", family="network", hardware=H200, coverage=coverage, data=Data()
+    )
     with pytest.raises(ModelError):
         save_artifact(tmp_path / "wrong", manifest, (model,))
     manifest = replace(manifest, feature_version=99, feature_names=added.names_hash)

@@ -186,7 +186,9 @@ class _Rule(TimingModel):
 @pytest.fixture
 def predictor() -> Predictor:
     table = table_of((PROBLEM,), (WIDE, WHOLE, CALL), [1.0, 2.0, 3.0])
-    manifest = Manifest("rule", "rule", H200, Coverage.make(table), Data())
+    manifest = Manifest(
+        name="rule", family="rule", hardware=H200, coverage=Coverage.make(table), data=Data()
+    )
     return Predictor(Artifact(manifest, (_Rule(),)))  # type: ignore[arg-type]
 
 

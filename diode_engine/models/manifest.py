@@ -20,14 +20,15 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from diode_engine import features
+from diode_engine.core.checks import check_not_negative, decode_fields, encode_fields
 from diode_engine.core.hardware import Hardware
-from diode_engine.documents import Limits, Malformed, parse_json, shortened, show
-from diode_engine.errors import DiodeError, ModelError
+from diode_engine.documents import Limits, Malformed, check_format, parse_json, shortened, show
+from diode_engine.errors import ModelError, RecordError
 from diode_engine.models.coverage import Coverage
 
 FORMAT = "diode-model"
@@ -41,7 +42,6 @@ MAX_MODEL = 512 << 20  # bytes of all files of a model, which are in memory toge
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
-T = TypeVar("T")
 EARLIER_HELD_OUT_BY = ("sizes",)  # of models that were made before manifests had `held_out_by`
 
 
@@ -56,6 +56,9 @@ class Data:
     files: tuple[str, ...] = ()  # names of the dataset files among those that they came from
     base: str = ""  # the identity of the model that was tuned to these timings
 
+    def __post_init__(self) -> None:
+        check_not_negative(self)
+
 
 @dataclass(frozen=True)
 class GpuRecord:
@@ -67,15 +70,11 @@ class GpuRecord:
     timings: int = 0
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As manifest.json has it."""
-        return {
-            "hardware": self.hardware.to_dict(), "problems": self.problems,
-            "timings": self.timings, "metrics": dict(self.metrics),
-        }  # fmt: skip
+    def __post_init__(self) -> None:
+        check_not_negative(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """What a model says about itself.
 
@@ -86,25 +85,26 @@ class Manifest:
     GPUs has a record of each in `gpus`; `hardware` is then the one with the most timings.
     """
 
+    # In the order of the file.
     name: str
     family: str
-    hardware: Hardware
-    coverage: Coverage
-    data: Data
-    torch: tuple[str, ...] = ()
-    triton: tuple[str, ...] = ()
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    notes: str = ""
     purpose: str = "gemm"
     created: str = ""  # UTC, ISO 8601; when it was saved
     diode: str = ""
+    hardware: Hardware
     feature_version: int = features.VERSION
     feature_names: str = features.NAMES_HASH
-    members: tuple[Mapping[str, Any], ...] = ()  # family, file, bytes, sha256
-    confidence: Mapping[str, Any] | None = None  # file, bytes, sha256
+    torch: tuple[str, ...] = ()
+    triton: tuple[str, ...] = ()
+    coverage: Coverage
+    data: Data
     everything: bool | None = None
     held_out_by: tuple[str, ...] = EARLIER_HELD_OUT_BY
+    metrics: Mapping[str, Any] = field(default_factory=dict)
     gpus: tuple[GpuRecord, ...] = ()  # empty: the model is of `hardware` alone
+    notes: str = ""
+    members: tuple[Mapping[str, Any], ...] = ()  # family, file, bytes, sha256
+    confidence: Mapping[str, Any] | None = None  # file, bytes, sha256
 
     @property
     def records(self) -> tuple[GpuRecord, ...]:
@@ -152,180 +152,81 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """As manifest.json has it."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "name": self.name,
-            "family": self.family,
-            "purpose": self.purpose,
-            "created": self.created,
-            "diode": self.diode,
-            "hardware": self.hardware.to_dict(),
-            "features": {"version": self.feature_version, "names": self.feature_names},
-            "torch": list(self.torch),
-            "triton": list(self.triton),
-            "coverage": self.coverage.to_dict(),
-            "data": {k: list(v) if isinstance(v, tuple) else v
-                     for k, v in asdict(self.data).items()},
-            "everything": self.everything,
-            "held_out_by": list(self.held_out_by),
-            "metrics": dict(self.metrics),
-            **({"gpus": [record.to_dict() for record in self.gpus]} if self.gpus else {}),
-            "notes": self.notes,
-            "members": [dict(member) for member in self.members],
-            "confidence": None if self.confidence is None else dict(self.confidence),
-        }  # fmt: skip
+        made: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+        for name, value in encode_fields(self).items():
+            if name == "feature_version":
+                made["features"] = {"version": value, "names": self.feature_names}
+            elif name != "feature_names" and (name != "gpus" or value):
+                made[name] = value
+        return made
 
     @classmethod
     def from_dict(cls, given: Any) -> Manifest:
         """The inverse of `to_dict`. Raises ModelError where a field is missing, of another type or
         impossible, or where the format or the features are not known to this Diode."""
-        if not isinstance(given, dict) or given.get("format") != FORMAT:
-            raise ModelError("This is not the manifest of a Diode model.")
-        version = given.get("version")
-        if type(version) is not int or version < 1:
-            raise ModelError("The model's manifest has no version.")
-        if version > VERSION:
-            raise ModelError(
-                f"The model is of format version {show(version)}, this Diode reads up to "
-                f"{VERSION}; update Diode."
-            )
-        read = _ManifestReader(given)
-        made_with = read.read("features", dict)
-        feature_version, names = made_with.get("version"), made_with.get("names")
+        try:
+            check_format(given, FORMAT, VERSION)
+        except Malformed as error:
+            raise ModelError(f"This is not the manifest of a model. {error}") from None
+        made_with = given.get("features")
+        if not isinstance(made_with, dict):
+            raise ModelError("The model's manifest must have an object as features.")
+        version, names = made_with.get("version"), made_with.get("names")
         known = {each.version: each.names_hash for each in features.SETS.values()}
-        if type(feature_version) is not int or known.get(feature_version) != names:
+        if type(version) is not int or known.get(version) != names:
             raise ModelError(
-                f"The model was made with version {show(feature_version)} of the features "
-                f"({show(names)}), this Diode has "
-                f"{', '.join(f'version {version} ({h!r})' for version, h in known.items())}; train "
-                "it again, or use the Diode it was made with."
+                f"The model was made with version {show(version)} of the features ({show(names)}), "
+                f"this Diode has {', '.join(f'version {v} ({h!r})' for v, h in known.items())}; "
+                "train it again, or use the Diode it was made with."
             )
-        hardware = _hardware(read)
-        coverage, data = (
-            _ManifestReader(read.read("coverage", dict)),
-            _ManifestReader(read.read("data", dict)),
-        )
-        manifest = cls(
-            name=check_name(read.read("name", str)),
-            family=read.read("family", str),
-            hardware=hardware,
-            coverage=Coverage(
-                coverage.texts("kernels"),
-                coverage.texts("types"),
-                # Models that were made before this field existed lack it.
-                coverage.texts("op_types") if "op_types" in coverage.given else (),
-            ),
-            data=Data(
-                data.texts("datasets"), data.texts("runs"), data.count("problems"),
-                data.count("timings"),
-                # Models that were made before these fields existed lack them.
-                data.texts("files") if "files" in data.given else (),
-                data.read("base", str) if "base" in data.given else "",
-            ),
-            torch=read.texts("torch"),
-            triton=read.texts("triton"),
-            metrics=read.read("metrics", dict),
-            notes=read.read("notes", str),
-            purpose=check_name(read.read("purpose", str)),
-            created=read.read("created", str),
-            feature_version=feature_version,
-            feature_names=known[feature_version],
-            diode=read.read("diode", str),
-            members=tuple(_member(member) for member in read.read("members", list)),
-            confidence=None if given.get("confidence") is None else _weight_file(
-                read.read("confidence", dict)),
-            everything=None if given.get("everything") is None else read.read("everything", bool),
-            held_out_by=EARLIER_HELD_OUT_BY if "held_out_by" not in given
-            else read.texts("held_out_by"),
-            gpus=tuple(map(_gpu_record, read.read("gpus", list))) if "gpus" in given else (),
-        )  # fmt: skip
-        if not 1 <= len(manifest.members) <= _MAX_MEMBERS:
-            raise ModelError(
-                f"The model's manifest lists {len(manifest.members)} members; a model has 1 to "
-                f"{_MAX_MEMBERS}."
+        try:
+            # Models that were made before a field existed lack it, and have its default.
+            manifest: Manifest = decode_fields(
+                cls, {**given, "feature_version": version, "feature_names": names}
             )
-        files = manifest.files
-        if sum(entry["bytes"] for entry in files) > MAX_MODEL:
-            raise ModelError(f"The model's files are larger than {MAX_MODEL >> 20} MiB together.")
-        if len({entry["file"] for entry in files}) < len(files):
-            raise ModelError("The model's manifest names a file twice.")
+        except RecordError as error:
+            why = shortened(str(error).rstrip("."))
+            raise ModelError(f"The model's manifest has an impossible field: {why}.") from None
+        manifest._check()
         return manifest
 
-
-_KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "an object",
-          list: "a list"}  # fmt: skip
-
-
-class _ManifestReader:
-    """Reads fields of the expected type; raises ModelError with a sentence otherwise."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.given = given
-
-    def read(self, name: str, kind: type[T]) -> T:
-        """Return the field of this name and type."""
-        value = self.given.get(name)
-        if type(value) is not kind:
-            raise ModelError(f"The model's manifest must have {_KINDS[kind]} as {name}.")
-        return value
-
-    def count(self, name: str) -> int:
-        """Return a whole number that is not negative."""
-        value = self.read(name, int)
-        if value < 0:
-            raise ModelError(f"The model's manifest must have no negative number as {name}.")
-        return value
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of texts."""
-        value = self.read(name, list)
-        if not all(isinstance(item, str) for item in value):
-            raise ModelError(f"The model's manifest must have a list of texts as {name}.")
-        return tuple(value)
+    def _check(self) -> None:
+        """Raises ModelError where a name, a size or a hash is impossible."""
+        check_name(self.name)
+        check_name(self.purpose)
+        for record in self.records:
+            if not 1 <= len(record.hardware.slug) <= 100:  # it names a folder
+                raise ModelError(
+                    f"The model's hardware is called {show(record.hardware.name)}; a name must "
+                    "have 1 to 100 letters and digits."
+                )
+        if not 1 <= len(self.members) <= _MAX_MEMBERS:
+            raise ModelError(
+                f"The model's manifest lists {len(self.members)} members; a model has 1 to "
+                f"{_MAX_MEMBERS}."
+            )
+        for entry in self.files:
+            _check_weight_file(entry)
+        if any(type(member.get("family")) is not str for member in self.members):
+            raise ModelError("A member in the model's manifest must have a text as family.")
+        if sum(entry["bytes"] for entry in self.files) > MAX_MODEL:
+            raise ModelError(f"The model's files are larger than {MAX_MODEL >> 20} MiB together.")
+        if len({entry["file"] for entry in self.files}) < len(self.files):
+            raise ModelError("The model's manifest names a file twice.")
 
 
-def _hardware(read: _ManifestReader) -> Hardware:
-    try:
-        hardware = Hardware.from_dict(read.read("hardware", dict))
-    except DiodeError as error:
-        raise ModelError(f"The model's hardware is impossible: {shortened(str(error))}") from None
-    if not 1 <= len(hardware.slug) <= 100:  # it names a folder
-        raise ModelError(
-            f"The model's hardware is called {show(hardware.name)}; a name must have 1 to 100 "
-            "letters and digits."
-        )
-    return hardware
-
-
-def _gpu_record(given: Any) -> GpuRecord:
-    if not isinstance(given, dict):
-        raise ModelError("A GPU in the model's manifest must be an object.")
-    read = _ManifestReader(given)
-    counts = read.count("problems"), read.count("timings")
-    return GpuRecord(_hardware(read), *counts, read.read("metrics", dict))
-
-
-def _member(given: Any) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise ModelError("A member in the model's manifest must be an object.")
-    return {"family": _ManifestReader(given).read("family", str), **_weight_file(given)}
-
-
-def _weight_file(given: Mapping[str, Any]) -> dict[str, Any]:
-    read = _ManifestReader(given)
-    file = read.read("file", str)
-    if not _FILE.fullmatch(file):
+def _check_weight_file(entry: Mapping[str, Any]) -> None:
+    file, size, digest = (entry.get(name) for name in ("file", "bytes", "sha256"))
+    if not isinstance(file, str) or not _FILE.fullmatch(file):
         raise ModelError(
             f"The model's manifest names the file {show(file)}, which cannot be a weight file."
         )
-    digest = read.read("sha256", str)
-    if not _DIGEST.fullmatch(digest):
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ModelError(f"The model's manifest has no valid hash for {file}.")
-    size = read.count("bytes")
-    if size > _MAX_FILE:
-        raise ModelError(f"The model's file {file} is larger than {_MAX_FILE >> 20} MiB.")
-    return {"file": file, "bytes": size, "sha256": digest}
+    if type(size) is not int or not 0 <= size <= _MAX_FILE:
+        raise ModelError(
+            f"The model's file {file} has no size, or is larger than {_MAX_FILE >> 20} MiB."
+        )
 
 
 def check_name(name: str) -> str:

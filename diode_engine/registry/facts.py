@@ -27,13 +27,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from diode_engine.atomic import write_whole
-from diode_engine.core.checks import decode
-from diode_engine.documents import Limits, Malformed, read_json, show
-from diode_engine.errors import RegistryError, explain_os_error
+from diode_engine.core.checks import decode_fields
+from diode_engine.documents import Limits, Malformed, check_format, read_json, shortened
+from diode_engine.errors import RecordError, RegistryError, explain_os_error
 from diode_engine.registry.sources import user_source
 
 FORMAT = "diode-registry"
@@ -122,14 +121,6 @@ class Document:
             "history": [asdict(event) for event in self.history],
         }
 
-    @classmethod
-    def from_dict(cls, given: Any) -> Self:
-        """The inverse of `to_dict`. Raises ValueError, KeyError or TypeError for anything else."""
-        if given["format"] != FORMAT or type(given["version"]) is not int or given["version"] < 1:
-            raise ValueError("of another format")
-        document: Self = decode(cls, given)
-        return document
-
 
 def read(slug: str) -> Document:
     """What the user's registry says of this hardware; empty where it says nothing. Raises
@@ -137,26 +128,19 @@ def read(slug: str) -> Document:
     path = user_source().root / slug / FILE
     try:
         given = read_json(path, _LIMITS)
-        if isinstance(given, dict) and type(given.get("version")) is int:
-            _check_version(path, given["version"])
-        return Document.from_dict(given)
+        check_format(given, FORMAT, VERSION)
+        document: Document = decode_fields(Document, given)
+        return document
     except FileNotFoundError:
         return Document()
     except OSError as error:
         raise RegistryError(f"{path} cannot be read: {error.strerror}.") from None
-    except (Malformed, ValueError, KeyError, TypeError):
+    except (Malformed, RecordError) as error:
         raise RegistryError(
-            f"{path}, which has the aliases and notes of your models, is broken: repair it, or "
-            "move it away to begin without any. The models are not touched by that."
+            f"{path}, which has the aliases and notes of your models, is broken, or of a newer "
+            f"Diode ({shortened(str(error).rstrip('.'))}): repair it, or move it away to begin "
+            "without any. The models are not touched by that."
         ) from None
-
-
-def _check_version(path: Path, version: int) -> None:
-    if version > VERSION:
-        raise RegistryError(
-            f"{path} is of format version {show(version)}, this Diode reads up to {VERSION}; "
-            "update Diode."
-        )
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import re
 import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,16 @@ from urllib.parse import urlsplit
 
 from diode_engine import paths
 from diode_engine.atomic import whole_file
+from diode_engine.core.checks import decode, decode_fields
 from diode_engine.core.hardware import find_name, slug_of
-from diode_engine.documents import Limits, read_document, shortened, show
-from diode_engine.errors import DiodeError, ModelError, NoSuchModelError, RegistryError
+from diode_engine.documents import Limits, Malformed, check_format, read_document, shortened
+from diode_engine.errors import (
+    DiodeError,
+    ModelError,
+    NoSuchModelError,
+    RecordError,
+    RegistryError,
+)
 from diode_engine.models.archive import MAX_ARCHIVE
 from diode_engine.models.manifest import check_name
 from diode_engine.registry.archive import SUFFIX, import_model, sha256_of
@@ -64,52 +71,40 @@ def read_index(file: Path) -> tuple[IndexLine, ...]:
     """The models of an index, in its order. Raises RegistryError where it cannot be read, is too
     new, or a line is malformed or offers the same as another line."""
     given = read_document(file, _LIMITS, RegistryError)
-    if not isinstance(given, dict) or given.get("format") != FORMAT:
-        raise RegistryError(f"{file} is not an index of models.")
-    version, models = given.get("version"), given.get("models")
-    if type(version) is not int or version < 1 or not isinstance(models, list):
-        raise RegistryError(f"The index {file} has no version, or no list of models.")
-    if version > VERSION:
-        raise RegistryError(
-            f"The index {file} is of version {show(version)}, this Diode reads up to {VERSION}; "
-            "update Diode."
-        )
+    try:
+        check_format(given, FORMAT, VERSION)
+        models = decode(list[dict[str, Any]], given.get("models"))
+    except (Malformed, RecordError) as error:
+        raise RegistryError(f"{file} is not an index of models. {error}") from None
     offers: dict[tuple[str, str], IndexLine] = {}
     for place, line in enumerate(models, 1):
         try:
             offer = _offer(line, file)
             if (offer.reference, offer.hardware) in offers:
-                raise ValueError(f"{offer.reference} for {offer.hardware} is listed twice.")
+                raise ValueError(f"{offer.reference} for {offer.hardware} is listed twice")
             offers[offer.reference, offer.hardware] = offer
-        except (DiodeError, KeyError, TypeError, ValueError) as error:
-            why = f"lacks {error}." if isinstance(error, KeyError) else shortened(str(error))
-            raise RegistryError(f"Model {place} of the index {file}: {why}") from None
+        except (DiodeError, ValueError) as error:
+            why = shortened(str(error).rstrip("."))
+            raise RegistryError(f"Model {place} of the index {file}: {why}.") from None
     return tuple(offers.values())
 
 
-def _offer(line: Any, file: Path) -> IndexLine:
-    if not isinstance(line, dict):
-        raise ValueError("is not an object.")
-    for name, kind in (("archive", str), ("hardware", str), ("name", str), ("version", int),
-                       ("bytes", int), ("sha256", str)):  # fmt: skip
-        if type(line[name]) is not kind:
-            raise ValueError(f"{name} is {show(line[name])}.")
-    if not re.fullmatch(r"[0-9a-f]{64}", line["sha256"]):
-        raise ValueError("sha256 is no hash.")
-    if not 0 < line["bytes"] <= MAX_ARCHIVE or line["version"] < 0:
-        raise ValueError("bytes or version is impossible.")
-    archive = line["archive"]
+def _offer(line: Mapping[str, Any], file: Path) -> IndexLine:
+    offer: IndexLine = decode_fields(IndexLine, line)
+    check_name(offer.name)
+    if not re.fullmatch(r"[0-9a-f]{64}", offer.sha256):
+        raise ValueError("sha256 is no hash")
+    if not 0 < offer.bytes <= MAX_ARCHIVE or offer.version < 0:
+        raise ValueError("bytes or version is impossible")
+    archive = offer.archive
     if "://" not in archive:
         archive = str(file.absolute().parent / archive)
     else:
         address = urlsplit(archive)
         local = address.scheme == "http" and address.hostname in _LOCAL
         if address.scheme != "https" and not local:
-            raise ValueError(f"{archive} is no https address.")
-    return IndexLine(
-        check_name(line["name"]), line["version"], slug_of(line["hardware"]), archive,
-        line["sha256"], line["bytes"], str(line.get("about", "")),
-    )  # fmt: skip
+            raise ValueError(f"{archive} is no https address")
+    return replace(offer, hardware=slug_of(offer.hardware), archive=archive)
 
 
 def offered(

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from diode_engine.atomic import FileKind, write_whole
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.checks import check_not_negative, decode_fields, encode, encode_fields
 from diode_engine.core.problem import Problem
-from diode_engine.documents import Limits, Malformed, read_json, shortened
+from diode_engine.documents import Limits, Malformed, check_format, read_json, shortened
 from diode_engine.errors import RecordError, ReportError
 from diode_engine.paths import data_dir
 
@@ -28,8 +28,6 @@ LIMITS = Limits(bytes=64 << 20)
 # What a search takes for each candidate, compiles included: max-autotune timed 21 candidates of a
 # product in 5.1 s on an H200 with 16 cores (docs/notes/direct-launching.md#how-fast).
 SEARCH_SECONDS = 5.1 / 21
-
-T = TypeVar("T")
 
 
 class Outcome(StrEnum):
@@ -53,6 +51,9 @@ class Place:
     code: str
     count: int = 1
 
+    def __post_init__(self) -> None:
+        check_not_negative(self)
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -65,6 +66,9 @@ class Graph:
     mode: str
     process: int
     runs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_not_negative(self)
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,9 @@ class Product:
     confidence: float | None
     timed: int
     candidates: int
+
+    def __post_init__(self) -> None:
+        check_not_negative(self)
 
     @property
     def saved_us(self) -> float:
@@ -166,26 +173,14 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as it is in its file. The field `totals` is for other readers:
         `from_dict` computes it again."""
-        products = [
-            {
-                **{f.name: getattr(p, f.name) for f in fields(p)},
-                "problem": p.problem and p.problem.to_dict(),
-                "places": [asdict(place) for place in p.places],
-                "outcome": str(p.outcome),
-                "kernel": p.kernel and p.kernel.to_dict(),
-                "saved_us": p.saved_us,
-            }
-            for p in self.products
-        ]
+        products = [{**encode(p), "saved_us": p.saved_us} for p in self.products]
         names = (
             "predicted_us", "saved_us", "saved_in_runs_us", "search_candidates", "search_seconds",
         )  # fmt: skip
         return {
             "format": FORMAT,
             "version": VERSION,
-            **{f.name: getattr(self, f.name) for f in fields(self)},
-            "notes": list(self.notes),
-            "graphs": [asdict(graph) for graph in self.graphs],
+            **encode_fields(replace(self, products=())),
             "products": products,
             "totals": {name: getattr(self, name) for name in names},
         }
@@ -195,9 +190,18 @@ class Report:
         """Return the report. Raises ReportError where it is no report, was written by a newer
         Diode, or has a field that cannot be."""
         try:
-            return _report(document)
-        except Malformed as error:
-            raise ReportError(f"This is no program's report: {error}") from None
+            check_format(document, FORMAT, VERSION)
+            report: Report = decode_fields(cls, document)
+            for product in report.products:
+                if product.graph >= len(report.graphs):
+                    raise Malformed(
+                        f"A product is of graph {product.graph}, and there are "
+                        f"{len(report.graphs)}."
+                    )
+            return report
+        except (Malformed, RecordError) as error:
+            why = shortened(str(error).rstrip("."))
+            raise ReportError(f"This is no program's report: {why}.") from None
 
 
 def folder() -> Path:
@@ -234,73 +238,3 @@ def write(report: Report, path: Path | None = None) -> Path:
     except OSError as error:
         raise ReportError(f"{path} cannot be written: {error.strerror or error}.") from error
     return path
-
-
-def _report(document: Any) -> Report:
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise Malformed(f'It must be an object with the format "{FORMAT}".')
-    if document.get("version") != VERSION:
-        raise Malformed(
-            f"It has the version {document.get('version')!r}; this Diode reads version {VERSION}. "
-            "Update diode-engine, or make the report again."
-        )
-    graphs = tuple(_make(Graph, each) for each in _list(document, "graphs"))
-    products = tuple(_product(each, len(graphs)) for each in _list(document, "products"))
-    notes = tuple(_list(document, "notes"))
-    if not all(isinstance(note, str) for note in notes):
-        raise Malformed("Its notes must be texts.")
-    return _make(Report, {**document, "notes": notes, "graphs": graphs, "products": products})
-
-
-def _product(document: Any, graphs: int) -> Product:
-    if not isinstance(document, dict):
-        raise Malformed("A product must be an object.")
-    places = tuple(_make(Place, each) for each in _list(document, "places"))
-    try:
-        problem, kernel = document.get("problem"), document.get("kernel")
-        made = {
-            "places": places,
-            "outcome": Outcome(document.get("outcome", "")),
-            "problem": None if problem is None else Problem.from_dict(problem),
-            "kernel": None if kernel is None else Candidate.from_dict(kernel),
-        }
-    except (RecordError, ValueError, TypeError, AttributeError) as error:
-        raise Malformed(f"A product is impossible: {shortened(str(error).rstrip('.'))}.") from None
-    product = _make(Product, {**document, **made})
-    if not 0 <= product.graph < graphs:
-        raise Malformed(f"A product is of graph {product.graph}, and there are {graphs}.")
-    return product
-
-
-def _list(document: Mapping[str, Any], name: str) -> list[Any]:
-    value = document.get(name)
-    if not isinstance(value, list):
-        raise Malformed(f"Its field {name} must be a list.")
-    return value
-
-
-# What a field may be in the file, by its annotation; others are made before.
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "bool": (bool,),
-    "int": (int,),
-    "int | None": (int, type(None)),
-    "float | None": (int, float, type(None)),
-}
-
-
-def _make(kind: type[T], document: Any) -> T:
-    """Return the record of this kind, of the document's fields; other fields are ignored."""
-    if not isinstance(document, dict):
-        raise Malformed(f"A {kind.__name__.lower()} must be an object.")
-    known: dict[str, Any] = {}
-    for field in fields(kind):  # type: ignore[arg-type]
-        value, types = document.get(field.name), _TYPES.get(str(field.type))
-        if types is not None and (type(value) not in types or _is_negative(value)):
-            raise Malformed(f"A {kind.__name__.lower()} has an impossible {field.name}: {value!r}.")
-        known[field.name] = value
-    return kind(**known)
-
-
-def _is_negative(value: Any) -> bool:
-    return isinstance(value, (int, float)) and value < 0

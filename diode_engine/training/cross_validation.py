@@ -71,7 +71,8 @@ def cross_validate(
         environment = one.environments[int(one.environment[0])]
         feature_set = (settings or TrainingSettings()).feature_set
         manifest = Manifest(
-            "part", family, environment.hardware, Coverage.make(learned), Data(),
+            name="part", family=family, hardware=environment.hardware,
+            coverage=Coverage.make(learned), data=Data(),
             feature_version=feature_set.version, feature_names=feature_set.names_hash,
         )  # fmt: skip
         predictor = Predictor(Artifact(manifest, members))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -56,13 +55,6 @@ class Calibration:
     chance: float
     surest: Mapping[float, Summary]
     adaptive: Mapping[float, Adaptive]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON: shares and probabilities become texts."""
-        out = asdict(self)
-        for name in ("surest", "adaptive"):
-            out[name] = {str(key): value for key, value in out[name].items()}
-        return out
 
 
 def calibration(

@@ -9,14 +9,14 @@ A person may overrule all of these but the first, with a reason.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from diode_engine import registry
-from diode_engine.core.checks import decode
+from diode_engine.core.checks import encode_fields
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError, RegistryError
@@ -74,13 +74,7 @@ class GateVerdict:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {**asdict(self), "checks": [asdict(c) for c in self.checks], "passed": self.passed}
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> GateVerdict:
-        """From what `to_dict` gave. Raises KeyError or TypeError for anything else."""
-        verdict: GateVerdict = decode(cls, given)
-        return verdict
+        return {**encode_fields(self), "passed": self.passed}
 
 
 @dataclass(frozen=True)

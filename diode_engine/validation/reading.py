@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.checks import decode
+from diode_engine.core.checks import decode, decode_fields
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
 from diode_engine.documents import shortened
 from diode_engine.errors import ReportError
 from diode_engine.validation import cross_validation, report
-from diode_engine.validation.calibration import Calibration
 from diode_engine.validation.cross_validation import CrossValidation
-from diode_engine.validation.metrics import Errors, Noise
-from diode_engine.validation.report import KS, VERSION, Case, ChooserRow, CompileTime, Report
+from diode_engine.validation.report import KS, VERSION, Case, CompileTime, Report
 
 
 def read_report(document: Mapping[str, Any], what: str = "The report") -> Report | CrossValidation:
@@ -50,25 +49,14 @@ def _report(document: Mapping[str, Any]) -> Report:
     errors = document["errors"]
     if isinstance(errors, dict):
         errors = {name: math.nan if us is None else us for name, us in errors.items()}
-    rows = decode(tuple[ChooserRow, ...], document["choosers"])
-    if not rows:
+    cases = tuple(_case(given, environments, is_compiled) for given in document["cases"])
+    fields = {**document, "rows": document["choosers"], "errors": errors, "cases": ()}
+    found: Report = decode_fields(Report, fields)
+    if not found.rows:
         raise ValueError("there are no choosers")
-    for place, row in enumerate(rows):
+    for place, row in enumerate(found.rows):
         _check_complete(row.top, (1,) if place else KS)
-    return Report(
-        model=str(document["model"]),
-        hardware=tuple(map(str, document["hardware"])),
-        unseen=document["unseen"],
-        problems=document["problems"],
-        candidates=document["candidates"],
-        left_out=document["left_out"],
-        rows=rows,
-        errors=decode(Errors | None, errors),
-        calibration=decode(Calibration | None, document["calibration"]),
-        noise=decode(Noise, document["noise"]),
-        cases=tuple(_case(given, environments, is_compiled) for given in document["cases"]),
-        notes=tuple(map(str, document["notes"])),
-    )
+    return replace(found, cases=cases)
 
 
 def _case(given: Mapping[str, Any], environments: list[Environment], is_compiled: bool) -> Case:

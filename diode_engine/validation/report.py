@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.checks import encode, encode_fields
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
 from diode_engine.validation.calibration import Calibration
@@ -96,9 +97,7 @@ class Case:
             "key": self.problem.key,
             "problem": self.problem.to_dict(),
             "environment": environment,
-            "efficiency": None
-            if self.efficiency is None
-            else {str(k): value for k, value in self.efficiency.items()},
+            "efficiency": encode(self.efficiency),
             "confidence": self.confidence,
             "chosen": _candidate(self.chosen, self.chosen_us, self.chosen_predicted_us),
             "best": _candidate(self.best, self.best_us, self.best_predicted_us),
@@ -166,31 +165,19 @@ class Report:
         environment its index in `environments`. `reading.read_report` is the inverse."""
         environments = list(dict.fromkeys(case.environment for case in self.cases))
         places = {environment: i for i, environment in enumerate(environments)}
+        made = encode_fields(replace(self, cases=()))
+        made["choosers"] = made.pop("rows")
+        if made["errors"] is not None:
+            made["errors"] = {
+                name: None if math.isnan(value) else value for name, value in made["errors"].items()
+            }
         return {
             "format": FORMAT,
             "version": VERSION,
-            "model": self.model,
-            "hardware": list(self.hardware),
-            "unseen": self.unseen,
-            "problems": self.problems,
-            "candidates": self.candidates,
-            "left_out": self.left_out,
+            **made,
             "unmeasured": self.unmeasured,
-            "choosers": [
-                {**asdict(row), "top": {str(k): asdict(summary) for k, summary in row.top.items()}}
-                for row in self.rows
-            ],
-            "errors": None
-            if self.errors is None
-            else {
-                name: None if math.isnan(value) else value
-                for name, value in asdict(self.errors).items()
-            },
-            "calibration": None if self.calibration is None else self.calibration.to_dict(),
-            "noise": asdict(self.noise),
-            "environments": [environment.to_dict() for environment in environments],
+            "environments": encode(environments),
             "cases": [case.to_dict(places[case.environment]) for case in self.cases],
-            "notes": list(self.notes),
         }
 
 

@@ -234,7 +234,9 @@ def test_a_row_in_the_store(tmp_path: Path) -> None:
 def test_an_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tripled = weighing({}, np.log(3), residual=True)
     folder = tmp_path / "model"
-    manifest = Manifest("tripled", "", H200, Coverage.make(timings()), Data())
+    manifest = Manifest(
+        name="tripled", family="", hardware=H200, coverage=Coverage.make(timings()), data=Data()
+    )
     save_artifact(folder, manifest, (tripled,))
     asked = ["explain", "paired_mm", "96", "80", "64", "--dtype", "fp16", "--layouts", "row/col"]
     assert main([*asked, "--model", str(folder), "--json"]) == 0

@@ -37,8 +37,8 @@ def register_model(
     its first choice is within 5 % of the best half of the time, its first three nine of ten
     times."""
     manifest = Manifest(
-        name, "network", hardware, Coverage(KERNELS, ("bfloat16",)), Data(("d" * 32,), (), 9, 99),
-        gpus=gpus,
+        name=name, family="network", hardware=hardware, gpus=gpus,
+        coverage=Coverage(KERNELS, ("bfloat16",)), data=Data(("d" * 32,), (), 9, 99),
     )  # fmt: skip
     confidence = None
     if sure:

@@ -13,6 +13,7 @@ import pytest
 import diode_engine
 from diode_engine import registry
 from diode_engine.cli import judging
+from diode_engine.core.checks import encode
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.table import TimingTable
 from diode_engine.models.manifest import GpuRecord
@@ -289,7 +290,7 @@ def both(model):
     """The folder of a model of both GPUs."""
     path = model / "manifest.json"
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps({**manifest, "gpus": [record.to_dict() for record in RECORDS]}))
+    path.write_text(json.dumps({**manifest, "gpus": encode(RECORDS)}))
     return model
 
 

@@ -39,7 +39,9 @@ class Rule(TimingModel):
 
 @pytest.fixture
 def predictor(table: TimingTable):
-    manifest = Manifest("rule", "rule", H200, Coverage.make(table), Data())
+    manifest = Manifest(
+        name="rule", family="rule", hardware=H200, coverage=Coverage.make(table), data=Data()
+    )
     return lambda rule: Predictor(Artifact(manifest, (Rule(rule),)))
 
 

@@ -268,8 +268,9 @@ def _models() -> dict[str, dict[str, bytes]]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             manifest = Manifest(
-                "small", "", H200, Coverage(("mm aten::mm", "mm triton::mm"), ("float16",)),
-                Data((), (), 8, 96), metrics={"efficiency": 0.9, "by_op": {"mm": 0.9}},
+                name="small", family="", hardware=H200, data=Data((), (), 8, 96),
+                coverage=Coverage(("mm aten::mm", "mm triton::mm"), ("float16",)),
+                metrics={"efficiency": 0.9, "by_op": {"mm": 0.9}},
             )  # fmt: skip
             save_artifact(folder / "model", manifest, members, sure)
             found[family] = {p.name: p.read_bytes() for p in (folder / "model").iterdir()}

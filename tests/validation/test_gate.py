@@ -12,6 +12,7 @@ import pytest
 
 from diode_engine import paths, registry
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.checks import decode
 from diode_engine.core.hardware import H200, KNOWN, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
@@ -298,7 +299,7 @@ def test_an_earlier_verdict_can_be_read():
     given = {"model": "mine@1", "against": "ATen", "at": "2026-11-21T04:36:18+00:00",
              "passed": False,
              "checks": [{"name": "software", "passed": False, "found": "Other."}]}  # fmt: skip
-    verdict = gate.GateVerdict.from_dict(given)
+    verdict = decode(gate.GateVerdict, given)
     assert (verdict.hardware, verdict.passed, verdict.reasons) == ("", False, ("Other.",))
 
 

@@ -268,7 +268,7 @@ def test_what_is_written_is_read_again(timings):
         ({"choosers": []}, "not as Diode writes it"),
         ({"cases": [{}]}, "not as Diode writes it"),
         ({"noise": 3}, "must be an object"),
-        ({"errors": {"timings": "much"}}, "must be a number"),
+        ({"errors": {"timings": "much"}}, "must be a whole number"),
     ],
 )
 def test_what_is_no_report_is_a_sentence(timings, change, says):

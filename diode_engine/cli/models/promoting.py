@@ -128,16 +128,18 @@ def _tell(verdict: GateVerdict, force: bool, as_json: bool) -> ExitCode:
 
 def _verdict(store: Store, run: int) -> GateVerdict:
     """The verdict of a run of kind promote. Raises RunError where it has none."""
-    from diode_engine.errors import RunError
+    from diode_engine.core.checks import decode
+    from diode_engine.errors import RecordError, RunError
     from diode_engine.validation.gate import GateVerdict
 
     found = store.result(run) if store.run(run).kind == "promote" else None
     if found is None:
         raise RunError(f"Run {run} is not a promotion with a verdict; name a run that has one.")
     try:
-        return GateVerdict.from_dict(found)
-    except (KeyError, TypeError) as error:
+        verdict: GateVerdict = decode(GateVerdict, found)
+    except RecordError as error:
         raise RunError(f"The result of run {run} cannot be read ({error}).") from error
+    return verdict
 
 
 def _summary(verdict: GateVerdict, forced: str | None) -> tuple[dict[str, Any], str]:
