@@ -15,7 +15,7 @@ STATE = "import sys, torch; print('diode_engine' in sys.modules)"
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
+def installed(tmp_path):
     """A folder with the entry points of pyproject.toml, as an installation has them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     info = tmp_path / "diode_engine-9.dist-info"

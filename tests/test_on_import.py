@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ NAME = "diode_imported_later"
 
 
 @pytest.fixture(autouse=True)
-def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     finders = list(sys.meta_path)
     yield

@@ -87,7 +87,7 @@ CALL, CUBLAS = Candidate("made_up::library"), Candidate("aten::mm")
 
 
 @pytest.fixture(autouse=True)
-def family(monkeypatch: pytest.MonkeyPatch) -> None:
+def family(monkeypatch):
     for template in (MADE_UP, LIBRARY):  # the line of the table
         monkeypatch.setitem(TEMPLATES, template.name, template)
 
@@ -184,7 +184,7 @@ class _Rule(TimingModel):
 
 
 @pytest.fixture
-def predictor() -> Predictor:
+def predictor():
     table = table_of((PROBLEM,), (WIDE, WHOLE, CALL), [1.0, 2.0, 3.0])
     manifest = Manifest(
         name="rule", family="rule", hardware=H200, coverage=Coverage.make(table), data=Data()

@@ -70,7 +70,7 @@ def computed() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def now() -> dict[str, np.ndarray]:
+def now():
     return computed()
 
 

@@ -30,7 +30,7 @@ TIMINGS = make_timings(12)
 
 
 @pytest.fixture
-def filled(store: Store, tmp_path) -> int:
+def filled(store, tmp_path):
     """Fills the store with timings, a training and a model; the number of the training's run."""
     store.import_table(TIMINGS, key="x", spec={})
     register_model(tmp_path / "made", "plain")

@@ -13,7 +13,6 @@ from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_engine.runs.process import current_process
-from diode_engine.store import Store
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
@@ -22,7 +21,7 @@ from tests.training.conftest import make_timings
 
 
 @pytest.fixture
-def five(store: Store) -> list[int]:
+def five(store):
     return [make_training(store, "trees", 0.9) for _ in range(5)]
 
 

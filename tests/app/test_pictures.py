@@ -76,7 +76,7 @@ sizes = pytest.mark.parametrize("size", [SMALL, USUAL, LARGE], ids=lambda s: f"{
 
 
 @pytest.fixture
-def pictures(snapshot: SnapshotAssertion, size: tuple[int, int]) -> SnapshotAssertion:
+def pictures(snapshot, size):
     return snapshot.use_extension(_TextExtension if size == AS_TEXT else SVGImageExtension)
 
 
@@ -108,7 +108,7 @@ async def compare(pictures: SnapshotAssertion, size: tuple[int, int], steps: lis
 
 
 @pytest.fixture(autouse=True)
-def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fixed(tmp_path, monkeypatch):
     """Times, paths, versions and figures are the same on every machine at any time, and a picture
     of one screen does not change with another screen."""
     monkeypatch.setattr(TopBar, "_navigation", lambda _: Content(" (the places)"))

@@ -7,13 +7,12 @@ import pytest
 from diode_app.screens.places import PLACES
 from diode_app.widgets.charts import Line, Lines
 from diode_app.widgets.plain import describe_charts
-from diode_engine.store import Store
 from tests.app.trained import make_training
 from tests.app.waiting import lines_of, press, press_each, running, text_of
 
 
 @pytest.fixture(autouse=True)
-def training(filled: Store) -> int:
+def training(filled):
     return make_training(filled, "trees", 0.9, trees=0.3)
 
 

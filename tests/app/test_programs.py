@@ -46,26 +46,26 @@ PRODUCTS = tuple(
 
 
 @pytest.fixture(autouse=True)
-def work(tmp_path, monkeypatch) -> None:
+def work(tmp_path, monkeypatch):
     """An empty folder of work; the models are those that come with Diode."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
 
 
 @pytest.fixture
-def captured() -> Path:
+def captured():
     path = Path.cwd() / "captured.json"
     write_shapeset(PRODUCTS, path, "captured from: python program.py")
     return path
 
 
 @pytest.fixture
-def reported() -> Path:
+def reported():
     return record.write(record.read(REPORTED))
 
 
 @pytest.fixture
-def fed(store) -> int:
+def fed(store):
     """A run of a process that benchmarks with DIODE_FEEDBACK."""
     run = store.start_run("feedback", {"program": ["serve.py"]})
     timing = Timing(min_us=20.0)

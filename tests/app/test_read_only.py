@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, PickO
 from diode_engine.core.hardware import H200
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.runs.process import current_process
-from diode_engine.store import Store, write_dataset
+from diode_engine.store import write_dataset
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.waiting import running, settled, text_of
@@ -89,7 +89,7 @@ sys.addaudithook(_audit)  # for as long as the process lives; it does nothing bu
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def written(monkeypatch):
     """What was written since it was last cleared."""
     global _watched
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -99,7 +99,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_shipped: None) -> Path:
+def folder(tmp_path, monkeypatch, nothing_shipped):
     """Where the dashboard works, with a dataset in it."""
     folder = tmp_path / "here"
     folder.mkdir()
@@ -111,7 +111,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_shipped: Non
 
 
 @pytest.fixture
-def filled(store: Store, tmp_path: Path, folder: Path) -> int:
+def filled(store, tmp_path, folder):
     """Fills the store with timings, a report, a live run and a failed training, and registers two
     models. Returns the number of the training's run."""
     store.import_table(TIMINGS, key="x", spec={})
@@ -232,7 +232,7 @@ def _contents(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def everything_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def everything_offered(monkeypatch):
     """Also what --read-only refuses is offered, so that it can be done."""
     monkeypatch.setattr(Actions, "is_refused", lambda *_: False)
 

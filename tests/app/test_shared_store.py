@@ -21,7 +21,7 @@ from tests.training.conftest import make_timings
 
 
 @pytest.fixture
-def shared(database: str, tmp_path):
+def shared(database, tmp_path):
     """One with timings, a training of each of two machines, and a report."""
     model = register_model(tmp_path, "plain", sure=True, default=True)
     with Store.open(database) as store:

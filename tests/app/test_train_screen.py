@@ -28,7 +28,7 @@ SMALL = {"family": "trees", "rounds": "4", "depth": "3", "name": "small"}
 
 
 @pytest.fixture
-def filled(store: Store) -> Store:
+def filled(store):
     store.import_table(make_timings(40), key="x", spec={})
     return store
 

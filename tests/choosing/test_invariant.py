@@ -26,7 +26,7 @@ WGMMA, MMA = (
 
 
 @pytest.fixture(autouse=True)
-def _proven(monkeypatch: pytest.MonkeyPatch) -> None:
+def _proven(monkeypatch):
     versions = ("2.11", "2.11"), ("3.6", "3.6")
     rows = tuple(Proof((order,), "9.0", *versions, 1, 1, "pretended") for order in (WGMMA, MMA))
     monkeypatch.setattr(proofs, "PROOFS", rows)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,8 +21,6 @@ from diode_engine.cli.options import store_option
 from diode_engine.errors import NoSuchRunError, StoreError
 from diode_engine.version import __version__
 from tests.cli.conftest import Ran
-
-Register = Callable[[Callable[..., object]], None]
 
 
 @pytest.fixture

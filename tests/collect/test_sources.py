@@ -36,7 +36,7 @@ from tests.samples import table_of
 
 
 @pytest.fixture
-def timings() -> TimingTable:
+def timings():
     """One candidate on layers of named models and on other problems."""
     return timings_of([*drawn("transformers", 100), *drawn("odd", 100)])
 

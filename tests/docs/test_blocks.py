@@ -43,7 +43,7 @@ Run = Callable[[list[str]], None]
 
 
 @pytest.fixture(scope="session")
-def folder(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def folder(made_once):
     """The folder that each page gets a copy of."""
     return made_once("a-page", _fill)
 

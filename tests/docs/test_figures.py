@@ -6,7 +6,6 @@ import json
 import re
 import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
@@ -17,7 +16,7 @@ RULES = {"0.003"}
 
 
 @pytest.fixture(scope="module")
-def writer() -> dict[str, Any]:
+def writer():
     return runpy.run_path(str(ROOT / "docs" / "write_figures.py"))
 
 

@@ -8,7 +8,6 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ LEFT_OUT = {"__version__", "Group", "Process", "DEFAULT", "KINDS", "MIN_LIKENESS
 
 
 @pytest.fixture(scope="session")
-def site(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def site(made_once):
     return made_once("site", _build)
 
 

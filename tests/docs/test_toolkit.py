@@ -99,7 +99,7 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def machine(tmp_path_factory):
     """The machine with a GPU, after the first two steps of the tutorial."""
     machine = Machine(tmp_path_factory.mktemp("gpu"), gpu=True)
     (machine.folder / "notes.msgpack").write_bytes(b"\x80")

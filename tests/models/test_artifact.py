@@ -27,7 +27,7 @@ from diode_engine.core.resources import many_loads
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.errors import ModelError
-from diode_engine.models.artifact import Artifact, load_artifact
+from diode_engine.models.artifact import load_artifact
 from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import MIN_PROBLEMS, Coverage
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
@@ -40,11 +40,9 @@ from diode_engine.models.trees import Trees
 from diode_engine.models.ubjson import loads
 from tests.samples import tile, weighing
 
-Save = Callable[..., Artifact]
-
 
 @pytest.fixture(scope="module")
-def trees(table: TimingTable) -> Trees:
+def trees(table):
     examples = Examples.make(table, H200)
     return fit_trees(examples, examples, TreesSettings(rounds=6, max_depth=4, threads=1))
 

@@ -31,7 +31,7 @@ def threads() -> set[int]:
 
 
 @pytest.fixture(autouse=True)
-def two_threads() -> object:
+def two_threads():
     with threadpool_limits(2, user_api="blas") as limits:
         if threads() != {2}:
             pytest.skip("BLAS has no threads here")

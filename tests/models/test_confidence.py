@@ -28,13 +28,13 @@ def said(rng: np.random.Generator, noise: float) -> Unseen:
 
 
 @pytest.fixture(scope="module")
-def unseen() -> list[Unseen]:
+def unseen():
     rng = np.random.default_rng(5)
     return [said(rng, noise) for noise in rng.choice([0.002, 0.05, 0.2], 400)]
 
 
 @pytest.fixture(scope="module")
-def fitted(unseen: list[Unseen]) -> Confidence:
+def fitted(unseen):
     return fit_confidence(unseen, places([PROBLEM]))
 
 

@@ -26,7 +26,7 @@ from tests.samples import tile
 
 
 @pytest.fixture(params=["distilled", "cascade"])
-def model(request: pytest.FixtureRequest) -> TimingModel:
+def model(request):
     """Each of the types of models that answer in whole numbers."""
     found: TimingModel = request.getfixturevalue(request.param)
     return found

@@ -11,7 +11,6 @@ from diode_engine import features
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.explain import GROUPS, explain, rival
@@ -38,7 +37,7 @@ class Rule(TimingModel):
 
 
 @pytest.fixture
-def predictor(table: TimingTable):
+def predictor(table):
     manifest = Manifest(
         name="rule", family="rule", hardware=H200, coverage=Coverage.make(table), data=Data()
     )

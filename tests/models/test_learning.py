@@ -20,7 +20,7 @@ TREES = TreesSettings(rounds=60, max_depth=5, learning_rate=0.2, threads=2)
 
 
 @pytest.fixture(scope="module")
-def halves(table: TimingTable) -> tuple[Examples, Examples]:
+def halves(table):
     held = table.problem % 4 == 0
     return (
         Examples.make(table.take(~held), H200),

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +13,11 @@ import diode_engine
 from diode_engine import paths, registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
-from diode_engine.models.artifact import Artifact
 from diode_engine.registry import choice, versions
 from tests.models.conftest import taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
-Save = Callable[..., Artifact]
-Ship = Callable[..., Path]
 H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52428800)
 A100 = replace(H200, name="NVIDIA A100", arch="8.0", multiprocessors=108)
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -19,25 +19,22 @@ import diode_engine
 from diode_engine import paths, registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
-from diode_engine.models.artifact import Artifact
 from diode_engine.models.predictor import Predictor
-from diode_engine.registry import ModelVersion
 from diode_engine.registry.index import import_offer, offered, read_index
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
-Save = Callable[..., Artifact]
 Entries = list[tuple[zipfile.ZipInfo, bytes]]
 
 
 @pytest.fixture
-def mine(save: Save, tmp_path: Path) -> ModelVersion:
+def mine(save, tmp_path):
     save(tmp_path / "model")
     return registry.register(tmp_path / "model", "mine")
 
 
 @pytest.fixture
-def archive(mine: ModelVersion, tmp_path: Path) -> Path:
+def archive(mine, tmp_path):
     registry.export_model(mine, tmp_path / "mine.zip")
     return tmp_path / "mine.zip"
 
@@ -230,7 +227,7 @@ def test_a_removal_that_cannot_be_noted_does_not_happen(mine, monkeypatch):
 
 
 @pytest.fixture
-def index(archive: Path, tmp_path: Path) -> Path:
+def index(archive, tmp_path):
     """An index beside the archive."""
     line = {
         "name": "mine", "version": 1, "hardware": "NVIDIA H200", "archive": "mine.zip",
@@ -318,7 +315,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
+def server(tmp_path):
     """Serves tmp_path/served; its address."""
     Handler.asked = 0
     (tmp_path / "served").mkdir()

@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from diode_engine import registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
-from diode_engine.models.artifact import Artifact
 from diode_engine.registry import ModelStatus
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
-Save = Callable[..., Artifact]
-Ship = Callable[..., Path]
 SLUG = H200.slug
 
 

@@ -7,7 +7,6 @@ import logging
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,18 +14,15 @@ import pytest
 from diode_engine import registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import RegistryError
-from diode_engine.models.artifact import Artifact
 from tests.models.conftest import taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
-Save = Callable[..., Artifact]
-Ship = Callable[..., Path]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "model-package"
 
 
 @pytest.fixture
-def installed(tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> Path:
+def installed(tmp_path, save, monkeypatch):
     """The example, with a model in it, built and installed without a network."""
     project = tmp_path / "project"
     shutil.copytree(EXAMPLE, project)

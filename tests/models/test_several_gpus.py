@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,15 +12,12 @@ from diode_engine import predict_choice, register_model, registry
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.problem import Problem
 from diode_engine.errors import NoSuchModelError, RegistryError
-from diode_engine.models.artifact import Artifact
 from diode_engine.models.manifest import GpuRecord
 from diode_engine.registry import Basis, ModelStatus
 from tests.models.conftest import taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
-Save = Callable[..., Artifact]
-Ship = Callable[..., Path]
 H100 = KNOWN["NVIDIA H100 80GB HBM3"]
 BOTH = (
     GpuRecord(H200, 300, 9000, {"efficiency": 0.98, "problems": 50}),
@@ -31,7 +26,7 @@ BOTH = (
 
 
 @pytest.fixture
-def shared(ship: Ship, shipped: Path) -> registry.ModelVersion:
+def shared(ship, shipped):
     """shared@3 of both GPUs is shipped in the folder of the H200 and is the default of both; own@1
     is shipped in the H100's."""
     ship("own", hardware=H100)
@@ -44,7 +39,7 @@ def shared(ship: Ship, shipped: Path) -> registry.ModelVersion:
 
 
 @pytest.fixture
-def mine(save: Save, tmp_path: Path) -> Callable[..., registry.ModelVersion]:
+def mine(save, tmp_path):
     """Registers a model of the user's."""
 
     def _mine(**changes: object) -> registry.ModelVersion:

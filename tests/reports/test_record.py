@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).with_name("program.json")
 
 
 @pytest.fixture
-def document() -> Any:
+def document():
     return json.loads(EXAMPLE.read_text())
 
 

@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +27,7 @@ with torch.no_grad():
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """Where a report of the program is kept."""
     home = tmp_path_factory.mktemp("home")
     command = [sys.executable, "-m", "diode_engine", "report", "--hardware", GPU, "--"]
@@ -41,7 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def report(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def report(home, monkeypatch):
     monkeypatch.setenv("DIODE_HOME", str(home))
     (path,) = record.list_reports()
     return record.read(path)

@@ -19,7 +19,7 @@ FOREVER = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
 
 
 @pytest.fixture
-def at(place: str | Path) -> str | Path:
+def at(place):
     """A store with timings."""
     with Store.open(place) as store:
         store.import_table(TIMINGS, key="x", spec={"files": ["x"]})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 import msgpack
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import zstandard
 
-from diode_engine.core.table import TimingTable
 from diode_engine.errors import DatasetError
 from diode_engine.store import (
     Store,
@@ -24,11 +22,9 @@ from diode_engine.store import (
 from diode_engine.store.datasets.format import SUFFIXES
 from diode_engine.store.datasets.key import dataset_key
 
-Make = Callable[..., TimingTable]
-
 
 @pytest.fixture
-def table(make_table: Make) -> TimingTable:
+def table(make_table):
     """Three problems, five candidates; of every second row the kernel is known, and every fourth
     of the second problem's kernels spills."""
     made = make_table(3, 5)

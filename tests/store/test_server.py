@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 import traceback
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -23,7 +21,6 @@ from diode_engine.errors import (
 from diode_engine.location import ServerUrl, location_of
 from diode_engine.store import Store, schema, soundness
 from diode_engine.store.backends import backend_of, postgresql
-from tests.postgresql_server import PostgresServer
 
 
 def name_of(database: str) -> str:
@@ -31,7 +28,7 @@ def name_of(database: str) -> str:
 
 
 @pytest.fixture
-def execute(postgres: PostgresServer, database: str) -> Callable[[str], Any]:
+def execute(postgres, database):
     return lambda statement: postgres.execute(statement, name_of(database))
 
 
@@ -119,7 +116,7 @@ def test_a_migration_that_fails_changes_nothing(database, execute, monkeypatch):
 
 
 @pytest.fixture
-def role(postgres: PostgresServer, database: str) -> Any:
+def role(postgres, database):
     """A role of its own, without rights, and the URL that it comes by."""
     name = f"role_{name_of(database)}"
     postgres.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{postgres.password}'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -44,16 +44,14 @@ def fill(where: str | Path, make_table: Callable[..., TimingTable]) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, make_table: Callable[..., TimingTable]) -> Path:
+def made(tmp_path_factory, make_table):
     where = tmp_path_factory.mktemp("made") / "diode.db"
     fill(where, make_table)
     return where
 
 
 @pytest.fixture(scope="module")
-def made_on_server(
-    postgres_server: PostgresServer, make_table: Callable[..., TimingTable]
-) -> Iterator[str]:
+def made_on_server(postgres_server, make_table):
     """The name of the database that has the same."""
     postgres_server.execute("CREATE DATABASE made")
     url = postgres_server.url("made").replace("@", f":{postgres_server.password}@")
@@ -63,13 +61,13 @@ def made_on_server(
 
 
 @pytest.fixture
-def path(made: Path, tmp_path: Path) -> Path:
+def path(made, tmp_path):
     """A store of a test's own."""
     return Path(shutil.copy(made, tmp_path))
 
 
 @pytest.fixture(params=["file", "server"])
-def where(request: pytest.FixtureRequest) -> Iterator[Location]:
+def where(request):
     """The same, of both kinds."""
     if request.param == "file":
         yield request.getfixturevalue("path")

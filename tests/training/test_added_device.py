@@ -4,9 +4,7 @@ is a line in a table (docs/notes/transfer.md)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from diode_engine import registry
 from diode_engine.cli import main
 from diode_engine.core import hardware
 from diode_engine.core.hardware import H200, Environment
-from diode_engine.core.table import TimingTable
 from diode_engine.errors import DatasetError
 from diode_engine.store import Store, export_dataset, import_dataset, read_dataset
 from diode_engine.training.run import TrainingRequest, train_from_store
@@ -29,7 +26,7 @@ WHERE = Environment(MADE_UP, "570", "2.13.0", "3.7.1")
 
 
 @pytest.fixture
-def file(tmp_path: Path, make_timings: Callable[..., TimingTable]) -> Path:
+def file(tmp_path, make_timings):
     """Timings of the device, with its facts."""
     path = tmp_path / "timings.json"
     with Store.open(tmp_path / "elsewhere.db") as store:
@@ -39,7 +36,7 @@ def file(tmp_path: Path, make_timings: Callable[..., TimingTable]) -> Path:
 
 
 @pytest.fixture
-def named(file: Path) -> Path:
+def named(file):
     """The same timings; the file has the device's name alone."""
     document = json.loads(file.read_text(encoding="utf-8"))
     for environment in document["environments"]:

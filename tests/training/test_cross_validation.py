@@ -39,7 +39,7 @@ def keys(table: TimingTable) -> set[str]:
 
 
 @pytest.fixture
-def fitted_to(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+def fitted_to(monkeypatch):
     """The problems of each fit."""
     seen: list[set[str]] = []
 

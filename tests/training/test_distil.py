@@ -50,7 +50,7 @@ SMALL = TrainingSettings(
 
 
 @pytest.fixture(scope="module")
-def learned(timings: TimingTable) -> TimingTable:
+def learned(timings):
     return split(learnable(timings))[0]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import diode_engine
 from diode_engine import registry
 from diode_engine.core.hardware import H200
-from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
 from diode_engine.models import model_types
 from diode_engine.models.artifact import load_artifact, load_member
@@ -36,13 +34,13 @@ LINE = ModelType(
 
 
 @pytest.fixture(autouse=True)
-def _known(monkeypatch: pytest.MonkeyPatch) -> None:
+def _known(monkeypatch):
     """The line in the table."""
     monkeypatch.setitem(model_types.MODEL_TYPES, NAME, LINE)
 
 
 @pytest.fixture
-def store(tmp_path: Path, timings: TimingTable) -> Iterator[Store]:
+def store(tmp_path, timings):
     with Store.open(tmp_path / "diode.db") as store:
         store.import_table(timings, key=dataset_key(timings), spec={})
         yield store

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models import network
 from diode_engine.models.artifact import load_artifact
@@ -50,7 +48,7 @@ ENDLESS = SMALL.but("trees", rounds=1_000_000, patience=1_000_000)
 
 
 @pytest.fixture(autouse=True)
-def _as_in_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _as_in_processes(monkeypatch):
     """The whole space, which worker processes know, and one thread, which they have."""
     import torch
 
@@ -62,7 +60,7 @@ def _as_in_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def learned() -> TimingTable:
+def learned():
     return learnable(make_timings(30))
 
 

@@ -121,7 +121,7 @@ def test_folds_judge_each_problem_once(timings):
 
 
 @pytest.fixture
-def layers() -> TimingTable:
+def layers():
     """Layers of two transformers with sizes of their own and ones that they share, each in two
     types, and two products that are nobody's."""
     sizes = [(8, 14336, 4096), (64, 4096, 14336), (8, 4096, 4096), (8, 11008, 4096), (7, 77, 777)]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +45,7 @@ OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
 
 
 @pytest.fixture
-def store(tmp_path: Path, timings: TimingTable) -> Iterator[Store]:
+def store(tmp_path, timings):
     with Store.open(tmp_path / "diode.db") as store:
         spec = {"file": "somewhere/timings.json"}
         store.import_table(timings, key=dataset_key(timings), spec=spec)

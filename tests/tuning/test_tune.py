@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -61,7 +60,7 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def small(tmp_path, monkeypatch):
     """Nothing is shipped; few problems of few candidates; models of a second."""
     monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
     monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
@@ -80,7 +79,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def script(monkeypatch):
     def write(**more: Any) -> None:
         value = {"offered": [c.to_dict() for c in OFFERED], "fates": {}, "time_us": None, **more}
         monkeypatch.setenv("DIODE_SCRIPT", json.dumps(value))

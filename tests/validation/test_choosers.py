@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +10,11 @@ import pytest
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.validation import choosers, nv_heuristics
 from diode_engine.validation.pool import CandidatePool
 
 ATEN = Candidate("aten::mm")
-Tile = Callable[..., Candidate]
-Table = Callable[..., TimingTable]
 
 
 def chosen(pool: CandidatePool, chooser: choosers.ScoredChooser) -> list[Candidate]:
@@ -130,7 +126,7 @@ def test_roofline_and_median_choose_without_a_model(table, problem, tile):
 
 class TestNvMatmulHeuristics:
     @pytest.fixture(autouse=True)
-    def _installed(self) -> None:
+    def _installed(self):
         pytest.importorskip("nvMatmulHeuristics")
 
     @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ BOTH = (GpuRecord(H200, 12, 48), GpuRecord(H100, 6, 24))
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def here(tmp_path, monkeypatch):
     """Nothing is shipped, and torch 2.13 with Triton 3.7 is installed."""
     monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
     monkeypatch.setattr(choice, "torch_version", lambda: "2.13.0")
@@ -70,7 +69,7 @@ WORST = {"log2_block_m": 1.0, "aten": 99.0}
 
 
 @pytest.fixture
-def register(tmp_path: Path) -> Callable[..., ModelVersion]:
+def register(tmp_path):
     """Registers a model that likes candidates by these weights of their features."""
 
     def _register(
@@ -87,9 +86,6 @@ def register(tmp_path: Path) -> Callable[..., ModelVersion]:
         return registry.register(folder)
 
     return _register
-
-
-Register = Callable[..., ModelVersion]
 
 
 def found(verdict: gate.GateVerdict) -> dict[str, bool]:

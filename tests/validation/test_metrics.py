@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.validation import paired
 from diode_engine.validation.calibration import BINS, calibration
@@ -32,7 +30,7 @@ NAN = float("nan")
 
 
 @pytest.fixture
-def pool(table: Callable[..., TimingTable], problem: Problem) -> CandidatePool:
+def pool(table, problem):
     """Candidates A to D: 10, 20, 40 µs and a failure."""
     times = (10.0, 20.0, 40.0, Failure.OUT_OF_RESOURCES)
     return CandidatePool.make(

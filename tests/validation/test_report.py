@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,12 +29,9 @@ from diode_engine.validation import (
 )
 from diode_engine.validation.cross_validation import CrossValidation
 
-Table = Callable[..., TimingTable]
-Tile = Callable[..., Candidate]
-
 
 @pytest.fixture
-def timings(table: Table, problem: Problem, tile: Tile) -> TimingTable:
+def timings(table, problem, tile):
     """Two problems: on one ATen is best and on the other a Triton kernel."""
     wide = replace(problem, M=16)
     fast, slow = tile(128, 128, 64, 3, 4), tile(64, 64, 32, 2, 4)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import click
 import numpy as np
 import pytest
@@ -32,7 +30,7 @@ Sample = tuple[Hardware, TimingTable]
 
 
 @pytest.fixture(scope="module")
-def samples() -> dict[str, Sample]:
+def samples():
     """By the folder: the GPU, and the timings of its sample of held-out problems."""
     return {folder: _sample(folder, *files) for folder, files in FILES.items()}
 
@@ -47,9 +45,7 @@ def _sample(folder: str, names: tuple[str, ...], step: int) -> Sample:
 
 
 @pytest.fixture
-def judge(
-    samples: dict[str, Sample], capsys: pytest.CaptureFixture[str]
-) -> Callable[..., gate.GateVerdict]:
+def judge(samples, capsys):
     """Judges the default of a GPU, and shows the verdict in the log of the tests."""
 
     def _judge(folder: str, against: registry.ModelVersion | None) -> gate.GateVerdict:
