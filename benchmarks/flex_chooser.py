@@ -2,11 +2,11 @@
 
     python benchmarks/flex_chooser.py [--rows FILE] [--all] [--write FILE]
 
-The rows are those of flex_attention.py. Some of the calls are held out: a quarter, by the hash of
-the call, and all forward calls of 16 heads of 128 elements that share no keys. The table is made of
-the other calls, and judged on the held-out ones. `--write` writes the table. `--all` judges on the
-calls that are not held out instead, leaving out each in turn: the constants of the choice were set
-by that.
+docs/notes/flex-attention.md says how the rows were measured. Some of the calls are held out: a
+quarter, by the hash of the call, and all forward calls of 16 heads of 128 elements that share no
+keys. The table is made of the other calls, and judged on the held-out ones. `--write` writes the
+table. `--all` judges on the calls that are not held out instead, leaving out each in turn: the
+constants of the choice were set by that.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ that call (kernel regression: Nadaraya 1964, Watson 1964). A config is taken whe
 to be faster than the default by a margin. For a call far outside of the measured ones, no config is
 chosen.
 
-`benchmarks/flex_chooser.py` makes the table of benchmarks/flex_attention.py's timings.
+`benchmarks/flex_chooser.py` makes the table of measured rows.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Unmeasured(Exception):
 
 def call_of(kind: str, node: Any) -> FlexCall:
     """Return the call at a node of the graph; a size that is a symbol counts by its hint. Raises
-    Unmeasured where the call is not like those of benchmarks/flex_attention.py."""
+    Unmeasured where the call is not like those that were timed (docs/notes/flex-attention.md)."""
     backward = kind == BACKWARD
     if getattr(node, "target", None) is not (
         flex_attention_backward if backward else flex_attention
