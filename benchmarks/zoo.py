@@ -4,7 +4,7 @@
         [--gpus N] [--compilers N] [--limit S]          measure, on a GPU
     python benchmarks/zoo.py --lower [--models REGEX] [--ways …] [--json FILE] [--workers N]
         [--products FILE]                               lower for an H200 that need not be there
-    python benchmarks/zoo.py --lower --architectures …  the harvest's programs (architectures.py)
+    python benchmarks/zoo.py --lower --architectures …  other programs (architectures.py)
     python benchmarks/zoo.py --why MODEL                where its step's time goes, on a GPU
     python benchmarks/zoo.py --report FILE [--markdown] what was measured
     python benchmarks/zoo.py --list [--models REGEX]

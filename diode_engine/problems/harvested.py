@@ -1,9 +1,9 @@
 """The harvest: products of real programs, which Diode ships, with the models and families of models
 that they were found in. Some families are held out.
 
-`python benchmarks/harvest.py` makes the file: matrix products of models of transformers, timm and
-torchvision, as Inductor asks for them, and those of benchmarks/results/real-layers-….json. The file
-is a shapeset with more columns (docs/collection.md describes it).
+The file has matrix products of models of transformers, timm and torchvision, as Inductor asks for
+them, and those of benchmarks/results/real-layers-….json. It is a shapeset with more columns
+(docs/collection.md describes it; docs/notes/experiments.md says how it was made).
 """
 
 from __future__ import annotations
