@@ -41,8 +41,7 @@ quick: lint ## lint, and run the tests nearest to the change: two minutes
 	@echo "Testing what is near the change ..."
 	@OMP_NUM_THREADS=1 $(BIN)/python tools/nearest_tests.py
 
-# Add `size` here when the totals are within their budgets.
-check: lint phrases size test ## lint, refuse guessed phrases, run the tests: before a review
+check: lint phrases size test ## lint, check phrases and sizes, run all tests: before a review
 
 lint: setup ## check style, format, types and import rules
 	@echo "Linting ..."
@@ -57,10 +56,10 @@ lint: setup ## check style, format, types and import rules
 size: setup ## print the lines of each package beside their budget
 	@$(BIN)/python tools/size.py
 
-phrases: setup ## refuse phrases that a reader has to guess
+phrases: setup ## refuse phrases whose meaning a reader has to guess
 	@$(BIN)/python tools/phrases.py
 
-# The others need a GPU, or time and arguments: docs/benchmarks.md.
+# The others need a GPU, or time and arguments: benchmarks/README.md.
 BENCHMARKS := import_cost hook predict store store_queries dashboard
 
 bench: setup ## run the benchmarks that need no GPU
@@ -89,7 +88,7 @@ try-torch: ## run the tests of the integration with another torch: TORCH=x.y.z, 
 	$$try/bin/pytest -q -p no:cacheprovider tests/inductor_nogpu
 
 # For a scheduler: tells whether a new release still fits, and the oldest as well.
-try-versions: ## run them with the oldest torch that Diode serves, and with the newest
+try-versions: ## run try-torch with the oldest torch that Diode works with, and with the newest
 	@failed=; for version in $(OLDEST) newest; do \
 	  $(MAKE) --no-print-directory try-torch TORCH=$$version || failed="$$failed $$version"; done; \
 	test -z "$$failed" || { echo "Diode does not fit torch:$$failed (see above)."; exit 1; }
