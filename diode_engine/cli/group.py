@@ -45,8 +45,8 @@ class CommandEntry:
 
 
 COMMANDS = {
-    "report": CommandEntry("report:report", "Show Diode's choices for a program's products."),
-    "freeze": CommandEntry("freeze:freeze", "Write a program's choices to a file for a review."),
+    "report": CommandEntry("programs:report", "Show Diode's choices for a program's products."),
+    "freeze": CommandEntry("programs:freeze", "Write a program's choices to a file for a review."),
     "collect": CommandEntry("collect:collect", "Time Inductor's candidates on GPUs."),
     "collect-shapeset": CommandEntry(
         "shapesets:collect_shapeset", "Time candidates on the problems of a file."
@@ -57,8 +57,8 @@ COMMANDS = {
     "draw-problems": CommandEntry(
         "shapesets:draw_problems", "Write problems without timings, to judge a model on."
     ),
-    "capture": CommandEntry("capture:capture", "Write down the GEMMs that a program compiles."),
-    "data": CommandEntry("datasets:data", "Import, export, list and count timings."),
+    "capture": CommandEntry("programs:capture", "Write down the GEMMs that a program compiles."),
+    "data": CommandEntry("problems:data", "Import, export, list and count timings."),
     "train": CommandEntry("train:train", "Train a model on the timings in the store."),
     "tune": CommandEntry("tune:tune", "Make a model for this machine's GPU in ten minutes."),
     "collect-and-train": CommandEntry(
@@ -69,7 +69,7 @@ COMMANDS = {
     ),
     "validate-model": CommandEntry("validate:validate", "Another name of validate."),
     "validate-max-autotune": CommandEntry(
-        "max_autotune:validate_max_autotune",
+        "validate:validate_max_autotune",
         "Compare a model with kernels that max-autotune found.",
     ),
     "models": CommandEntry("models:models", "List, compare, promote and pass on trained models."),
