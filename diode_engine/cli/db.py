@@ -126,20 +126,11 @@ def vacuum(store: Location) -> Result:
 @db.command()
 @click.argument("statement", required=False)
 @store_option
+@option("--rows", type=click.IntRange(1, 1_000_000), default=1000, help="The most rows to show.")
 @option(
-    "--rows",
-    type=click.IntRange(1, 1_000_000),
-    default=1000,
-    show_default=True,
-    help="The most rows to show.",
-)
-@option(
-    "--seconds",
-    type=click.FloatRange(0.1, 86_400),
-    default=10.0,
-    show_default=True,
+    "--seconds", type=click.FloatRange(0.1, 86_400), default=10.0,
     help="End the statement after so many seconds.",
-)
+)  # fmt: skip
 @form_options
 def query(statement: str | None, store: Location, rows: int, seconds: float, form: str) -> None:
     """Answer one SQL STATEMENT that reads; without one, list the tables and their columns.

@@ -14,7 +14,13 @@ import click
 
 from diode_engine.cli.models import model_for, warn_unlike
 from diode_engine.cli.models.looking import find_model_here, warn_unusable
-from diode_engine.cli.options import TypeChoice, as_json_option, model_option
+from diode_engine.cli.options import (
+    READ_FILE,
+    TypeChoice,
+    as_json_option,
+    model_option,
+    option,
+)
 from diode_engine.cli.predict import named_hardware
 from diode_engine.core.operand import TYPES
 from diode_engine.core.operators import OPERATORS
@@ -40,58 +46,41 @@ _SURE = 0.9
 @click.argument("m", type=_SIZE, required=False)
 @click.argument("n", type=_SIZE, required=False)
 @click.argument("k", type=_SIZE, required=False)
-@click.option(
-    "--file",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@option(
+    "--file", metavar="FILE", type=READ_FILE,
     help="List what is taken for each problem of this shapeset (as capture writes it) or dataset, "
     "instead of explaining one.",
-)
-@click.option(
-    "--batch", type=_SIZE, default=1, help="The batch, for an op that has one, such as bmm."
-)
-@click.option(
-    "--dtype",
-    type=TypeChoice(TYPES),
-    default="bf16",
-    show_default=True,
+)  # fmt: skip
+@option("--batch", type=_SIZE, default=1, help="The batch, for an op that has one, such as bmm.")
+@option(
+    "--dtype", type=TypeChoice(TYPES), default="bf16",
     help="The type of the operands and, where it has 16 bits or more, of the result; tf32 is "
     "float32 that may be computed in TF32.",
-)
-@click.option(
-    "--layouts",
-    type=click.Choice(LAYOUTS),
-    help="The layouts of the operands; a Linear layer has row/col. [default: row/row, or what the "
-    "op needs]",
-)
-@click.option(
-    "--with",
-    "attributes",
-    metavar="NAME=VALUE",
-    multiple=True,
+)  # fmt: skip
+@option(
+    "--layouts", type=click.Choice(LAYOUTS), default_text="row/row, or what the op needs",
+    help="The layouts of the operands; a Linear layer has row/col.",
+)  # fmt: skip
+@option(
+    "--with", "attributes", metavar="NAME=VALUE", multiple=True,
     help="An attribute that only problems of this op have, such as scaling=row; may be repeated.",
-)
-@click.option(
-    "--bias",
-    type=click.Choice(("scalar", "vector", "column", "matrix")),
-    help="The bias, for an op that has one. [default: the op's own, such as a vector for addmm]",
-)
+)  # fmt: skip
+@option(
+    "--bias", type=click.Choice(("scalar", "vector", "column", "matrix")),
+    help="The bias, for an op that has one.",
+    default_text="the op's own, such as a vector for addmm",
+)  # fmt: skip
 @model_option("the one for the GPU")
-@click.option(
-    "--hardware",
-    metavar="NAME",
-    help="The GPU to choose for. [default: this machine's, else the only one that models are for]",
-)
-@click.option(
-    "--torch",
-    metavar="VERSION",
-    default="",
-    help="Rank the candidates that this version of torch offers. [default: the newest version that "
-    "Diode knows]",
-)
-@click.option(
-    "--top", type=_SIZE, default=5, show_default=True, help="How many candidates to list."
-)
+@option(
+    "--hardware", metavar="NAME", help="The GPU to choose for.",
+    default_text="this machine's, else the only one that models are for",
+)  # fmt: skip
+@option(
+    "--torch", metavar="VERSION", default="",
+    help="Rank the candidates that this version of torch offers.",
+    default_text="the newest version that Diode knows",
+)  # fmt: skip
+@option("--top", type=_SIZE, default=5, help="How many candidates to list.")
 @as_json_option
 def explain(
     op: str | None, m: int | None, n: int | None, k: int | None, file: Path | None, batch: int,

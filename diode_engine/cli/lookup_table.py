@@ -15,7 +15,14 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing, read_matching
 from diode_engine.cli.explain import model_and_hardware
 from diode_engine.cli.files import check_output
-from diode_engine.cli.options import as_json_option, model_option, store_option
+from diode_engine.cli.options import (
+    READ_FILE,
+    WRITTEN_FILE,
+    as_json_option,
+    model_option,
+    option,
+    store_option,
+)
 from diode_engine.errors import IntegrationError, NothingError, explain_os_error
 from diode_engine.location import Location
 
@@ -24,35 +31,27 @@ if TYPE_CHECKING:
     from diode_engine.core.problem import Problem
 
 Table = dict[str, list[Mapping[str, Any]]]
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("export-lookup-table")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--file",
-    "files",
-    type=_FILE,
-    multiple=True,
+@click.argument("file", type=WRITTEN_FILE)
+@option(
+    "--file", "files", type=READ_FILE, multiple=True,
     help="Choose for the problems of this shapeset (as capture writes it) or dataset; may be "
     "repeated.",
-)
+)  # fmt: skip
 @store_option
-@click.option("--query", help="Choose for the store's problems that this filter query finds.")
+@option("--query", help="Choose for the store's problems that this filter query finds.")
 @model_option("the one for the GPU")
-@click.option(
-    "--hardware",
-    metavar="NAME",
-    help="The GPU of the deployment. [default: this machine's, else the only one that the problems "
-    "were timed on, else the only one that models are for]",
-)
-@click.option(
-    "--top-k",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
+@option(
+    "--hardware", metavar="NAME", help="The GPU of the deployment.",
+    default_text="this machine's, else the only one that the problems were timed on, else the only "
+    "one that models are for",
+)  # fmt: skip
+@option(
+    "--top-k", type=click.IntRange(1), default=1,
     help="Kernels for each problem; Inductor times them if there are several.",
-)
+)  # fmt: skip
 @as_json_option
 def export_lookup_table(
     file: Path, files: tuple[Path, ...], store: Location, query: str | None, reference: str | None,

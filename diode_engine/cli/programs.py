@@ -35,16 +35,11 @@ def _program_command(
 
 @_program_command(required=False)
 @option(
-    "--hardware",
-    metavar="NAME",
-    help="The GPU to choose for. [default: the program's; where it has none, an NVIDIA H200]",
-)
+    "--hardware", metavar="NAME", help="The GPU to choose for.",
+    default_text="the program's; where it has none, an NVIDIA H200",
+)  # fmt: skip
 @option("--html", type=WRITTEN_FILE, help="Write the report as a page for a browser, too.")
-@option(
-    "--file",
-    type=READ_FILE,
-    help="Show the report in this file instead of running a program.",
-)
+@option("--file", type=READ_FILE, help="Show the report in this file instead of running a program.")
 @option("--top", type=click.IntRange(1), default=20, help="How many rows to print.")
 @as_json_option
 def report(
