@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from diode_engine.cli import diagnostics
-from diode_engine.cli.collect import collect
-from diode_engine.cli.drawing import drawn_options
+from diode_engine.cli.collect import collect, drawn_options
 from diode_engine.cli.options import (
     budget_option,
     family_option,

@@ -260,3 +260,12 @@ def fits_on(address: str | None) -> Iterator[FitExecutor | None]:
 
     with RayFits(address) as fits:
         yield fits
+
+
+# For the commands of `models`.
+model_argument = click.argument("model", metavar="MODEL")
+hardware_option = option(
+    "--hardware", metavar="NAME", default_text="this machine's",
+    help="The GPU, where models for several GPUs have the name; such as H200 or nvidia-h200.",
+)  # fmt: skip
+reason_option = click.option("--reason", default="", help="Why; kept in the registry's history.")

@@ -10,9 +10,8 @@ import click
 
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
-from diode_engine.cli.collect import collect
+from diode_engine.cli.collect import collect, drawn_options, named_sources, wanted_problems
 from diode_engine.cli.data import open_existing
-from diode_engine.cli.drawing import drawn_options, named_sources, wanted_problems
 from diode_engine.cli.files import check_output
 from diode_engine.cli.options import (
     READ_FILE,

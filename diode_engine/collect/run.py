@@ -27,7 +27,6 @@ from diode_engine.collect.planning.plan import Plan, PlannedProblem
 from diode_engine.collect.processes.exchange import MAX_DEATHS
 from diode_engine.collect.processes.protocol import unpack_candidates
 from diode_engine.collect.progress import GpuProgress, Progress
-from diode_engine.collect.writing import TimingWriter
 from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Problem
@@ -262,3 +261,44 @@ class _Collection:
         if hardware not in self._advisers:
             self._advisers[hardware] = self._adviser(hardware)
         return self._advisers[hardware]
+
+
+# Between two transactions, since a transaction costs as much as writing a thousand rows. A
+# collection that is killed may lose what came in this time, and the batches that are being timed.
+WRITE_SECONDS = 0.5
+
+
+class TimingWriter:
+    """Writes timings at once, or when WRITE_SECONDS have passed since the last write."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tables: dict[int, list[TimingTable]] = {}  # by run
+        self._then: list[Callable[[], None]] = []
+        self._written = 0.0  # by time.monotonic()
+
+    def add(self, run: int, table: TimingTable) -> None:
+        """Adds timings of a run. Raises StoreError, as `write` does."""
+        self._tables.setdefault(run, []).append(table)
+        self.write_if_due()
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Makes this call when everything that was added before is written."""
+        self._then.append(call)
+        if not self._tables:
+            self.write()
+
+    def write_if_due(self) -> None:
+        """Writes, if WRITE_SECONDS have passed since the last write. Raises StoreError."""
+        if time.monotonic() - self._written >= WRITE_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Writes what was added and is not written yet. Raises StoreError."""
+        for run in list(self._tables):
+            self._store.add(run, TimingTable.joined(self._tables[run]))
+            del self._tables[run]
+            self._written = time.monotonic()
+        calls, self._then = self._then, []
+        for call in calls:
+            call()

@@ -223,7 +223,7 @@ def direct(tmp_path):
 
 def test_a_direct_problem_is_split_only_where_a_plan_can_learn(tmp_path, direct, monkeypatch):
     monkeypatch.setattr("diode_engine.collect.run.BATCH", 2)
-    monkeypatch.setattr("diode_engine.collect.writing.WRITE_SECONDS", 0.0)
+    monkeypatch.setattr("diode_engine.collect.run.WRITE_SECONDS", 0.0)
     sizes, add = [], Store.add
     monkeypatch.setattr(
         Store, "add", lambda store, run, table: (sizes.append(len(table)), add(store, run, table))

@@ -208,8 +208,8 @@ def test_candidates_are_read_from_a_file(tmp_path):
     [
         ("[", "not valid JSON"),
         ("[]", "at least one"),
-        ("{}", "a list of candidates"),
-        ("[3]", r"\[0\] must be an object"),
+        ("{}", "must be a list"),
+        ("[3]", r"\[0\]: 3 must be an object"),
         ('[{"template": "a"}, {"kwargs": {}}]', r"\[1\]: A candidate lacks"),
         ('[{"template": "a", "kwargs": {"x": [1]}}]', r"\[0\]: A candidate's kwarg"),
     ],

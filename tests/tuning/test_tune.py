@@ -70,7 +70,7 @@ def small(tmp_path, monkeypatch):
             f"diode_engine.{module}.exhaustive_space", lambda problem, torch: OFFERED
         )
     monkeypatch.setattr(rounds, "DRAWN", 120)
-    monkeypatch.setattr("diode_engine.collect.writing.WRITE_SECONDS", 0.0)  # the clock reads them
+    monkeypatch.setattr("diode_engine.collect.run.WRITE_SECONDS", 0.0)  # the clock reads them
     monkeypatch.setattr("diode_engine.training.confidence.MIN_CASES", 10_000)  # none is learned
     monkeypatch.setattr(quick, "_QUICK", SMALL)
     monkeypatch.setattr(quick, "settings", lambda *_: SMALL)

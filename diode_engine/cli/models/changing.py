@@ -11,8 +11,14 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.models.options import hardware_option, model_argument, reason_option
-from diode_engine.cli.options import FILE_OR_FOLDER, name_option, option
+from diode_engine.cli.options import (
+    FILE_OR_FOLDER,
+    hardware_option,
+    model_argument,
+    name_option,
+    option,
+    reason_option,
+)
 from diode_engine.cli.results import Result, result_command
 
 if TYPE_CHECKING:

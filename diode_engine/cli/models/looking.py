@@ -11,8 +11,13 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.models.options import hardware_option, model_argument
-from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option
+from diode_engine.cli.options import (
+    FILE_OR_FOLDER,
+    as_json_option,
+    hardware_option,
+    model_argument,
+    option,
+)
 from diode_engine.cli.queries import table_text
 from diode_engine.cli.results import Result, result_command
 

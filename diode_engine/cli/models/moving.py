@@ -10,8 +10,14 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output
-from diode_engine.cli.models.options import hardware_option, model_argument
-from diode_engine.cli.options import FILE_OR_FOLDER, WRITTEN_FILE, name_option, option
+from diode_engine.cli.options import (
+    FILE_OR_FOLDER,
+    WRITTEN_FILE,
+    hardware_option,
+    model_argument,
+    name_option,
+    option,
+)
 from diode_engine.cli.results import Result, result_command
 
 

@@ -12,8 +12,15 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.models.options import hardware_option, model_argument, reason_option
-from diode_engine.cli.options import FILE_OR_FOLDER, as_json_option, option, store_option
+from diode_engine.cli.options import (
+    FILE_OR_FOLDER,
+    as_json_option,
+    hardware_option,
+    model_argument,
+    option,
+    reason_option,
+    store_option,
+)
 from diode_engine.cli.results import Result, record_as_run, result_command
 from diode_engine.location import Location
 

@@ -16,10 +16,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from diode_engine.collect.cluster.compilers import RayCompilers
-from diode_engine.collect.cluster.connection import RayConnection, Tasks
+from diode_engine.collect.cluster.connection import (
+    Machine,
+    RayConnection,
+    Tasks,
+    machines,
+    machines_with,
+)
 from diode_engine.collect.cluster.gpus import CHECK_SECONDS, RayGpus
 from diode_engine.collect.cluster.hosts import Setup
-from diode_engine.collect.cluster.machines import Machine, machines, machines_with
 from diode_engine.collect.executor import Sessions
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import Direct, workers_of

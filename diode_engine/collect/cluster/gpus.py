@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from diode_engine.collect.cluster.compilers import RayCompilers
-from diode_engine.collect.cluster.connection import ProcessLost, RayConnection, Tasks
+from diode_engine.collect.cluster.connection import ProcessLost, RayConnection, Tasks, machines_with
 from diode_engine.collect.cluster.hosts import GpuHost, Hello, Missing, Setup
-from diode_engine.collect.cluster.machines import machines_with
 from diode_engine.collect.executor import (
     Answer,
     BatchAnswer,

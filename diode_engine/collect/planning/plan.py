@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.checks import decode
 from diode_engine.core.problem import Problem
 from diode_engine.documents import Limits, read_document, shortened
 from diode_engine.errors import DatasetError, RecordError
@@ -172,14 +173,10 @@ def read_candidates(path: str | PathLike[str]) -> tuple[Candidate, ...]:
     DatasetError, with the place, where it is missing, malformed or empty."""
     where = Path(path)
     given = read_document(where, _CANDIDATES, DatasetError)
-    if not isinstance(given, list) or not given:
+    try:
+        found = decode(list[Candidate], given)
+    except RecordError as error:
+        raise DatasetError(f"{where}: {shortened(str(error))}") from None
+    if not found:
         raise DatasetError(f"{where} must hold a list of candidates, at least one.")
-    found = []
-    for i, fields in enumerate(given):
-        if not isinstance(fields, dict):
-            raise DatasetError(f"{where}: [{i}] must be an object with a template and kwargs.")
-        try:
-            found.append(Candidate.from_dict(fields))
-        except RecordError as error:
-            raise DatasetError(f"{where}: [{i}]: {shortened(str(error))}") from None
     return tuple(dict.fromkeys(found))

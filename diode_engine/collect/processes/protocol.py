@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
 import msgpack
 
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.checks import encode_fields
 from diode_engine.core.timing import Failure, KernelFacts, Timing
 
 Message = dict[str, Any]
@@ -104,26 +106,13 @@ def unpack_candidate(packed: bytes) -> Candidate:
 
 def timed(index: int, timing: Timing, reason: str) -> Message:
     """The message with the timing of the candidate `index`; `reason` says what went wrong."""
-    return {
-        "timing": index,
-        "min_us": timing.min_us,
-        "median_us": timing.median_us,
-        "spread_us": timing.spread_us,
-        "repeats": timing.repeats,
-        "failure": None if timing.failure is None else str(timing.failure),
-        "kernel": timing.kernel,
-        "reason": reason,
-    }
+    return {"timing": index, **encode_fields(timing), "reason": reason}
 
 
 def timing(message: Message) -> Timing:
     """The inverse of `timed`."""
-    failure, kernel = message["failure"], message["kernel"]
-    return Timing(
-        min_us=message["min_us"],
-        median_us=message["median_us"],
-        spread_us=message["spread_us"],
-        repeats=message["repeats"],
-        failure=None if failure is None else Failure(failure),
-        kernel=None if kernel is None else KernelFacts(*kernel),
-    )
+    values = {field.name: message[field.name] for field in fields(Timing)}
+    failure, kernel = values["failure"], values["kernel"]
+    values["failure"] = None if failure is None else Failure(failure)
+    values["kernel"] = None if kernel is None else KernelFacts(*kernel)
+    return Timing(**values)
