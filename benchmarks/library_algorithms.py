@@ -37,13 +37,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from cublaslt import EPILOGUES, Algorithm, Config, CublasError, Library, Product, Result
 from library_measuring import LAUNCHES, Operands, quick, self_check
 from library_report import HARDWARE, error_limit, line, show
 from processes import Row, Rows, each_in_a_process, python, rows_out
 from replays import graph_of, in_turn
 
 from diode_engine.core.problem import Problem
+from diode_engine.inductor.library.cublaslt import (
+    EPILOGUES,
+    Algorithm,
+    CublasError,
+    Library,
+    Product,
+    Result,
+)
+from diode_engine.models.library_algorithms import Config
 from diode_engine.problems.sources import Wanted, mixed, read_shapeset
 from diode_engine.problems.splits import held_out_by
 
@@ -260,7 +268,7 @@ def measured(library: Library, task: Task, pools: dict[torch.dtype, torch.Tensor
         precise.append((f"copy {name}", lambda x, y: y.copy_(x), copies))
     chosen = list({id(each): each for each in chosen}.values())
     for number, (way, *_) in enumerate(chosen):
-        precise.append((str(number), way.product.run(way.found.algorithm), way.sets))
+        precise.append((str(number), operands.call(way.product, way.found), way.sets))
     graphs = {name: graph_of(call, some) for name, call, some in precise}
     us = {name: halves(each) for name, each in in_turn(graphs, ROUNDS, WAY_SECONDS).items()}
     by_way = {id(each): us[str(number)] for number, each in enumerate(chosen)}
@@ -276,7 +284,7 @@ def try_ways(operands: Operands, ways: Sequence[Way], times: int = 1) -> list[Ti
     quick time, the mean of so many."""
     if not ways:
         return []
-    calls = [way.product.run(way.found.algorithm) for way in ways]
+    calls = [operands.call(way.product, way.found) for way in ways]
     errors = operands.errors(calls, ways[0].sets[0])
     works = [i for i, error in enumerate(errors) if error is not None]
     us = [quick([calls[i] for i in works], ways[0].sets) for _ in range(times)]

@@ -8,9 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from cublaslt import EPILOGUES, CublasError, Library, Product
 
 from diode_engine.core.problem import Problem
+from diode_engine.inductor.library.cublaslt import (
+    EPILOGUES,
+    CublasError,
+    Library,
+    Product,
+    Result,
+)
 
 ALL_BYTES, MOST_SETS, POOL_BYTES = 256e6, 200, 3 << 29
 WAIT_CYCLES, LAUNCHES, PART = 6_000_000, 3, 40
@@ -99,6 +105,16 @@ class Operands:
             library, *given, bias=self.bias, tf32=self.problem.allow_tf32,
             epilogue=self.epilogue, aux=self.aux,
         )  # fmt: skip
+
+    def call(self, product: Product, found: Result) -> Callable[..., None]:
+        """The product by an algorithm: a function of a, b and out."""
+        launch, bias = product.launcher(found), 0 if self.bias is None else self.bias.data_ptr()
+
+        def run(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+            if status := launch(a.data_ptr(), b.data_ptr(), out.data_ptr(), bias):
+                raise CublasError(f"cublasLtMatmul failed with status {status}.")
+
+        return run
 
     def errors(self, calls: Sequence[Callable[..., Any]], given: Tensors) -> list[float | None]:
         """How far the result of each call is from float64's at most, on some rows and columns,
@@ -208,7 +224,7 @@ def checked(library: Library, problem: Problem, epilogue: str) -> str:
     config = library.config(found[0].algorithm)
     if config.id not in product.ids() or product.check(found[0].algorithm) is None:
         return f"its first algorithm, {config}, is not among the ids, or fails its own check."
-    calls = [operands.torch_call(), *(product.run(each.algorithm) for each in found)]
+    calls = [operands.torch_call(), *(operands.call(product, each) for each in found)]
     plain, *errors = operands.errors(calls, given)
     limit = 4 * (plain or 0) + 1e-5
     good = [error for error in errors if error is not None and error <= limit]

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from cublaslt import Config
-
 from diode_engine.core.problem import Problem
+from diode_engine.models.library_algorithms import Config
 
 # Of an algorithm in a row: its config's fields after the origin, and two halves of the precise
 # rounds, of which `chosen_us` chooses and `us` is reported (null: not among the fastest).

@@ -121,6 +121,7 @@ class Stats:
                         "total_calls", "model_selections", "benchmarked", "configs_considered",
                         "configs_filtered", "cache_hits", "fusion_decided", "padding_decided",
                         "flex_decided", "convolutions_kept", "activations_moved",
+                        "algorithms_chosen",
                     )
                 },
                 "fallbacks": self._fallbacks.total(),

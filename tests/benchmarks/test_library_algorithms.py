@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from diode_engine.core.problem import Problem
+from diode_engine.inductor.library import cublaslt
+from diode_engine.models.library_algorithms import Config
 from diode_engine.problems.splits import held_out_by
 
 
@@ -26,16 +28,12 @@ def cuda_files(pattern: str) -> list[Path]:
 
 
 def test_the_structures_have_the_library_s_sizes() -> None:
-    import cublaslt
-
     assert ctypes.sizeof(cublaslt.Algorithm) == 64
     assert ctypes.sizeof(cublaslt.Result) == 96
     assert cublaslt.Result.state.offset == 72
 
 
 def test_the_numbers_are_the_header_s() -> None:
-    import cublaslt
-
     text = cuda_files("*/include/cublasLt.h")[0].read_text()
     fields = ("ID", "TILE_ID", "STAGES_ID", "SPLITK_NUM", "REDUCTION_SCHEME", "CTA_SWIZZLING",
               "CUSTOM_OPTION", "INNER_SHAPE_ID", "CLUSTER_SHAPE_ID")  # fmt: skip
@@ -46,11 +44,9 @@ def test_the_numbers_are_the_header_s() -> None:
 
 
 def test_an_algorithm_keeps_what_is_set() -> None:
-    import cublaslt
-
     path = cuda_files("*/lib/libcublasLt.so*")[0]
     library = cublaslt.Library(str(path), handle=False)
-    config = cublaslt.Config(0, 20, 36, 4, 2, 1, 3, 4, 5)
+    config = Config(0, 20, 36, 4, 2, 1, 3, 4, 5)
     changed = library.changed(cublaslt.Algorithm(), config)
     assert changed is not None
     assert library.config(changed) == config
@@ -62,20 +58,14 @@ class Library:
     version = 0
 
     def config(self, algorithm: Any) -> Any:
-        import cublaslt
-
-        return cublaslt.Config(1, tile=algorithm.data[0])
+        return Config(1, tile=algorithm.data[0])
 
     def changed(self, algorithm: Any, config: Any) -> Any:
-        import cublaslt
-
         made = cublaslt.Algorithm()
         made.data[0] = config.tile
         return made
 
     def capabilities(self, algorithm: Any) -> Any:
-        import cublaslt
-
         return cublaslt.Capabilities([0, 1, 2], [0], 0, 0, 0, 0)
 
 
@@ -84,8 +74,6 @@ class Product:
         self.bias = bias
 
     def _result(self, tile: int) -> Any:
-        import cublaslt
-
         made = cublaslt.Result()
         made.algorithm.data[0] = tile
         return made
@@ -102,12 +90,15 @@ class Product:
     def check(self, algorithm: Any) -> Any:
         return self._result(algorithm.data[0])
 
-    def run(self, algorithm: Any) -> Any:
-        def run(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-            made = a @ b if self.bias is None else torch.addmm(self.bias, a, b)
-            out.copy_(made * (0 if algorithm.data[0] == 2 else 1))
 
-        return run
+def call(self: Any, product: Product, found: Any) -> Any:
+    """As Operands.call."""
+
+    def run(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+        made = a @ b if product.bias is None else torch.addmm(product.bias, a, b)
+        out.copy_(made * (0 if found.algorithm.data[0] == 2 else 1))
+
+    return run
 
 
 @pytest.fixture
@@ -118,6 +109,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(library_measuring, "DEVICE", "cpu")
     monkeypatch.setattr(library_measuring, "POOL_BYTES", 1 << 20)
     monkeypatch.setattr(library_measuring, "Product", Product)
+    monkeypatch.setattr(library_measuring.Operands, "call", call)
     monkeypatch.setattr(library_algorithms, "quick", lambda calls, sets: [9.0 for _ in calls])
     monkeypatch.setattr(library_algorithms, "graph_of", lambda call, sets: call(*sets[0]))
     times = {"torch": 10.0, "again": 10.0}

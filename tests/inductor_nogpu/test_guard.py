@@ -31,6 +31,7 @@ from diode_engine.inductor.hook import (
     convolutions,
     fast_autotune,
     grouped_products,
+    library_algorithms,
     mm_plus_mm,
     options,
     shape_padding,
@@ -152,6 +153,11 @@ CASES = {
     "post_grad_passes": Case(
         activations,
         "_is_wanted",
+        lambda: program(mm, options={"max_autotune_gemm_backends": "ATEN"}),
+    ),
+    "output_node": Case(
+        library_algorithms,
+        "_is_plain",
         lambda: program(mm, options={"max_autotune_gemm_backends": "ATEN"}),
     ),
     "_default": Case(DiodeInductorChoices, "over", fresh_thread),

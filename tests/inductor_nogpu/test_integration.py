@@ -8,6 +8,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from torch._inductor.choices import InductorChoices
 from torch._inductor.fx_passes import pad_mm, post_grad
 from torch._inductor.kernel import conv, mm_grouped
 from torch._inductor.kernel.flex import flex_decoding
+from torch._inductor.select_algorithm import ExternKernelCaller
 from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine import registry as registry_of_models
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.errors import DiodeError, IntegrationError, ModelError, RegistryError
+from diode_engine.inductor.choosing import library_algorithms
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.hook import choices
 from diode_engine.inductor.hook.installation import INSTALLATION
@@ -147,6 +150,7 @@ def test_one_is_on_only_where_the_one_that_it_requires_is(caplog: pytest.LogCapt
     assert registry.status()["dependent"]["reason"] == "it is over"
 
 
+@pytest.mark.usefixtures("_every_model")
 def test_all_of_diodes_are_turned_on_with_matmul_and_off(predictor: Any) -> None:
     def states() -> dict[str, str]:
         status = diode_engine.get_integration_status()["integrations"]
@@ -183,12 +187,20 @@ PLACES: dict[str, tuple[Any, str]] = {
     "mm_plus_mm": (post_grad, "pass_patterns"),
     "shape_padding": (pad_mm, "should_pad"),
     "activations": (compile_fx, "_recursive_post_grad_passes"),
+    "library_algorithms": (ExternKernelCaller, "output_node"),
 }
 if torch.__version__ < (2, 11):  # it times padding in another function
     del PLACES["shape_padding"]
 OWN = ("matmul", *PLACES)
 
 
+@pytest.fixture
+def _every_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of the library's algorithms too, which this GPU does not have."""
+    monkeypatch.setattr(library_algorithms, "model_for", lambda _: SimpleNamespace(key="some"))
+
+
+@pytest.mark.usefixtures("_every_model")
 @pytest.mark.parametrize("name", PLACES)
 def test_a_torch_without_a_place_has_all_but_that_integration(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -205,7 +217,7 @@ def test_a_torch_without_a_place_has_all_but_that_integration(
 def test_flex_attention_is_off_where_nothing_was_measured(predictor: Any) -> None:
     INSTALLATION.decision.choices.diode_chooser.flex.table = None
     status = diode_engine.get_integration_status()["integrations"]["flex_attention"]
-    assert status["reason"] == "no call was measured on NVIDIA H200"
+    assert status["reason"] == "nothing was measured for it on NVIDIA H200"
 
 
 def test_matmul_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,7 @@ from diode_engine.inductor.choosing.compile_options import (
     has_frozen_choices,
 )
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
+from diode_engine.inductor.choosing.library_algorithms import AlgorithmChooser
 from diode_engine.inductor.choosing.one_order import choose_of_one_order
 from diode_engine.inductor.choosing.product import Overrides, Product, Request
 from diode_engine.inductor.guard import Report, do_nothing, guard
@@ -80,6 +81,7 @@ class ProductChooser:
             enable_fallback=options.enable_fallback, is_frozen=has_frozen_choices
         )
         self.flex = FlexChooser(hardware, self.outcomes)
+        self.algorithms = AlgorithmChooser(hardware, self.outcomes)
         # For products that are not in a graph (see outside_graph.py), by `offering_options`.
         self.outside: dict[tuple[Problem, str], Choice | None] = {}
         self._memory: dict[CompileOptions, _Memory] = {}
@@ -128,7 +130,7 @@ class ProductChooser:
             top = f"{options.top_k_configs} within {options.performance_threshold}"
             parts |= {
                 "rules": RULES, "orders": orders, "model": model, "top": top,
-                "flex": self.flex.identity,
+                "flex": self.flex.identity, "algorithms": self.algorithms.identity,
             }  # fmt: skip
         versions = {"torch": torch.__version__, "triton": triton.__version__}
         return {**parts, "hardware": self.hardware.key, **versions}

@@ -8,7 +8,7 @@ functions. The module imports Inductor, so it is imported only when Inductor is.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -138,14 +138,20 @@ class PatchIntegration(BaseIntegration):
         self._patches.restore()
 
 
-class FlexAttention(PatchIntegration):
-    """FlexAttention's configs; off on a GPU on which no call was measured."""
+class MeasuredIntegration(PatchIntegration):
+    """An integration with a model of its own, `model` of the chooser; off on a GPU that has
+    none."""
+
+    def __init__(self, name: str, execute_order: int, model: Callable[[Any], bool]) -> None:
+        super().__init__(name, execute_order, name)
+        self._has_model = model
 
     def state(self) -> tuple[State, str] | None:
         choices = INSTALLATION.decision.choices
-        if choices is None or choices.diode_chooser.flex.is_measured():
+        if choices is None or self._has_model(choices.diode_chooser):
             return None
-        return State.INACTIVE, f"no call was measured on {choices.diode_chooser.hardware.name}"
+        hardware = choices.diode_chooser.hardware
+        return State.INACTIVE, f"nothing was measured for it on {hardware.name}"
 
 
 # What Diode attaches to torch, in the order in which it is turned on. Each module says what it
@@ -154,10 +160,11 @@ for _integration in (
     MatmulIntegration(),
     PatchIntegration("fast_autotune", 10, "fast_autotune"),
     PatchIntegration("grouped_mm", 20, "grouped_products"),
-    FlexAttention("flex_attention", 30, "flex_attention"),
+    MeasuredIntegration("flex_attention", 30, lambda chooser: chooser.flex.is_measured()),
     PatchIntegration("convolution", 40, "convolutions"),
     PatchIntegration("mm_plus_mm", 50, "mm_plus_mm"),
     PatchIntegration("shape_padding", 60, "shape_padding"),
     PatchIntegration("activations", 70, "activations"),
+    MeasuredIntegration("library_algorithms", 80, lambda chooser: chooser.algorithms.model),
 ):
     INSTALLATION.integrations.register(_integration)

@@ -90,7 +90,7 @@ def get_stats() -> dict[str, int | float | str | bool]:
     was taken for what fusing saves), padding_decided (without shape_padding's benchmark),
     flex_decided (FlexAttention's calls whose config was chosen), convolutions_kept (that became no
     products: they may use TF32, and products may not), activations_moved (into the library's
-    product), fallbacks and fallback_<reason> (GEMMs without a choice), passed_<op> (GEMMs of ops
+    product), algorithms_chosen (of the library), fallbacks and fallback_<reason> (GEMMs without a choice), passed_<op> (GEMMs of ops
     that there is no model for, and calls of FlexAttention unlike those that were measured),
     seconds (spent choosing).
     """

@@ -26,11 +26,15 @@ from typing import Any, NamedTuple
 
 import torch
 
+from diode_engine.inductor.torch_internals.device import current_stream
+from diode_engine.models.library_algorithms import Config
+
 WORKSPACE = 32 << 20  # bytes: as much as torch gives cuBLAS on Hopper
 TYPES = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14}  # cudaDataType
 COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77
 EPILOGUES = {"": 0, "relu": 2, "gelu": 32, "gelu_aux": 32 | 128, "dgelu": 64 | 128}
 BIAS, NO_EPILOGUE = 4, 1
+SOME_ADDRESS = 256  # of a bias that is not there yet
 SUCCESS = 0
 
 
@@ -46,20 +50,6 @@ class Result(ctypes.Structure):
         ("algorithm", Algorithm), ("workspace", c_size_t), ("state", c_int), ("waves", c_float),
         ("reserved", c_int * 4),
     )  # fmt: skip
-
-
-class Config(NamedTuple):
-    """How an algorithm is described: numbers of cublasLt.h's enumerations."""
-
-    id: int
-    tile: int = 0
-    stages: int = 0
-    split_k: int = 1
-    reduction: int = 0
-    swizzle: int = 0
-    custom: int = 0
-    inner: int = 0
-    cluster: int = 0
 
 
 # cublasLtMatmulAlgoConfigAttributes_t: the attribute and its type, in the order of Config
@@ -91,12 +81,12 @@ class Library:
     def __init__(self, path: str | None = None, *, handle: bool = True) -> None:
         self.calls = ctypes.CDLL(path or loaded_path())
         self.calls.cublasLtGetVersion.restype = c_size_t
+        self.calls.cublasLtMatmul.argtypes = [c_void_p] * 14 + [c_size_t, c_void_p]
         self.version = int(self.calls.cublasLtGetVersion())
-        self.handle = c_void_p()
-        self.workspace = torch.empty(0)
+        self.handle, self.device = c_void_p(), 0
         if handle:
+            self.device = torch.cuda.current_device()
             self.call("Create", byref(self.handle))
-            self.workspace = torch.empty(WORKSPACE, dtype=torch.uint8, device="cuda")
 
     def status(self, name: str, *args: Any) -> int:
         return int(getattr(self.calls, f"cublasLt{name}")(*args))
@@ -165,10 +155,16 @@ def loaded_path() -> str:
     raise CublasError("torch has loaded no libcublasLt.")
 
 
+def is_vector(bias: torch.Tensor) -> bool:
+    """Return whether the bias has one row, which may be expanded to the output's rows."""
+    return bias.dim() == 1 or bias.stride(-2) == 0
+
+
 class Product:
     """One product as cuBLASLt describes it: out = epilogue(a @ b + bias). The bias is None, a
     vector (an epilogue) or a matrix. `aux` is what the epilogue reads (dgelu) or also writes
-    (gelu_aux): as out, and like it row-major."""
+    (gelu_aux): as out, and like it row-major. The tensors may be on the meta device. Raises
+    CublasError where cuBLASLt has no description of the product."""
 
     def __init__(
         self, library: Library, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *,
@@ -176,7 +172,9 @@ class Product:
         aux: torch.Tensor | None = None,
     ) -> None:  # fmt: skip
         self.library, self.kept = library, (bias, aux)
-        self.added = None if bias is None or bias.dim() == 1 else bias
+        self.vector = bias is not None and is_vector(bias)
+        self.added = None if self.vector else bias
+        self.bias_address = SOME_ADDRESS if bias is None else bias.data_ptr() or SOME_ADDRESS
         self.types = (
             COMPUTE_32F_FAST_TF32 if tf32 else COMPUTE_32F, 0, *[TYPES[a.dtype]] * 2,
             *[TYPES[out.dtype]] * 2,
@@ -189,11 +187,10 @@ class Product:
         self.a, self.b = self._layout(b, 3), self._layout(a, 4)
         self.d = self._layout(out)
         self.c = self.d if self.added is None else self._layout(self.added)
-        chosen = EPILOGUES[epilogue] | (BIAS if bias is not None and bias.dim() == 1 else 0)
+        chosen = EPILOGUES[epilogue] | (BIAS if self.vector else 0)
         self._set("MatmulDesc", self.descriptor, 7, c_uint32(chosen or NO_EPILOGUE))
-        if chosen & BIAS:
-            assert bias is not None
-            self._set("MatmulDesc", self.descriptor, 8, c_void_p(bias.data_ptr()))
+        if self.vector:
+            self._set_bias(self.bias_address)
         if aux is not None:
             self._set("MatmulDesc", self.descriptor, 11, c_void_p(aux.data_ptr()))
             self._set("MatmulDesc", self.descriptor, 12, c_int64(aux.stride(-2)))
@@ -201,6 +198,10 @@ class Product:
     def _set(self, what: str, descriptor: c_void_p, attribute: int, value: Any) -> None:
         name, size = f"{what}SetAttribute", c_size_t(ctypes.sizeof(value))
         self.library.call(name, descriptor, c_int(attribute), byref(value), size)
+
+    def _set_bias(self, address: int) -> None:
+        self._set("MatmulDesc", self.descriptor, 8, c_void_p(address))
+        self.bias_address = address
 
     def _layout(self, x: torch.Tensor, transposes: int | None = None) -> c_void_p:
         """The column-major layout of x.T, or of x, which the attribute `transposes` then turns."""
@@ -267,23 +268,25 @@ class Product:
         result.algorithm = algorithm
         return result
 
-    def run(self, algorithm: Algorithm) -> Callable[..., None]:
-        """The product by this algorithm: a function of a, b and out."""
-        call, (handle, descriptor, *layouts) = self.library.calls.cublasLtMatmul, self.described
-        stream = torch.cuda.current_stream
-        added = None if self.added is None else self.added.data_ptr()
-        known = byref(algorithm)
-        workspace, size = c_void_p(self.library.workspace.data_ptr()), c_size_t(WORKSPACE)
+    def launcher(self, found: Result) -> Callable[[int, int, int, int], int]:
+        """Return a function that launches an algorithm that was listed or checked: of the addresses
+        of a, b, out and the bias (any where there is none), which returns cuBLASLt's status."""
+        call, device = self.library.calls.cublasLtMatmul, self.library.device
+        handle, descriptor, b_layout, a_layout, c_layout, d_layout = (
+            each.value for each in self.described
+        )
+        alpha, beta, algorithm = map(byref, (self.alpha, self.beta, found.algorithm))
+        vector, added, size = self.vector, self.added is not None, found.workspace
 
-        def run(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-            d = c_void_p(out.data_ptr())
-            status = call(
-                handle, descriptor, byref(self.alpha), c_void_p(b.data_ptr()), layouts[0],
-                c_void_p(a.data_ptr()), layouts[1], byref(self.beta),
-                c_void_p(added) if added else d, layouts[2], d, layouts[3], known, workspace,
-                size, c_void_p(stream().cuda_stream),
+        def launch(a: int, b: int, out: int, bias: int) -> int:
+            if vector and bias != self.bias_address:
+                self._set_bias(bias)
+            workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None
+            status: int = call(
+                handle, descriptor, alpha, b, b_layout, a, a_layout, beta, bias if added else out,
+                c_layout, out, d_layout, algorithm,
+                None if workspace is None else workspace.data_ptr(), size, current_stream(device),
             )  # fmt: skip
-            if status:
-                raise CublasError(f"cublasLtMatmul failed with status {status}.")
+            return status
 
-        return run
+        return launch

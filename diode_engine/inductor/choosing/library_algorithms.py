@@ -1,0 +1,136 @@
+"""Chooses cuBLASLt's algorithm for a product that gets the library's kernel."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch._inductor.virtualized import V
+
+from diode_engine.choosing.outcomes import Outcomes
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Problem
+from diode_engine.errors import ModelError
+from diode_engine.inductor.choosing.compile_options import (
+    has_frozen_choices,
+    is_batch_invariant,
+    is_freezing,
+)
+from diode_engine.inductor.library.cublaslt import Algorithm, CublasError, Product, Result
+from diode_engine.inductor.library.product import ALIGNMENT, Plan, library_of
+from diode_engine.models.library_algorithms import AlgorithmModel, Config, Offer, model_for
+
+log = logging.getLogger(__name__)
+
+_LISTED = 32  # algorithms of the heuristic, at most
+
+
+class Operands(NamedTuple):
+    """A product's tensors without data. The bias is None, a vector, which may be expanded to the
+    output's rows, or a matrix."""
+
+    bias: torch.Tensor | None
+    a: torch.Tensor
+    b: torch.Tensor
+    out: torch.Tensor
+
+
+class AlgorithmChooser:
+    """Chooses by the shipped model of a GPU, where it has one."""
+
+    def __init__(self, hardware: Hardware, outcomes: Outcomes) -> None:
+        self._hardware = hardware
+        self._outcomes = outcomes
+        # The algorithms of the model by types: they do not depend on a product's sizes.
+        self._made: dict[tuple[int, ...], list[tuple[Config, Algorithm]]] = {}
+
+    @cached_property
+    def model(self) -> AlgorithmModel | None:
+        """The model; None where the GPU has none, or it cannot be read."""
+        try:
+            return model_for(self._hardware)
+        except ModelError as error:
+            what = "the model of the library's algorithms could not be read"
+            self._outcomes.report_failure(what, error)
+            return None
+
+    @property
+    def identity(self) -> str:
+        """A key of everything that the choices depend on."""
+        return "none" if self.model is None else self.model.key
+
+    def choose(self, problem: Problem, operands: Operands, device: int) -> Plan | None:
+        """Return how to compute the product; None where torch's own call is to be used."""
+        model = self.model
+        if model is None or not model.knows(problem) or not _is_wanted() or not _fits(operands):
+            return None
+        try:
+            library = library_of(device)
+            product = Product(
+                library, operands.a, operands.b, operands.out, bias=operands.bias,
+                tf32=problem.allow_tf32,
+            )  # fmt: skip
+            results = product.listed(_LISTED)
+            if not results:
+                return None
+            configs = [library.config(result.algorithm) for result in results]
+            places = list(range(len(results)))
+            for config, algorithm in self._known(product, model):
+                result = None if config in configs else product.check(algorithm)
+                if result is not None:
+                    results.append(result)
+                    configs.append(config)
+        except (CublasError, OSError) as error:
+            log.debug("torch's own call is used for %s: %s", problem, error)
+            return None
+        offers = _offers(configs, results, len(places))
+        place = model.choose(problem, offers, self._hardware.multiprocessors)
+        if not place:
+            return None
+        self._outcomes.stats.count("algorithms_chosen")
+        return Plan(_name(problem), problem.allow_tf32, configs[place])
+
+    def _known(self, product: Product, model: AlgorithmModel) -> list[tuple[Config, Algorithm]]:
+        if product.types not in self._made:
+            made, library = [], product.library
+            ids = set(product.ids())
+            for config in model.configs:
+                if config.id in ids:
+                    algorithm = library.changed(product.initial(config.id), config)
+                    if algorithm is not None:
+                        made.append((config, algorithm))
+            self._made[product.types] = made
+        return self._made[product.types]
+
+
+def _offers(configs: Sequence[Config], results: Sequence[Result], listed: int) -> list[Offer]:
+    pairs = zip(configs, results, strict=True)
+    return [
+        Offer(config, result.workspace, result.waves, *([place] if place < listed else []))
+        for place, (config, result) in enumerate(pairs)
+    ]
+
+
+def _is_wanted() -> bool:
+    """Return whether the options of the compile and the program allow another algorithm."""
+    unusual = V.graph.cpp_wrapper or is_batch_invariant() or has_frozen_choices() or is_freezing()
+    reduced = torch.backends.cuda.matmul.allow_fp16_accumulation
+    return not (unusual or reduced)
+
+
+def _fits(operands: Operands) -> bool:
+    """Return whether all strides are whole multiples of what the algorithms were timed with."""
+    tensors = [tensor for tensor in operands if tensor is not None]
+    itemsize = operands.a.dtype.itemsize
+    if any(tensor.dtype != operands.a.dtype for tensor in tensors):
+        return False
+    steps = [step for tensor in tensors for step in tensor.stride() if step != 1]
+    return not any(step * itemsize % ALIGNMENT for step in steps)
+
+
+def _name(problem: Problem) -> str:
+    p = problem
+    return f"{p.op} {p.B}x{p.M}x{p.N}x{p.K} {p.dtype}"

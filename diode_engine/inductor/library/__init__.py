@@ -1,0 +1,1 @@
+"""The library's products: cuBLASLt's algorithms, and which of them is called."""

@@ -1,0 +1,223 @@
+"""Which of cuBLASLt's algorithms computes a product of the library.
+
+cuBLASLt's heuristic lists some algorithms for a product, its best first, and torch takes that one.
+Others of the list, and algorithms that were fast for other products, can be faster. Boosted trees
+predict how many times as long as the first each of them takes, from the sizes, its tile, cluster
+and other attributes, and the same of the first. `benchmarks/library_chooser.py` fits them.
+
+cuBLASLt's matrices are column-major: its rows are N, its columns M.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from diode_engine import paths
+from diode_engine.core.content_key import content_key
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.operand import Bias, Layout
+from diode_engine.core.problem import Problem
+from diode_engine.errors import ModelError, explain_os_error
+from diode_engine.models.protocol import Matrix
+from diode_engine.models.tensors import Tensors
+
+_MAX_BYTES = 8 << 20  # of a file
+UNLISTED = 99  # the place of an algorithm that the heuristic does not list
+_UNDEFINED = 1  # the rows and columns of a tile that is not known
+# The blocks of a cluster, N × M, by cublasLtClusterShape_t from 2 on.
+_CLUSTERS = (
+    (1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2), (1, 4), (2, 4), (4, 4), (8, 1), (1, 8),
+    (8, 2), (2, 8), (16, 1), (1, 16),
+)  # fmt: skip
+
+
+class Config(NamedTuple):
+    """How an algorithm is described: numbers of cublasLt.h's enumerations."""
+
+    id: int
+    tile: int = 0
+    stages: int = 0
+    split_k: int = 1
+    reduction: int = 0
+    swizzle: int = 0
+    custom: int = 0
+    inner: int = 0
+    cluster: int = 0
+
+
+class Offer(NamedTuple):
+    """An algorithm that cuBLASLt accepts for a product: the bytes of workspace that it needs, and
+    how often its blocks fill the GPU, as cuBLASLt says, and its place in the heuristic's list."""
+
+    config: Config
+    workspace: int
+    waves: float
+    place: int = UNLISTED
+
+
+def describe(
+    problem: Problem,
+    offers: Sequence[Offer],
+    tiles: npt.NDArray[np.int64],
+    multiprocessors: int,
+) -> Matrix:
+    """Return [n, F] features of the n offers, of which the first is the heuristic's first. `tiles`
+    [t, 2] are the rows and columns of a tile by its number."""
+    configs = np.array([offer.config for offer in offers], np.int64)
+    kinds = [
+        problem.a.layout is Layout.ROW,
+        problem.b.layout is Layout.ROW,
+        problem.bias is not Bias.NONE,
+    ]
+    sizes = [problem.M, problem.N, problem.K, problem.M * problem.N * problem.K, problem.B]
+    same_for_all = np.array([*np.log2(sizes), *kinds, problem.dtype.itemsize, problem.allow_tf32])
+    shape = _shape(problem, configs, tiles, multiprocessors)
+    waves = np.array([offer.waves for offer in offers])
+    workspace = np.log2(1 + np.array([offer.workspace for offer in offers], np.float64))
+    first = np.array([*configs[0], waves[0]])
+    places = np.array([offer.place for offer in offers])
+    columns = [
+        np.tile(same_for_all, (len(offers), 1)), shape, shape - shape[0], configs,
+        configs == configs[0], np.tile(first, (len(offers), 1)),
+        np.stack([waves, workspace, places], axis=1),
+    ]  # fmt: skip
+    return np.concatenate(columns, axis=1, dtype=np.float32)
+
+
+def _shape(
+    problem: Problem,
+    configs: npt.NDArray[np.int64],
+    tiles: npt.NDArray[np.int64],
+    multiprocessors: int,
+) -> npt.NDArray[np.float64]:
+    """Return [n, 10]: tiles, clusters, and how well the blocks fill the output and the GPU."""
+    known = configs[:, Config._fields.index("tile")]
+    tile = np.maximum(tiles[np.where(known < len(tiles), known, 0)], _UNDEFINED)
+    number = configs[:, Config._fields.index("cluster")] - 2
+    inside = (number >= 0) & (number < len(_CLUSTERS))
+    cluster = np.array(_CLUSTERS)[np.where(inside, number, 0)]
+    output = np.array([problem.N, problem.M])
+    blocks = -(-output // tile)
+    launched = -(-blocks // cluster) * cluster
+    split = np.maximum(configs[:, Config._fields.index("split_k")], 1)
+    waves = launched.prod(axis=1) * problem.B * split / multiprocessors
+    used = output.prod() / (launched * tile).prod(axis=1)
+    full = waves / np.ceil(waves)
+    return np.column_stack(
+        [np.log2(tile), np.log2(tile.prod(axis=1)), np.log2((1 / tile).sum(axis=1)), cluster,
+         np.log2(blocks), np.log2(waves), full, used * full]
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class AlgorithmModel:
+    """Trees for the products of one GPU.
+
+    A tree of depth d is complete: `split` and `threshold` are [t, 2^d - 1] of its inner nodes,
+    level by level, and `leaf` is [t, 2^d]. A row goes right where its feature is the threshold or
+    more. `base` is added to the leaves' sum. `configs` may be taken where cuBLASLt accepts them,
+    beside those that it lists. `low` and `high` are the least and greatest M, N and K that were
+    timed, and an algorithm must be predicted to be `margin` times as fast as the first to be taken.
+    """
+
+    split: npt.NDArray[np.int64]
+    threshold: Matrix
+    leaf: Matrix
+    base: float
+    configs: tuple[Config, ...]
+    tiles: npt.NDArray[np.int64]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    margin: float
+    version: int  # of cuBLASLt
+    key: str = ""
+
+    def predict(self, x: Matrix) -> npt.NDArray[np.float64]:
+        """Return [n] log times over the first's, of feature rows [n, F]."""
+        trees = np.arange(len(self.split))[:, None]
+        node = np.zeros((len(self.split), len(x)), np.int64)
+        inner = self.split.shape[1]
+        rows = np.arange(len(x))
+        while node[0, 0] < inner:
+            values = x[rows, self.split[trees, node]]
+            node = 2 * node + 1 + (values >= self.threshold[trees, node])
+        leaves: npt.NDArray[np.float64] = self.leaf[trees, node - inner].sum(0, np.float64)
+        return leaves + self.base
+
+    def knows(self, problem: Problem) -> bool:
+        """Return whether products of such a size were timed."""
+        sizes = problem.M, problem.N, problem.K
+        bounds = zip(self.low, sizes, self.high, strict=True)
+        return all(low <= size <= high for low, size, high in bounds)
+
+    def choose(self, problem: Problem, offers: Sequence[Offer], multiprocessors: int) -> int:
+        """Return the place of the offer to take; 0, the heuristic's first, where no other is
+        predicted to be faster by the margin."""
+        predicted = self.predict(describe(problem, offers, self.tiles, multiprocessors))
+        best = int(predicted.argmin())
+        return best if predicted[best] < predicted[0] - np.log(self.margin) else 0
+
+    def to_bytes(self) -> bytes:
+        """Return the file's bytes, in the safetensors format."""
+        from safetensors.numpy import save
+
+        one = {"base": self.base, "margin": self.margin, "version": self.version}
+        return save(
+            {name: np.array([value], np.float32) for name, value in one.items()}
+            | {name: np.array(getattr(self, name), np.float32) for name in ("low", "high")}
+            | {"threshold": self.threshold, "leaf": self.leaf}
+            | {name: np.ascontiguousarray(getattr(self, name), np.int16)
+               for name in ("split", "configs", "tiles")}
+        )  # fmt: skip
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> AlgorithmModel:
+        """Return the model in a file's bytes. Raises ModelError where they are no such model."""
+        tensors = Tensors(data, "library's algorithms")
+        split = tensors.whole("split", None, None).astype(np.int64)
+        count, inner = split.shape
+        configs = tensors.whole("configs", None, len(Config._fields))
+        model = cls(
+            split, tensors.take("threshold", count, inner), tensors.take("leaf", count, inner + 1),
+            float(tensors.take("base", 1)[0]),
+            tuple(Config(*map(int, config)) for config in configs),
+            tensors.whole("tiles", None, 2).astype(np.int64),
+            tuple(map(float, tensors.take("low", 3))), tuple(map(float, tensors.take("high", 3))),
+            float(tensors.take("margin", 1)[0]), int(tensors.take("version", 1)[0]),
+            content_key("library-algorithms", {"bytes": data.hex()}),
+        )  # fmt: skip
+        tensors.end()
+        width = describe_width(model.tiles)
+        complete = count and inner and not inner & (inner + 1)
+        if not complete or split.min() < 0 or split.max() >= width or not model.margin >= 1:
+            raise ModelError("The file of the library's algorithms holds no complete trees.")
+        return model
+
+
+def describe_width(tiles: npt.NDArray[np.int64]) -> int:
+    """Return how many features `describe` gives."""
+    problem = Problem.make("mm", 16, 16, 16, "bfloat16")
+    return int(describe(problem, [Offer(Config(0), 0, 1.0)], tiles, 1).shape[1])
+
+
+def path_for(hardware: Hardware) -> Path:
+    """Return where the shipped model for a GPU would be; not every GPU has one."""
+    folder = paths.shipped_dir() / "trained_models" / hardware.slug
+    return folder / "library-algorithms.safetensors"
+
+
+def model_for(hardware: Hardware) -> AlgorithmModel | None:
+    """Return the shipped model; None where this GPU was not measured. Raises ModelError."""
+    path = path_for(hardware)
+    if not path.is_file():
+        return None
+    with explain_os_error(ModelError, f"The model {path} cannot be read"):
+        if path.stat().st_size > _MAX_BYTES:
+            raise ModelError(f"The model {path} is too large; install Diode again.")
+        return AlgorithmModel.from_bytes(path.read_bytes())

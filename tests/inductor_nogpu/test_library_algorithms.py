@@ -1,0 +1,193 @@
+"""cuBLASLt's algorithms for products that get the library's kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import diode_engine
+from diode_engine.inductor.choosing import library_algorithms
+from diode_engine.inductor.library import product as called
+from diode_engine.inductor.library.cublaslt import CublasError, Result
+from diode_engine.inductor.without_gpu import lower
+from diode_engine.models.library_algorithms import Config
+from tests.inductor_nogpu.conftest import FixedPredictor
+from tests.models.test_library_algorithms import model_that_prefers
+
+LIBRARY, TRITON = 0.5, 1000.0  # what ATen takes so that it, or Triton's kernel, is taken
+FIRST, KNOWN = Config(66, 20), Config(66, 23, custom=1)
+CALL = "extern_kernels.diode_library_product("
+
+
+class Library:
+    def __init__(self, refused: Sequence[Config] = ()) -> None:
+        self.refused = refused
+
+    def config(self, algorithm: Config) -> Config:
+        return algorithm
+
+    def changed(self, algorithm: Any, config: Config) -> Config:
+        return config
+
+
+class Product:
+    """As cublaslt.Product, where the heuristic lists FIRST."""
+
+    types = (1, 2)
+
+    def __init__(self, library: Library, *operands: torch.Tensor, **_: Any) -> None:
+        self.library = library
+
+    def listed(self, most: int) -> list[Any]:
+        return [SimpleNamespace(algorithm=FIRST, workspace=0, waves=1.0)]
+
+    def ids(self) -> list[int]:
+        return [66]
+
+    def initial(self, number: int) -> int:
+        return number
+
+    def check(self, algorithm: Config) -> Any:
+        if algorithm in self.library.refused:
+            return None
+        return SimpleNamespace(algorithm=algorithm, workspace=0, waves=1.0)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    made = Library()
+    monkeypatch.setattr(library_algorithms, "model_for", lambda _: model_that_prefers(KNOWN))
+    monkeypatch.setattr(library_algorithms, "library_of", lambda _: made)
+    monkeypatch.setattr(library_algorithms, "Product", Product)
+    return made
+
+
+def calls(
+    *, rows: int = 512, wide: int = 1024, aten: float = LIBRARY, **how: Any
+) -> tuple[str, dict[str, Any]]:
+    """The lines that call the library's kernels in a linear layer, and Diode's counts."""
+    predictor = FixedPredictor(best={"BLOCK_M": 0}, aten=aten)
+    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    dtype = how.get("dtype", torch.bfloat16)
+    sizes = [(rows, 512), (wide, 512), *([(wide,)] if how.get("bias") else [])]
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        tensors = [torch.empty(size, dtype=dtype, device="cuda") for size in sizes]
+        if how.get("dynamic"):
+            torch._dynamo.mark_dynamic(tensors[0], 0)
+        return functional.linear, tensors
+
+    options = {"max_autotune_gemm": True} | how.get("options", {})
+    (source,) = lower(build, mode="default", options=options).sources
+    lines = [x for x in source.splitlines() if "extern_kernels." in x or ".run(" in x]
+    return "\n".join(lines), dict(diode_engine.get_stats())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_librarys_kernel_uses_the_fastest_algorithm(library: Library, bias: bool) -> None:
+    lines, stats = calls(bias=bias)
+    operator = "addmm" if bias else "mm"
+    plan = f"{operator} 1x512x1024x512 bfloat16 by 66.23.0.1.0.0.1.0.0"
+    assert CALL in lines
+    assert f"plan='{plan}'" in lines
+    assert "out=buf0" in lines
+    assert stats["algorithms_chosen"] == 1
+    assert stats["fallback_error"] == 0
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"aten": TRITON},
+        {"wide": 1028},  # rows of no whole 16 bytes
+        {"rows": 8192},  # more than was timed
+        {"dynamic": True},
+        {"options": {"diode_batch_invariant": True}},
+        {"options": {"cpp_wrapper": True}},
+    ],
+)
+def test_torchs_own_call_stays(library: Library, how: dict[str, Any]) -> None:
+    lines, stats = calls(**how)
+    assert CALL not in lines
+    assert stats["algorithms_chosen"] == 0
+    assert stats["fallback_error"] == 0
+
+
+def test_an_algorithm_that_the_library_refuses_is_not_chosen(library: Library) -> None:
+    library.refused = [KNOWN]
+    lines, _ = calls()
+    assert "extern_kernels.mm(" in lines
+
+
+def test_where_the_library_fails_torchs_own_call_is_used(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise CublasError("cublasLtCreate failed with status 1.")
+
+    monkeypatch.setattr(library_algorithms, "library_of", fail)
+    lines, stats = calls()
+    assert "extern_kernels.mm(" in lines
+    assert stats["fallback_error"] == 0
+
+
+def test_a_gpu_without_a_model_has_no_such_integration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_algorithms, "model_for", lambda _: None)
+    lines, _ = calls()
+    assert "extern_kernels.mm(" in lines
+    status = diode_engine.get_integration_status()["integrations"]["library_algorithms"]
+    assert status["state"] == "inactive"
+    assert "nothing was measured" in status["reason"]
+
+
+PLAN = str(called.Plan("mm 1x4x3x2 float32", False, KNOWN))
+
+
+@pytest.mark.parametrize(
+    "shapes", [((4, 2), (2, 3)), ((3,), (4, 2), (2, 3)), ((5, 4, 2), (5, 2, 3))]
+)
+def test_without_the_library_the_call_computes_as_torch(
+    shapes: Sequence[Sequence[int]],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(called, "_known", called._Known())
+    inputs = [torch.randn(shape) for shape in shapes]
+    out = torch.empty(*inputs[-2].shape[:-1], 3)
+    for _ in range(2):
+        called.diode_library_product(*inputs, out=out, plan=PLAN)
+    wanted = inputs[-2] @ inputs[-1] + (inputs[0] if len(inputs) > 2 else 0)
+    torch.testing.assert_close(out, wanted)
+    assert len(caplog.records) == 1  # it is said once
+
+
+def test_addresses_that_are_not_aligned_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[tuple[int, ...]] = []
+
+    def prepare(*_: Any) -> called.Launch:
+        return lambda *addresses: bool(launched.append(addresses))
+
+    monkeypatch.setattr(called, "_prepare", prepare)
+    monkeypatch.setattr(called, "_known", called._Known())
+    a, b, out = torch.randn(4, 4), torch.randn(4, 4), torch.empty(17)
+    called.diode_library_product(a, b, out=out[:16].view(4, 4), plan="1")
+    assert launched == [(a.data_ptr(), b.data_ptr(), out.data_ptr(), 0)]
+    odd = out[1:].view(4, 4)
+    called.diode_library_product(a, b, out=odd, plan="1")
+    assert len(launched) == 1
+    torch.testing.assert_close(odd, a @ b)
+
+
+def test_a_plan_is_read_as_it_was_written() -> None:
+    for tf32 in (False, True):
+        plan = called.Plan("addmm 1x4x3x2 bfloat16", tf32, KNOWN)
+        assert called.Plan.parse(str(plan)) == plan
+
+
+def test_the_structure_that_is_checked_has_the_algorithm() -> None:
+    assert Result.algorithm.size == 64
