@@ -90,9 +90,9 @@ def get_stats() -> dict[str, int | float | str | bool]:
     was taken for what fusing saves), padding_decided (without shape_padding's benchmark),
     flex_decided (FlexAttention's calls whose config was chosen), convolutions_kept (that became no
     products: they may use TF32, and products may not), activations_moved (into the library's
-    product), algorithms_chosen (of the library), fallbacks and fallback_<reason> (GEMMs without a choice), passed_<op> (GEMMs of ops
-    that there is no model for, and calls of FlexAttention unlike those that were measured),
-    seconds (spent choosing).
+    product), algorithms_chosen (of the library, another than torch's), fallbacks and
+    fallback_<reason> (GEMMs without a choice), passed_<op> (GEMMs of ops that there is no model
+    for, and calls of FlexAttention unlike those that were measured), seconds (spent choosing).
     """
     decision, (state, reason) = INSTALLATION.decision, INSTALLATION.state()
     chooser = None if decision.choices is None else decision.choices.diode_chooser
