@@ -28,6 +28,9 @@ Curves = dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 _MAX_TAG = 50
 # Of a run's result: a report on the shipped timings has 10 MiB, and ten objects for each problem.
 _RESULT = Limits(bytes=256 << 20, containers=1 << 22, values=1 << 25)
+# Fields of a Run that are columns, and those that are moments.
+_PLAIN = ("id", "kind", "message", "directory", "log", "resumes", "note", "user")
+_MOMENTS = ("started", "heartbeat", "finished", "cancel_asked")
 _TAG = re.compile(rf"\w[\w.+/-]{{0,{_MAX_TAG - 1}}}")
 
 
@@ -301,26 +304,17 @@ def run_of(row: Any, tags: Sequence[str]) -> Run:
     process = None
     if row.pid is not None:
         process = Process(row.host, row.machine, row.pid, row.pid_started)
+    values: dict[str, Any] = {name: getattr(row, name) for name in _PLAIN}
+    values |= {name: _moment(getattr(row, name)) for name in _MOMENTS}
     return Run(
-        id=row.id,
-        kind=row.kind,
+        **values,
         spec=_object(row.spec),
         state=RunState(row.state),
-        started=_moment(row.started),
-        heartbeat=_moment(row.heartbeat),
-        finished=None if row.finished is None else _moment(row.finished),
         progress=None if row.progress is None else _object(row.progress),
-        message=row.message,
         key=None if (row.key or "").startswith(schema.UNFINISHED) else row.key,
         process=process,
         command=None if row.command is None else tuple(json.loads(row.command)),
-        directory=row.directory,
-        log=row.log,
-        cancel_asked=None if row.cancel_asked is None else _moment(row.cancel_asked),
-        resumes=row.resumes,
-        note=row.note,
         tags=tuple(tags),
-        user=row.user,
     )
 
 
@@ -375,8 +369,8 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value + 0.0  # -0.0 becomes 0.0, as in SQLite
 
 
-def _moment(seconds: float) -> datetime:
+def _moment(seconds: float | None) -> datetime | None:
     try:
-        return datetime.fromtimestamp(seconds, UTC)
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, OSError) as error:
         raise ValueError(f"{seconds} is no moment") from error

@@ -64,9 +64,13 @@ def _reference(name: str, to: str, *, nullable: bool = False) -> sa.Column[int]:
     return sa.Column(name, INTEGER, sa.ForeignKey(f"{to}.id"), nullable=nullable)
 
 
-environments = sa.Table(
+def _table(name: str, *parts: sa.schema.SchemaItem, rowid: bool = True) -> sa.Table:
+    """A table. Without `rowid`, SQLite keeps its rows in the order of the primary key."""
+    return sa.Table(name, metadata, *parts, sqlite_strict=True, sqlite_with_rowid=rowid)
+
+
+environments = _table(
     "environments",
-    metadata,
     _id(),
     _key(),
     _text("backend"),
@@ -82,12 +86,10 @@ environments = sa.Table(
     _text("driver"),
     _text("torch"),
     _text("triton"),
-    sqlite_strict=True,
 )
 
-problems = sa.Table(
+problems = _table(
     "problems",
-    metadata,
     _id(),
     _key(),
     _text("op"),
@@ -105,22 +107,18 @@ problems = sa.Table(
     _text("bias"),
     # The op's own fields that do not have their usual value: canonical JSON.
     sa.Column("attributes", TEXT, nullable=False, server_default=sa.text("'{}'")),
-    sqlite_strict=True,
 )
 
-candidates = sa.Table(
+candidates = _table(
     "candidates",
-    metadata,
     _id(),
     _key(),
     _text("template"),
     _text("kwargs"),  # canonical JSON
-    sqlite_strict=True,
 )
 
-runs = sa.Table(
+runs = _table(
     "runs",
-    metadata,
     _id(),
     sa.Column("key", TEXT, unique=True),  # the content key of what was imported
     _text("kind"),
@@ -142,12 +140,10 @@ runs = sa.Table(
     sa.Column("resumes", INTEGER, sa.ForeignKey("runs.id", name="resumed_run")),
     sa.Column("note", TEXT),
     sa.Column("user", TEXT),  # who started it
-    sqlite_strict=True,
 )
 
-sweeps = sa.Table(
+sweeps = _table(
     "sweeps",
-    metadata,
     _id(),
     _reference("problem", "problems"),
     _reference("run", "runs"),
@@ -155,20 +151,16 @@ sweeps = sa.Table(
     sa.Column("checksum", LONG, nullable=False, server_default=sa.text("0")),
     sa.UniqueConstraint("problem", "run", "environment"),
     sa.Index("sweeps_of_run", "run", "problem"),
-    sqlite_strict=True,
 )
 
-failures = sa.Table(
+failures = _table(
     "failures",
-    metadata,
     _id(),
     sa.Column("reason", TEXT, nullable=False, unique=True),
-    sqlite_strict=True,
 )
 
-timings = sa.Table(
+timings = _table(
     "timings",
-    metadata,
     _reference("sweep", "sweeps"),
     _reference("candidate", "candidates"),
     _integer("seq"),
@@ -182,15 +174,13 @@ timings = sa.Table(
         "(failure IS NULL) = (min_us IS NOT NULL OR median_us IS NOT NULL)",
         name="time_or_failure",
     ),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
+    rowid=False,
 )
 
 # The KernelFacts of a timing's kernel, where they are known. Timings of the same candidate in a
 # sweep have the same kernel.
-kernels = sa.Table(
+kernels = _table(
     "kernels",
-    metadata,
     _reference("sweep", "sweeps"),
     _reference("candidate", "candidates"),
     _integer("registers"),
@@ -200,8 +190,7 @@ kernels = sa.Table(
     _integer("instructions"),
     sa.PrimaryKeyConstraint("sweep", "candidate"),
     sa.Index("kernels_by_spills", "spill_stores", "sweep"),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
+    rowid=False,
 )  # fmt: skip
 
 for _constraint in timings.foreign_key_constraints | kernels.foreign_key_constraints:
@@ -209,9 +198,8 @@ for _constraint in timings.foreign_key_constraints | kernels.foreign_key_constra
 
 # A row for each problem in each environment. A candidate's time is the median of the times of all
 # its timings there, of whatever run.
-summaries = sa.Table(
+summaries = _table(
     "summaries",
-    metadata,
     _reference("problem", "problems"),
     _reference("environment", "environments"),
     _integer("candidates"),  # distinct ones, timed or failed
@@ -221,14 +209,12 @@ summaries = sa.Table(
     _real("best_us"),
     _real("aten_us"),  # of the fastest `aten::` candidate
     sa.PrimaryKeyConstraint("problem", "environment"),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
+    rowid=False,
 )
 
 # How many timings of each kind a run has; failure is 0 for timings with a time.
-tallies = sa.Table(
+tallies = _table(
     "tallies",
-    metadata,
     _reference("run", "runs"),
     _reference("environment", "environments"),
     _text("op"),
@@ -237,38 +223,31 @@ tallies = sa.Table(
     _integer("failure"),
     _integer("timings"),
     sa.PrimaryKeyConstraint("run", "environment", "op", "dtype", "allow_tf32", "failure"),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
+    rowid=False,
 )
 
-tags = sa.Table(
+tags = _table(
     "tags",
-    metadata,
     _reference("run", "runs"),
     _text("tag"),
     sa.PrimaryKeyConstraint("run", "tag"),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
+    rowid=False,
 )
 
-curves = sa.Table(
+curves = _table(
     "curves",
-    metadata,
     _reference("run", "runs"),
     _text("series"),
     _real("step", nullable=False),
     _real("value"),  # NULL for NaN
     sa.PrimaryKeyConstraint("run", "series", "step"),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
+    rowid=False,
 )
 
-results = sa.Table(
+results = _table(
     "results",
-    metadata,
     sa.Column("run", INTEGER, sa.ForeignKey("runs.id"), primary_key=True),
     sa.Column("document", sa.LargeBinary, nullable=False),  # JSON, compressed with Zstandard
-    sqlite_strict=True,
 )
 
 
