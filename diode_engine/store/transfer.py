@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import DatasetError, NothingError
 from diode_engine.store.datasets.format import VERSION, suffix_of
 from diode_engine.store.datasets.key import dataset_key
-from diode_engine.store.datasets.reading import read_file
+from diode_engine.store.datasets.reading import read_dataset, read_file
 from diode_engine.store.datasets.writing import write_dataset
 from diode_engine.store.soundness import require_sound
 from diode_engine.store.store import Imported, Store
@@ -51,10 +51,12 @@ def import_table_of(store: Store, given: ToImport, **options: Any) -> Imported:
     return replace(done, left_out=given.left_out)
 
 
-def read_datasets(paths: Iterable[str | PathLike[str]], query: str = "") -> TimingTable:
-    """The timings of several files, equal ones once, on the problems that a filter query finds.
-    Raises DatasetError, QueryError where the query has a mistake, and NothingError where it finds
-    none."""
+def read_datasets(paths: Sequence[str | PathLike[str]], query: str = "") -> TimingTable:
+    """The timings of a file, or of several (then equal ones once), on the problems that a filter
+    query finds. Raises DatasetError, QueryError where the query has a mistake, and NothingError
+    where it finds none."""
+    if len(paths) == 1 and not query:
+        return read_dataset(paths[0])
     with (
         tempfile.TemporaryDirectory(prefix="diode-datasets-") as folder,
         Store.open(Path(folder, "all.db")) as store,

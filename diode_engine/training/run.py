@@ -19,7 +19,6 @@ from diode_engine.models.fitting import FitProgress
 from diode_engine.models.model_types import ENSEMBLE
 from diode_engine.runs import Job
 from diode_engine.store.datasets.key import dataset_key
-from diode_engine.store.datasets.reading import read_dataset
 from diode_engine.store.transfer import read_datasets
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fits import FitExecutor, MemberProgressCallback
@@ -141,8 +140,7 @@ def train_from_store(
 def _timings(store: Store, r: TrainingRequest) -> tuple[TimingTable, Origin]:
     """The timings that the model learns from, and where they came from."""
     if r.datasets:
-        one_whole = len(r.datasets) == 1 and not r.query
-        table = read_dataset(r.datasets[0]) if one_whole else read_datasets(r.datasets, r.query)
+        table = read_datasets(r.datasets, r.query)
         return table, Origin((dataset_key(table),), tuple(path.name for path in r.datasets))
     table = store.read(r.query)
     if r.query and not len(table):
