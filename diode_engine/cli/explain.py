@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -17,11 +16,11 @@ from diode_engine.cli.models.looking import find_model_here, warn_unusable
 from diode_engine.cli.options import (
     READ_FILE,
     TypeChoice,
-    as_json_option,
     model_option,
     option,
 )
 from diode_engine.cli.predict import named_hardware
+from diode_engine.cli.results import Result, result_command
 from diode_engine.core.operand import TYPES
 from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import NoSuchModelError, NothingError
@@ -81,13 +80,13 @@ _SURE = 0.9
     default_text="the newest version that Diode knows",
 )  # fmt: skip
 @option("--top", type=_SIZE, default=5, help="How many candidates to list.")
-@as_json_option
+@result_command
 def explain(
     op: str | None, m: int | None, n: int | None, k: int | None, file: Path | None, batch: int,
     dtype: str, layouts: str | None,
     attributes: tuple[str, ...], bias: str | None, reference: str | None, hardware: str | None,
-    torch: str, top: int, as_json: bool,
-) -> None:  # fmt: skip
+    torch: str, top: int,
+) -> Result:  # fmt: skip
     """Explain which kernel a model takes for OP of sizes M, N and K, and why.
 
     All candidates of max-autotune's EXHAUSTIVE space that the device can launch are ranked, as at
@@ -107,8 +106,7 @@ def explain(
     model, device = model_and_hardware(reference, hardware)
     if file is not None:
         choices = _choices_in(file, model, device, torch)
-        click.echo(json.dumps(choices) if as_json else _list_text(choices, model, device))
-        return
+        return Result(choices, _list_text(choices, model, device))
     assert op is not None
     assert m is not None
     assert n is not None
@@ -119,7 +117,7 @@ def explain(
         bias=bias, allow_tf32=dtype == "tf32", **_attributes(op, attributes),
     )  # fmt: skip
     found = _explained(problem, model, device, torch, top)
-    click.echo(json.dumps(found, allow_nan=False) if as_json else _text(found))
+    return Result(found, _text(found))
 
 
 def _choices_in(

@@ -18,11 +18,11 @@ from diode_engine.cli.files import check_output
 from diode_engine.cli.options import (
     READ_FILE,
     WRITTEN_FILE,
-    as_json_option,
     model_option,
     option,
     store_option,
 )
+from diode_engine.cli.results import Result, result_command
 from diode_engine.errors import IntegrationError, NothingError, explain_os_error
 from diode_engine.location import Location
 
@@ -52,11 +52,11 @@ Table = dict[str, list[Mapping[str, Any]]]
     "--top-k", type=click.IntRange(1), default=1,
     help="Kernels for each problem; Inductor times them if there are several.",
 )  # fmt: skip
-@as_json_option
+@result_command
 def export_lookup_table(
     file: Path, files: tuple[Path, ...], store: Location, query: str | None, reference: str | None,
-    hardware: str | None, top_k: int, as_json: bool,
-) -> None:  # fmt: skip
+    hardware: str | None, top_k: int,
+) -> Result:  # fmt: skip
     """Write a model's choices to FILE, a table for Inductor without Diode.
 
     The table is for the torch that is installed here, and for the problems that are named; other
@@ -101,10 +101,8 @@ def export_lookup_table(
         "file": str(file), "model": model.reference, "hardware": device.name,
         "problems": len(problems), "keys": len(table), "unknown": unknown, "ambiguous": twofold,
     }  # fmt: skip
-    if as_json:
-        click.echo(json.dumps(done))
-    else:
-        click.echo(f"{file}: {len(table)} keys of {len(problems)} problems, for {device.name}.")
+    text = f"{file}: {len(table)} keys of {len(problems)} problems, for {device.name}."
+    return Result(done, text)
 
 
 def _problems(

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.core.candidate import Candidate
@@ -109,8 +109,8 @@ class Compilers(Protocol):
         the compilers cannot be started."""
 
 
-class Executor(Protocol):
-    """Holds sessions. A context manager; leaving it ends everything that it started."""
+class Executor(AbstractContextManager[Any], Protocol):
+    """Holds sessions. Leaving the context ends everything that it started."""
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -119,15 +119,6 @@ class Executor(Protocol):
     @property
     def gpus(self) -> Sequence[int]:
         """The GPUs that will be used, as far as this is known before a worker has started."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
     def run(self, sessions: Sessions) -> Iterator[None]:
         """Holds all sessions to their end. Yields after every step and at least once a

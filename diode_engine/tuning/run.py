@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from diode_engine import registry
@@ -256,6 +256,7 @@ class _Tuning:
     ) -> dict[str, Any]:
         counts = self.stages.counts
         return {
+            **asdict(counts),
             "hardware": self._hardware.name,
             "torch": self._torch,
             "minutes": self._request.minutes,
@@ -266,11 +267,6 @@ class _Tuning:
             if self._base is None
             else self._base.manifest.record_for(self._hardware).hardware.name,
             "own": len(own),
-            "timings": counts.timings,
-            "failures": counts.failures,
-            "out_of_memory": counts.out_of_memory,
-            "workers_lost": counts.workers_lost,
-            "throttled": counts.throttled,
             "left_out": count_disturbed(self._store, self._hardware.name),
             "disturbances": list(self._disturbances),
             "model": trained.to_dict(),
