@@ -25,7 +25,7 @@ def test_a_backup_is_a_store_with_the_same_timings(run, store, tmp_path):
     assert not list(tmp_path.glob("copy.db-*"))
     with Store.open(copy, read_only=True) as opened:
         assert len(opened.read()) == there == 48
-    run("db", "backup", copy, "--store", store).says(1, "there already")
+    run("db", "backup", copy, "--store", store).says(1, "there already", "pass --replace")
     assert run("db", "backup", copy, "--store", store, "--replace").code == 0
     own = run("db", "backup", store, "--store", store, "--replace")
     assert own.code == 1

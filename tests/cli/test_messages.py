@@ -78,11 +78,6 @@ def test_a_query_that_finds_nothing_is_said_to(run, store, solution, tmp_path, l
     assert "collect or import some" not in ran.err
 
 
-def test_a_page_after_the_last_says_how_many_problems_there_are(run, store):
-    ran = run("data", "problems", "op:mm", "--page", "9", "--store", store)
-    assert "Page 9 is empty: there are 12 such problems." in ran.err
-
-
 def test_a_store_that_may_not_be_written_to_is_called_so(run, store, monkeypatch):
     with Store.open(store) as opened:
         noted = opened.start_run("collect", {})
@@ -99,17 +94,6 @@ def test_a_store_that_cannot_be_made_is_called_so(run, tmp_path):
     ran = run("data", "import", tmp_path / "timings.json", "--store", link)
     ran.says(1, "none can be made")
     assert "may not be read" not in ran.err
-
-
-def test_a_file_that_exists_is_refused_with_the_option_that_replaces_it(
-    run, store, model, tmp_path
-):
-    run("models", "register", model)
-    archive, copy = tmp_path / "a.zip", tmp_path / "b.db"
-    for words in (["models", "export", "tripled", archive], ["db", "backup", copy]):
-        words += ["--store", store] if words[0] == "db" else []
-        assert run(*words).code == 0
-        assert "pass --replace" in run(*words).err
 
 
 def test_an_interrupted_training_says_how_it_continues(run, store, monkeypatch):
