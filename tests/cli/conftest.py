@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from diode_engine.core.timing import Failure
 from diode_engine.models.artifact import save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
-from diode_engine.store import write_dataset
+from diode_engine.store import Store, import_dataset, write_dataset
 from tests.samples import pairs, table_of, tile, weighing
 
 CANDIDATES = (
@@ -85,30 +86,36 @@ def _make_timings() -> Callable[..., TimingTable]:
     return make_timings
 
 
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    """Twelve problems with four candidates each."""
-    path = tmp_path / "timings.json"
-    write_dataset(make_timings(), path)
-    return path
-
-
-@pytest.fixture
-def store(tmp_path: Path, dataset: Path, run: Run) -> Path:
-    """A store with the timings of `dataset`."""
-    path = tmp_path / "store.db"
-    assert run("data", "import", dataset, "--store", path).code == 0
-    return path
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """A model's folder: it predicts three times the base time, and knows these candidates."""
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a dataset, a store of it and a model, which tests get copies of."""
+    folder = tmp_path_factory.mktemp("made")
+    table = make_timings()
+    write_dataset(table, folder / "timings.json")
+    with Store.open(folder / "store.db") as store:
+        import_dataset(store, folder / "timings.json")
     manifest = Manifest(
-        name="tripled", family="", hardware=H200, coverage=Coverage.make(make_timings()),
+        name="tripled", family="", hardware=H200, coverage=Coverage.make(table),
         data=Data(("d" * 32,), ("a run",), 12, 48), torch=("2.13.0",), triton=("3.7.1",),
         metrics={"efficiency": 0.875}, notes="Made by hand.",
     )  # fmt: skip
-    folder = tmp_path / "model"
-    save_artifact(folder, manifest, (weighing({}, np.log(3), residual=True),))
+    save_artifact(folder / "model", manifest, (weighing({}, np.log(3), residual=True),))
     return folder
+
+
+@pytest.fixture
+def dataset(made: Path, tmp_path: Path) -> Path:
+    """Twelve problems with four candidates each."""
+    return shutil.copy(made / "timings.json", tmp_path / "timings.json")
+
+
+@pytest.fixture
+def store(made: Path, dataset: Path, tmp_path: Path) -> Path:
+    """A store with the timings of `dataset`."""
+    return shutil.copy(made / "store.db", tmp_path / "store.db")
+
+
+@pytest.fixture
+def model(made: Path, tmp_path: Path) -> Path:
+    """A model's folder: it predicts three times the base time, and knows these candidates."""
+    return shutil.copytree(made / "model", tmp_path / "model")
