@@ -3,8 +3,10 @@ it reads, a store in use, or what is no file."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import shutil
 import signal
 import sqlite3
 import stat
@@ -18,8 +20,11 @@ import click
 import pytest
 
 from diode_engine import atomic
+from diode_engine.cli import lookup_table
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import StoreType
+from diode_engine.core.problem import Problem
+from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import Store, soundness, write_dataset
 
 # The words of each command that writes a file where the user says, and the file's name. In the
@@ -93,17 +98,23 @@ def test_each_command_that_writes_a_file_is_here():
     assert found | {"workflow"} == set(WRITERS)
 
 
+@pytest.fixture(scope="module")
+def read(tmp_path_factory, make_timings):
+    """The folder of what commands read, which no test changes."""
+    folder = tmp_path_factory.mktemp("read")
+    problems = [Problem.make("mm", m, 64, 512, "bfloat16") for m in (24, 48)]
+    write_shapeset(problems, folder / "shapes.json", "a test")
+    write_dataset(make_timings(60), folder / "many.json")
+    config = {"block_m": 64, "block_n": 64, "block_k": 64}
+    (folder / "solution.json").write_text(json.dumps({"name": "found", "configs": [config]}))
+    return folder
+
+
 @pytest.fixture
-def write(run, store, dataset, model, tmp_path, monkeypatch, make_timings):
+def write(run, store, dataset, model, read, tmp_path, monkeypatch):
     """Runs a command of WRITERS, so that it writes to this file."""
     monkeypatch.chdir(tmp_path)
     run("models", "register", model)
-    shapeset, solution = tmp_path / "shapes.json", tmp_path / "solution.json"
-    assert run("draw-problems", shapeset, "--store", store, "--problems", "2").code == 0
-    write_dataset(make_timings(60), tmp_path / "many.json")
-    solution.write_text(
-        '{"name": "found", "configs": [{"block_m": 64, "block_n": 64, "block_k": 64}]}'
-    )
 
     def _write(words, target):
         workflow = tmp_path / "steps.toml"
@@ -111,8 +122,9 @@ def write(run, store, dataset, model, tmp_path, monkeypatch, make_timings):
             f'store = "{store}"\n[[step]]\nrun = "data stats"\noutput = "{target}"\n'
         )
         line = WRITERS[words][1].format(
-            target=target, store=store, dataset=dataset, shapeset=shapeset, workflow=workflow,
-            solution=solution, many=tmp_path / "many.json", python=sys.executable,
+            target=target, store=store, dataset=dataset, shapeset=read / "shapes.json",
+            workflow=workflow, solution=read / "solution.json", many=read / "many.json",
+            python=sys.executable,
             report=Path(__file__).parents[1] / "reports" / "program.json",
         )  # fmt: skip
         return run(*shlex.split(line))
@@ -166,10 +178,10 @@ def test_what_a_command_may_not_write_over_is_as_it_was(
 @pytest.mark.parametrize(
     "words", sorted(set(WRITERS) - {"tune", "collect", "collect-shapeset", "create-validation"})
 )
-def test_a_file_of_its_own_kind_is_replaced(write, words, tmp_path):
+def test_a_file_of_its_own_kind_is_replaced(write, words, tmp_path, monkeypatch):
     """`tune` and the commands that collect would need a GPU."""
-    if words == "export-lookup-table":
-        pytest.importorskip("torch")
+    # tests/cli/test_lookup_table.py asks Inductor.
+    monkeypatch.setattr(lookup_table, "_answers", lambda question, total: [{}] * total)
     if words in ("capture", "freeze"):
         pytest.skip("what it writes needs Inductor: tests/inductor_nogpu")
     target = tmp_path / WRITERS[words][0]
@@ -198,9 +210,9 @@ def test_a_file_of_its_own_kind_is_replaced(write, words, tmp_path):
         "workflow {workflow}",
     ],
 )
-def test_what_is_read_is_not_replaced(run, store, dataset, tmp_path, line):
+def test_what_is_read_is_not_replaced(run, store, dataset, read, tmp_path, line):
     shapeset, link, workflow = (tmp_path / name for name in ("s.json", "l.json", "w.toml"))
-    assert run("draw-problems", shapeset, "--store", store, "--problems", "2").code == 0
+    shutil.copy(read / "shapes.json", shapeset)
     link.symlink_to(store)
     workflow.write_text(
         f'store = "{store}"\n[[step]]\nrun = "data stats"\noutput = "{workflow.name}"\n'
