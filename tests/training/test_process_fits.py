@@ -255,9 +255,9 @@ def test_fits_that_the_gpu_has_no_memory_for_are_made_again_alone(learned, tmp_p
     left = {path.name for path in tmp_path.iterdir()}
     networks = {f"network-{place}" for place in (1, 2, 3)}
     assert left == networks | {f"{name} alone" for name in networks}
-    always = True
+    always, alone = True, FitTask(learned, "network", 0, SMALL)
     with pytest.raises(TrainingError, match=r"^A fit failed: RuntimeError: CUDA error: out of"):
-        ProcessFits(2, min_rows=0).fit_all([task], Reports())
+        ProcessFits(2, min_rows=0).fit_all([alone], Reports())
     monkeypatch.undo()
     one = fit(learned, "ensemble", settings=SMALL)
     assert [m.to_bytes() for m in members] == [m.to_bytes() for m in one]

@@ -152,15 +152,15 @@ def test_the_model_never_sees_what_is_held_out(timings):
     _, held_out = split(timings)
     away = np.isin(timings.problem, held_out.problem)
     spoilt = replace(timings, min_us=np.where(away, timings.min_us * 1000, timings.min_us))
-    first = train(timings, settings=SMALL).model
-    second = train(spoilt, settings=SMALL).model
+    first = train(timings, family="network", settings=SMALL).model
+    second = train(spoilt, family="network", settings=SMALL).model
     assert first.manifest.identity == second.manifest.identity
     assert first.manifest.metrics["log_rmse"] < 1 < second.manifest.metrics["log_rmse"]
 
 
 def test_everything_is_trained_on_and_the_metrics_stay_honest(timings):
-    honest = train(timings, settings=SMALL)
-    shipped = train(timings, settings=SMALL, everything=True)
+    honest = train(timings, family="trees", settings=SMALL)
+    shipped = train(timings, family="trees", settings=SMALL, everything=True)
     assert shipped.problems == honest.problems + honest.held_out_problems
     assert shipped.model.manifest.metrics == honest.model.manifest.metrics
     assert shipped.model.manifest.identity != honest.model.manifest.identity
@@ -178,8 +178,8 @@ def test_everything_is_trained_on_and_the_metrics_stay_honest(timings):
 def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
     older = Environment(H200, "570", "2.13.0", "3.6.0")
     both = joined(timings, make_timings(20, environment=older), make_timings(environment=OTHER))
-    trained = train(both, settings=SMALL, hardware="nvidia-h200")
-    alone = train(timings, settings=SMALL)
+    trained = train(both, family="trees", settings=SMALL, hardware="nvidia-h200")
+    alone = train(timings, family="trees", settings=SMALL)
     assert trained.model.manifest.identity == alone.model.manifest.identity
     assert trained.model.manifest.triton == ("3.7.1",)
     assert list(trained.left_out) == [
@@ -199,7 +199,7 @@ def test_a_model_of_all_gpus(timings, make_timings):
     slower = make_timings(60, environment=h100)
     slower = replace(slower, min_us=slower.min_us * 2)
     older_gpu = make_timings(10, environment=a100)
-    trained = train(joined(timings, slower, older_gpu), settings=SMALL)
+    trained = train(joined(timings, slower, older_gpu), family="trees", settings=SMALL)
     manifest = trained.model.manifest
     assert manifest.hardware == H200
     assert [record.hardware for record in manifest.gpus] == [H200, h100.hardware]
@@ -305,7 +305,7 @@ def test_the_run_shows_how_far_it_is(store, monkeypatch):
         assert run.state is RunState.RUNNING
         seen.append(run.progress)
 
-    train_from_store(store, TrainingRequest(settings=SMALL), report=report)
+    train_from_store(store, TrainingRequest(family="trees", settings=SMALL), report=report)
     assert seen[0]["doing"] == "makes the features of the kernels"
     assert [progress["step"] for progress in seen[1:4]] == [1, 2, 3]
     assert seen[1]["member"] == "trees-0"
@@ -314,8 +314,8 @@ def test_the_run_shows_how_far_it_is(store, monkeypatch):
 
 
 def test_the_default_is_what_a_device_gets(timings):
-    chosen = train(timings, name="mine", settings=SMALL, default=True).model
-    train(timings, name="later", settings=SMALL)
+    chosen = train(timings, family="trees", name="mine", settings=SMALL, default=True).model
+    train(timings, family="trees", name="later", settings=SMALL)
     match = registry.best_for(H200)
     assert match.model == chosen
 
