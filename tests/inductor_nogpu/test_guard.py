@@ -157,7 +157,7 @@ CASES = {
     ),
     "output_node": Case(
         library_algorithms,
-        "_is_plain",
+        "current_chooser",
         lambda: program(mm, options={"max_autotune_gemm_backends": "ATEN"}),
     ),
     "_default": Case(DiodeInductorChoices, "over", fresh_thread),

@@ -75,12 +75,15 @@ def calls(
     assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
     dtype = how.get("dtype", torch.bfloat16)
     sizes = [(rows, 512), (wide, 512), *([(wide,)] if how.get("bias") else [])]
+    program: Any = functional.linear
+    if how.get("matrix"):
+        sizes, program = [(rows, wide), (rows, 512), (512, wide)], torch.addmm
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
         tensors = [torch.empty(size, dtype=dtype, device="cuda") for size in sizes]
         if how.get("dynamic"):
             torch._dynamo.mark_dynamic(tensors[0], 0)
-        return functional.linear, tensors
+        return program, tensors
 
     options = {"max_autotune_gemm": True} | how.get("options", {})
     (source,) = lower(build, mode="default", options=options).sources
@@ -122,6 +125,14 @@ def test_an_algorithm_that_the_library_refuses_is_not_chosen(library: Library) -
     library.refused = [KNOWN]
     lines, _ = calls()
     assert "extern_kernels.mm(" in lines
+
+
+def test_a_matrix_is_added_without_a_copy(library: Library) -> None:
+    """By the heuristic's first algorithm where no other is faster; torch copies it first."""
+    library.refused = [KNOWN]
+    lines, _ = calls(matrix=True)
+    assert CALL in lines
+    assert "by 66.20." in lines
 
 
 def test_where_the_library_fails_torchs_own_call_is_used(

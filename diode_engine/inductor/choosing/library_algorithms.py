@@ -19,7 +19,13 @@ from diode_engine.inductor.choosing.compile_options import (
     is_batch_invariant,
     is_freezing,
 )
-from diode_engine.inductor.library.cublaslt import Algorithm, CublasError, Product, Result
+from diode_engine.inductor.library.cublaslt import (
+    Algorithm,
+    CublasError,
+    Product,
+    Result,
+    is_vector,
+)
 from diode_engine.inductor.library.product import ALIGNMENT, Plan, library_of
 from diode_engine.models.library_algorithms import AlgorithmModel, Config, Offer, model_for
 
@@ -88,7 +94,9 @@ class AlgorithmChooser:
             return None
         offers = _offers(configs, results, len(places))
         place = model.choose(problem, offers, self._hardware.multiprocessors)
-        if not place:
+        # torch copies a matrix to the output before it adds the product.
+        copies = operands.bias is not None and not is_vector(operands.bias)
+        if not place and not copies:
             return None
         self._outcomes.stats.count("algorithms_chosen")
         return Plan(_name(problem), problem.allow_tf32, configs[place])

@@ -45,7 +45,9 @@ def _wrap(theirs: Callable[..., Any]) -> Callable[..., Any]:
     @guard("the library's algorithm was not chosen", stock=theirs, report=report_failure)
     def output_node(caller: ExternKernelCaller) -> Any:
         chooser, kernel = current_chooser(), chosen_kernel_of(caller)
-        if chooser is None or kernel is None or not _is_plain(caller, kernel):
+        if chooser is None or chooser.algorithms.model is None or kernel is None:
+            return STOCK
+        if not _is_plain(caller, kernel):
             return STOCK
         operands = _operands(caller)
         if operands is None:
