@@ -17,13 +17,13 @@ from typing import Any
 import torch
 import triton
 from invariance_kernel import fixed_linear
-from measuring import MAX_AUTOTUNE
 from processes import Row
 from replays import graph_of, in_turn
 from torch._inductor import config
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from zoo_measuring import Gpu
+from zoo_ways import MAX_AUTOTUNE
 
 import diode_engine
 from diode_engine.choosing import proofs, summation

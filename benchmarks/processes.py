@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ Row = dict[str, Any]
 
 class Rows:
     """Rows in a file, one JSON object a line: those of earlier runs, and new ones, each written at
-    once. Without a path they are only kept. `late` says whether `limit_s` have passed."""
+    once. Without a path they are only kept."""
 
-    def __init__(self, path: Path | None, limit_s: float = math.inf) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._end = time.monotonic() + limit_s
         self.rows: list[Row] = []
         if path is not None and path.exists():
             text = path.read_text()
@@ -35,14 +34,6 @@ class Rows:
                     self.rows.append(json.loads(line))
             if text and not text.endswith("\n"):
                 path.write_text(text + "\n")
-
-    @property
-    def late(self) -> bool:
-        """Whether the time limit has passed; a message says so."""
-        if time.monotonic() < self._end:
-            return False
-        print("The time limit is reached; the rest is left out.", file=sys.stderr)
-        return True
 
     def add(self, row: Row) -> None:
         self.rows.append(row)
@@ -152,3 +143,33 @@ def _end(process: subprocess.Popen[str]) -> None:
 def python(*args: str) -> list[str]:
     """The command of this benchmark with other arguments."""
     return [sys.executable, sys.argv[0], *args]
+
+
+def need_gpu() -> None:
+    """Ends the process where there is no GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        print("There is no NVIDIA GPU here, which this benchmark needs.", file=sys.stderr)
+        sys.exit(0)
+
+
+@contextlib.contextmanager
+def always(summary: Callable[[], None]) -> Iterator[None]:
+    """Prints the summary at the end, also where the process is told to end earlier (SIGTERM)."""
+
+    def stop(*_: Any) -> None:
+        raise SystemExit(1)  # not an Exception, since autotuning passes over those
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        summary()
+
+
+def leave() -> None:
+    """Ends the process now, without waiting for compiles that were interrupted."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

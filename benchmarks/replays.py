@@ -5,7 +5,6 @@ It imports no Diode: what is measured without Diode must not load it.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import torch
 
 ROUNDS = 9
-WAY_SECONDS = 0.1  # of timing
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,3 @@ def in_turn(ways: Mapping[str, Replay], rounds: int, seconds: float) -> dict[str
         for name, way in ways.items():
             us[name].append(once(way, repeats[name]))
     return us
-
-
-def in_turn_us(ways: Mapping[str, Replay]) -> dict[str, tuple[float, float]]:
-    """By name, the microseconds of a call (the median round), and how far the rounds differ (the
-    longest divided by the shortest, less 1)."""
-    times = in_turn(ways, ROUNDS, WAY_SECONDS)
-    return {name: (statistics.median(us), max(us) / min(us) - 1) for name, us in times.items()}

@@ -4,7 +4,9 @@
         [--gpus N] [--compilers N] [--limit S]          measure, on a GPU
     python benchmarks/zoo.py --lower [--models REGEX] [--ways …] [--json FILE] [--workers N]
         [--products FILE]                               lower for an H200 that need not be there
-    python benchmarks/zoo.py --lower --architectures …  other programs (architectures.py)
+    python benchmarks/zoo.py --set SET …                other programs, to be measured or lowered:
+        architectures (only lowered), perceptrons, or a shapeset or a folder of shapesets, each of
+        whose products is compiled alone, with operands that are not in the cache
     python benchmarks/zoo.py --why MODEL                where its step's time goes, on a GPU
     python benchmarks/zoo.py --report FILE [--markdown] what was measured
     python benchmarks/zoo.py --list [--models REGEX]
@@ -24,9 +26,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from processes import Rows, each_in_a_process, python, rows_out
-from zoo_models import ZOO, Model, missing, named
+from processes import Rows, always, each_in_a_process, leave, need_gpu, python, rows_out
+from zoo_models import ZOO, Model, missing, single
 from zoo_report import wrong
+
+from diode_engine.errors import DiodeError
 
 QUICK = ("plain", "import", "fast", "install", "threshold")
 
@@ -44,9 +48,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, help="how many; all of this machine's")
     parser.add_argument("--compilers", type=int, default=2, help="models that compile for a GPU")
     parser.add_argument("--workers", type=int, default=1, help="processes that lower")
-    parser.add_argument(
-        "--architectures", action="store_true", help="instead of the zoo's models, with --lower"
-    )
+    parser.add_argument("--set", default="zoo", help="other programs than the zoo's models")
     parser.add_argument("--products", type=Path, metavar="FILE", help="a shapeset, with --lower")
     parser.add_argument("--markdown", action="store_true", help="with --report")
     what = parser.add_mutually_exclusive_group()
@@ -60,6 +62,8 @@ def main() -> None:
         models = _models(args)
     except re.error as error:
         parser.error(f"--models is no regular expression: {error}")
+    except DiodeError as error:
+        parser.error(str(error))
     if not models:
         parser.error(f"no model's name has {args.models!r} in it; --list shows them")
     if args.list:
@@ -70,13 +74,13 @@ def main() -> None:
 
         zoo_report.show(args.report, markdown=args.markdown)
     elif args.why:
-        if args.why not in ZOO:
+        named = {model.name: model for model in models}
+        if args.why not in named:
             parser.error(f"there is no {args.why}; --list shows the models")
-        import measuring
         import zoo_measuring
 
-        measuring.need_gpu()
-        zoo_measuring.why(ZOO[args.why])
+        need_gpu()
+        zoo_measuring.why(named[args.why])
     else:
         _ways(args, parser)
         if args.one:
@@ -88,12 +92,18 @@ def main() -> None:
 
 
 def _models(args: argparse.Namespace) -> list[Model]:
-    """The models that --models names. Raises re.error."""
-    if not args.architectures:
-        return named(args.models)
-    import architectures
+    """The models of the set that --models names. Raises re.error, DatasetError."""
+    if args.set == "zoo":
+        models = list(ZOO.values())
+    elif args.set == "architectures":
+        import architectures
 
-    return [m for m in architectures.models() if re.search(args.models, m.name)]
+        models = architectures.models()
+    else:
+        models = (
+            single.perceptrons() if args.set == "perceptrons" else single.products(Path(args.set))
+        )
+    return [model for model in models if re.search(args.models, model.name)]
 
 
 def _ways(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
@@ -120,13 +130,11 @@ def _one(args: argparse.Namespace, models: list[Model]) -> None:
         import zoo_measuring
 
         zoo_measuring.measure(model, args.ways, write)
-    import measuring
-
-    measuring.leave()
+    leave()
 
 
 def _tasks(
-    models: list[Model], ways: list[str], done: set[tuple[str, str]], work: str
+    models: list[Model], ways: list[str], done: set[tuple[str, str]], work: str, of: str = "zoo"
 ) -> list[tuple[str, list[str]]]:
     """(name, command) for each model that can be built here and has a way that is not done yet."""
     tasks = []
@@ -136,9 +144,7 @@ def _tasks(
         elif left := [way for way in ways if (model.name, way) not in done]:
             given = ",".join({"plain": None, **dict.fromkeys(left)})
             only = f"^{re.escape(model.name)}$"
-            command = python("--one", work, "--models", only, "--ways", given)
-            if model.group == "architecture":
-                command += ["--architectures"]
+            command = python("--one", work, "--set", of, "--models", only, "--ways", given)
             tasks.append((model.name, command))
     return tasks
 
@@ -173,7 +179,7 @@ def _lower(args: argparse.Namespace, models: list[Model]) -> int:
             for i in range(args.workers)
         ]
         each_in_a_process(
-            _tasks(models, args.ways, done, "lower"), slots, take,
+            _tasks(models, args.ways, done, "lower", args.set), slots, take,
             limit_s=args.limit, until=time.monotonic() + args.seconds,
         )  # fmt: skip
     names = {model.name for model in models}
@@ -195,11 +201,10 @@ def _lower(args: argparse.Namespace, models: list[Model]) -> int:
 
 
 def _measure(args: argparse.Namespace, models: list[Model]) -> None:
-    import measuring
     import torch
     import zoo_report
 
-    measuring.need_gpu()
+    need_gpu()
     gpus = min(args.gpus or torch.cuda.device_count(), torch.cuda.device_count())
     rows = Rows(args.json)
     done = zoo_report.finished(rows.rows)
@@ -222,9 +227,9 @@ def _measure(args: argparse.Namespace, models: list[Model]) -> None:
             for i in range(args.compilers)
             for gpu in range(gpus)
         ]
-        with measuring.always(lambda: zoo_report.print_tables(rows.rows)):
+        with always(lambda: zoo_report.print_tables(rows.rows)):
             each_in_a_process(
-                _tasks(models, args.ways, done, "measure"), slots, take,
+                _tasks(models, args.ways, done, "measure", args.set), slots, take,
                 limit_s=args.limit, until=time.monotonic() + args.seconds,
             )  # fmt: skip
 

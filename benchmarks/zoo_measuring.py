@@ -14,29 +14,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import triton
-from measuring import Way, stock, warm_up
 from processes import Row
 from replays import ROUNDS, Replay, graph_of, in_turn
 from torch._inductor.output_code import CompiledFxGraph
 from torch._inductor.utils import fresh_cache
 from zoo_models import Model
 from zoo_report import MIN_SHARE, over_plain
-from zoo_ways import DIODE, WAYS
+from zoo_ways import DIODE, WAYS, Way
 
 import diode_engine
-from diode_engine.collect.workers.inputs import random_inputs
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.patches import patch_attribute
 
+DEVICE = "cuda"
 WAY_SECONDS = 0.4  # of timing
 AGAIN_ROUNDS = 25
 INPUT_BYTES = 64 << 20  # inputs up to this size have SETS sets, which take turns
 SETS = 4
+COLD_BYTES, MOST_SETS = 512e6, 8192  # of the sets together, where inputs are not to be in the cache
 ALMOST_NOTHING = 1e-3  # times the largest output; of outputs below it errors are not compared
 
 Step = Callable[..., tuple[torch.Tensor | None, ...]]  # None: a parameter without gradient
@@ -142,6 +140,21 @@ def measure(model: Model, ways: Sequence[str], write: Callable[[Row], None]) -> 
         kept.clear()
 
 
+def warm_up(ways: Sequence[Way]) -> None:
+    """A small compile in each way that is not counted: it pays for imports and the start of the
+    compile workers."""
+
+    def small(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.mm(a, b))
+
+    operands = tuple(torch.randn(512, 512, device="cuda", dtype=torch.bfloat16) for _ in "ab")
+    for way in ways:
+        torch._dynamo.reset()
+        with way.installed(), fresh_cache(), torch.no_grad():
+            call = torch.compile(small, options=way.options or None)
+            in_turn({"": graph_of(call, [operands])}, ROUNDS, 0.1)
+
+
 def _head(bench: Bench, way: str) -> Row:
     model = bench.model
     return {
@@ -154,11 +167,14 @@ def _head(bench: Bench, way: str) -> Row:
 def make_bench(model: Model, *, reference: bool = True) -> Bench:
     """The model on the GPU, and the result of its step in float64."""
     torch.manual_seed(0)
-    with torch.device("cuda"):
+    with torch.device(DEVICE):
         net, args = model.make()
     bench = Bench(model, net, [args])
     size = sum(x.nbytes for x in args)
-    for _ in range(SETS - 1 if size <= INPUT_BYTES else 0):
+    count = SETS if size <= INPUT_BYTES else 1
+    if model.cold:
+        count = max(2, min(MOST_SETS, int(COLD_BYTES / size) + 1))
+    for _ in range(count - 1):
         bench.sets.append(tuple(_other(x) for x in args))
     if reference:
         try:
@@ -174,8 +190,8 @@ def make_bench(model: Model, *, reference: bool = True) -> Bench:
 
 def _other(x: torch.Tensor) -> torch.Tensor:
     """Another input of the same kind."""
-    if x.is_floating_point():
-        return torch.randn_like(x)
+    if x.is_floating_point():  # with the same strides
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).normal_()
     return x.flatten()[torch.randperm(x.numel(), device=x.device)].view_as(x)
 
 
@@ -370,20 +386,9 @@ def kept_alive() -> Iterator[list[Any]]:
         yield kept
 
 
-class Only:
-    """Predicts a time only for one candidate, which is then taken."""
-
-    def __init__(self, candidate: Candidate) -> None:
-        self._candidate = candidate
-        self.identity = f"only {candidate}"
-
-    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-        return np.array([1.0 if c == self._candidate else np.nan for c in candidates])
-
-
 def why(model: Model) -> None:
-    """Prints each product of the model with the choice, and the time that the chosen kernel and the
-    library's take alone; then the kernels of a step in both ways."""
+    """Prints the choice for each product of the model, and the kernels of a step by plain
+    torch.compile and with Diode."""
     torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
     bench = make_bench(model, reference=False)
     with kept_alive():
@@ -394,67 +399,12 @@ def why(model: Model) -> None:
         ratio = rows["import"]["ratio"]
         print(f"{model.name}: plain {plain:.1f} us, with Diode {own:.1f} us, {ratio:.3f} of it")
         tables = {name: _profiled(way.replay) for name, way in done.items()}
-    _print_products(rows["import"]["products"])
-    _print_kernels(tables)
-
-
-def _print_products(found: list[Row]) -> None:
-    print("\nProducts alone, operands not in the cache, without what a kernel fuses behind them:")
-    print(f"{'count':>5s} {'predicted':>9s} {'sure':>5s} {'chosen':>9s} {'library':>9s} "
-          f"{'lost':>8s}  problem, kernel")  # fmt: skip
-    lines = []
-    for product in found:
+    for product in rows["import"]["products"]:
         problem = Problem.from_dict(product["problem"])
         candidate = Candidate.from_dict(product["candidates"][0])
-        library = alone_us(problem, None)
-        chosen = library if candidate.is_extern else alone_us(problem, candidate)
-        lost = product["count"] * (chosen - library)
-        sure = product["confidence"]
-        lines.append((lost, f"{product['count']:5d} {product['predicted_us'][0]:9.2f} "
-                      f"{'' if sure is None else f'{sure:.2f}':>5s} {chosen:9.2f} {library:9.2f} "
-                      f"{lost:+8.2f}  {problem}, {candidate}"))  # fmt: skip
-    for _, line in sorted(lines, reverse=True):
-        print(line)
-
-
-def alone_us(problem: Problem, candidate: Candidate | None) -> float:
-    """Microseconds of the product with the candidate, or with the library: compiled alone, in a
-    CUDA graph whose operands are larger than the L2 cache. NaN where it does not compile."""
-    operator = problem.op.function(torch, problem)
-    shapes = problem.input_shapes().values()
-    bytes_each = sum(
-        getattr(torch, dtype).itemsize * _span(size, stride) for size, stride, dtype in shapes
-    )
-    l2 = torch.cuda.get_device_properties().L2_cache_size
-    sets = [
-        tuple(random_inputs(problem, torch.device("cuda"), seed))
-        for seed in range(max(2, min(64, 3 * l2 // bytes_each)))
-    ]
-    torch._dynamo.reset()
-    # the fused cost and padding are the whole model's business
-    options = {"max_autotune_gemm": True, "diode_fusion_aware": False, "shape_padding": False}
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(kernels.tf32(problem.allow_tf32))
-        stack.enter_context(torch.no_grad())
-        if candidate is None:
-            stack.enter_context(stock())
-            options = {"shape_padding": False}
-        else:
-            stack.enter_context(
-                diode_engine.diode_choices(predictor=Only(candidate), top_k_configs=1)
-            )
-        call = torch.compile(lambda *x: operator(*x), options=options, dynamic=False)
-        try:
-            way = graph_of(call, sets)
-        except Exception as error:  # noqa: BLE001  # the other products are worth having
-            print(f"{problem}, {candidate}: {type(error).__name__}: {error}"[:300])
-            return float("nan")
-        return statistics.median(in_turn({"": way}, ROUNDS, WAY_SECONDS / 2)[""])
-
-
-def _span(size: Sequence[int], stride: Sequence[int]) -> int:
-    """The number of elements from a tensor's first to its last."""
-    return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        us = product["predicted_us"][0]
+        print(f"{product['count']:5d} × {problem}: {candidate}, predicted {us:.2f} us")
+    _print_kernels(tables)
 
 
 def _profiled(way: Replay) -> dict[str, tuple[float, float]]:

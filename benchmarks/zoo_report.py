@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-Row = dict[str, Any]
+from processes import Row, Rows
+
+from diode_engine.core.problem import Problem
 
 MIN_SHARE = 1.02  # a step over this many times plain's is a failure (see `over_plain`)
+FAR_OVER = 1.05
 NEAR = 1.5  # an error over so many times plain's is looked at
 # Said of products that the model has not learned or that Diode cannot describe
 # (docs/troubleshooting.md); any other reason for leaving a product to Inductor is wrong.
@@ -64,16 +65,28 @@ def _number(x: float | None, digits: int = 3) -> str:
 
 def show(path: Path, *, markdown: bool) -> None:
     """Prints the tables of a file of rows."""
-    rows = []
-    for text in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(text))
-        except ValueError:  # cut short
-            continue
+    rows = [_of_product(row) if "source" in row else row for row in Rows(path).rows]
     if any("kernels" in row for row in rows):
         print_lowered(rows)
     else:
         print_tables(rows, markdown=markdown)
+
+
+def _of_product(row: Row) -> Row:
+    """A row of a single product, as the zoo has it now."""
+    problem = Problem.from_dict(row["problem"])
+    head = {
+        "model": f"{row['source']} {problem}", "way": "fast", "group": f"product, {row['kind']}",
+        "kind": str(problem.dtype), "error": row["error"],
+    }  # fmt: skip
+    if row["error"]:
+        return head
+    us, plain, again = (row[f"{name}_us"] for name in ("diode", "plain", "again"))
+    return head | {
+        "timing": "graph", "step_us": us, "plain_us": plain, "spread": row["spread"],
+        "compile_s": row["compile_s"], "ratio": us / plain,
+        "slower_plain_ratio": us / max(plain, again), "products": [row["kernel"]],
+    }  # fmt: skip
 
 
 def print_tables(rows: Sequence[Row], *, markdown: bool = False) -> None:
@@ -100,18 +113,23 @@ def print_tables(rows: Sequence[Row], *, markdown: bool = False) -> None:
         ])  # fmt: skip
     _table(head, lines, markdown=markdown)
     print()
-    summary = []
+    of_ways: dict[str, list[Row]] = {}
     for way in others:
         of_way = [r for (_, w), r in timed.items() if w == way and r.get("ratio")]
+        of_ways[way] = of_way
+        for row in sorted(of_way, key=lambda r: str(r["group"])):
+            of_ways.setdefault(f"{way}, {row['group']}", []).append(row)
+    summary = []
+    for name, of_way in of_ways.items():
         ratios = [r["ratio"] for r in of_way]
-        choosing = [r["ratio"] for r in of_way if r.get("products") or way == "DEFAULT"]
+        choosing = [r["ratio"] for r in of_way if r.get("products") or r["way"] == "DEFAULT"]
         if not ratios:
             continue
         worst = max(of_way, key=lambda r: r["ratio"])
         summary.append([
-            way, str(len(ratios)), _geomean(ratios), _geomean(choosing),
+            name, str(len(ratios)), _geomean(ratios), _geomean(choosing),
             f"{worst['ratio']:.3f} {worst['model']}",
-            str(sum(over_plain(r) > MIN_SHARE for r in of_way)),
+            *(str(sum(over_plain(r) > share for r in of_way)) for share in (MIN_SHARE, FAR_OVER)),
             _geomean([r["compile_ratio"] for r in of_way if r.get("compile_ratio")]),
             _geomean([r["error_ratio"] for r in of_way if r.get("error_ratio")]),
             str(sum((r.get("error_ratio") or 0) > NEAR for r in of_way)),
@@ -120,8 +138,8 @@ def print_tables(rows: Sequence[Row], *, markdown: bool = False) -> None:
         ])  # fmt: skip
     _table(
         ["way, over plain", "models", "step", "with products to choose", "worst",
-         f"over {MIN_SHARE}", "compile", "error", f"error over {NEAR}", "memory of a step",
-         "of the compile"],
+         f"over {MIN_SHARE}", f"over {FAR_OVER}", "compile", "error", f"error over {NEAR}",
+         "memory of a step", "of the compile"],
         summary, markdown=markdown,
     )  # fmt: skip
     slow = [

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
-import re
 from collections.abc import Iterable, Iterator
 
 from zoo_models import eight_bit, experts, libraries, science, written
@@ -30,13 +29,7 @@ ZOO: dict[str, Model] = {
     model.name: model for model in _by_turns(model for part in _PARTS for model in part.MODELS)
 }
 
-__all__ = ["ZOO", "Model", "missing", "named"]
-
-
-def named(pattern: str) -> list[Model]:
-    """Those whose name has the regular expression in it, in the zoo's order."""
-    found = re.compile(pattern)
-    return [model for model in ZOO.values() if found.search(model.name)]
+__all__ = ["ZOO", "Model", "missing"]
 
 
 def missing(model: Model) -> str:

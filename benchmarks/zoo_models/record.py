@@ -17,7 +17,8 @@ Build = Callable[[], Built]
 class Model:
     """`build` makes the module and its inputs on the default device, in the default dtype, which
     is `dtype` then. `group` is what the report has figures of; `train` a step of both passes,
-    `dynamic` torch.compile(dynamic=True), `tf32` whether float32 products may use it."""
+    `dynamic` torch.compile(dynamic=True), `tf32` whether float32 products may use it, `cold` that
+    its inputs are not in the GPU's cache when it is timed."""
 
     name: str
     group: str
@@ -27,6 +28,7 @@ class Model:
     train: bool = False
     dynamic: bool = False
     tf32: bool = False
+    cold: bool = False
 
     def make(self) -> Built:
         """What is compiled, and its inputs: the module, or with its loss where it trains."""

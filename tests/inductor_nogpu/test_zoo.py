@@ -78,7 +78,7 @@ def test_blocks_of_8_bits_and_of_experts_are_chosen_for_where_the_model_knows_th
 ) -> None:
     import zoo
     import zoo_ways
-    from measuring import Way, diode
+    from zoo_ways import Way, diode
 
     knows = diode(predictor=make_predictor(), top_k_configs=1)
     ignores_them = make_predictor()
@@ -116,7 +116,7 @@ def test_what_is_raised_is_seen() -> None:
 def test_a_warning_of_its_own_is_wrong() -> None:
     import zoo
     import zoo_ways
-    from measuring import Way, stock
+    from zoo_ways import Way, stock
 
     def noisy(*_: Any) -> list[str]:
         warnings.warn("the model is on fire", stacklevel=1)

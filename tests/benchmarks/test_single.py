@@ -1,0 +1,91 @@
+"""Products that are compiled alone: the list of fresh ones, their operands, and rows of earlier
+runs; no GPU is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diode_engine.core.problem import Problem
+from diode_engine.problems.sources import read_shapeset
+from diode_engine.store.datasets.reading import read_dataset
+
+ROOT = Path(__file__).parents[2]
+FRESH = ROOT / "benchmarks" / "fresh_products"
+
+
+def test_no_dataset_has_the_sizes_that_were_drawn() -> None:
+    def sizes(problems: Iterable[Problem]) -> set[tuple[int, int, int, int]]:
+        return {(p.B, p.M, p.N, p.K) for p in problems}
+
+    files = sorted((ROOT / "datasets").rglob("*.zst"))
+    known = sizes(problem for file in files for problem in read_dataset(file).problems)
+    assert len(known) > 5000
+    fresh = set()
+    for name in ("float32", "others"):
+        fresh |= sizes(read_shapeset(FRESH / f"{name}.json").problems(0))
+    assert len(fresh) == 100
+    assert fresh & known == set()
+
+
+def test_each_product_of_a_folder_is_a_program_with_a_name_of_its_own() -> None:
+    from zoo_models import single
+
+    models = single.products(FRESH)
+    assert len({model.name for model in models}) == len(models) == 114
+    assert {model.group for model in models} == {
+        "product, TF32", "product, float32", "product, half aligned", "product, half odd"
+    }  # fmt: skip
+
+
+def test_sets_of_operands_are_larger_than_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    import zoo_measuring
+    from zoo_models import single
+
+    monkeypatch.setattr(zoo_measuring, "DEVICE", "cpu")
+    monkeypatch.setattr(zoo_measuring, "COLD_BYTES", 1e6)
+    (model,) = (m for m in single.products(FRESH) if "baddbmm 5×41×87×57" in m.name)
+    bench = zoo_measuring.make_bench(model)
+    (size,) = {sum(x.nbytes for x in one) for one in bench.sets}
+    assert 1e6 <= size * len(bench.sets) < 1e6 + 2 * size
+    (layouts,) = {tuple((tuple(x.shape), x.stride()) for x in one) for one in bench.sets}
+    problem = Problem.make("baddbmm", 41, 87, 57, "float32", B=5, b_layout="col", bias="matrix")
+    assert [*layouts] == [(size, stride) for size, stride, _ in problem.input_shapes().values()]
+    assert not bench.sets[0][0].equal(bench.sets[1][0])
+    assert bench.reference is not None
+    assert bench.reference[0].allclose(bench.net(*bench.sets[0]).double(), atol=1e-3)
+
+
+def test_the_report_reads_rows_of_the_former_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import zoo_report
+
+    def row(m: int, plain: float, again: float, diode: float, **more: Any) -> dict[str, Any]:
+        problem = Problem.make("mm", m, 10, 512, "float32", b_layout="col")
+        return {
+            "source": "named", "kind": "float32", "problem": problem.to_dict(), "error": "",
+            "kernel": "mm 64×32×32 s3 w4", "plain_us": plain, "again_us": again, "diode_us": diode,
+            "spread": 0.01, "compile_s": 1.0, **more,
+        }  # fmt: skip
+
+    rows = [
+        row(1, 10.0, 10.0, 5.0),
+        row(2, 10.0, 11.0, 11.0),  # the second plain compile was as slow
+        row(3, 10.0, 10.0, 20.0, kind="half odd"),
+        row(4, 1.0, 1.0, 1.0, error="RuntimeError: out of memory\nand more"),
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    zoo_report.show(file, markdown=False)
+    said = capsys.readouterr().out
+    cells = {line.split("  ")[0]: line.replace(",", "").split() for line in said.splitlines()}
+    assert cells["fast"][:4] == ["fast", "3", "1.032", "1.032"]
+    assert cells["fast, product, float32"][3:5] == ["2", "0.742"]
+    slower = said[said.index("Slower than plain") : said.index("Failed")]
+    assert slower.count("named mm") == 1
+    assert "out of memory" in said
