@@ -30,7 +30,9 @@ class Choice:
     `predicted_us` are their times in microseconds, including what a fused epilogue saves, and
     `library_us` that of the best library's kernel, None where it is not known. `confidence` is the
     probability that the first is within 5 % of the best, None for a model without confidence.
-    `remembered` says whether the problem was met before.
+    `remembered` says whether the problem was met before. Where the program chooses by the real M,
+    `by_rows` has each kernel with the M up to which it is taken, the last with None, and
+    `candidates` the one for the problem's M.
     """
 
     problem: Problem
@@ -40,3 +42,4 @@ class Choice:
     confidence: float | None
     why: Why
     remembered: bool = False
+    by_rows: tuple[tuple[int | None, Candidate], ...] = ()

@@ -33,6 +33,8 @@ from diode_engine.core.templates import templates_for
 OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
 # The distribution of M: the ratio of the predicted time to the shortest one counts equally at each.
 ROWS = tuple(1 << n for n in range(14))
+_CACHE_SIZE = 64  # comparisons, since a program has products with a dynamic M many times
+_APART = 4  # of so many problems of a dynamic size one is asked for the fastest kernels
 _BATCH = 16  # B of the batched products for which an order is fixed
 # Inductor makes no tile higher than the next power of two of M. All orders are to have kernels for
 # each M, so the tiles are those of this M at least: wgmma has 64 rows.
@@ -48,6 +50,7 @@ class InvariantChooser:
         self._where = f"{chooser.hardware.name} with torch {torch} and Triton {triton}"
         self.proven = proven_orders(chooser.hardware.arch, torch, triton)
         self._orders: dict[Problem, Orders] = {}
+        self._compared = lru_cache(_CACHE_SIZE)(self._compare)
 
     @property
     def identity(self) -> str:
@@ -69,6 +72,12 @@ class InvariantChooser:
         """Return the comparison of the candidates that have an order of the problems' layer, and
         the indices of those. The problems differ in M or B. Raises LeftToStock as `orders_for`
         does, and where the problems are of several layers or no candidate has such an order."""
+        comparison, places = self._compared(tuple(problems), candidates)
+        return replace(comparison, predicted_us=comparison.predicted_us.copy()), places
+
+    def _compare(
+        self, problems: Sequence[Problem], candidates: CandidateTable
+    ) -> tuple[Comparison, Places]:
         orders = self.orders_for(problems[0])
         if len(set(map(layer_of, problems))) > 1:
             raise refusal("N or K is dynamic, and which order is chosen depends on both")
@@ -90,10 +99,10 @@ class InvariantChooser:
     def _shortlist(
         self, problems: Sequence[Problem], candidates: CandidateTable, kept: Mask
     ) -> Mask:
-        """[n] which of the `kept` candidates are among the fastest for the first, the middle or the
-        last problem. Of many candidates a model predicts only the fastest of each problem."""
+        """[n] which of the `kept` candidates are among the fastest for one of several problems. Of
+        many candidates a model predicts only the fastest of each problem."""
         short = np.zeros(len(candidates), np.bool_)
-        for problem in {problems[0], problems[len(problems) // 2], problems[-1]}:
+        for problem in {*problems[1::_APART], problems[-1]}:
             order = self._predict(problem, candidates.take(kept)).order[:SHORTLIST]
             short[np.flatnonzero(kept)[order]] = True
         return short

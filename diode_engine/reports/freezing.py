@@ -111,6 +111,11 @@ def _freeze_product(lowered: Lowered) -> FrozenChoice | None:
             f"Inductor has timed {len(kernels)} kernels for {product}. To freeze one, run "
             "diode-engine freeze, or set torch._inductor.config.deterministic."
         )
+    if choice.get("by_rows"):
+        raise FrozenChoicesError(
+            f"The program takes one of {choice['by_rows']} kernels by the number of rows, for "
+            f"{product}. To freeze one, run diode-engine freeze."
+        )
     times = (number_in(choice, name) for name in ("predicted_us", "library_us", "confidence"))
     return FrozenChoice(product, kernels[0], choice["why"], *times)
 

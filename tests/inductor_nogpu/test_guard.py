@@ -170,7 +170,7 @@ CASES = {
 # These have tests of their own.
 BESIDE = {
     "can_fuse_vertical", "uuid", "diode_state", "save", "prefer_aten", "_finalize_template_configs",
-    "_need_to_fix_layout", "mm_plus_mm", "fast_random_decomps",
+    "_need_to_fix_layout", "mm_plus_mm", "fast_random_decomps", "codegen_template",
 }  # fmt: skip
 # These run inside the guard of another function, which asks for the product again: of
 # `get_template_configs`, and of `_tuned_grouped_mm_common`.

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch._inductor import compile_fx, lowering
 from torch._inductor.choices import InductorChoices
+from torch._inductor.codegen import wrapper
 from torch._inductor.fx_passes import pad_mm, post_grad
 from torch._inductor.kernel import conv, mm_grouped
 from torch._inductor.kernel.flex import flex_decoding
@@ -188,6 +189,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "shape_padding": (pad_mm, "should_pad"),
     "activations": (compile_fx, "_recursive_post_grad_passes"),
     "library_algorithms": (ExternKernelCaller, "output_node"),
+    "dynamic_rows": (wrapper, "KernelCallLine"),
 }
 if torch.__version__ < (2, 11):  # it times padding in another function
     del PLACES["shape_padding"]

@@ -221,15 +221,6 @@ def test_nothing_is_fused_behind_a_product(proven: None) -> None:
     assert source.count("def triton_") == 2
 
 
-def test_a_dynamic_number_of_rows_gets_one_kernel_of_the_same_order(proven: None) -> None:
-    def build() -> Any:
-        a = empty(300, K)
-        torch._dynamo.mark_dynamic(a, 0)
-        return torch.mm, (a, empty(N, K).t())
-
-    assert order(choose(build)) == order(choose(lambda: LAYERS["mm"](16)))
-
-
 def test_a_dynamic_inner_size_is_refused(proven: None) -> None:
     def build() -> Any:
         a, b = empty(300, K), empty(K, 600)

@@ -28,8 +28,9 @@ from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.product import Request
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.guard import Report, guard
-from diode_engine.inductor.lowering import layouts
+from diode_engine.inductor.lowering import branches, layouts
 from diode_engine.inductor.lowering.annotations import annotation_of
+from diode_engine.inductor.lowering.branches import Branch
 from diode_engine.inductor.torch_internals.templates import parts_of_choices
 from diode_engine.inductor.torch_internals.versions import template_heuristic
 
@@ -42,7 +43,8 @@ class ChosenKernel:
 
     It is the candidate at `place` of the comparison that the choice was made from. `uid` and
     `params` are Inductor's name of its template and its parameters, `library` the library's kernel
-    that may have to be taken in its place. `frozen` is the frozen kernel of the product.
+    that may have to be taken in its place. `frozen` is the frozen kernel of the product. Where
+    `choice.by_rows` says that the program chooses, it takes the kernel up to `most_rows` rows.
     """
 
     choice: Choice
@@ -53,6 +55,7 @@ class ChosenKernel:
     outcomes: Outcomes  # of the installed choices
     library: ChosenKernel | None = None
     frozen: FrozenKernel | None = None
+    most_rows: int | None = None
 
     @property
     def candidate(self) -> Candidate:
@@ -182,6 +185,10 @@ def final_choice(choices: list[Any]) -> list[Any]:
         why = Why.FROZEN
         if not places:
             frozen.refuse()
+    by_rows = kernels[0].choice.by_rows
+    if by_rows:
+        places = [i for i, each in enumerate(kernels) if each.candidate in each.choice.candidates]
+        places, why = places[:1], kernels[0].choice.why
     first = kernels[places[0]]
     if len(places) == 1 and not first.candidate.is_extern:
         library = comparison.find_library()
@@ -191,6 +198,9 @@ def final_choice(choices: list[Any]) -> list[Any]:
             _keep_as_predicted(choices[places[0]], first.uid)
             if is_batch_invariant():
                 registers.keep_alone(choices[places[0]])
+            if by_rows:
+                found = map(Branch, choices, [kernel.most_rows for kernel in kernels])
+                branches.attach(list(found), choices[places[0]])
             registers.note_accumulators(choices[places[0]], first.candidate, comparison.problems[0])
     if any(comparison.saved_us):
         by_fusing = largest.comparison.is_decided_by_fusing or comparison.is_decided_by_fusing
@@ -199,7 +209,8 @@ def final_choice(choices: list[Any]) -> list[Any]:
     if choice.library_us is None:  # it was not rendered
         known = largest.choice.library_us if frozen is None else frozen.choice.library_us
         choice = replace(choice, library_us=known)
-    choice = replace(choice, remembered=kernels[places[0]].choice.remembered)
+    remembered = kernels[places[0]].choice.remembered
+    choice = replace(choice, remembered=remembered, by_rows=by_rows)
     outcomes.stats.record_choice(choice)
     trace.trace_choice(choice)
     return [choices[i] for i in places]

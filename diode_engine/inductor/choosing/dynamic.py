@@ -65,9 +65,13 @@ def draw_problems(
     op_name: str,
     hinted: Problem,
     attributes: tuple[tuple[str, Scalar], ...] = (),
+    *,
+    doubling: bool = False,
 ) -> tuple[Problem, ...]:
     """`hinted`, and the other problems that these KernelInputs of Inductor may stand for;
-    `attributes` is what `attributes_from` returns."""
+    `attributes` is what `attributes_from` returns. With `doubling` the first symbol's values are
+    the powers of two and those halfway between, and the other problems do not depend on `hinted`,
+    which may be one of them too."""
     shapes, strides = kernel_inputs.shapes_symbolic(), kernel_inputs.strides_symbolic()
     symbols = find_symbols([*shapes, *strides])
     if not symbols:
@@ -87,6 +91,7 @@ def draw_problems(
         kernel_inputs.out_dtype(),
         hinted,
         attributes,
+        doubling,
     )
 
 
@@ -151,11 +156,12 @@ def _drawn(
     out_dtype: torch.dtype,
     hinted: Problem,
     attributes: tuple[tuple[str, Scalar], ...],
+    doubling: bool,
 ) -> tuple[Problem, ...]:
     most = [max(_USUAL, _BEYOND_HINT * size) for size in (hinted.B, hinted.M, hinted.N, hinted.K)]
     bounded = all(upper is not None for _, _, upper in bounds)
-    found = {hinted: None}
-    for values in _draws([(least, upper) for _, least, upper in bounds]):
+    found = {} if doubling else {hinted: None}
+    for values in _draws([(least, upper) for _, least, upper in bounds], doubling=doubling):
         at = {
             symbol: sympy.Integer(value)
             for (symbol, _, _), value in zip(bounds, values, strict=True)
@@ -176,7 +182,7 @@ def _drawn(
         sizes = (problem.B, problem.M, problem.N, problem.K)
         if bounded or all(size <= limit for size, limit in zip(sizes, most, strict=True)):
             found[problem] = None
-    return tuple(found)
+    return (hinted, *found) if doubling else tuple(found)
 
 
 def _bounds(symbol: sympy.Symbol) -> tuple[int, int | None]:
@@ -191,10 +197,12 @@ def _bounds(symbol: sympy.Symbol) -> tuple[int, int | None]:
     return least, most
 
 
-def _draws(bounds: Sequence[tuple[int, int | None]]) -> list[list[int]]:
+def _draws(bounds: Sequence[tuple[int, int | None]], *, doubling: bool = False) -> list[list[int]]:
     """Values of all symbols, one list for each problem: in ascending order for the first symbol, in
     other orders for the others, so that large and small values are combined."""
     grids = [_apart(least, most) for least, most in bounds]
+    if doubling:
+        grids[0] = _doubling(*bounds[0])
     return [
         [grid[i * _STEPS[place % len(_STEPS)] % len(grid)] for place, grid in enumerate(grids)]
         for i in range(max(map(len, grids)))
@@ -207,6 +215,14 @@ def _apart(least: int, most: int | None) -> list[int]:
     count, end = (2 * _VALUES, max(least, _MAX_SIZE)) if most is None else (_VALUES, most)
     ratio = (end / least) ** (1 / (count - 1))
     return list(dict.fromkeys(min(end, round(least * ratio**i)) for i in range(count)))
+
+
+def _doubling(least: int, most: int | None) -> list[int]:
+    """The limits, and between them the powers of two and the whole numbers halfway."""
+    end = max(least, _MAX_SIZE) if most is None else most
+    powers = [1 << n for n in range(end.bit_length())]
+    halfway = [3 * power // 2 for power in powers[1:]]
+    return sorted({least, end, *(n for n in (*powers, *halfway) if least < n < end)})
 
 
 def _evaluated(rows: Any, at: dict[sympy.Symbol, sympy.Integer]) -> list[tuple[int, ...]]:

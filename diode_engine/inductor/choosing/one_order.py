@@ -18,9 +18,12 @@ from diode_engine.choosing.frozen import FrozenChoices
 from diode_engine.choosing.frozen_kernel import FrozenKernel
 from diode_engine.choosing.invariant import InvariantChooser, refusal, rows_of_space
 from diode_engine.choosing.outcomes import Outcomes
+from diode_engine.choosing.ranges import MOST_KERNELS, choice_of, choose_ranges
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing.chosen_kernels import ChosenKernel
+from diode_engine.inductor.choosing.compile_options import is_freezing
 from diode_engine.inductor.choosing.product import Product, Request
+from diode_engine.inductor.lowering.branches import can_generate
 from diode_engine.inductor.lowering.space import NotOffered, OfferedSpace, Spaces
 
 log = logging.getLogger(__name__)
@@ -35,8 +38,9 @@ def choose_of_one_order(
     spaces: Spaces,
     outcomes: Outcomes,
 ) -> list[ChosenKernel]:
-    """Return the kernel for the product; none where an op asks for the library's kernels alone
-    before it asks for Triton's, as addmm does. The `source` chooses it, or has it.
+    """Return the kernel for the product, or those among which the program chooses by the number of
+    rows; none where an op asks for the library's kernels alone before it asks for Triton's, as
+    addmm does. The `source` chooses them, or has the one.
 
     Raises LeftToStock where no kernel is known whose results do not depend on the batch, and
     FrozenChoicesError where the frozen kernel is not offered. It must be called inside
@@ -54,31 +58,38 @@ def choose_of_one_order(
     sizes = rows_of_space(product.problems), problem.N, problem.K
     space = spaces.find(request.op_name, inputs, uids, sizes, _refuse_list, scaled=False)
     if isinstance(source, InvariantChooser):
-        return [_choose(source, product, space, outcomes)]
+        return _choose(source, product, space, outcomes)
     return [_find_frozen(FrozenKernel.find(source, product.form), space, outcomes)]
 
 
 def _choose(
     chooser: InvariantChooser, product: Product, space: OfferedSpace, outcomes: Outcomes
-) -> ChosenKernel:
-    """Return the fastest kernel of the order. Raises LeftToStock where there is none."""
+) -> list[ChosenKernel]:
+    """Return the fastest kernels of the order, for the fewest rows first. Raises LeftToStock where
+    there are none."""
     comparison, places = chooser.compare(product.problems, space.candidates)
+    # A file of frozen choices has one kernel for a product.
+    most = MOST_KERNELS if can_generate() and not is_freezing() else 1
     for _ in range(_TRIES):
-        found, _ = comparison.choose()
-        if not found:
-            break
-        place = int(places[found[0]])
-        try:
-            kernel = space.kernel(place)
-        except NotOffered as error:
-            log.debug("%s", error)
-            comparison.predicted_us[:, found] = np.nan
-            continue
-        choice = replace(
-            comparison.choice(found, Why.INVARIANT),
-            library_us=chooser.library_us(product.problems[0]),
-        )
-        return ChosenKernel(choice, comparison, found[0], *kernel, outcomes)
+        ranges = choose_ranges(comparison, most)
+        made = []
+        for each in ranges:
+            try:
+                made.append(space.kernel(int(places[each.place])))
+            except NotOffered as error:
+                log.debug("%s", error)
+                comparison.predicted_us[:, each.place] = np.nan
+        if made and len(made) == len(ranges):
+            choice = replace(
+                choice_of(comparison, ranges),
+                library_us=chooser.library_us(product.problems[0]),
+            )
+            return [
+                ChosenKernel(
+                    choice, comparison, each.place, *kernel, outcomes, most_rows=each.most_rows
+                )
+                for each, kernel in zip(ranges, made, strict=True)
+            ]
     raise refusal("Inductor makes none of the kernels of the order")
 
 

@@ -130,7 +130,9 @@ class Product:
         if is_dynamic:
             too_large = may_exceed_32_bits(kernel_inputs)
             attributes = attributes_from(op_name, request.overrides)
-            problems = draw_problems(kernel_inputs, op_name, problem, attributes)
+            problems = draw_problems(
+                kernel_inputs, op_name, problem, attributes, doubling=is_batch_invariant()
+            )
             is_timed &= not too_large and is_aligned_when_compiled(kernel_inputs, op_name)
         saved = [epilogue.saved_us(p, hardware) if epilogue else 0.0 for p in problems]
         return cls(problems, form, tuple(saved), is_timed, too_large)

@@ -61,6 +61,8 @@ def _line(choice: Choice) -> str:
         f"{candidate} ({us:.4g} µs)"
         for candidate, us in zip(choice.candidates, choice.predicted_us, strict=True)
     )
+    for most, candidate in choice.by_rows:
+        kernels += f"; {candidate} {f'up to {most} rows' if most else 'beyond'}"
     known = choice.library_us
     library = "" if known is None else f"; the library's {known:.4g} µs"
     sure = "" if choice.confidence is None else f"; confidence {choice.confidence:.2f}"
@@ -68,7 +70,7 @@ def _line(choice: Choice) -> str:
 
 
 def _record(choice: Choice) -> dict[str, Any]:
-    return {
+    record = {
         "problem": choice.problem.to_dict(),
         "kernels": [
             {**candidate.to_dict(), "predicted_us": us}
@@ -78,3 +80,5 @@ def _record(choice: Choice) -> dict[str, Any]:
         "confidence": choice.confidence,
         "why": str(choice.why),
     }
+    by_rows = [{**each.to_dict(), "most_rows": most} for most, each in choice.by_rows]
+    return {**record, "by_rows": by_rows} if by_rows else record

@@ -166,5 +166,6 @@ for _integration in (
     PatchIntegration("shape_padding", 60, "shape_padding"),
     PatchIntegration("activations", 70, "activations"),
     MeasuredIntegration("library_algorithms", 80, lambda chooser: chooser.algorithms.model),
+    PatchIntegration("dynamic_rows", 90, "dynamic_rows"),
 ):
     INSTALLATION.integrations.register(_integration)

@@ -237,6 +237,7 @@ def fields_of(choice: Choice) -> dict[str, Any]:
         "library_us": choice.library_us,
         "confidence": choice.confidence,
         "why": str(choice.why),
+        "by_rows": len(choice.by_rows),
     }
 
 

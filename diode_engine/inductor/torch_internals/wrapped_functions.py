@@ -25,6 +25,10 @@ DECOMPOSES = "fast_random_decomps"
 IS_SUM = "is_valid_mm_plus_mm"
 # Of torch._inductor.compile_fx: rewrites a graph before it is lowered.
 REWRITES_GRAPH = "post_grad_passes"
+# Of torch._inductor.codegen.triton's TritonScheduling: generates a template's kernel and its call.
+GENERATES_TEMPLATE = "codegen_template"
+# Of torch._inductor.codegen.wrapper: the call of a kernel, before it is written.
+KERNEL_CALL = "KernelCallLine"
 
 
 def hook_of(choices: Any) -> Any:
