@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +58,31 @@ def diode_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("DIODE_STORE", "DIODE_DEBUG", "DIODE_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _new_stores_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Makes a new store in a file as a copy of another new one, since the migrations of each would
+    take 0.1 s. tests/store/test_database.py tests the migrations."""
+    if "diode_engine.store" not in sys.modules:
+        yield
+        return
+    from diode_engine.store import Store
+    from diode_engine.store.backends.backend import Backend
+    from diode_engine.store.backends.sqlite import SqliteBackend
+
+    made = tmp_path_factory.mktemp("new") / "diode.db"
+    Store.open(made).close()
+
+    def copy(backend: SqliteBackend) -> None:
+        if backend.location.stat().st_size:
+            Backend.migrate(backend)
+        else:
+            shutil.copyfile(made, backend.location)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteBackend, "migrate", copy)
+        yield
 
 
 @pytest.fixture

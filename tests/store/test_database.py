@@ -19,7 +19,14 @@ import zstandard
 from diode_engine.errors import SchemaTooNewError, StoreError, StoreLockedError, StoreMissingError
 from diode_engine.store import Store, migrations, schema, soundness
 from diode_engine.store.backends import backend_of, sqlite, sqlite_connection
+from diode_engine.store.backends.backend import Backend
 from diode_engine.store.schema import HEAD
+
+
+@pytest.fixture(autouse=True)
+def _migrated(monkeypatch):
+    """Each new store is made by the migrations, as in a user's process."""
+    monkeypatch.setattr(sqlite.SqliteBackend, "migrate", Backend.migrate)
 
 
 @pytest.fixture
