@@ -228,42 +228,41 @@ def runs_there(place, make_table):
         yield opened
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("", [3, 2, 1]),
-        ("kind:TRAIN,import", [3, 2]),
-        ("tag:paper", [2]),
-        ("tag:h200/v2 -tag:paper", []),
-        ("-tag:paper", [3, 1]),
-        ('note:"GOOD one"', [2]),
-        ("message:gpu", [1]),
-        ("spec:a.json", [3]),
-        ("id:1..2", [2, 1]),
-        ("problems>3", [3]),
-        ("problems:0", [2]),
-        ("timings>=15", [3, 1]),
-        ("gpu:h200", [3, 1]),
-        ("started:2026-11-01", [2]),
-        ("started>2026-11-01", [3]),
-        ("started>=2026-11-01", [3, 2]),
-        ("started<2026-11-01", [1]),
-        ("started<=2026-11-01", [2, 1]),
-        ("started:2026-11", [3, 2]),
-        ("started:2026", [3, 2, 1]),
-        ("started:2026-10..2026-11-01T00:00", [2, 1]),
-        ("started:2026-11-02T00:00:00", [3]),
-        ("finished>2020", [3, 1]),
-        ("state:failed", [1]),
-        ("state:done,failed", [3, 1]),
-        ("state:dead", [2]),  # all that have not ended: only `diode_engine.runs` can tell
-        ("-state:dead,failed", [3, 2]),
-        ("state!=done state!=failed", [2]),
-        ("state:done state:failed", []),
-    ],
-)
-def test_a_query_finds_runs(runs_there, query, found):
-    assert [run.id for run in runs(runs_there, query)] == found
+FOUND = {
+    "": [3, 2, 1],
+    "kind:TRAIN,import": [3, 2],
+    "tag:paper": [2],
+    "tag:h200/v2 -tag:paper": [],
+    "-tag:paper": [3, 1],
+    'note:"GOOD one"': [2],
+    "message:gpu": [1],
+    "spec:a.json": [3],
+    "id:1..2": [2, 1],
+    "problems>3": [3],
+    "problems:0": [2],
+    "timings>=15": [3, 1],
+    "gpu:h200": [3, 1],
+    "started:2026-11-01": [2],
+    "started>2026-11-01": [3],
+    "started>=2026-11-01": [3, 2],
+    "started<2026-11-01": [1],
+    "started<=2026-11-01": [2, 1],
+    "started:2026-11": [3, 2],
+    "started:2026": [3, 2, 1],
+    "started:2026-10..2026-11-01T00:00": [2, 1],
+    "started:2026-11-02T00:00:00": [3],
+    "finished>2020": [3, 1],
+    "state:failed": [1],
+    "state:done,failed": [3, 1],
+    "state:dead": [2],  # all that have not ended: only `diode_engine.runs` can tell
+    "-state:dead,failed": [3, 2],
+    "state!=done state!=failed": [2],
+    "state:done state:failed": [],
+}
+
+
+def test_queries_find_runs(runs_there):
+    assert {query: [run.id for run in runs(runs_there, query)] for query in FOUND} == FOUND
 
 
 @pytest.mark.parametrize(

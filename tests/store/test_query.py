@@ -28,8 +28,8 @@ def problem(i: int) -> Problem:
     return Problem.make(("mm", "addmm")[i % 2], 10 * i, 100, 1000 - i, "float32", allow_tf32=i < 3)
 
 
-@pytest.fixture
-def store(place):
+@pytest.fixture(scope="module")
+def store(place_of_module):
     """Problems 1 to 6; 6 only failed, 5 has no ATen, and 1 was also timed elsewhere. Two runs."""
     rows = []
     for i in range(1, 6):
@@ -38,7 +38,7 @@ def store(place):
         rows.append((problem(i), _FAST, _HERE, Timing(min_us=20.0 - 3 * i)))
     rows.append((problem(6), _FAST, _HERE, Timing(failure=Failure.TIMEOUT)))
     rows.append((problem(1), _SLOW, _OTHER, Timing(median_us=50.0)))
-    with Store.open(place) as opened:
+    with Store.open(place_of_module) as opened:
         opened.add(opened.start_run("collect", {}), TimingTable.from_records(rows))
         again = [
             (problem(1), _FAST, _HERE, Timing(min_us=19.0, spread_us=1.0)),
