@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -230,16 +231,12 @@ async def test_aliases_tags_and_notes(make_app, store, plain):
 async def test_a_models_lineage_is_followed(make_app, store, plain, tmp_path):
     store.import_table(make_timings(5), key="x", spec={"file": "gemm.msgpack.zst"})
     artifact = load_artifact(plain.folder)
-    made = save_artifact(
-        tmp_path / "tuned",
-        type(artifact.manifest)(
-            "tuned", "network", H200, artifact.manifest.coverage,
-            Data(("e" * 32,), ("import 1", "collect 1", "collect 9"), 5, 40,
-                 base=artifact.manifest.identity),
-            ("2.13.0",), ("3.7.1",),
-        ),
-        artifact.members,
+    manifest = replace(
+        artifact.manifest, name="tuned", torch=("2.13.0",), triton=("3.7.1",), confidence=None,
+        data=Data(("e" * 32,), ("import 1", "collect 1", "collect 9"), 5, 40,
+                  base=artifact.manifest.identity),
     )  # fmt: skip
+    made = save_artifact(tmp_path / "tuned", manifest, artifact.members)
     tuned = registry.register(tmp_path / "tuned")
     assert made.manifest.identity == tuned.manifest.identity
     run = store.start_run("train", {})
