@@ -152,7 +152,7 @@ def _choose(model: ModelVersion, held_out: TimingTable, predictor: Predictor) ->
     # Without its GPU, if there is one: the process pretends to have the model's.
     environment = {"CUDA_VISIBLE_DEVICES": ""}
     log = FOLDER / "choose.log"
-    answers = ask("diode_engine.demo.choose", question, log=log, environment=environment)
+    answers = ask("diode_engine.demo.choose:choose", question, log=log, environment=environment)
     for problem, answer in zip(problems, answers, strict=True):
         click.echo(describe_choice(problem, answer, held_out, predictor))
         click.echo()
@@ -186,7 +186,7 @@ def _measured(
     log = FOLDER / f"measure-{'diode' if folder else 'stock'}.log"
     with diagnostics.progress() as display:
         task = display.add_task("compiling and timing", total=len(problems))
-        answers = ask("diode_engine.demo.measure", question, log=log, environment={})
+        answers = ask("diode_engine.demo.measure:measure", question, log=log, environment={})
         gpu = next(answers)["gpu"]
         done = []
         for answer in answers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,11 +138,26 @@ def _answers(question: Mapping[str, Any], total: int) -> Iterable[Table]:
     environment = {"CUDA_VISIBLE_DEVICES": "", "DIODE_DISABLE": "1"}
     with diagnostics.progress() as display:
         task = display.add_task("problems", total=total)
-        for answer in ask(
-            "diode_engine.cli.lookup_child", question, log=log, environment=environment
-        ):
+        for answer in ask(f"{__name__}:entries", question, log=log, environment=environment):
             display.advance(task)
             yield answer
+
+
+def entries(question: Mapping[str, Any]) -> Iterator[Table]:
+    """The entries of each problem. Until it ends, this process pretends that the GPU is in this
+    machine."""
+    from diode_engine.core.hardware import Hardware
+    from diode_engine.core.problem import Problem
+    from diode_engine.inductor import without_gpu  # brings torch
+    from diode_engine.models.predictor import Predictor
+
+    hardware = Hardware.from_dict(question["hardware"])
+    without_gpu.pretend(hardware)
+    from diode_engine.inductor.choosing.lookup_table import lookup_entries
+
+    predictor = Predictor.load(Path(question["model"]), hardware)
+    for given in question["problems"]:
+        yield lookup_entries(Problem.from_dict(given), predictor, top=question["top"])
 
 
 def _table(answers: Iterable[Table]) -> tuple[Table, int, int]:

@@ -1,17 +1,21 @@
 """Questions to another process, for work that changes torch for good or needs its own caches.
 
-The question goes to the child's stdin as JSON; the child answers in lines of JSON on stdout.
+    python -m diode_engine.demo.child MODULE:FUNCTION
+
+The question goes to the child's stdin as JSON; the child answers in lines of JSON on stdout, one
+for each value that the function yields.
 Whatever else it or a compiler prints goes to a log file.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +25,11 @@ _ERROR = "error"  # the key of an answer that is the sentence of an error
 
 
 def ask(
-    module: str, question: Mapping[str, Any], *, log: Path, environment: Mapping[str, str]
+    function: str, question: Mapping[str, Any], *, log: Path, environment: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """The answers of `python -m module`, as they come. The caches of the child's compilers start
-    empty and are removed at the end. Raises IntegrationError where the child fails: with the
-    child's own sentence, or with one that names the log."""
+    """The answers of the function ("module:name"), as they come. The caches of the child's
+    compilers start empty and are removed at the end. Raises IntegrationError where the child fails:
+    with the child's own sentence, or with one that names the log."""
     folder = tempfile.TemporaryDirectory(prefix="diode-demo-", ignore_cleanup_errors=True)
     with folder as caches, log.open("w") as errors:
         caches_of = {
@@ -33,7 +37,7 @@ def ask(
             "TRITON_CACHE_DIR": str(Path(caches, "triton")),
         }
         with subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
+            [sys.executable, "-P", "-m", __name__, function],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -58,12 +62,14 @@ def ask(
                 process.kill()
     if status:
         raise IntegrationError(
-            f"The process {module} ended with status {status}; what it said is in {log}."
+            f"The process for {function} ended with status {status}; what it said is in {log}."
         )
 
 
-def answers(answer: Callable[[dict[str, Any]], Iterator[Mapping[str, Any]]]) -> None:
-    """The child's side: reads the question, and writes what `answer` yields for it."""
+def answer_question(function: str) -> None:
+    """The child's side: reads the question, and writes what the function yields for it."""
+    module, _, name = function.partition(":")
+    answer = getattr(importlib.import_module(module), name)
     question = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as out:
         os.dup2(2, 1)  # whatever a compiler prints is not an answer
@@ -73,3 +79,7 @@ def answers(answer: Callable[[dict[str, Any]], Iterator[Mapping[str, Any]]]) -> 
                 out.flush()
         except DiodeError as error:
             out.write(json.dumps({_ERROR: str(error)}) + "\n")
+
+
+if __name__ == "__main__":
+    answer_question(sys.argv[1])

@@ -1,7 +1,7 @@
 """What Inductor takes with a model installed, on a machine without that GPU.
 
-`python -m diode_engine.demo.choose` is asked {"model": folder, "problems": [...]}. For each problem
-it answers a line: the kernel that Inductor's real lowering takes, and the time predicted for it.
+The question is {"model": folder, "problems": [...]}. The answers are, for each problem, the kernel
+that Inductor's real lowering takes and the time predicted for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch
 import diode_engine
 from diode_engine.collect.workers.inputs import empty
 from diode_engine.core.problem import Problem
-from diode_engine.demo.child import answers
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import lower, pretend
@@ -45,7 +44,3 @@ def choose(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _program(problem: Problem) -> tuple[Callable[..., Any], Sequence[torch.Tensor]]:
     inputs = [empty(shape, "cuda") for shape in problem.input_shapes().values()]
     return problem.op.function(torch, problem), inputs
-
-
-if __name__ == "__main__":
-    answers(choose)

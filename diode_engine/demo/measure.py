@@ -1,10 +1,8 @@
 """Runs torch.compile on a GPU: checks results against eager's, and times kernels and compiles.
 
-    python -m diode_engine.demo.measure
-
-is asked {"model": folder or null, "hardware": the model's, "problems": [...]}; a model of null
-stands for Inductor without Diode. The first line of its answer is {"gpu": name}, and a line for
-each problem follows. Where there is no GPU like the model's, the answer is {"gpu": null} alone.
+The question is {"model": folder or null, "hardware": the model's, "problems": [...]}; a model of
+null stands for Inductor without Diode. The first answer is {"gpu": name}, and one for each problem
+follows. Where there is no GPU like the model's, the answer is {"gpu": null} alone.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from diode_engine.collect.workers.inputs import random_inputs
 from diode_engine.collect.workers.timer import Timer, is_right
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.core.problem import Problem
-from diode_engine.demo.child import answers
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
 from diode_engine.registry import MIN_LIKENESS
@@ -75,7 +72,3 @@ def _measured(problem: Problem, device: torch.device, timer: Timer) -> Mapping[s
         "right": right,
         "chosen_by_model": diode_engine.get_stats()["model_selections"] != before,
     }
-
-
-if __name__ == "__main__":
-    answers(measure)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import textwrap
 from pathlib import Path
 
@@ -188,7 +190,6 @@ def module(tmp_path):
     """A module that can be asked, in a folder for PYTHONPATH."""
     text = """
         import sys
-        from diode_engine.demo.child import answers
         from diode_engine.errors import ModelError
 
         def answer(question):
@@ -197,8 +198,6 @@ def module(tmp_path):
                 if number < 0:
                     raise ModelError("No number is negative.")
                 yield {"half": 60 / number}
-
-        answers(answer)
     """
     (tmp_path / "asked.py").write_text(textwrap.dedent(text))
     return tmp_path
@@ -207,8 +206,11 @@ def module(tmp_path):
 def test_a_process_answers_line_by_line(module):
     def ask(*numbers):
         question = {"numbers": numbers}
-        log = module / "log"
-        return list(child.ask("asked", question, log=log, environment={"PYTHONPATH": str(module)}))
+        path = os.pathsep.join((str(module), *sys.path))
+        asked = child.ask(
+            "asked:answer", question, log=module / "log", environment={"PYTHONPATH": path}
+        )
+        return list(asked)
 
     assert ask(2, 3) == [{"half": 30}, {"half": 20}]
     assert (module / "log").read_text() == "noise\n"  # and not among the answers
