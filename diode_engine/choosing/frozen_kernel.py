@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import NoReturn
 
 import numpy as np
 
 from diode_engine.choosing.frozen import FrozenChoice, FrozenChoices, ProductForm
+from diode_engine.choosing.invariant import layer_of
 from diode_engine.choosing.outcomes import LeftToStock
 from diode_engine.choosing.policy import Comparison, plain_library_call
+from diode_engine.choosing.proofs import proven_orders
 from diode_engine.choosing.stats import Fallback
+from diode_engine.choosing.summation import SummationOrder, order_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, encode
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,30 @@ class FrozenKernel:
         """Raise FrozenChoicesError, since Inductor does not offer the kernel."""
         choice = self.choice
         self.file.refuse(f"Inductor does not offer {choice.kernel} for {choice.product}")
+
+    def check_order(self, hardware: Hardware, torch: str, triton: str) -> None:
+        """Raise FrozenChoicesError where results may depend on the batch with the kernel, as after
+        the file was edited: its order of summation is not proven on this GPU and with these
+        versions, or other bits come of another kernel that the file has for the layer."""
+        product, own = self.choice.product, self._order(hardware)
+        proven = proven_orders(hardware.arch, torch, triton)
+        same = next((orders for orders in proven if own in orders), None)
+        if same is None:
+            how = "an order that is not known" if own is None else f"the order {own}"
+            self.file.refuse(
+                f"{self.choice.kernel} for {product} adds up in {how}, which is not proven on "
+                f"{hardware.name} with torch {torch} and Triton {triton}"
+            )
+        for other in _of_layers(self.file)[layer_of(product.problem)]:
+            if FrozenKernel(self.file, other)._order(hardware) not in same:
+                self.file.refuse(
+                    f"it has {self.choice.kernel} for {product} and {other.kernel} for "
+                    f"{other.product}, which add up in orders that do not give the same bits"
+                )
+
+    def _order(self, hardware: Hardware) -> SummationOrder | None:
+        assert self.choice.kernel is not None
+        return order_of(self.choice.product.problem, self.choice.kernel, hardware)
 
     def places(self, candidates: Sequence[Candidate]) -> list[int]:
         """Return the index of the kernel among the candidates of one request. Where an op asks
@@ -75,3 +105,13 @@ class FrozenKernel:
             threshold=1.0,
             confidence=choice.confidence,
         )
+
+
+@lru_cache(8)
+def _of_layers(file: FrozenChoices) -> Mapping[Problem, Sequence[FrozenChoice]]:
+    """Return the choices of kernels whose results must not depend on the batch, by layer."""
+    found: dict[Problem, list[FrozenChoice]] = {}
+    for choice in file.choices:
+        if choice.product.invariant and choice.kernel is not None:
+            found.setdefault(layer_of(choice.product.problem), []).append(choice)
+    return found

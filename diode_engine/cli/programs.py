@@ -124,11 +124,11 @@ def freeze(output: Path, check: bool, command: tuple[str, ...]) -> int:
     Triton. Nothing is benchmarked: each product gets one kernel. Caches of compiled graphs are off.
     The program's output goes to stderr.
     """
-    from diode_engine.choosing import frozen
+    from diode_engine.choosing import frozen_file
     from diode_engine.reports.freezing import freeze as freeze_notes
     from diode_engine.reports.watching import watch_program
 
-    before = frozen.read(output) if check else None
+    before = frozen_file.read(output) if check else None
     if before is None:
         check_output(output, FileKind.FROZEN)
     watched = watch_program(command, sys.stderr.fileno(), freezing=True)
@@ -144,7 +144,7 @@ def freeze(output: Path, check: bool, command: tuple[str, ...]) -> int:
         return ExitCode.NOTHING
     made = freeze_notes(watched.processes, shlex.join(command))
     if before is None:
-        write_output(output, frozen.render(made), kind=FileKind.FROZEN)
+        write_output(output, frozen_file.render(made), kind=FileKind.FROZEN)
         click.echo(f"{output}: {len(made.choices)} products, for {made.origin.gpu}.")
         return ExitCode.OK
     differences = before.describe_differences(made)

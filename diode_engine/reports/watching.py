@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from diode_engine.atomic import FileKind, write_whole
-from diode_engine.choosing.frozen import FREEZING, render
+from diode_engine.choosing.frozen import FREEZING
+from diode_engine.choosing.frozen_file import render
 from diode_engine.collect.capture import Watched, watch
 from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.torch_internals.graph_caches import count_cached_graphs

@@ -16,8 +16,9 @@ from torch._inductor import config
 
 import diode_engine
 from diode_engine import registry
-from diode_engine.choosing import frozen
+from diode_engine.choosing import frozen, frozen_file, proofs
 from diode_engine.choosing.choice import Why
+from diode_engine.choosing.summation import SummationOrder
 from diode_engine.errors import FrozenChoicesError
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.without_gpu import lower, without_data
@@ -34,6 +35,7 @@ from tests.inductor_nogpu.conftest import (
 from tests.inductor_nogpu.test_convolutions import convolution
 from tests.inductor_nogpu.test_grouped import experts
 from tests.inductor_nogpu.test_guard import sums
+from tests.inductor_nogpu.test_one_order import MMA, WGMMA, proof
 from tests.inductor_nogpu.test_options import TimesOfPadding, float32_gemm, pads
 
 
@@ -72,6 +74,10 @@ def frozen_to(path: Path, *builds: Build, monkeypatch: Any, **how: Any) -> list[
         return [programs(build, **how) for build in builds]
 
 
+def layer(rows: int) -> Build:
+    return lambda: (torch.mm, (empty(rows, 1024), empty(1024, 768)))
+
+
 def block(width: int = 1024) -> Build:
     """A program with an epilogue behind one of two equal products."""
 
@@ -105,11 +111,11 @@ def test_the_file_is_sorted_and_read_as_it_was_written(tmp_path: Path) -> None:
     freeze(second, block(), OPS["bmm"], OPS["mm"], OPS["mm"])
     text = first.read_text()
     assert text == second.read_text()
-    read = frozen.read(first)
-    assert frozen.render(read) == text
-    assert read.describe_differences(frozen.read(second)) == []
+    read = frozen_file.read(first)
+    assert frozen_file.render(read) == text
+    assert read.describe_differences(frozen_file.read(second)) == []
     second.write_text(text.replace("BLOCK_N = 256", "BLOCK_N = 64", 1))
-    (said,) = read.describe_differences(frozen.read(second))
+    (said,) = read.describe_differences(frozen_file.read(second))
     assert re.search("^addmm .* BLOCK_N = 256,.* in the file, .* BLOCK_N = 64,.* now.$", said)
     assert "\n# mm 512×768×1024 bfloat16 row16/row16: triton::mm 128×256×64 s3 w8\n" in text
     assert 'problem = { op = "mm", M = 512, N = 768, K = 1024, dtype = "bfloat16" }\n' in text
@@ -307,7 +313,7 @@ def test_the_model_chooses_where_the_option_is_not_set(tmp_path: Path, monkeypat
     assert hashes[:2] == hashes[2:]
     assert len(set(hashes)) == 2
     with config.patch(diode_frozen_choices=str(path)):
-        assert read_fingerprint().parts["frozen"] == frozen.read(path).key
+        assert read_fingerprint().parts["frozen"] == frozen_file.read(path).key
         assert "model" not in read_fingerprint().parts
         path.write_text(path.read_text() + "# changed\n")
         assert read_fingerprint().key not in {key for _, key in hashes}
@@ -387,3 +393,28 @@ def test_kernels_that_do_not_depend_on_the_batch_are_frozen(
     assert "it has no choice for mm " in refusal(path, gemm, monkeypatch)  # that may depend on it
     freeze(path, gemm)
     assert "row16, batch-invariant. To make" in refusal(path, gemm, monkeypatch, **invariant)
+
+
+def test_an_edited_kernel_must_give_the_bits_of_its_layer(tmp_path: Path, monkeypatch: Any) -> None:
+    invariant = {"options": {"diode_batch_invariant": True}}
+    path, builds = tmp_path / "frozen.toml", [layer(16), layer(256)]
+
+    def prove(*orders: tuple[SummationOrder, ...]) -> None:
+        monkeypatch.setattr(proofs, "PROOFS", tuple(proof(*each) for each in orders))
+
+    prove((WGMMA, MMA))
+    by_model = freeze(path, *builds, **invariant)
+    assert all("tl.dot" in source for sources in by_model for source in sources)
+    assert frozen_to(path, *builds, monkeypatch=monkeypatch, **invariant) == by_model
+    few, many = path.read_text().split("# mm 256×")
+    edited = [re.sub(r"BLOCK_M = \d+", f"BLOCK_M = {m}", part) for m, part in
+              ((16, few), (64, re.sub(r"num_warps = \d+", "num_warps = 4", many)))]  # fmt: skip
+    path.write_text("# mm 256×".join(edited))
+    prove((WGMMA,), (MMA,))
+    says = "which add up in orders that do not give the same bits"
+    assert says in refusal(path, builds[0], monkeypatch, **invariant)
+    prove((WGMMA,))
+    says = "mma.sync bfloat16 k16 float32, which is not proven on NVIDIA H200 with torch"
+    assert says in refusal(path, builds[0], monkeypatch, **invariant)
+    path.write_text(path.read_text().replace("triton::mm", "triton::mm_persistent_tma"))
+    assert "an order that is not known" in refusal(path, builds[1], monkeypatch, **invariant)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._inductor import config
 
-from diode_engine.choosing import frozen
+from diode_engine.choosing import frozen_file
 from diode_engine.choosing.frozen import FREEZING, FrozenChoices
 from diode_engine.inductor.torch_internals.config_entries import find_config_keys
 from diode_engine.inductor.torch_internals.versions import part
@@ -89,13 +89,13 @@ def frozen_choices() -> FrozenChoices | None:
     try:
         found = path.stat()
     except OSError:
-        return frozen.read(path)
+        return frozen_file.read(path)
     return _read_frozen(path.absolute(), found.st_mtime_ns, found.st_size)
 
 
 @lru_cache(8)
 def _read_frozen(path: Path, *_: int) -> FrozenChoices:
-    return frozen.read(path)
+    return frozen_file.read(path)
 
 
 def is_freezing() -> bool:

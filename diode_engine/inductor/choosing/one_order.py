@@ -48,8 +48,6 @@ def choose_of_one_order(
     problem, inputs = product.problems[0], request.kernel_inputs
     if isinstance(source, InvariantChooser):
         source.orders_for(problem)
-    else:
-        FrozenKernel.find(source, product.form)
     uids = [uid for uid in request.offers if template_of(uid).tiled]
     if not uids and use_triton_template(inputs.output_layout(), check_max_autotune=False):
         return []

@@ -196,6 +196,9 @@ class ProductChooser:
             if options.invariant:
                 if not rebuild or options.other_backends:
                     raise refusal("others have replaced or added to what Inductor offers")
+                if options.frozen is not None:
+                    kernel = FrozenKernel.find(options.frozen, product.form)
+                    kernel.check_order(self.hardware, torch.__version__, triton.__version__)
                 source = self.invariant if options.frozen is None else options.frozen
                 kernels = choose_of_one_order(request, product, source, self.spaces, self.outcomes)
                 lists: dict[str, list[Any]] = {}
