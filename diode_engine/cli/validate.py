@@ -149,7 +149,8 @@ def _only_model(table: TimingTable) -> ModelVersion:
 def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
     """The timings of one of the model's GPUs, its first that there are timings of; of these only
     the ones with the model's Triton, where there are any."""
-    import numpy as np
+    from diode_engine.core.hardware import slug_of
+    from diode_engine.validation.gate import comparable_rows
 
     manifest = model.manifest
     names = _hardware(table)
@@ -167,16 +168,13 @@ def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
         return table
     if len(names) > 1:
         diagnostics.note(f"The timings of {gpu} count; there are others, of other GPUs.")
-    device = [e.hardware.name == gpu for e in table.environments]
-    rows = np.array(device, np.bool_)[table.environment]
-    compiled = [e.triton in manifest.triton for e in table.environments]
-    same = rows & np.array(compiled, np.bool_)[table.environment]
-    if manifest.triton and not same.any():
+    rows, same = comparable_rows(table, manifest, slug_of(gpu))
+    if manifest.triton and not same:
         diagnostics.warn(
             f"{model.reference} was trained on timings with Triton {', '.join(manifest.triton)}; "
             "these are of others."
         )
-    return table.take(same if same.any() else rows)
+    return rows
 
 
 @click.command()

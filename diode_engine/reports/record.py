@@ -18,8 +18,8 @@ from diode_engine.atomic import FileKind, write_whole
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.checks import check_not_negative, decode_fields, encode, encode_fields
 from diode_engine.core.problem import Problem
-from diode_engine.documents import Limits, Malformed, check_format, read_json, shortened
-from diode_engine.errors import RecordError, ReportError
+from diode_engine.documents import Limits, Malformed, check_format, read_document, shortened
+from diode_engine.errors import RecordError, ReportError, explain_os_error
 from diode_engine.paths import data_dir
 
 FORMAT, VERSION = "diode-report", 1
@@ -216,11 +216,10 @@ def list_reports() -> list[Path]:
 
 def read(path: Path) -> Report:
     """Return the report in a file. Raises ReportError."""
+    document = read_document(path, LIMITS, ReportError)
     try:
-        return Report.from_dict(read_json(path, LIMITS))
-    except OSError as error:
-        raise ReportError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (Malformed, ReportError) as error:
+        return Report.from_dict(document)
+    except ReportError as error:
         raise ReportError(f"{path}: {error}") from None
 
 
@@ -230,11 +229,9 @@ def write(report: Report, path: Path | None = None) -> Path:
     if path is None:
         time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
         path = folder() / f"{time}-{os.getpid()}.json"
-    try:
+    text = json.dumps(report.to_dict(), allow_nan=False, indent=1)
+    with explain_os_error(ReportError, f"{path} cannot be written"):
         if path.parent == folder():
             path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(report.to_dict(), allow_nan=False, indent=1)
         write_whole(path, text + "\n", kind=FileKind.REPORT, durable=False)
-    except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror or error}.") from error
     return path

@@ -178,14 +178,21 @@ def gate_problems(
     hardware): of problems that were held out both from it and from the model that it is compared
     with, on this GPU, with the model's Triton where there are such rows. Problems are held out by
     their sizes, so those of one GPU are held out on every other."""
-    device = [e.hardware.slug == (slug or manifest.hardware.slug) for e in table.environments]
-    compiled = [e.triton in manifest.triton for e in table.environments]
-    rows = np.array(device, np.bool_)[table.environment]
-    same = rows & np.array(compiled, np.bool_)[table.environment]
+    rows, _ = comparable_rows(table, manifest, slug or manifest.hardware.slug)
     by = manifest.held_out_by
     if against is not None:
         by = tuple(way for way in by if way in against.held_out_by)
-    return split(table.take(same if same.any() else rows), by)[1]
+    return split(rows, by)[1]
+
+
+def comparable_rows(table: TimingTable, manifest: Manifest, slug: str) -> tuple[TimingTable, bool]:
+    """The rows of the GPU of this slug with a Triton that the model was trained on, and True; where
+    there are none, all rows of the GPU, and False."""
+    device = [e.hardware.slug == slug for e in table.environments]
+    compiled = [e.triton in manifest.triton for e in table.environments]
+    rows = np.array(device, np.bool_)[table.environment]
+    same = rows & np.array(compiled, np.bool_)[table.environment]
+    return table.take(same if same.any() else rows), bool(same.any())
 
 
 @dataclass(frozen=True)
