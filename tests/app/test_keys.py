@@ -35,9 +35,8 @@ def ended(store, tmp_path):
     return store
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_a_filter_and_its_text_in_one_burst(make_app, ended, size):
-    async with running(make_app(), size) as (app, pilot):
+async def test_a_filter_and_its_text_in_one_burst(make_app, ended):
+    async with running(make_app(), (80, 24)) as (app, pilot):
         await burst(pilot, "R", "/", "kind:trst", "backspace", "backspace", "ain", "enter")
         table = app.screen.table
         assert table.query_now.filter == "kind:train"

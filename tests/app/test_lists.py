@@ -111,8 +111,7 @@ async def test_a_question_for_a_file_completes_it(make_app, store, tmp_path):
         assert app.screen.query_one(Input).value == f"{tmp_path}/timings.json"
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_every_screen_is_copied_as_text(make_app, store, tmp_path, size):
+async def test_every_screen_is_copied_as_text(make_app, store, tmp_path):
     """The table, wherever the focus is; where there is none, what the screen shows."""
     store.import_table(make_timings(12), key="x", spec={})
     judge(store, register_model(tmp_path, "plain", sure=True, default=True))
@@ -120,7 +119,7 @@ async def test_every_screen_is_copied_as_text(make_app, store, tmp_path, size):
         "H": "Model in use", "R": "run  kind", "C": "operators", "D": "id  op", "W": "candidate",
         "T": "Family", "V": "who chooses", "M": "model", "S": "Kept in", "A": "python is",
     }  # fmt: skip
-    async with running(make_app(), size) as (app, pilot):
+    async with running(make_app(), (80, 24)) as (app, pilot):
         for key, words in holds.items():
             app.copy_to_clipboard("")
             app.set_focus(None)

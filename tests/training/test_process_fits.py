@@ -47,6 +47,10 @@ SMALL = (
 ENDLESS = SMALL.but("trees", rounds=1_000_000, patience=1_000_000)
 
 
+def endless(table):
+    return [FitTask(table, "trees", seed, ENDLESS) for seed in (1, 2, 3)]
+
+
 @pytest.fixture(autouse=True)
 def _as_in_processes(monkeypatch):
     """The whole space, which worker processes know, and one thread, which they have."""
@@ -177,7 +181,7 @@ def test_a_fit_that_is_cancelled_ends_its_processes(learned):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ProcessFits(3, min_rows=0).fit_all([FitTask(learned, "ensemble", 0, ENDLESS)], stop)
+        ProcessFits(3, min_rows=0).fit_all(endless(learned), stop)
     assert len(seen) >= 2
     assert not running(seen)
 
@@ -220,7 +224,7 @@ def test_a_process_that_is_killed_ends_the_fits_with_a_sentence(learned, tmp_pat
                 os.kill(process, signal.SIGKILL)
 
     with pytest.raises(TrainingError, match="was killed, perhaps for want of memory"):
-        ProcessFits(2, min_rows=0).fit_all([FitTask(learned, "ensemble", 0, ENDLESS)], kill)
+        ProcessFits(2, min_rows=0).fit_all(endless(learned), kill)
     assert not list(tmp_path.iterdir())
 
 
