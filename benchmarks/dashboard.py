@@ -139,10 +139,6 @@ class Terminal:
         self.began = time.perf_counter()
         os.write(self._fd, key.encode())
 
-    def painted(self) -> float:
-        """Seconds since the last key until anything was."""
-        return self.until("")
-
     def type(self, keys: str) -> None:
         """Presses the keys one after the other, as a quick person does."""
         for key in keys[:-1]:
