@@ -122,19 +122,21 @@ class TensorProduct(nn.Module):
 
 
 class TriangleUpdates(nn.Module):
-    """AlphaFold's triangle multiplication along outgoing and then along incoming edges, in batches
-    of pairs whose channels are innermost."""
+    """AlphaFold's triangle multiplications of pairs whose channels are innermost; an equation for
+    each, along outgoing or along incoming edges."""
 
-    def __init__(self, size: int = 128) -> None:
+    def __init__(self, *products: str, size: int = 128) -> None:
         super().__init__()
-        self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(4))
-        self.both = nn.ModuleList(nn.Linear(size, 2 * size) for _ in range(2))
-        self.gates = nn.ModuleList(nn.Linear(size, 2 * size) for _ in range(2))
-        self.outs = nn.ModuleList(nn.Linear(size, size) for _ in range(2))
-        self.gate = nn.ModuleList(nn.Linear(size, size) for _ in range(2))
+        self.products = products
+        count = len(products)
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(2 * count))
+        self.both = nn.ModuleList(nn.Linear(size, 2 * size) for _ in range(count))
+        self.gates = nn.ModuleList(nn.Linear(size, 2 * size) for _ in range(count))
+        self.outs = nn.ModuleList(nn.Linear(size, size) for _ in range(count))
+        self.gate = nn.ModuleList(nn.Linear(size, size) for _ in range(count))
 
     def forward(self, pairs: torch.Tensor) -> torch.Tensor:
-        for i, product in enumerate(("bikc,bjkc->bijc", "bkic,bkjc->bijc")):
+        for i, product in enumerate(self.products):
             x = self.norms[2 * i](pairs)
             a, b = (self.both[i](x) * torch.sigmoid(self.gates[i](x))).chunk(2, -1)
             found = self.outs[i](self.norms[2 * i + 1](torch.einsum(product, a, b)))
@@ -352,8 +354,9 @@ _tensor = make_record("tensor-product-messages", "scientific", TensorProduct, [
     numbers(3001, 17), numbers(3001, 17, 3), numbers(3001, 3), numbers(3001, 8)],
     **FLOAT32)  # fmt: skip
 _triangles = make_record(
-    "triangle-updates", "scientific", TriangleUpdates, [numbers(1, 384, 384, 128)]
-)
+    "triangle-updates", "scientific",
+    lambda: TriangleUpdates("bikc,bjkc->bijc", "bkic,bkjc->bijc"), [numbers(1, 384, 384, 128)],
+)  # fmt: skip
 _sequences = make_record("evoformer-sequences", "scientific", SequenceBlock, [
     numbers(1, 64, 200, 256), numbers(1, 200, 200, 128)])  # fmt: skip
 _molecules = make_record("molecule-messages", "scientific", Molecules, [
@@ -373,6 +376,8 @@ MODELS = (
     also(_tensor, "training", train=True),
     _triangles,
     also(_triangles, "tf32", **FLOAT32, tf32=True),
+    make_record("triangle-multiplication", "scientific",
+                lambda: TriangleUpdates("ikc,jkc->ijc"), [numbers(256, 256, 128)]),
     _sequences,
     also(_sequences, "float32", **FLOAT32),
     _molecules,

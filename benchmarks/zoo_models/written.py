@@ -378,22 +378,6 @@ class Radiance(nn.Module):
         return torch.cat((self.density(x), self.color(torch.cat((x, way), -1))), -1)
 
 
-class Triangles(nn.Module):
-    """Triangle multiplication of AlphaFold's pairs: a batched product for each channel."""
-
-    def __init__(self, size: int = 128) -> None:
-        super().__init__()
-        self.norm, self.after = nn.LayerNorm(size), nn.LayerNorm(size)
-        self.both, self.gates = nn.Linear(size, 2 * size), nn.Linear(size, 2 * size)
-        self.out, self.gate = nn.Linear(size, size), nn.Linear(size, size)
-
-    def forward(self, pairs: torch.Tensor) -> torch.Tensor:
-        x = self.norm(pairs)
-        a, b = (self.both(x) * torch.sigmoid(self.gates(x))).chunk(2, -1)
-        found = torch.einsum("ikc,jkc->ijc", a, b)
-        return pairs + torch.sigmoid(self.gate(x)) * self.out(self.after(found))
-
-
 class CapacityExperts(nn.Module):
     """A mixture of experts with a fixed capacity: tokens are gathered by expert, and two
     batched products work on all experts at once."""
@@ -527,7 +511,6 @@ MODELS = (
         numbers(256, 50, 75), numbers(256, 50, 50)], **FLOAT32),
     make_record("radiance-field-float16", "scientific", Radiance, [
         numbers(65_536, 63), numbers(65_536, 27)], **HALF),
-    make_record("triangle-multiplication", "scientific", Triangles, [numbers(256, 256, 128)]),
     make_record("capacity-experts", "experts", CapacityExperts, [numbers(4096, 1024)]),
     make_record("low-rank-adapter-training", "decoder", LowRank, [numbers(2048, 4096)], train=True),
     make_record("linear-attention", "encoder", LinearAttention, [numbers(8, 1024, 1024)]),
