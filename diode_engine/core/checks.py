@@ -56,9 +56,9 @@ def decode(kind: Any, given: Any) -> Any:
     """Return the value of this type that `encode` and JSON have made `given` of: a record, a
     mapping, a list or tuple, a number, a text, or one of these and None. A record's class may have
     a `from_dict` of its own. Raises RecordError, with the place, where it is another."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if kind is Any:
+    if kind is Any or type(given) is kind:
         return given
+    origin, inner = get_origin(kind), get_args(kind)
     if origin is UnionType:
         (kind,) = (each for each in inner if each is not NoneType)
         return None if given is None else decode(kind, given)
@@ -73,7 +73,7 @@ def decode(kind: Any, given: Any) -> Any:
         return kind.from_dict(given)
     if is_dataclass(kind):
         return decode_fields(kind, given)
-    _check_kind(given, *((int, float) if kind is float else (kind,) if kind in _KINDS else (str,)))
+    _check_kind(given, *((int, float) if kind is float else (kind if kind in _KINDS else str,)))
     return given if kind is float else kind(given)
 
 
@@ -121,6 +121,8 @@ _types_of = cache(get_type_hints)
 
 
 def _decode_at(place: str, kind: Any, given: Any) -> Any:
+    if type(given) is kind:
+        return given
     try:
         return decode(kind, given)
     except (TypeError, ValueError, AttributeError) as error:
