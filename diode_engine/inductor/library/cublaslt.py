@@ -181,6 +181,7 @@ class Product:
         )  # fmt: skip
         self.alpha, self.beta = c_float(1), c_float(0 if self.added is None else 1)
         self.descriptor = c_void_p()
+        self.a = self.b = self.c = self.d = c_void_p()
         library.call(
             "MatmulDescCreate", byref(self.descriptor), c_int(self.types[0]), c_int(self.types[1])
         )
@@ -221,6 +222,11 @@ class Product:
         elif turned:
             raise CublasError("cuBLASLt's output must be row-major.")
         return layout
+
+    def __del__(self) -> None:
+        for layout in {each.value for each in (self.a, self.b, self.c, self.d)}:
+            self.library.status("MatrixLayoutDestroy", c_void_p(layout))
+        self.library.status("MatmulDescDestroy", self.descriptor)
 
     @property
     def described(self) -> tuple[c_void_p, ...]:
