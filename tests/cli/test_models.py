@@ -321,10 +321,9 @@ def test_it_is_promoted_and_rolled_back_for_each_gpu(run, both, timings):
     assert (ran.code, json.loads(ran.out)["hardware"]) == (0, H200.slug)
     assert f"the default of {H100.slug} already" in ran.err
     assert run(*promote, "--hardware", "NVIDIA A100").code == 3
-    shown = run("models", "show", "default", "--hardware", H100.name)
-    assert "promote default to nvidia-h200/tripled@1" in shown.out
-    assert f"on {H100.name}" in shown.out
-    assert "24 timings of 6 problems" in shown.out
+    shown = run("models", "show", "default", "--hardware", H100.name).out
+    assert "promote default to nvidia-h200/tripled@1" in shown
+    assert f"on {H100.name}" in shown
     back = run("models", "rollback", "--json", "--hardware", H100.name)
     assert json.loads(back.out) == {
         "hardware": H100.slug, "default": None, "before": "nvidia-h200/tripled@1",
