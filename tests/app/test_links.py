@@ -134,35 +134,36 @@ async def _ask(pilot, words: str) -> list[str]:
     return [str(found.get_option_at_index(i).prompt) for i in range(found.option_count)]
 
 
-@pytest.mark.parametrize(
-    ("words", "found", "screen"),
-    [
-        ("paper", "run 2 · train", RunScreen),
-        ("train 2", "run 2 · train", RunScreen),
-        ("mm 1329", "problem 3 ·", ProblemScreen),
-        ("bf16 1329 mm 16", "problem 3 ·", ProblemScreen),
-        ("mm", "12 problems · op:mm", DataScreen),
-        ("settings", "Settings", SettingsScreen),
-        ("setting theme", "setting theme", SettingsScreen),
-        ("model plain", "model plain@1", ModelScreen),
-        ("id:3", "problem 3 ·", ProblemScreen),
-        ("op:mm", "problems · op:mm", DataScreen),
-        ("tall ones", "filter tall ones", DataScreen),
-        ("run/2", "run/2", RunScreen),
-        ("run/1", "run/1", RunScreen),
-        ("problem/3", "problem/3", ProblemScreen),
-        ("model/plain@1", "model/plain@1", ModelScreen),
-        ("model/nvidia-h200/plain@1", "model/nvidia-h200/plain@1", ModelScreen),
-    ],
-)
-async def test_everything_is_found_and_opened(make_app, filled, words, found, screen):
+FOUND = [
+    ("paper", "run 2 · train", RunScreen),
+    ("train 2", "run 2 · train", RunScreen),
+    ("mm 1329", "problem 3 ·", ProblemScreen),
+    ("bf16 1329 mm 16", "problem 3 ·", ProblemScreen),
+    ("mm", "12 problems · op:mm", DataScreen),
+    ("settings", "Settings", SettingsScreen),
+    ("setting theme", "setting theme", SettingsScreen),
+    ("model plain", "model plain@1", ModelScreen),
+    ("id:3", "problem 3 ·", ProblemScreen),
+    ("op:mm", "problems · op:mm", DataScreen),
+    ("tall ones", "filter tall ones", DataScreen),
+    ("run/2", "run/2", RunScreen),
+    ("run/1", "run/1", RunScreen),
+    ("problem/3", "problem/3", ProblemScreen),
+    ("model/plain@1", "model/plain@1", ModelScreen),
+    ("model/nvidia-h200/plain@1", "model/nvidia-h200/plain@1", ModelScreen),
+]
+
+
+async def test_everything_is_found_and_opened(make_app, filled):
     app = make_app()
     app.session.settings = Settings(filters={"tall ones": "data m>64"})
     async with running(app, (120, 40)) as (_, pilot):
-        first = (await _ask(pilot, words))[0]
-        assert found in first
-        await press(pilot, "enter")
-        assert isinstance(app.screen, screen)
+        for words, found, screen in FOUND:
+            first = (await _ask(pilot, words))[0]
+            assert found in first, words
+            await press(pilot, "enter")
+            assert isinstance(app.screen, screen), words
+            await press(pilot, "escape", "H")
 
 
 async def test_a_theme_is_found_and_used(make_app, filled, tmp_path):
