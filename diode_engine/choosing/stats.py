@@ -55,6 +55,10 @@ class Profile:
     def take_decision(self, what: str, problem: Problem, answer: bool) -> None:
         """Takes a decision about a product before it is lowered, named `what`; keeps none."""
 
+    def take_moved(self, activation: str, problem: Problem, choice: Choice | None) -> None:
+        """Takes an activation that moved into the product of the problem, for which the choice is
+        the library's kernel (None: it is frozen), as this is lowered; keeps none."""
+
 
 class Stats:
     """Counters, safe to use from any thread."""
@@ -110,6 +114,12 @@ class Stats:
         with self._lock:
             for profile in _profiles:
                 profile.take_decision(what, problem, answer)
+
+    def record_moved(self, activation: str, problem: Problem, choice: Choice | None) -> None:
+        """Gives a moved activation to the open profiles (see `Profile.take_moved`)."""
+        with self._lock:
+            for profile in _profiles:
+                profile.take_moved(activation, problem, choice)
 
     def snapshot(self) -> dict[str, int | float]:
         """The dictionary that diode_engine.get_stats returns."""

@@ -183,9 +183,10 @@ def _product(lowered: Lowered, graph: int, judge: Judge) -> Product:
             outcome, found = Outcome.PREDICTED, predicted
     kernels = [] if found is None else [Candidate.from_dict(k) for k in found["kernels"]]
     size = None if problem is None else space_size(problem, torch_version() or "", default=True)
+    name = noted["name"] if problem is None else str(problem)
     return Product(
         graph=graph,
-        name=noted["name"] if problem is None else str(problem),
+        name=f"{name} with {noted['activation']}" if noted["activation"] else name,
         problem=problem,
         dynamic=noted["dynamic"],
         count=1,

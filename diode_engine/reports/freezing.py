@@ -42,7 +42,7 @@ def freeze(processes: Iterable[Notes], program: str) -> FrozenChoices:
                 f"The program compiles {choice.product} with two results: {first.kernel} and "
                 f"{choice.kernel}. Compile it with the same options everywhere."
             )
-    if not found:
+    if not found and not any(each.product["activation"] for each in lowered):
         raise FrozenChoicesError(
             "Diode has chosen for no product of the program. Compile it with "
             'mode="max-autotune-no-cudagraphs" or options={"fast_autotune": True}.'
@@ -100,6 +100,8 @@ def _freeze_product(lowered: Lowered) -> FrozenChoice | None:
     noted, choice = lowered.product, lowered.choice
     fields = noted["problem"] if choice is None else choice["problem"]
     if noted["mode"] == "default" or noted["device"] == "cpu" or fields is None:
+        return None
+    if noted["activation"]:  # a decision says so
         return None
     product = ProductForm(Problem.from_dict(fields), **noted["form"])
     if choice is None:

@@ -42,6 +42,7 @@ from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.listening import capture, feedback
 from diode_engine.inductor.lowering import preprocessing
+from diode_engine.inductor.torch_internals.dispatcher import PRODUCT_WITH_ACTIVATION
 from tests.inductor_nogpu.conftest import FixedPredictor
 from tests.inductor_nogpu.test_convolutions import convolution
 from tests.inductor_nogpu.test_faults import LIBRARY, mm, program, searched
@@ -68,6 +69,12 @@ def sums() -> Any:
     """A sum of two products, which one lowering computes."""
     a = torch.empty(256, 256, dtype=torch.bfloat16, device="cuda")
     return (lambda a, b: a @ b + b @ a), (a, a)
+
+
+def with_activation() -> Any:
+    """A product with an activation that the program itself asks for."""
+    x, b = (torch.empty(size, dtype=torch.bfloat16, device="cuda") for size in ((256, 256), 256))
+    return PRODUCT_WITH_ACTIVATION, (b, x, x)
 
 
 def convolved() -> bool:
@@ -143,6 +150,9 @@ CASES = {
     "convert_1x1_conv_to_mm": Case(convolutions, "_should_keep", convolved),
     "convert_1x1_conv_to_mm, predicted": Case(convolutions, "choose_outside_graph", convolved),
     "lowerings": Case(fast_autotune, "_chooser_for", lambda: program(mm, **FAST)),
+    "lowerings, of an activation in a product": Case(
+        activations, "current_chooser", lambda: program(with_activation)
+    ),
     "tuned_mm_plus_mm": Case(fast_autotune, "_chooser_for", lambda: program(sums, **FAST)),
     "_tuned_grouped_mm_common": Case(grouped_products, "_find_product", groups, library_groups),
     "early_config_prune": Case(ProductChooser, "choose_listed", groups, library_groups),

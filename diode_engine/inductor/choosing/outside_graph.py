@@ -12,6 +12,7 @@ import torch
 
 from diode_engine.choosing.choice import Choice
 from diode_engine.core.encoding import CandidateTable
+from diode_engine.core.hardware import detect
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing.compile_options import offering_options
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
@@ -22,8 +23,10 @@ def choose_outside_graph(
     chooser: ProductChooser, problem: Problem, device: torch.device
 ) -> Choice | None:
     """Return the choice for the problem, if one kernel is kept and nothing is fused into it; None
-    where the model has no prediction. It is remembered for each problem, with the options that
-    decide what Inductor offers."""
+    where the model has no prediction, or the device is another GPU than its. It is remembered for
+    each problem, with the options that decide what Inductor offers."""
+    if detect(device.index) != chooser.hardware:
+        return None
     key = (problem, offering_options())
     if key not in chooser.outside:
 

@@ -27,11 +27,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.choice import Choice, Why
 from diode_engine.choosing.stats import Profile, begin_profile, end_profile
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
@@ -42,6 +42,7 @@ from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.integration import State
 from diode_engine.inductor.on_import import when_imported
 from diode_engine.inductor.patches import Function, Patches
+from diode_engine.inductor.torch_internals import DEVICE_TYPE
 from diode_engine.inductor.torch_internals.versions import part
 from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_GROUPS, hook_of
 
@@ -115,6 +116,24 @@ class ProductNotes(Profile):
         """Note a decision about a product before it is lowered."""
         self._note(decision={"what": what, "problem": problem.to_dict(), "answer": answer})
 
+    @guard("a moved activation was not noted", stock=do_nothing)
+    def take_moved(self, activation: str, problem: Problem, choice: Choice | None) -> None:
+        """Note the product that is being lowered, which has the activation in it."""
+        place = self._place()
+        if place is None:
+            return
+        self._note_lowered(place, problem, DEVICE_TYPE, activation=activation)
+        unknown = dict.fromkeys(("predicted_us", "library_us", "confidence"))
+        frozen: dict[str, Any] = {
+            "problem": problem.to_dict(),
+            "kernels": [],
+            **unknown,
+            "why": str(Why.FROZEN),
+        }
+        fields = frozen if choice is None else fields_of(choice)
+        why = f"{fields['why']}; aten::_addmm_activation computes {activation} as well"
+        self._note(at=place[0], choice={**fields, "why": why})
+
     def _note_about_it(self, **fields: Any) -> None:
         place = self._place()
         if place is not None:
@@ -172,21 +191,29 @@ class ProductNotes(Profile):
         place = self._place()
         if place is None or op_name not in OPERATORS:
             return
+        problem = _read_problem(kernel_inputs, op_name, overrides)
+        is_described = isinstance(problem, str)
+        dynamic = is_described or _is_dynamic(kernel_inputs)
+        form = {} if isinstance(problem, str) else _form_of(problem, kernel_inputs, place[1])
+        self._note_lowered(place, problem, kernel_inputs.device_type, dynamic=dynamic, form=form)
+
+    def _note_lowered(
+        self, place: tuple[list[Any], Any, Any], problem: Problem | str, device: str, *,
+        dynamic: bool = False, form: Mapping[str, Any] | None = None, activation: str = "",
+    ) -> None:  # fmt: skip
         at, graph, node = place
         if self._process != os.getpid():  # the first product, or a forked process
             self._process = os.getpid()
             self._note(diode=_what_chooses())
-        problem = _read_problem(kernel_inputs, op_name, overrides)
-        is_described = isinstance(problem, str)
-        form = {} if isinstance(problem, str) else _form_of(problem, kernel_inputs, graph)
         self._note(
             at=at,
             product={
                 "name": str(problem),
                 "problem": None if isinstance(problem, str) else problem.to_dict(),
-                "dynamic": is_described or _is_dynamic(kernel_inputs),
-                "form": form,
-                "device": kernel_inputs.device_type,
+                "activation": activation,
+                "dynamic": dynamic,
+                "form": form or {},
+                "device": device,
                 "phase": _phase(graph),
                 "mode": _mode(),
                 **_place_of(node),

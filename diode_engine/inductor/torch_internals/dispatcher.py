@@ -10,6 +10,8 @@ from torch.utils import _python_dispatch
 
 # The library's product with a bias and ReLU or GELU by tanh.
 PRODUCT_WITH_ACTIVATION = torch.ops.aten._addmm_activation.default
+# The environment variable by which torch calls cuBLAS for it, and not cuBLASLt, if it is 1.
+DISABLES_LT = "DISABLE_ADDMM_CUDA_LT"
 
 
 def without_modes() -> AbstractContextManager[Any]:
