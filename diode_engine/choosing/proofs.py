@@ -63,6 +63,13 @@ def proven_orders(
     return frozenset(p.orders for p in given if p.holds_for(arch, torch, triton))
 
 
+def triton_shown_with(torch: str) -> str | None:
+    """Return the newest Triton with which an order was shown for this torch; None where there is
+    none."""
+    shown = [proof.triton[1] for proof in PROOFS if _is_within(torch, proof.torch)]
+    return max(shown, key=_minor, default=None)
+
+
 def _is_within(version: str, versions: Versions) -> bool:
     first, last = map(_minor, versions)
     return first <= _minor(version) <= last

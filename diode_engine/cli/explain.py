@@ -26,6 +26,8 @@ from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import NoSuchModelError, NothingError
 
 if TYPE_CHECKING:
+    from diode_engine.choosing.choice import Choice
+    from diode_engine.choosing.chooser import Chooser
     from diode_engine.core.hardware import Hardware
     from diode_engine.core.problem import Problem
     from diode_engine.registry import ModelVersion
@@ -79,13 +81,18 @@ _SURE = 0.9
     help="Rank the candidates that this version of torch offers.",
     default_text="the newest version that Diode knows",
 )  # fmt: skip
+@option(
+    "--batch-invariant", is_flag=True,
+    help="Say too which kernel the option diode_batch_invariant takes, and what that costs, with "
+    "what is proven for the installed torch or that of --torch.",
+)  # fmt: skip
 @option("--top", type=_SIZE, default=5, help="How many candidates to list.")
 @result_command
 def explain(
     op: str | None, m: int | None, n: int | None, k: int | None, file: Path | None, batch: int,
     dtype: str, layouts: str | None,
     attributes: tuple[str, ...], bias: str | None, reference: str | None, hardware: str | None,
-    torch: str, top: int,
+    torch: str, batch_invariant: bool, top: int,
 ) -> Result:  # fmt: skip
     """Explain which kernel a model takes for OP of sizes M, N and K, and why.
 
@@ -103,6 +110,8 @@ def explain(
 
     if (k is None) is (file is None):  # K is the last
         raise click.UsageError("Give OP, M, N and K, or --file FILE.")
+    if batch_invariant and file is not None:
+        raise click.UsageError("--batch-invariant is for one product: give OP, M, N and K.")
     model, device = model_and_hardware(reference, hardware)
     if file is not None:
         choices = _choices_in(file, model, device, torch)
@@ -116,7 +125,7 @@ def explain(
         op, m, n, k, "fp32" if dtype == "tf32" else dtype, B=batch, a_layout=a, b_layout=b,
         bias=bias, allow_tf32=dtype == "tf32", **_attributes(op, attributes),
     )  # fmt: skip
-    found = _explained(problem, model, device, torch, top)
+    found = _explained(problem, model, device, torch, top, batch_invariant=batch_invariant)
     return Result(found, _text(found))
 
 
@@ -230,8 +239,9 @@ def _only_one() -> ModelVersion:
 
 
 def _explained(
-    problem: Problem, model: ModelVersion, device: Hardware, torch: str, top: int
-) -> dict[str, Any]:
+    problem: Problem, model: ModelVersion, device: Hardware, torch: str, top: int,
+    *, batch_invariant: bool,
+) -> dict[str, Any]:  # fmt: skip
     from diode_engine.choosing.chooser import Chooser
     from diode_engine.models import explain as why
     from diode_engine.models.estimates import resources, roofline
@@ -239,7 +249,8 @@ def _explained(
     from diode_engine.problems.predicted_choice import choose_offered
 
     predictor = Predictor.load(model.folder, device)
-    prediction, choice = choose_offered(problem, Chooser(predictor, device), torch)
+    chooser = Chooser(predictor, device)
+    prediction, choice = choose_offered(problem, chooser, torch)
     candidates, order = prediction.candidates, prediction.order.tolist()
     best = float(prediction.predicted_us[order[0]])
     roof, estimates = roofline(problem, candidates, device)
@@ -270,6 +281,7 @@ def _explained(
                 for needed in (resources(problem, each, device) for each in (first, other))
             ],
         }
+    invariant = _batch_invariant(problem, chooser, torch, choice) if batch_invariant else None
     return {
         "problem": problem.to_dict(),
         "model": model.reference,
@@ -282,6 +294,27 @@ def _explained(
         "taken": {**choice.candidates[0].to_dict(), "why": str(choice.why)},
         "ranked": ranked,
         "compared": compared,
+        **({"batch_invariant": invariant} if batch_invariant else {}),
+    }
+
+
+def _batch_invariant(
+    problem: Problem, chooser: Chooser, torch: str, unrestricted: Choice
+) -> dict[str, Any]:
+    """What the option diode_batch_invariant takes in place of the unrestricted choice."""
+    from diode_engine.choosing.outcomes import LeftToStock
+    from diode_engine.problems.predicted_choice import choose_invariant
+
+    try:
+        choice, order = choose_invariant(problem, chooser, torch)
+    except LeftToStock as refused:
+        return {"taken": None, "why": str(refused)}
+    return {
+        "taken": choice.candidates[0].to_dict(),
+        "why": str(choice.why),
+        "order": str(order),
+        "predicted_us": choice.predicted_us[0],
+        "behind": choice.predicted_us[0] / unrestricted.predicted_us[0] - 1,
     }
 
 
@@ -311,6 +344,8 @@ def _text(found: Mapping[str, Any]) -> str:
         )
 
     head.append(f"A compile takes {_name(found['taken'])} ({found['taken']['why']}).")
+    if (invariant := found.get("batch_invariant")) is not None:
+        head.append(_invariant_text(invariant))
 
     def cells(row: Mapping[str, Any]) -> list[str]:
         estimate = row["estimate_us"]
@@ -336,6 +371,15 @@ def _text(found: Mapping[str, Any]) -> str:
     if all(compared["resources"]):
         parts.append(_resources_text(compared["resources"]))
     return "\n\n".join(parts)
+
+
+def _invariant_text(found: Mapping[str, Any]) -> str:
+    if found["taken"] is None:
+        return f"With diode_batch_invariant it takes the library's kernel: {found['why']}."
+    return (
+        f"With diode_batch_invariant it takes {_name(found['taken'])} ({found['why']}), predicted "
+        f"{found['predicted_us']:.3g} µs, {found['behind']:+.1%}. It adds up by {found['order']}."
+    )
 
 
 def _resources_text(needed: Sequence[Mapping[str, Any]]) -> str:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from diode_engine import registry
 from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.chooser import Chooser
+from diode_engine.choosing.frozen import without_patch
+from diode_engine.choosing.invariant import InvariantChooser, refusal, space_for
 from diode_engine.choosing.prediction import Prediction
+from diode_engine.choosing.proofs import triton_shown_with
+from diode_engine.choosing.ranges import choice_of, choose_ranges
+from diode_engine.choosing.summation import SummationOrder, order_of
 from diode_engine.core.hardware import detect
 from diode_engine.core.problem import Problem
 from diode_engine.errors import NoSuchModelError, NothingError
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import exhaustive_space
+from diode_engine.version import torch_version, triton_version
+
+_NONE = "0.0"  # the version of what is not installed
 
 
 def predict_choice(problem: Problem, model: str | None = None) -> Choice:
@@ -52,3 +63,24 @@ def choose_offered(
             "and a compile takes the library's kernel."
         )
     return prediction, choice
+
+
+def choose_invariant(
+    problem: Problem, chooser: Chooser, torch: str = ""
+) -> tuple[Choice, SummationOrder]:
+    """Return the choice that a compile makes with diode_batch_invariant, and the kernel's order of
+    summation. It is for this version of torch with the Triton of the proofs; empty: what is
+    installed. Raises LeftToStock, with a sentence, where no kernel is known to be
+    batch-invariant."""
+    here, triton = torch_version() or _NONE, triton_version()
+    if re.match(r"\d+\.\d+", torch) and without_patch(torch) != without_patch(here):
+        here, triton = torch, None
+    invariant = InvariantChooser(chooser, here, triton or triton_shown_with(here) or _NONE)
+    comparison, _ = invariant.compare([problem], space_for(problem))
+    ranges = choose_ranges(comparison)
+    if not ranges:
+        raise refusal("the model has no prediction for any kernel of the order")
+    choice = replace(choice_of(comparison, ranges), library_us=invariant.library_us(problem))
+    order = order_of(problem, choice.candidates[0], chooser.hardware)
+    assert order is not None
+    return choice, order

@@ -11,12 +11,18 @@ import pytest
 
 import diode_engine
 from diode_engine import paths, registry
+from diode_engine.choosing.chooser import Chooser
+from diode_engine.choosing.invariant import InvariantChooser
+from diode_engine.choosing.summation import order_of
+from diode_engine.cli.explain import model_and_hardware
 from diode_engine.cli.models import looking
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.predicted_choice import choose_offered
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.store import write_dataset
@@ -67,6 +73,43 @@ def test_the_same_in_words(run):
         assert words in ran.out
 
 
+def test_the_batch_invariant_kernel_and_what_it_costs(run):
+    device = "NVIDIA H100 80GB HBM3"
+
+    def explain(*more):
+        sizes = ("8", "4096", "4096", "--layouts", "row/col")
+        return run("explain", "mm", *sizes, "--torch", "2.11", "--hardware", device, *more).out
+
+    found = json.loads(explain("--batch-invariant", "--json"))
+    invariant = found.pop("batch_invariant")
+    assert found == json.loads(explain("--json"))
+    model, h100 = model_and_hardware(None, device)
+    chooser = Chooser(Predictor.load(model.folder, h100), h100)
+    problem = Problem.make("mm", 8, 4096, 4096, "bfloat16", b_layout="col")
+    order = order_of(problem, Candidate.from_dict(invariant["taken"]), h100)
+    assert order in InvariantChooser(chooser, "2.11", "3.6").orders_for(problem)
+    assert invariant["order"] == str(order)
+    _, choice = choose_offered(problem, chooser, "2.11")
+    assert invariant["behind"] == invariant["predicted_us"] / choice.predicted_us[0] - 1
+    words = explain("--batch-invariant")
+    assert f"It adds up by {order}." in words
+    assert f"{invariant['behind']:+.1%}" in words
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("mm 8 512 512 --torch 2.10", "proven on NVIDIA H200 with torch 2.10 and Triton 0.0"),
+        ("mm 8 1 512 --torch 2.11", "a product of one column"),
+    ],
+)
+def test_why_no_kernel_is_batch_invariant(run, asked, why):
+    ran = run("explain", *asked.split(), "--batch-invariant", "--hardware", "NVIDIA H200")
+    assert ran.code == 0
+    assert "With diode_batch_invariant it takes the library's kernel: no kernel is known" in ran.out
+    assert why in ran.out
+
+
 def test_what_the_model_cannot_say_is_exit_code_3(run, model):
     ran = run("explain", "bmm", "64", "64", "64", "--batch", "4", "--model", model)
     ran.says(3, "can say nothing")
@@ -75,6 +118,7 @@ def test_what_the_model_cannot_say_is_exit_code_3(run, model):
 def test_a_wrong_question(run):
     assert run("explain", "mm", "0", "64", "64").code == 2
     assert run("explain", "conv", "1", "64", "64").code == 2
+    assert run("explain", "--file", __file__, "--batch-invariant").code == 2
     biased = run("explain", "mm", "64", "64", "64", "--bias", "vector", "--hardware", "NVIDIA H200")
     assert (biased.code, biased.out) == (1, "")
     assert run("explain", "mm", "64", "64", "64", "--hardware", "GTX 1080").code == 3

@@ -137,7 +137,8 @@ def test_a_directory_does_not_delete_or_write_over(run, here, dataset, tmp_path)
 # Flags and files that a directory's file may set: it says what is done, not over what, for whom,
 # or in whose name.
 OPTIONS_OF_A_DIRECTORY = {
-    "all", "again", "candidates", "card", "check", "cross-validate", "data-dir", "dataset",
+    "all", "again", "batch-invariant", "candidates", "card", "check", "cross-validate", "data-dir",
+    "dataset",
     "descending", "direct", "file", "held-out", "json", "log-normal", "max-autotune-solution",
     "plan", "csv", "power-of-two", "shapes", "shapeset", "no-odd-sizes", "no-rectangular", "resume",
     "skip-collection", "skip-training",
