@@ -61,8 +61,8 @@ def test_a_model_that_crashes_ends_no_other() -> None:
 
 
 def test_a_model_that_hangs_is_ended() -> None:
-    found = in_processes(["hang"], limit_s=3)
-    assert [row.get("error", "") for _, row in found if "error" in row] == ["It took over 3 s."]
+    found = in_processes(["hang"], limit_s=1)
+    assert [row.get("error", "") for _, row in found if "error" in row] == ["It took over 1 s."]
 
 
 def test_the_shares_of_a_lock_are_many_and_one_is_alone(tmp_path: Path, monkeypatch: Any) -> None:
