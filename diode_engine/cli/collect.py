@@ -138,7 +138,7 @@ drawn_options = add_options(
 @budget_option
 @option(
     "--whole", type=click.IntRange(0), default=0, heading="Candidates of each",
-    help="Time all candidates of this many problems, the first ones, whatever the budget is.",
+    help="Of this many problems, the first ones, time all candidates, whatever the budget is.",
 )  # fmt: skip
 @option(
     "--candidates", type=READ_FILE,
@@ -182,7 +182,7 @@ def collect(
 ) -> None:  # fmt: skip
     """Time Inductor's candidates on this machine's GPUs, or on a cluster's, into the store.
 
-    Ctrl-C keeps what was timed; the same command continues from there. The counts go to stdout as
+    Ctrl-C keeps what was timed; run the command again to resume. The counts go to stdout as
     JSON; with --plan, those of the plan.
     """
     from diode_engine.store.datasets.format import SUFFIXES
@@ -224,8 +224,8 @@ def collect(
     diagnostics.note(_table(plan.summary(rate)))
     with Store.open(store) as opened, diagnostics.progress() as display:
         diagnostics.note(
-            f"Timing on {count} GPU(s) of {where} into {store}; Ctrl-C stops "
-            "this, the same command continues it."
+            f"Timing on {count} GPU(s) of {where} into {store}; Ctrl-C stops it; run the command "
+            "again to resume."
         )
         progress = run(
             opened, plan, executor, seed=options["seed"], spec=_spec(options),
@@ -235,8 +235,8 @@ def collect(
             _write_dataset(opened, plan, output)
     if progress.problems_elsewhere:
         diagnostics.warn(
-            f"Another collection into {store} times {progress.problems_elsewhere} of the problems. "
-            "Run the same command again for what it leaves."
+            f"Another collection into {store} times {progress.problems_elsewhere} of the problems "
+            "now. Run this command again afterwards, for those that it leaves."
         )
     click.echo(json.dumps(progress.to_dict()))
 
@@ -264,7 +264,9 @@ def make_plan(options: Mapping[str, Any]) -> Plan:
     if sources or not files:
         found += mixed(options["problems"], options["seed"], sources, wanted)
     if not found:
-        raise NothingError("There are no problems in what was given; name a source or a file.")
+        raise NothingError(
+            "The files and sources have no such problems; name another --source or --file."
+        )
     return Plan.for_problems(
         found, budget=options["budget"], whole=options["whole"], compiles=compiles, default=default,
         fixed=None if candidates is None else read_candidates(candidates),
@@ -409,7 +411,7 @@ def _table(summary: Mapping[str, Any]) -> str:
     rows.append(["total", f"{summary['problems']:,}", f"{summary['candidates']:,}"])
     return (
         f"{aligned(['', 'problems', 'candidates'], rows)}\n"
-        f"Up to {summary['compiles']:,} kernels to compile, about "
-        f"{format_duration(summary['seconds'])} (from {summary['known_from']}); what the store has "
-        "is not timed again."
+        f"Up to {summary['compiles']:,} kernels to compile: about "
+        f"{format_duration(summary['seconds'])}, by {summary['known_from']}. Candidates that the "
+        "store has are not timed again."
     )

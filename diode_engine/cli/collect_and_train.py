@@ -32,8 +32,8 @@ from diode_engine.location import Location
 @name_option("the family's name")
 @seed_option("Another seed draws other problems and makes another model.")
 @option("--skip-collection", is_flag=True, help="Train on the timings in the store.")
-@option("--skip-training", is_flag=True, help="Only collect, and judge the present model.")
-@option("--skip-validation", is_flag=True, help="Do not judge the model.")
+@option("--skip-training", is_flag=True, help="Collect, and validate the present model.")
+@option("--skip-validation", is_flag=True, help="Do not validate the model.")
 @json_anyway_option
 @click.pass_context
 def collect_and_train(
@@ -42,7 +42,7 @@ def collect_and_train(
 ) -> None:  # fmt: skip
     """Collect timings, train a model on them and judge it: `collect`, `train` and `validate`.
 
-    Each writes one JSON line to stdout. The same command continues what was interrupted. For longer
+    Each writes one JSON line to stdout. After an interruption run the command again. For longer
     sequences, with all options, see `workflow`.
     """
     if not skip_collection:

@@ -55,7 +55,7 @@ def import_(files: tuple[str, ...], store: Location) -> None:
         for file in files:
             done = import_as_run(opened, file)
             if done.new:
-                before = f"; {done.there} were there before" if done.there else ""
+                before = f"; {done.there:,} were in the store already" if done.there else ""
                 diagnostics.note(f"{file}: {done.timings} timings imported into {store}{before}.")
             else:
                 diagnostics.note(
@@ -63,8 +63,8 @@ def import_(files: tuple[str, ...], store: Location) -> None:
                 )
             if done.left_out:
                 diagnostics.warn(
-                    f"{file}: {done.left_out} of its timings were left out: they have no time, or "
-                    "are of an operation that Diode does not know."
+                    f"{file}: {done.left_out:,} of its timings were left out: they have no time, "
+                    "or are of an operator that Diode does not know."
                 )
             told = ("run", "new", "timings", "there", "left_out")
             click.echo(json.dumps({"file": file, **{name: getattr(done, name) for name in told}}))

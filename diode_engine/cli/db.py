@@ -33,7 +33,7 @@ def upgrade(store: Location) -> Result:
     from diode_engine.store import maintenance
 
     before, now = maintenance.upgrade(store)
-    text = f"{store} was brought from schema {before or 'none'} to {now}."
+    text = f"{store} was upgraded from schema {before or 'none'} to {now}."
     if before == now:
         text = f"{store} has schema {now}, the newest one."
     return Result({"store": str(store), "before": before, "now": now}, text)

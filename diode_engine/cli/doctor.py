@@ -86,7 +86,7 @@ def _checks(store: Location) -> Iterator[Check]:
     yield _model(hardware)
     yield _choices(hardware)
     if status["fingerprint"]["parts"]["choices"] == "on":
-        why = f"{status['fingerprint']['key']}: processes with the same one choose alike"
+        why = f"{status['fingerprint']['key']}: processes with the same fingerprint choose alike"
         yield Check("fingerprint", Health.WORKS, why)
     integrations = status["integrations"]
     for name, found in integrations.items():
@@ -137,7 +137,7 @@ def _gpu(hardware: Hardware | None) -> Check:
     if hardware is None:
         return Check("GPU", Health.OFF, "not known without torch")
     if hardware.backend == "cpu":
-        why = "torch sees none: no timing here (collect); training, validating, predicting work"
+        why = "torch finds none: collect and tune need one; train, validate and predict work"
         return Check("GPU", Health.OFF, why)
     if not hardware.is_supported:
         return Check("GPU", Health.OFF, f"{hardware.name}: Diode chooses for NVIDIA's only")
@@ -148,7 +148,7 @@ def _model(hardware: Hardware | None) -> Check:
     from diode_engine import registry
 
     if hardware is None or not hardware.is_supported:
-        return Check("model", Health.OFF, "no GPU to choose one for")
+        return Check("model", Health.OFF, "none is needed without a GPU")
     match = registry.best_for(hardware)
     if match is None:
         why = f"none for {hardware.name}: `diode-engine tune` makes one"

@@ -176,7 +176,7 @@ def seed_option(
 
 def family_option(**attributes: Any) -> Callable[[F], F]:
     """Adds --family; the command gets `family: str`. `attributes` are Option's."""
-    usual = {"default": ENSEMBLE, "heading": "Model", "help": "What kind of model."}
+    usual = {"default": ENSEMBLE, "heading": "Model", "help": "The type of the model."}
     return option("--family", type=click.Choice(trainable_names()), **{**usual, **attributes})
 
 
@@ -213,7 +213,7 @@ def gpus_option(more: str, default: str) -> Callable[[F], F]:
     `more` is added to the help, and `default` says which GPUs are used where none is named."""
     return option(
         "--gpu", "--gpus", "gpus", type=click.IntRange(0), multiple=True, heading="How",
-        label="GPUs", help="Use the GPU of this number; may be repeated.", details=more,
+        label="GPUs", help="Use the GPU of this number, from 0; may be repeated.", details=more,
         default_text=default,
     )  # fmt: skip
 

@@ -54,7 +54,10 @@ def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:
         line = {"problem": group.problem.to_dict(), "predicted_us": predicted, "model": model}
         click.echo(json.dumps(line, allow_nan=False))
     if models and not any(models.values()):
-        diagnostics.warn("Nothing was predicted; train or register a model, or name one (--model).")
+        diagnostics.warn(
+            "No model is for these GPUs, so nothing was predicted; train or import "
+            "one, or name one with --model."
+        )
         return ExitCode.NOTHING
     return ExitCode.OK
 
@@ -80,7 +83,7 @@ def _models(
             warn_unlike(model, device)
         found[device.key] = None
         if model is None:
-            diagnostics.warn(f"There is no model for {device.name} or a GPU much like it.")
+            diagnostics.warn(f"There is no model for {device.name} or a similar GPU.")
         else:
             found[device.key] = model.reference, Predictor.load(model.folder, device)
     return found if only is None else dict.fromkeys(there, found[only.key])

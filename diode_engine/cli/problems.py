@@ -98,7 +98,7 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
         if not keys:
             raise NothingError(
                 f"There is no problem {problem} in {store}; `diode-engine data problems` lists "
-                "those that there are."
+                "the store's."
             )
         if len(keys) > 1:
             raise StoreError(

@@ -83,7 +83,9 @@ def check(said: Mapping[str, Any], commands: Container[str]) -> None:
     """Raises UsageError for a key that is neither a command nor the store."""
     for key in said:
         if key != "store" and key not in commands:
-            raise click.UsageError(f"The settings have {show(key)}, which is no command.")
+            raise click.UsageError(
+                f"The settings have {show(key)}, which is not a command of diode-engine."
+            )
 
 
 def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
             defaults[str(options[option].name)] = _setting(value, options[option], place)
         elif option not in children:
             raise click.UsageError(
-                f"In the settings, [{name.replace(' ', '.')}] has {show(option)}, which is no "
+                f"In the settings, [{name.replace(' ', '.')}] has {show(option)}, which is not an "
                 f"option of `diode-engine {name}`."
             )
     # click itself only knows variables named after the parameters' names in Python.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _DRAWING_OPTIONS = ("sources", "problems", "log_normal", "power_of_two")
 _shapeset_option = Option(
     ["--shapeset", "shapesets"], metavar="FILE", type=READ_FILE, multiple=True,
-    help="The same as FILE; may be repeated.",
+    help="A shapeset or dataset, as FILE or --file names one; may be repeated.",
 )  # fmt: skip
 
 
@@ -89,9 +89,9 @@ create_validation = WordsCommand(
         Option(["--seed"], type=int, default=1, help="Another seed draws other problems."),
         *_collect_options("output", "problems", "seed"),
     ],
-    help="Time Inductor's candidates on problems that every training holds out, as `collect` does, "
-    "and write them to a dataset file, to judge models on. Of the problems of a --shapeset only "
-    "those are timed that are held out.",
+    help="Time Inductor's candidates on problems that every training holds out, as `collect` "
+    "does, and write them to a dataset file, to validate models on. Of a --shapeset it "
+    "times only the problems that are held out.",
 )  # fmt: skip
 
 
@@ -114,12 +114,12 @@ def draw_problems(
     **options: Any,
 ) -> None:  # fmt: skip
     """Write a shapeset to FILE with problems that the store does not have, so that no model made
-    from it knows them. Time them into another store, and judge the model on them.
+    from it knows them. Time them into another store, and validate the model on them.
 
     \b
-        diode-engine draw-problems unseen.json
-        diode-engine collect-shapeset unseen.json --store unseen.db
-        diode-engine validate --store unseen.db --all
+        diode-engine draw-problems new.json
+        diode-engine collect-shapeset new.json --store new.db
+        diode-engine validate --store new.db --all
 
     Problems that differ from a known one only in bias or alignment are left out too.
     """
@@ -138,7 +138,10 @@ def draw_problems(
     write_shapeset(found, file, f"draw-problems, seed {seed}")
     shared = sum(_sizes(problem) in known for problem in read_shapeset(file).problems(seed))
     if shared:
-        raise CollectionError(f"{file} shares {shared} problems with what is known; report this.")
+        raise CollectionError(
+            f"{file} shares {shared} problems with the known ones, which is a "
+            "defect of Diode: please report it."
+        )
     diagnostics.note(f"{file}: {len(found)} problems, none of the {len(known)} that are known.")
     click.echo(json.dumps({"file": str(file), "problems": len(found), "known": len(known)}))
 

@@ -101,26 +101,26 @@ def _makes_new(values: Mapping[str, str]) -> bool:
 )  # fmt: skip
 @family_option(
     applies=_makes_new,
-    help="What kind of model. An ensemble is trees and three networks; distilled is a small "
-    "network that learns from an ensemble, answers in a millisecond and needs neither torch nor "
-    "XGBoost.",
+    help="The type of the model. An ensemble is trees and three networks; distilled is a small "
+    "network that learns from an ensemble, answers in a millisecond and needs neither torch "
+    "nor XGBoost.",
 )  # fmt: skip
 @option(
     "--model-type", type=click.Choice(tuple(_TYPES)),
-    help="Another name of the family: base is a network, deep a network with twice the layers, and "
+    help="Another name of --family: base is a network, deep a network with twice the layers, and "
     "boosted is trees.",
 )  # fmt: skip
 @option(
     "--fine-tune", metavar="MODEL", heading="Model", label="Tune",
     default_text="none: a model from nothing",
     help="Tune this model to the timings instead of making a new one. Its predictions for other "
-    "problems are kept as far as possible. The result is of the family distilled.",
+    "problems are kept as far as possible. The result is a distilled model.",
 )  # fmt: skip
 @option(
     "--resume", is_flag=True,
     help="Continue the store's last training, which was interrupted, with the options that it had.",
 )  # fmt: skip
-@name_option("the family's, or the tuned model's")
+@name_option("that of the type, or of the tuned model")
 @option(
     "--model", "file", metavar="FILE", type=WRITTEN_FILE,
     help="Write the model to this file too, which replaces an earlier model's. Its name is then "
@@ -133,7 +133,7 @@ def _makes_new(values: Mapping[str, str]) -> bool:
 )  # fmt: skip
 @option(
     "--default", is_flag=True, heading="Model",
-    help="Make it the model that is taken for its hardware from now on.",
+    help="Make it the model that its GPU takes from now on.",
 )  # fmt: skip
 @option(
     "--features", type=click.Choice([str(version) for version in SETS]), default_text=str(VERSION),
@@ -141,8 +141,8 @@ def _makes_new(values: Mapping[str, str]) -> bool:
 )  # fmt: skip
 @option(
     "--search", "trials", metavar="N", type=_COUNT, heading="Settings", applies=_makes_new,
-    help="First search for better settings in N trials on folds of the training problems. The same "
-    "command continues after the trials that are done.",
+    help="First search for better settings in N trials on folds of the training problems. Run "
+    "the command again to resume after the finished trials.",
     default_text="no trials",
 )  # fmt: skip
 @seed_option("Another seed makes another model.", heading="Settings")
@@ -155,7 +155,7 @@ def _makes_new(values: Mapping[str, str]) -> bool:
           help="Networks: the largest number of epochs.")  # fmt: skip
 @_setting("--batch-size", type=_COUNT, of="network", help="Networks: candidates per step.")
 @_setting("--learning-rate", type=_RATE, of="network",
-          help="Networks: the largest one of the schedule.")  # fmt: skip
+          help="Networks: the largest learning rate of the schedule.")  # fmt: skip
 @_setting("--weight-decay", type=click.FloatRange(0), of="network",
           help="Networks: the weight decay of AdamW.")  # fmt: skip
 @_setting("--patience", type=_COUNT, of="network",
@@ -177,8 +177,8 @@ def train(
     """Train a model on timings, and register it.
 
     About a fifth of the problems is held out, always the same ones, and the model is judged on
-    them. A training that was cancelled or killed is continued by the same command, by --resume, or
-    by `diode-engine runs resume`. The result goes to stdout as JSON.
+    them. After a training was cancelled or killed, run the command again to resume, or --resume, or
+    `diode-engine runs resume`. The result goes to stdout as JSON.
     """
     if resume:
         _resume_last(store)
@@ -229,7 +229,7 @@ def train(
             )
         except KeyboardInterrupt:
             diagnostics.note(
-                "What was fitted is kept: the same command continues the training, or "
+                "Finished fits and checkpoints are kept: run the command again to resume, or "
                 "`diode-engine train --resume`."
             )
             raise
@@ -350,9 +350,9 @@ def _say(trained: Trained) -> None:
         diagnostics.note(f"It is the model that is taken for {hardware.name} from now on.")
     elif match is not None:
         diagnostics.note(
-            f"For {hardware.name} {match.model.reference} is taken as before; `diode-engine models "
-            f"promote {model.reference}` judges the new one, and makes it the default if it is no "
-            "worse."
+            f"{hardware.name} still takes {match.model.reference}; `diode-engine models promote "
+            f"{model.reference}` compares both, and makes {model.reference} the default if it is "
+            "no worse."
         )
 
 

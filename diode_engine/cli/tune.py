@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 @store_option
 @option(
     "--minutes", type=click.FloatRange(0, min_open=True), default=10.0,
-    help="About how long it takes: 70 % for timing, the rest for training and judging.",
+    help="About how long it takes: 70 % for timing, the rest for training and validating.",
 )  # fmt: skip
 @option(
     "--from", "base", metavar="MODEL|none",
-    help="Start from this model, or from none. [default: the one that is taken for the GPU now]",
+    help="Start from this model, or from none. [default: the model that the GPU takes now]",
 )  # fmt: skip
 @option(
     "--shapes", type=READ_FILE, multiple=True,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @name_option("gemm")
 @seed_option()
-@gpus_option("All must be of one kind.", "the first")
+@gpus_option("All must be of the same kind.", "the first")
 @ray_option("Time on the GPUs, and train")
 @accelerator_option
 @option(
@@ -69,8 +69,8 @@ def tune(
     output: Path | None, command: tuple[str, ...],
 ) -> Result:  # fmt: skip
     """Make a model for this machine's GPU, or a cluster's: time the problems that teach the most,
-    train, judge the model on problems held out from the start, and take it if it is no worse than
-    the present one.
+    train, validate the model on problems held out from the start, and make it the default if it is
+    no worse than the present one.
 
     \b
     diode-engine tune --minutes 10
@@ -78,8 +78,8 @@ def tune(
     diode-engine tune -- python train.py --steps 1
 
     With --shapes, or with a program (which is run first, as `capture` does), the products of that
-    program are timed first, with more candidates. Ctrl-C keeps what was timed; the same command
-    continues from there. The result goes to stdout as a page of Markdown.
+    program are timed first, with more candidates. Ctrl-C keeps what was timed; run the command
+    again to resume. The result goes to stdout as a page of Markdown.
     """
     from functools import partial
 

@@ -181,8 +181,8 @@ def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
 @option(
     "--cross-validate", "kind", type=click.Choice(("folds", "llm", "sizes")),
     heading="What is judged", label="Judge", default_text=ONE_MODEL,
-    help="Judge a way of making models instead of one model, in minutes: for each part of the "
-    "problems, train a model on the others and judge it on this part.",
+    help="Validate a way of making models instead of one model, in minutes: for each part of the "
+    "problems, train a model on the others and validate it on this part.",
     details="The parts are folds of the problems, the problems of each named transformer (llm), or "
     "the tenth of the problems with the most work (sizes).",
 )  # fmt: skip
@@ -207,12 +207,12 @@ def validate(
     hardware_name: str | None, dataset: Path | None, only_held_out: bool, kind: str | None,
     family: str | None, ray: str | None, as_json: bool, figure: Path | None, worst: int,
 ) -> None:  # fmt: skip
-    """Judge a model on problems that it has not seen.
+    """Compare a model with other choosers on held-out problems.
 
     The report goes to stdout. It says how near the model's choices are to the best measured kernel,
     and the same for ATen, max-autotune, nvMatmulHeuristics and others on the same problems. It also
-    says how sure the model is of its choices, and whether that is justified. Where the timings are
-    the store's, a run of kind validate in the store keeps the report.
+    says how sure the model is of its choices, and whether that is justified. For the store's
+    timings, a run of kind validate in the store keeps the report.
     """
     from diode_engine.problems.splits import split
     from diode_engine.validation import Report, render

@@ -115,7 +115,7 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
                 click.echo(json.dumps({**line, "state": "failed"}))
                 diagnostics.error(
                     f"The step {step.name} of {file} ended with exit code {done.returncode}; run "
-                    "the same command again to resume there."
+                    "the command again to resume there."
                 )
                 return ExitCode.FAILURE
             if step.output is not None:
@@ -163,7 +163,9 @@ def _step(given: Any, place: str, folder: Path) -> WorkflowStep:
         raise click.UsageError(f"{place}: run cannot be split into words: {error}.") from error
     words = words[1:] if words[:1] == ["diode-engine"] else words
     if not words or words[0] not in COMMANDS or words[0] == "workflow":
-        raise click.UsageError(f"{place}: {show(' '.join(words[:1]))} is no command to run here.")
+        raise click.UsageError(
+            f"{place}: {show(' '.join(words[:1]))} is not a command that a workflow can run."
+        )
     name, inputs, output = given.get("name", words[0]), given.get("inputs", []), given.get("output")
     if not isinstance(name, str) or not isinstance(output, str | None):
         raise click.UsageError(f"{place}: name and output must be texts.")

@@ -215,7 +215,8 @@ class _Tuning:
         except TrainingError as error:
             left_out = count_disturbed(self._store, self._hardware.name)
             raise TrainingError(
-                f"{error} What was timed is kept: the same command with more minutes adds to it."
+                f"{error} What was timed is kept: run the command again with more minutes, which "
+                "adds to it."
                 + (f" {left_out:,} timings were left out: they were disturbed." if left_out else "")
             ) from error
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @name_option("its own")
 @option(
     "--default", is_flag=True,
-    help="Make it the one that is taken for its hardware, whatever the gate of `promote` says.",
+    help="Make it the default of its GPU without the gate of `promote`.",
 )  # fmt: skip
 @result_command
 def register(path: Path, name: str | None, default: bool) -> Result:
@@ -42,8 +42,9 @@ def register(path: Path, name: str | None, default: bool) -> Result:
     taken = registry.best_for(model.manifest.hardware, model.manifest.purpose)
     if taken is not None and taken.model != model:
         diagnostics.note(
-            f"{taken.model.reference} is still the one that is taken; `diode-engine models promote "
-            f"{model.reference}` judges this one, and makes it the default if it is no worse."
+            f"{taken.model.reference} is still the model that the GPU takes; `diode-engine models "
+            f"promote {model.reference}` compares both, and makes {model.reference} the default "
+            "if it is no worse."
         )
     return Result({"model": model.reference, "folder": str(model.folder)}, model.reference)
 
@@ -68,8 +69,8 @@ def alias(
         raise click.UsageError("--remove removes an alias: give no model with it.")
     if alias == registry.DEFAULT and model is not None:
         raise click.UsageError(
-            "The default is moved by `diode-engine models promote`, which judges the model first; "
-            "--force overrules it."
+            "The alias default is set by `diode-engine models promote`, which validates the "
+            "model first; --force overrules it."
         )
     found = registry.resolve_here(model or alias, hardware)
     slug = found.slug_named(hardware)

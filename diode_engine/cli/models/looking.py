@@ -222,7 +222,7 @@ def compare(models: tuple[str, ...], hardware: str | None) -> Result:
     """Show models side by side: what each was made of, and its own metrics.
 
     Metrics of models that were judged on different problems cannot be compared; `diode-engine
-    validate` judges a model on problems of yours.
+    validate` compares models on your problems.
     """
     from diode_engine import registry
     from diode_engine.validation.text import aligned
@@ -278,8 +278,8 @@ def warn_unlike(model: ModelVersion, device: Hardware) -> None:
     if likeness < registry.MIN_LIKENESS:
         trained_on = model.manifest.record_for(device).hardware.name
         diagnostics.warn(
-            f"{model.reference} was trained on {trained_on}, which says little about "
-            f"{device.name} (likeness {likeness:.2f})."
+            f"{model.reference} was trained on {trained_on}; its predictions for {device.name} "
+            f"may be wrong (likeness {likeness:.2f})."
         )
 
 

@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 @store_option
 @option(
     "--dataset", metavar="FILE", type=FILE_OR_FOLDER,
-    help="Judge it on the held-out problems of this file, not of the store.",
+    help="Validate it on the held-out problems of this file, not of the store.",
 )  # fmt: skip
-@option("--force", is_flag=True, help="Take it even if the gate refuses; say why.")
+@option(
+    "--force", is_flag=True, help="Make it the default even if the gate refuses; give a --reason."
+)
 @option(
     "--verdict-of", "judged", metavar="RUN", type=click.IntRange(1),
-    help="With --force: overrule the verdict of this run of kind promote, without judging again.",
+    help="With --force: overrule the verdict of this run of kind promote, without validating "
+    "again.",
 )  # fmt: skip
 @reason_option
 @hardware_option
@@ -206,7 +209,7 @@ def _changed() -> str:
     slugs = dict.fromkeys(slug for m in registry.list_models() for slug in m.slugs)
     changed = [s for s in slugs if any(e.alias == registry.DEFAULT for e in registry.history(s))]
     if not changed:
-        raise NoSuchModelError("No default has been changed here; there is nothing to go back to.")
+        raise NoSuchModelError("No default was changed here, so there is nothing to go back to.")
     if len(changed) > 1:
         raise click.UsageError(
             "Defaults of several GPUs were changed; name one with --hardware: "
