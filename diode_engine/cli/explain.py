@@ -49,22 +49,25 @@ _SURE = 0.9
 @click.argument("k", type=_SIZE, required=False)
 @option(
     "--file", metavar="FILE", type=READ_FILE,
-    help="List what is taken for each problem of this shapeset (as capture writes it) or dataset, "
+    help="List the choice for each problem of this shapeset (as capture writes it) or dataset, "
     "instead of explaining one.",
 )  # fmt: skip
-@option("--batch", type=_SIZE, default=1, help="The batch, for an op that has one, such as bmm.")
+@option(
+    "--batch", type=_SIZE, default=1, help="The batch, for an operator that has one, such as bmm."
+)
 @option(
     "--dtype", type=TypeChoice(TYPES), default="bf16",
     help="The type of the operands and, where it has 16 bits or more, of the result; tf32 is "
     "float32 that may be computed in TF32.",
 )  # fmt: skip
 @option(
-    "--layouts", type=click.Choice(LAYOUTS), default_text="row/row, or what the op needs",
+    "--layouts", type=click.Choice(LAYOUTS), default_text="row/row, or what the operator needs",
     help="The layouts of the operands; a Linear layer has row/col.",
 )  # fmt: skip
 @option(
     "--with", "attributes", metavar="NAME=VALUE", multiple=True,
-    help="An attribute that only problems of this op have, such as scaling=row; may be repeated.",
+    help="An attribute that only problems of this operator have, such as scaling=row; may be "
+    "repeated.",
 )  # fmt: skip
 @option(
     "--bias", type=click.Choice(("scalar", "vector", "column", "matrix")),
@@ -170,7 +173,7 @@ def _list_text(choices: Sequence[Mapping[str, Any]], model: ModelVersion, device
         return [problem, _name(taken), *numbers, taken["why"]]
 
     rows = [row(line) for line in choices]
-    header = ["problem", "taken", "predicted µs", "library's µs", "sure", "why"]
+    header = ["problem", "kernel", "predicted µs", "library's µs", "sure", "why"]
     return f"On {device.name}, by {model.reference}:\n{aligned(header, rows, left=2)}"
 
 
@@ -212,7 +215,10 @@ def model_and_hardware(
     elif (asked := hardware or only) is not None:
         match = model_for(asked)
         if match is None:
-            raise NoSuchModelError(f"There is no model for {asked.name} or a GPU much like it.")
+            raise NoSuchModelError(
+                f"There is no model for {asked.name} or a similar GPU; run `diode-engine tune` on "
+                "it, or import a model."
+            )
         model, hardware = match, asked
     else:
         model = _only_one()
@@ -230,7 +236,7 @@ def _only_one() -> ModelVersion:
         names = sorted(known)
         raise NoSuchModelError(
             f"There are models for several GPUs ({', '.join(names)}), and none of these GPUs is "
-            f'in this machine. Name the GPU that is meant, as in --hardware "{names[-1]}".'
+            f'in this machine. Name a GPU, as in --hardware "{names[-1]}".'
         )
     match = model_for(next(iter(known.values()))) if known else None
     if match is None:

@@ -55,9 +55,11 @@ COMMANDS = {
         "shapesets:create_validation", "Time problems that no training learns from."
     ),
     "draw-problems": CommandEntry(
-        "shapesets:draw_problems", "Write problems without timings, to judge a model on."
+        "shapesets:draw_problems", "Write new problems to a file, to validate a model on."
     ),
-    "capture": CommandEntry("programs:capture", "Write down the GEMMs that a program compiles."),
+    "capture": CommandEntry(
+        "programs:capture", "Write the products that a program compiles to a file."
+    ),
     "data": CommandEntry("problems:data", "Import, export, list and count timings."),
     "train": CommandEntry("train:train", "Train a model on the timings in the store."),
     "tune": CommandEntry("tune:tune", "Make a model for this machine's GPU in ten minutes."),
@@ -65,7 +67,7 @@ COMMANDS = {
         "collect_and_train:collect_and_train", "Collect, train and validate, in one run."
     ),
     "validate": CommandEntry(
-        "validate:validate", "Judge a model on problems that it has not seen."
+        "validate:validate", "Compare a model with other choosers on held-out problems."
     ),
     "validate-model": CommandEntry("validate:validate", "Another name of validate."),
     "validate-max-autotune": CommandEntry(
@@ -86,7 +88,7 @@ COMMANDS = {
     "completion": CommandEntry(
         "completion:completion", "Make a shell complete commands and options."
     ),
-    "demo": CommandEntry("demo:demo", "A demonstration on the shipped timings."),
+    "demo": CommandEntry("demo:demo", "Show all of Diode on the shipped timings."),
 }
 
 
@@ -141,8 +143,8 @@ _DEVICE = "collect has --gpu, and models are fitted on a GPU where there is one"
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="diode-engine", message="%(prog)s %(version)s")
-@click.option("-v", "--verbose", count=True, help="Say more; -vv says everything.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-v", "--verbose", count=True, help="Print more messages; -vv prints all.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.option(
     "--debug", is_flag=True, envvar="DIODE_DEBUG",
     help="Show the traceback of an error (also DIODE_DEBUG=1).",
@@ -158,7 +160,7 @@ def _root(
     ctx: click.Context, verbose: int, quiet: bool, debug: bool, seed: int | None, form: str | None,
     device: str | None,
 ) -> None:  # fmt: skip
-    """Choose PyTorch Inductor's GEMM kernels with a model instead of a benchmark."""
+    """Choose the kernels of matrix products in torch.compile by a model instead of a benchmark."""
     ctx.obj["debug"] = debug
     diagnostics.configure(-1 if quiet else verbose)
     name = str(ctx.invoked_subcommand)

@@ -79,7 +79,9 @@ def export_lookup_table(
     problems, timed_on = _problems(files, store, query)
     model, device = model_and_hardware(reference, hardware, timed_on)
     if not problems:
-        raise NothingError("There are no problems in what was given.")
+        raise NothingError(
+            "The files and the query have no problems; name others with --file or --query."
+        )
     question = {
         "model": str(model.folder.absolute()), "hardware": device.to_dict(), "top": top_k,
         "problems": [problem.to_dict() for problem in problems],

@@ -164,13 +164,13 @@ def freeze(output: Path, check: bool, command: tuple[str, ...]) -> int:
     help="The shapeset to write.",
 )  # fmt: skip
 def capture(output: Path, command: tuple[str, ...]) -> int:
-    """Run a program and write the GEMMs that it compiles, forward and backward, as a shapeset
+    """Run a program and write the products that it compiles, forward and backward, as a shapeset
     for `collect --file`.
 
     \b
     diode-engine capture -o shapes.json -- python train.py --steps 1
 
-    Nothing is benchmarked: each GEMM is left to ATen, and caches of compiled graphs are off.
+    Nothing is benchmarked: each product gets ATen's kernel, and caches of compiled graphs are off.
     The exit code is the program's.
     """
     from diode_engine.collect.capture import run
@@ -180,11 +180,11 @@ def capture(output: Path, command: tuple[str, ...]) -> int:
     captured = run(command)
     if captured.problems:
         write_shapeset(captured.problems, output, f"captured from: {shlex.join(command)}")
-        diagnostics.note(f"{len(captured.problems)} distinct problems are in {output}.")
+        diagnostics.note(f"{output}: {len(captured.problems)} distinct problems.")
         if captured.left_out:
             diagnostics.note(
-                f"{len(captured.left_out)} more are products that Diode does not know, such as "
-                f"{captured.left_out[0]}."
+                f"{len(captured.left_out)} products were left out, since Diode does not know "
+                f"them, such as {captured.left_out[0]}."
             )
     else:
         diagnostics.warn(f"{captured.why_nothing} {output} was not written.")

@@ -264,8 +264,8 @@ def _resume_last(store: Location) -> None:
             raise NothingError(f"{store} has no training to continue.")
         if last.state == "done":
             raise NothingError(
-                f"The last training, run {last.run.id}, is done; `diode-engine runs resume` goes "
-                "on with an earlier one."
+                f"The last training, run {last.run.id}, is done; `diode-engine runs resume` "
+                "continues an earlier one."
             )
         run = start_again(opened, last.run.id).id
         diagnostics.note(f"Run {run} continues run {last.run.id}.")

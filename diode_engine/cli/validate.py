@@ -356,7 +356,7 @@ def _main_figures(report: Report | CrossValidation) -> tuple[dict[str, float | s
 @option(
     "--max-autotune-solution", "file", metavar="FILE", type=READ_FILE, required=True,
     help="The kernels: a JSON object with `name` and `configs`, each with block_m, block_n and "
-    "block_k, and, where it is not for all problems, M, N, K and op.",
+    "block_k, and, if it is for one problem only, M, N, K and op.",
 )  # fmt: skip
 @judged_options
 @option(
