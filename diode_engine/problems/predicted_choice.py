@@ -59,8 +59,8 @@ def choose_offered(
     choice = chooser.choose_by_default(prediction)
     if choice is None:
         raise NothingError(
-            f"The model can say nothing about {problem}: it was not trained on this op or type, "
-            "and a compile takes the library's kernel."
+            f"The model has no prediction for {problem}: it was not trained on this operator or "
+            "type, and a compile takes the library's kernel."
         )
     return prediction, choice
 

@@ -121,7 +121,7 @@ def _data(m: Manifest) -> str:
 def _metrics(m: Manifest) -> str:
     of_gpus = _gpu_table(m)
     if not m.metrics:
-        return of_gpus or "It has not been judged."
+        return of_gpus or "It has not been validated."
     rows = [(label, m.metrics[name]) for name, label in _METRICS.items() if name in m.metrics]
     rows += [
         (f"{name.replace('_', ' ')}: {key}", value)
@@ -153,15 +153,14 @@ def _gpu_table(m: Manifest) -> str:
 
 def _limits(m: Manifest) -> str:
     seen = {
-        True: "It has seen the problems that models are judged on: what it reaches on them says "
-        "nothing.",
-        False: "It was not trained on the problems that models are judged on.",
-        None: "It is not known whether it has seen the problems that models are judged on.",
+        True: "It was trained on the held-out problems, so its figures on them say nothing.",
+        False: "It was not trained on the held-out problems.",
+        None: "It is not known whether it was trained on the held-out problems.",
     }[m.everything]
     return _list(
-        f"It answers for {_words(m.coverage.types)} and for these templates, by op: "
-        f"{_code(m.coverage.kernels)}. It has no prediction for anything else, and "
-        "the choice is made without it.",
+        f"It predicts times for {_words(m.coverage.types)} and for these templates, by operator: "
+        f"{_code(m.coverage.kernels)}. It has no prediction for anything else, and the choice is "
+        "made without it.",
         f"Times of other hardware than {' and '.join(m.gpu_names)}, or of another torch or "
         "Triton, are a guess.",
         "Its efficiency is measured against the best of the candidates that were timed; the best "

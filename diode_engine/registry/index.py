@@ -93,7 +93,7 @@ def _offer(line: Mapping[str, Any], file: Path) -> IndexLine:
     offer: IndexLine = decode_fields(IndexLine, line)
     check_name(offer.name)
     if not re.fullmatch(r"[0-9a-f]{64}", offer.sha256):
-        raise ValueError("sha256 is no hash")
+        raise ValueError("sha256 is not a hash")
     if not 0 < offer.bytes <= MAX_ARCHIVE or offer.version < 0:
         raise ValueError("bytes or version is impossible")
     archive = offer.archive
@@ -103,7 +103,7 @@ def _offer(line: Mapping[str, Any], file: Path) -> IndexLine:
         address = urlsplit(archive)
         local = address.scheme == "http" and address.hostname in _LOCAL
         if address.scheme != "https" and not local:
-            raise ValueError(f"{archive} is no https address")
+            raise ValueError(f"{archive} is not an https address")
     return replace(offer, hardware=slug_of(offer.hardware), archive=archive)
 
 

@@ -213,7 +213,7 @@ def _why_left(lowered: Lowered, problem: Problem | None) -> str:
         return ""
     if problem.bias is Bias.SCALAR:
         return "no kernel was timed with a bias of one element"
-    return "the program has Inductor lower it without asking Diode"
+    return "Inductor lowers it without asking Diode"
 
 
 def number_in(choice: Mapping[str, Any] | None, name: str) -> float | None:
@@ -236,7 +236,8 @@ def _remarks(judge: Judge, lowered: Sequence[Lowered], cached: int) -> list[str]
     remarks += [f"Diode was off in the program: {why.rstrip('.')}." for why in off[:1]]
     if judge.is_assumed:
         remarks.append(
-            f"Kernels and times are those of an {judge.hardware.name}; --hardware takes another."
+            f"Kernels and times are those of an {judge.hardware.name}; --hardware names another "
+            "GPU."
         )
     if cached:
         remarks.append(
@@ -250,7 +251,7 @@ def _differences(said: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence for each process that chooses by something else than the first one."""
     prints = [Fingerprint(each["fingerprint"]["parts"]) for each in said]
     return [
-        f"Process {number} chooses by something else than process 0: {different}."
+        f"Process {number} has another fingerprint than process 0: {different}."
         for number, each in enumerate(prints)
         if (different := each.describe_differences(prints[0]))
     ]

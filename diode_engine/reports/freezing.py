@@ -39,12 +39,12 @@ def freeze(processes: Iterable[Notes], program: str) -> FrozenChoices:
         moves = choice.why == Why.LAYOUT  # which follows from the layouts in every compile
         if choice.kernel != first.kernel and not (moves or choice.product.dynamic):
             raise FrozenChoicesError(
-                f"The program compiles {choice.product} with two results: {first.kernel} and "
+                f"The program compiles {choice.product} to two kernels, {first.kernel} and "
                 f"{choice.kernel}. Compile it with the same options everywhere."
             )
     if not found and not any(each.product["activation"] for each in lowered):
         raise FrozenChoicesError(
-            "Diode has chosen for no product of the program. Compile it with "
+            "Diode chose no kernel for the program's products. Compile it with "
             'mode="max-autotune-no-cudagraphs" or options={"fast_autotune": True}.'
         )
     decisions: dict[tuple[str, Problem], bool] = {}
@@ -79,7 +79,8 @@ def _origin(said: Mapping[str, Any], program: str) -> Origin:
         raise FrozenChoicesError(f"Diode was off in the program: {said['reason'].rstrip('.')}.")
     if not said["model"]:
         raise FrozenChoicesError(
-            "The program has taken frozen choices, and no model. Run it without them."
+            "The program ran with frozen choices and without a model. Run it without "
+            "DIODE_FROZEN_CHOICES."
         )
     model = find_model(said["model"])
     parts = said["fingerprint"]["parts"]
@@ -105,7 +106,7 @@ def _freeze_product(lowered: Lowered) -> FrozenChoice | None:
         return None
     product = ProductForm(Problem.from_dict(fields), **noted["form"])
     if choice is None:
-        why = lowered.left or "the program has Inductor lower it without asking Diode"
+        why = lowered.left or "Inductor lowers it without asking Diode"
         return FrozenChoice(product, None, why)
     kernels = [Candidate.from_dict(kernel) for kernel in choice["kernels"]]
     if len(kernels) > 1:

@@ -135,8 +135,9 @@ def summarize(report: Report) -> list[str]:
             f"{format_us(report.saved_in_runs_us)} less in all."
         )
     return [
-        f"{count} products of {distinct} problem{'s' * (distinct > 1)}{without}. With every "
-        f"compiled graph run once, they are predicted to take {format_us(report.predicted_us)}, "
+        f"{count} product{'s' * (count > 1)} of {distinct} problem{'s' * (distinct > 1)}{without}. "
+        "With every compiled graph run once, they are predicted to take "
+        f"{format_us(report.predicted_us)}, "
         f"{format_us(report.saved_us)} less than with the library's kernels{gain}.{in_runs} "
         "Nothing was timed.",
         f"max-autotune's search would time {report.search_candidates:,} candidates: "

@@ -129,7 +129,7 @@ def _without_rest(run: Run) -> Run:
 
 
 def _lost(process: Process | None, quiet: float) -> str:
-    sentence = f"Nothing was heard of it for {format_duration(quiet)}"
+    sentence = f"It has sent no heartbeat for {format_duration(quiet)}"
     if process is None:
         return f"{sentence}."
     here = current_process()

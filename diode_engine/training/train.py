@@ -116,7 +116,7 @@ def train(
     registry.check_registrable(method.name, split.hardware)
     begin_phase("makes the features of the kernels")
     members = stages.fit_members(split, method, everything=everything)
-    begin_phase("learns how sure the model is")
+    begin_phase("fits the confidence")
     model = stages.make_model(split.learned, method, members.own)
     model = stages.add_confidence(model, split, method, members.folds)
     begin_phase("judges the model on the held-out problems")

@@ -154,7 +154,7 @@ class _Tuning:
     ) -> Tuned:
         own = list(self._request.own)
         if capture is not None:
-            with self.stages.stage("seeing which products the program compiles"):
+            with self.stages.stage("capturing the products that the program compiles"):
                 own += capture()
         self._look(look)
         if self._artifact is None and not quick.has_xgboost():

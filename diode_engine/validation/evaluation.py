@@ -83,15 +83,15 @@ def evaluate(
     rows = [row for c in there if (row := _row(pool, c, found[c.name], instead, default))]
     if not rows or rows[0].chooser != name:
         raise TrainingError(
-            f"The model {name} can say nothing about these timings; give it timings of operators "
-            "and types that it was trained on."
+            f"The model {name} has no prediction for any of these timings; give it timings of "
+            "operators and types that it was trained on."
         )
     cases = pool.cases()
     answered = ~np.isnan(found[name][0])
     if not answered.all():
         notes = (
-            f"The model cannot say anything about {np.count_nonzero(~answered)} of the problems: "
-            "ATen counts as its choice there. In max-autotune Inductor benchmarks instead.",
+            f"The model has no prediction for {np.count_nonzero(~answered)} of the problems: "
+            "ATen's kernel counts as its choice there.",
             *notes,
         )
     reaches: list[tuple[float, ...] | None] = [None] * len(cases)

@@ -69,8 +69,12 @@ class GateVerdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it was refused, in sentences."""
-        return tuple(check.found for check in self.checks if not check.passed)
+        """Why it was refused, in sentences. One that begins with a figure is of a kind of problems,
+        whose name comes before it."""
+        return tuple(
+            found if (found := check.found)[0].isalpha() else f"{check.name}: {found}"
+            for check in self.checks if not check.passed
+        )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -118,9 +122,10 @@ def judge(
     checks = [GateCheck("loads", True, "Its files are whole and of formats that this Diode knows.")]
     different = registry.differences(manifest)
     made_with = (
-        f"Warning: it was made with other software than is installed ({', '.join(different)})."
+        "Warning: it was trained with other versions than the installed ones "
+        f"({', '.join(different)})."
         if different
-        else "It was made with the torch and Triton that are installed, as far as they are."
+        else "It was trained with the installed torch and Triton."
     )
     checks.append(GateCheck("software", True, made_with))
     other = None if against is None else _load_or_none(against, hardware)
@@ -238,8 +243,8 @@ def _compare(pool: CandidatePool, ours: _Side, theirs: _Side, name: str) -> list
 def _check_efficiency(ours: _Figures | None, theirs: _Figures | None, name: str) -> GateCheck:
     if ours is None:
         found = (
-            "It has seen the problems that models are judged on, and its manifest does not have "
-            "the figures of a model that was made without them."
+            "It was trained on the held-out problems, and its manifest has no figures of a model "
+            "that was made without them."
         )
         return GateCheck("efficiency", False, found)
     if theirs is None:

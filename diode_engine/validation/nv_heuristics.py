@@ -44,7 +44,7 @@ def _interface(gpu: str) -> Any:
 def unavailable(hardware: Hardware) -> str | None:
     """A sentence on why it cannot be asked about this hardware; None where it can."""
     if hardware.name not in _GPUS:
-        return f"nvMatmulHeuristics is not asked about {hardware.name}."
+        return f"nvMatmulHeuristics does not know {hardware.name}."
     try:
         _interface(_GPUS[hardware.name])
     except (ImportError, OSError):

@@ -91,7 +91,7 @@ async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
 
         assert taken() == "poor@1"
         await press_each(pilot, "p")
-        assert "made with other software than is" in text_of(app)
+        assert "trained with other versions than" in text_of(app)
         await press_each(pilot, "y", *" but faster", "enter")
         assert taken() == "mine@1"
         await press_each(pilot, "b", "y")
@@ -134,7 +134,7 @@ async def test_by_the_mouse_alone(make_app, path, disk):
         await click("esc Back")
 
         await click("p Promote")
-        assert "made with other software than is" in text_of(app)
+        assert "trained with other versions than" in text_of(app)
         await click("Take it anyway", "Enter takes it")
         assert taken() == "trees@1"
         await click("b Roll back", "Roll back (y)")

@@ -112,7 +112,7 @@ def test_why_no_kernel_is_batch_invariant(run, asked, why):
 
 def test_what_the_model_cannot_say_is_exit_code_3(run, model):
     ran = run("explain", "bmm", "64", "64", "64", "--batch", "4", "--model", model)
-    ran.says(3, "can say nothing")
+    ran.says(3, "has no prediction")
 
 
 def test_a_wrong_question(run):
@@ -167,7 +167,7 @@ def test_an_op_that_the_model_does_not_know(run, tmp_path):
              "NVIDIA H200", "--with")  # fmt: skip
     only_mm = ("--with", "fast_accum=true", "--model", tmp_path / "only-mm")
     for words, says in (
-        (("scaling=row", *only_mm), "can say nothing about scaled_mm"),
+        (("scaling=row", *only_mm), "has no prediction for scaled_mm"),
         (("scaling=row", *only_mm), "fast_accum=True scaling=row"),
         (("speed=9",), "it has: scaling, fast_accum, b_dtype"),
         (("scaling=odd",), "must be one of 'tensor', 'row'"),

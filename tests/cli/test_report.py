@@ -90,7 +90,7 @@ def test_a_mistake_is_a_sentence(run, words, code, says):
 def test_processes_that_choose_by_something_else_are_named(run):
     first, second = ([{"inductor": "2.13"}, diode(model=m), product("a")] for m in ("one", "two"))
     ran = run(*program(first, second))
-    assert "Process 1 chooses by something else than process 0: model two, not one." in " ".join(
+    assert "Process 1 has another fingerprint than process 0: model two, not one." in " ".join(
         ran.out.split()
     )
 

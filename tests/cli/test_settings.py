@@ -72,8 +72,8 @@ def test_an_options_own_name_counts_in_the_environment_too(run, dataset, here, m
     ("text", "said"),
     [
         ("[collect", "not valid TOML"),
-        ("[colect]\n", "'colect', which is no command"),
-        ("[data]\nrows = 3\n", "'rows', which is no option of `diode-engine data`"),
+        ("[colect]\n", "'colect', which is not a command"),
+        ("[data]\nrows = 3\n", "'rows', which is not an option of `diode-engine data`"),
         ("data = 3\n", "[data] must be a table"),
         ('[data.problems]\nrows = "many"\n', "'many' is not a valid integer"),
         (

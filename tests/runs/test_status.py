@@ -50,11 +50,11 @@ def test_a_run_whose_process_is_here_is_running_however_quiet(store):
 @pytest.mark.parametrize(
     ("process", "why"),
     [
-        (None, "Nothing was heard of it for 1 min 31 s."),
-        (ELSEWHERE, "Nothing was heard of it for 1 min 31 s; it ran on elsewhere."),
+        (None, "It has sent no heartbeat for 1 min 31 s."),
+        (ELSEWHERE, "It has sent no heartbeat for 1 min 31 s; it ran on elsewhere."),
         (
             RESTARTED,
-            f"Nothing was heard of it for 1 min 31 s, and {current_process().host} has been "
+            f"It has sent no heartbeat for 1 min 31 s, and {current_process().host} has been "
             "restarted since.",
         ),
     ],

@@ -192,7 +192,7 @@ def test_heuristics_of_another_device_or_not_installed(table, problem, monkeypat
         CandidatePool.make(table(*rows, environment=elsewhere))
     )
     assert chooser is None
-    assert notes == ("nvMatmulHeuristics is not asked about Another GPU.",)
+    assert notes == ("nvMatmulHeuristics does not know Another GPU.",)
 
     def missing(name: str, *rest: Any) -> Any:
         if name == "nvMatmulHeuristics":

@@ -170,7 +170,7 @@ def test_other_software_is_a_warning(register):
     model = register(BEST, triton=("3.6.0",))
     verdict = gate.promote(model, timings())
     assert found(verdict) == ALL_PASSED
-    assert sentence(verdict, "software").startswith("Warning: it was made with other software")
+    assert sentence(verdict, "software").startswith("Warning: it was trained with other versions")
     assert "Triton 3.6.0, here 3.7.1" in sentence(verdict, "software")
     assert registry.default_for(SLUG) == model
 
@@ -273,7 +273,7 @@ def test_both_gpus_hold_the_same_problems_out(register):
     everything = register(BEST, gpus=BOTH, everything=True)
     verdict = gate.judge(everything, timings(hardware=H100), None, H100.slug)
     assert not found(verdict)["efficiency"]
-    assert "It has seen the problems" in sentence(verdict, "efficiency")
+    assert "It was trained on the held-out" in sentence(verdict, "efficiency")
 
 
 def test_figures_of_the_gpus_own_record_count(register):
