@@ -54,10 +54,10 @@ judged_options = add_options(
     option(
         "--held-out/--all", "only_held_out", default=True, heading="On which problems",
         label="Problems",
-        help="Judge on the problems that training holds out, about a fifth, or on all, also those "
-        "that the model may have learned from.",
+        help="Validate on the problems that training holds out, about a fifth, or on all, also "
+        "those that the model may have learned from.",
     ),
-    query_option("Judge on the problems that this filter query finds", "On which problems"),
+    query_option("Validate on the problems that this filter query finds", "On which problems"),
     option("--op-name", metavar="OP", help="The same as op:OP in the query."),
     option("--hardware-name", metavar="NAME", help='The same as gpu:"NAME" in the query.'),
     option(
@@ -104,15 +104,17 @@ def find_judged_model(
         seen, table = split(table, model.manifest.held_out_by)
         if not len(table):
             raise TrainingError(
-                "None of the problems with timings is one that training holds out; judge the "
-                "model on all of them with --all, or collect more."
+                "No problem with timings is held out from training; validate on all of them with "
+                "--all, or collect more."
             )
         if everything is None:
-            diagnostics.warn(f"It is not known whether {model.reference} has seen these problems.")
+            diagnostics.warn(
+                f"It is not known whether {model.reference} was trained on these problems."
+            )
         elif everything:
             diagnostics.warn(
                 f"{model.reference} was trained on the held-out problems too: these figures say "
-                "nothing about problems that it has not seen. Its notes have figures that do."
+                "nothing about new problems. Its notes have figures that do."
             )
     diagnostics.note(f"Judging {model.reference} on {len(table)} timings ...")
     return model, table, seen
@@ -131,11 +133,10 @@ def _only_model(table: TimingTable) -> ModelVersion:
     """The model for the GPU that the timings are of."""
     names = _hardware(table)
     if not names:
-        raise TrainingError("There are no timings to judge a model on; collect or import some.")
+        raise TrainingError("There are no timings to validate a model on; collect or import some.")
     if len(names) > 1:
         raise RegistryError(
-            f"There are timings of several GPUs ({', '.join(names)}); name the model to judge "
-            "with --model."
+            f"There are timings of several GPUs ({', '.join(names)}); name the model with --model."
         )
     hardware = first_gpu(table)
     model = model_for(hardware)
@@ -167,12 +168,12 @@ def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
         )
         return table
     if len(names) > 1:
-        diagnostics.note(f"The timings of {gpu} count; there are others, of other GPUs.")
+        diagnostics.note(f"Only the timings of {gpu} are used; there are others, of other GPUs.")
     rows, same = comparable_rows(table, manifest, slug_of(gpu))
     if manifest.triton and not same:
         diagnostics.warn(
             f"{model.reference} was trained on timings with Triton {', '.join(manifest.triton)}; "
-            "these are of others."
+            "these timings are with other versions."
         )
     return rows
 
