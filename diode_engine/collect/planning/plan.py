@@ -161,7 +161,7 @@ def expected_rate(
         earlier = len(spec.get("gpus") or progress.get("gpus") or ())
         if timings >= 1000 and seconds > 0 and earlier:
             return Rate(
-                timings / seconds / earlier * gpus, "the rate of the last collection in the store"
+                timings / seconds / earlier * gpus, "the last collection in the store"
             )
     return Rate(
         1.0 / max(CORE_SECONDS / cores, GPU_SECONDS / gpus),
