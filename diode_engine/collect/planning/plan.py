@@ -160,9 +160,7 @@ def expected_rate(
         # A cluster's GPUs are not in the spec.
         earlier = len(spec.get("gpus") or progress.get("gpus") or ())
         if timings >= 1000 and seconds > 0 and earlier:
-            return Rate(
-                timings / seconds / earlier * gpus, "the last collection in the store"
-            )
+            return Rate(timings / seconds / earlier * gpus, "the last collection in the store")
     return Rate(
         1.0 / max(CORE_SECONDS / cores, GPU_SECONDS / gpus),
         f"{CORE_SECONDS} s of a core (of {cores}) and {GPU_SECONDS} s of a GPU (of {gpus}) for "
