@@ -117,27 +117,8 @@ def test_a_cross_validation_is_a_report_by_parts(timed, model):
     assert "part" in kinds(found)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"version": 2}, "update Diode"),
-        ({"format": "diode-model"}, "not a report"),
-        ({"cases": [{}]}, "not as Diode writes it"),
-        ({"errors": {"mape": "much"}}, "not as Diode writes it"),
-        ({"noise": 3}, "must be an object"),
-        *(
-            ({"first case": wrong}, "not as Diode writes it")
-            for wrong in (
-                {"confidence": "x"}, {"others": {"ATen": "x"}}, {"efficiency": {"1": -1}},
-                {"chosen": {"template": "aten::mm", "kwargs": {}, "us": [], "predicted_us": 1}},
-            )
-        ),
-    ],
-)  # fmt: skip
-def test_a_report_that_cannot_be_read_says_so(timed, model, change, says):
+def test_a_report_that_cannot_be_read_says_so(timed, model):
     run, report = judge(timed, model)
-    document = report.to_dict()
-    document["cases"][0] |= change.pop("first case", {})
-    timed.set_result(run, {**document, **change})
-    with pytest.raises(NoReportError, match=says):
+    timed.set_result(run, {**report.to_dict(), "version": 2})
+    with pytest.raises(NoReportError, match="update Diode"):
         report_of(timed, run)

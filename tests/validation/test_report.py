@@ -275,6 +275,22 @@ def test_what_is_no_report_is_a_sentence(timings, change, says):
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"confidence": "x"},
+        {"others": {"ATen": "x"}},
+        {"efficiency": {"1": -1}},
+        {"chosen": {"template": "aten::mm", "kwargs": {}, "us": [], "predicted_us": 1}},
+    ],
+)
+def test_a_case_that_is_none_is_a_sentence(timings, change):
+    document = evaluate(timings, timings.min_us, name="mine").to_dict()
+    document["cases"][0] |= change
+    with pytest.raises(ReportError, match="not as Diode writes it"):
+        read_report(document)
+
+
+@pytest.mark.parametrize(
     ("where", "k"),
     [("efficiency", "1"), ("efficiency", "5"), ("top of the model", "10"), ("top of another", "1")],
 )
