@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor import config
 from torch.nn import functional
 
 import diode_engine
@@ -183,8 +184,10 @@ def test_the_activation_stays_where_it_is(how: dict[str, Any]) -> None:
 
 def test_it_stays_where_torch_does_not_call_cublaslt(monkeypatch: pytest.MonkeyPatch) -> None:
     install()
+    key = config.diode_state
     monkeypatch.setenv("DISABLE_ADDMM_CUDA_LT", "1")
     assert FUSED not in called(torch.relu)
+    assert config.diode_state != key  # so Inductor's caches keep both programs apart
 
 
 def test_it_stays_where_the_model_is_for_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ GELU is the exact one.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -43,8 +42,8 @@ from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.patches import Patches, is_named_in
 from diode_engine.inductor.torch_internals.dispatcher import (
-    DISABLES_LT,
     PRODUCT_WITH_ACTIVATION,
+    calls_cublaslt,
     without_modes,
 )
 from diode_engine.inductor.torch_internals.wrapped_functions import REWRITES_GRAPH
@@ -65,6 +64,7 @@ class Activation(NamedTuple):
     """What is computed of a product: the nodes from it to the activation's result."""
 
     product: Node
+    problem: Problem
     nodes: tuple[Node, ...]
     is_gelu: bool
 
@@ -91,9 +91,8 @@ def _wrap(theirs: Callable[..., Any]) -> Callable[..., Any]:
         if _is_wanted():
             for activation in list(find_activations(graph_module.graph)):
                 chooser = chooser_for(activation.product.meta["val"].device)
-                problem = None if chooser is None else _read_problem(activation.product)
-                if chooser is not None and problem is not None:
-                    _decide(chooser, activation, problem)
+                if chooser is not None:
+                    _decide(chooser, activation)
         return STOCK
 
     return rewrite
@@ -114,15 +113,16 @@ def _is_wanted() -> bool:
     tuning = config.max_autotune or config.max_autotune_gemm or chooses_in_any_mode()
     # With emulate_precision_casts the product is to be rounded before the activation.
     keeps = is_batch_invariant() or config.emulate_precision_casts
-    return bool(tuning) and not keeps and os.environ.get(DISABLES_LT) != "1"
+    return bool(tuning) and not keeps and calls_cublaslt()
 
 
 def find_activations(graph: torch.fx.Graph) -> Iterator[Activation]:
     """Yield the activations of linear layers whose results only products read, in the graph before
     it is lowered."""
     for product in graph.find_nodes(op="call_function", target=_aten.addmm.default):
-        nodes = _read_pointwise(product)
-        if len(nodes) < 2 or not _is_in_memory(nodes[-1]):
+        problem = _read_problem(product)  # before the values, which take longer
+        nodes = () if problem is None else _read_pointwise(product)
+        if problem is None or len(nodes) < 2 or not _is_in_memory(nodes[-1]):
             continue
         before, after = nodes[0].meta["val"], nodes[-1].meta["val"]
         if (before.shape, before.dtype) != (after.shape, after.dtype):
@@ -131,7 +131,7 @@ def find_activations(graph: torch.fx.Graph) -> Iterator[Activation]:
         for is_gelu, wanted in enumerate(_wanted_values()):
             near = _PRECISION * is_gelu
             if values is not None and torch.allclose(values, wanted, near, near, equal_nan=True):
-                yield Activation(product, nodes, bool(is_gelu))
+                yield Activation(product, problem, nodes, bool(is_gelu))
 
 
 def _read_pointwise(product: Node) -> tuple[Node, ...]:
@@ -226,9 +226,10 @@ def _read_problem(product: Node) -> Problem | None:
     return None if any(step * problem.dtype.itemsize % 16 for step in steps) else problem
 
 
-def _decide(chooser: ProductChooser, activation: Activation, problem: Problem) -> None:
-    """Move the activation, if the library's kernel would be taken for the problem; not where the
+def _decide(chooser: ProductChooser, activation: Activation) -> None:
+    """Move the activation, if the library's kernel would be taken for the product; not where the
     program has changed Inductor's search."""
+    problem = activation.problem
     choice: Choice | None = None
 
     def by_model() -> bool | None:
@@ -252,7 +253,7 @@ def _is_sure(choice: Choice) -> bool:
 
 def _replace(activation: Activation) -> Node:
     """Return one op that is now in the place of the product and the activation."""
-    product, (first, *_, last), is_gelu = activation
+    product, _, (first, *_, last), is_gelu = activation
     graph = product.graph
     with graph.inserting_before(product):
         new = graph.call_function(PRODUCT_WITH_ACTIVATION, product.args, {"use_gelu": is_gelu})
