@@ -38,26 +38,26 @@ def compare(
     )  # fmt: skip
 
 
-def test_each_range_gets_its_fastest_kernel() -> None:
+def test_each_range_gets_its_fastest_kernel():
     few, many = [1, 1, 1, 1, 8, 8], [4, 4, 4, 4, 1, 1]
     assert choose_ranges(compare([many, few])) == (RowRange(1, 8), RowRange(0))
     swapped = compare([few[::-1], many[::-1]], rows=ROWS[::-1])
     assert choose_ranges(swapped) == (RowRange(0, 8), RowRange(1))
 
 
-def test_a_range_is_judged_by_all_its_rows() -> None:
+def test_a_range_is_judged_by_all_its_rows():
     """The kernel that is fastest for one row only would be slow for the others of its range."""
     once, steady = [1, 9, 9, 9, 9, 9], [1.1, 1, 1, 1, 1, 1]
     assert choose_ranges(compare([once, steady])) == (RowRange(1),)
 
 
 @pytest.mark.parametrize(("gain", "kernels"), [(1.01, 1), (1.03, 2)])
-def test_more_kernels_must_gain_two_percent(gain: float, kernels: int) -> None:
+def test_more_kernels_must_gain_two_percent(gain, kernels):
     one, other = [1.0] * 6, [*[9.0] * 3, *[1 / gain**2] * 3]  # for half of the rows
     assert len(choose_ranges(compare([one, other]))) == kernels
 
 
-def test_there_are_four_kernels_at_most() -> None:
+def test_there_are_four_kernels_at_most():
     diagonal = 9.0 - 8.0 * np.eye(6)
     found = choose_ranges(compare(diagonal.tolist()))
     limits = [each.most_rows or math.inf for each in found]
@@ -66,7 +66,7 @@ def test_there_are_four_kernels_at_most() -> None:
     assert len(choose_ranges(compare(diagonal.tolist()), most=1)) == 1
 
 
-def test_kernels_that_are_known_for_some_rows_only() -> None:
+def test_kernels_that_are_known_for_some_rows_only():
     low, high = [1, 1, 1, math.nan, math.nan, math.nan], [math.nan] * 3 + [5, 5, 5]
     assert choose_ranges(compare([low, high])) == (RowRange(0, 4), RowRange(1))
     assert choose_ranges(compare([low])) == ()
@@ -75,14 +75,14 @@ def test_kernels_that_are_known_for_some_rows_only() -> None:
     assert choose_ranges(replace(both, proven=proven)) == (RowRange(0),)
 
 
-def test_one_kernel_where_more_than_the_rows_differs() -> None:
+def test_one_kernel_where_more_than_the_rows_differs():
     few, many = [1, 1, 1, 1, 8, 8], [4, 4, 4, 4, 1, 1]
     assert len(choose_ranges(compare([few, many], batches=[2] * 6))) == 2
     assert len(choose_ranges(compare([few, many], batches=[2, 3] * 3))) == 1
     assert len(choose_ranges(compare([few, many], rows=[4] * 6))) == 1
 
 
-def test_the_choice_has_the_kernel_for_the_rows_that_are_compiled() -> None:
+def test_the_choice_has_the_kernel_for_the_rows_that_are_compiled():
     comparison = compare([[1, 1, 1, 1, 8, 8], [4, 4, 4, 4, 1, 1]])
     low, high = comparison.candidates
     for most, own in ((8, low), (4, high)):

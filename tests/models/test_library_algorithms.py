@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ def model_that_prefers(config: Config) -> AlgorithmModel:
     )  # fmt: skip
 
 
-def test_a_faster_algorithm_is_chosen_by_the_margin() -> None:
+def test_a_faster_algorithm_is_chosen_by_the_margin():
     other = Config(66, 23)
     model = model_that_prefers(other)
     offers = [Offer(FIRST, 0, 1.0, 0), Offer(other, 0, 1.0)]
@@ -44,7 +43,7 @@ def test_a_faster_algorithm_is_chosen_by_the_margin() -> None:
     assert model.choose(PROBLEM, offers[:1], 132) == 0
 
 
-def test_the_trees_answer_as_they_are_drawn() -> None:
+def test_the_trees_answer_as_they_are_drawn():
     """A row goes right where its feature is the threshold or more."""
     model = replace(
         model_that_prefers(Config(66, 23)), split=np.array([[0, 1, 2]]), base=1.0,
@@ -55,7 +54,7 @@ def test_the_trees_answer_as_they_are_drawn() -> None:
     assert model.predict(rows).tolist() == [11, 21, 31, 41]
 
 
-def test_the_features_tell_how_the_tiles_fill_the_gpu() -> None:
+def test_the_features_tell_how_the_tiles_fill_the_gpu():
     """1024 × 512 in tiles of N × M: 8 × 4 blocks of 128 × 128; 6 clusters of 2 × 1 of 3."""
     (row,) = describe(PROBLEM, [Offer(Config(66, 20, cluster=3), 0, 0.2, 0)], TILES, 16)
     assert {7.0, 14.0, 2.0, 1.0, 3.0}.issubset(row.tolist())  # log2 of the tile, cluster, blocks
@@ -66,14 +65,14 @@ def test_the_features_tell_how_the_tiles_fill_the_gpu() -> None:
     assert shape[-1] == pytest.approx(1000 / 1024)
 
 
-def test_a_size_beyond_those_that_were_timed_is_not_known() -> None:
+def test_a_size_beyond_those_that_were_timed_is_not_known():
     model = model_that_prefers(Config(66, 23))
     assert model.knows(PROBLEM)
     assert not model.knows(Problem.make("mm", 8192, 1024, 512, "bfloat16"))
     assert not model.knows(Problem.make("mm", 8, 1024, 512, "bfloat16"))
 
 
-def test_a_file_has_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_has_the_model(tmp_path, monkeypatch):
     model = model_that_prefers(Config(66, 23))
     monkeypatch.setattr(module.paths, "shipped_dir", lambda: tmp_path)
     assert module.model_for(H200) is None
@@ -101,7 +100,7 @@ def test_a_file_has_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         lambda m: replace(m, margin=0.5),
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_a_sentence(change: object) -> None:
+def test_a_damaged_file_is_a_sentence(change):
     damaged = change(model_that_prefers(Config(66, 23))).to_bytes()  # type: ignore[operator]
     with pytest.raises(ModelError, match="library's algorithms"):
         AlgorithmModel.from_bytes(damaged)
