@@ -1,7 +1,5 @@
 """A new operator is a module of its own and a line in the table (docs/extending.md)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documents of strangers: what is over a limit, or no document, is refused before it is made."""
 
-from __future__ import annotations
-
 import os
 import threading
 import tracemalloc

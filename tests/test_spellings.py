@@ -1,7 +1,5 @@
 """Element types and GPUs are read in every usual spelling."""
 
-from __future__ import annotations
-
 import click
 import pytest
 

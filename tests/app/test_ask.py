@@ -1,7 +1,5 @@
 """What would it choose?, over models that are registered; by keys."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A candidate's page, and the panels that follow the cursor."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

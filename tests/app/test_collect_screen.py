@@ -1,7 +1,5 @@
 """Collect: a form that follows what it is told, a plan, and a run that starts from them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

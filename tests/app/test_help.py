@@ -1,7 +1,5 @@
 """Help for where one is: keys, columns, a search, and a way out."""
 
-from __future__ import annotations
-
 import pytest
 from textual.widgets import Input
 

@@ -1,8 +1,6 @@
 """What makes lists quick to work with: j k g G, earlier and saved filters, rows as text, paths that
 complete."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

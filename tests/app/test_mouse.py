@@ -1,7 +1,5 @@
 """Whatever comes in front of a screen can be left by the mouse alone."""
 
-from __future__ import annotations
-
 from diode_app.widgets.modals import (
     Choose,
     Confirm,

@@ -1,7 +1,5 @@
 """A problem on one line, of every operator: types, layouts and what only an op has."""
 
-from __future__ import annotations
-
 import pytest
 
 from diode_app.data.choice import Question

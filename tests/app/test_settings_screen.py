@@ -1,7 +1,5 @@
 """The screen of settings: every setting has its field, and follows what is set elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from textual.widgets import Input

@@ -1,7 +1,5 @@
 """Nothing is sent to the terminal while nothing changes, whatever is in front of what."""
 
-from __future__ import annotations
-
 import asyncio
 
 from diode_app.widgets.modals import Notice

@@ -1,7 +1,5 @@
 """U takes back the last change of tags, roll-back or deletion that was made here."""
 
-from __future__ import annotations
-
 import pytest
 
 from diode_engine import registry

@@ -1,7 +1,5 @@
 """Validate: reports on models that are registered, over real timings, by keys."""
 
-from __future__ import annotations
-
 import pytest
 from textual.widgets import Input, OptionList, TabbedContent
 

@@ -1,8 +1,6 @@
 """What is written while another process keeps the store: it is shown as waiting, and nothing that a
 person wrote is lost."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess

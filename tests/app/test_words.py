@@ -1,7 +1,5 @@
 """The dashboard's numbers, times and sentences are right."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime
 

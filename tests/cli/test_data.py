@@ -1,7 +1,5 @@
 """diode-engine data."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """diode-engine db and completion."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """diode-engine demo on a small made-up dataset: through the store, the registry and Inductor."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys

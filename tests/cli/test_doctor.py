@@ -1,7 +1,5 @@
 """diode-engine doctor, on a machine without a GPU."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

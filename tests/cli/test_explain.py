@@ -1,7 +1,5 @@
 """diode-engine explain, of the model that Diode ships."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Disks that are full or read-only, and stores that are locked."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

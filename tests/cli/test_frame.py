@@ -1,7 +1,5 @@
 """The command's frame: help, exit codes, and what is said where."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """diode-engine export-lookup-table, with the model that Diode ships and the real Inductor."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

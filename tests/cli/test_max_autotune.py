@@ -1,7 +1,5 @@
 """diode-engine validate-max-autotune."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is said of common mistakes: what is wrong, and what to do."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

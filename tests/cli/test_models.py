@@ -1,7 +1,5 @@
 """diode-engine models."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """diode-engine data problems, show and map, and the table that they write."""
 
-from __future__ import annotations
-
 import csv
 import json
 

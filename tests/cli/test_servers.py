@@ -1,7 +1,5 @@
 """Commands with a store on a PostgreSQL server, and how little they say of its password."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

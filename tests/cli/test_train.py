@@ -1,7 +1,5 @@
 """diode-engine train, from the command line to its exit code."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """diode-engine validate."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

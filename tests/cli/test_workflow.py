@@ -1,7 +1,5 @@
 """diode-engine workflow."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

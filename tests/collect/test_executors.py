@@ -1,8 +1,6 @@
 """What every executor promises, by the same tests: worker processes of this machine, and a Ray
 cluster (skipped where Ray is not installed)."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

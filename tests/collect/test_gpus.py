@@ -1,7 +1,5 @@
 """GPUs by number and by name, their locks, and the folders of processes that were killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Operands for timing, on the CPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

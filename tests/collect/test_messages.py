@@ -1,7 +1,5 @@
 """What goes between a collection and its workers, as bytes and as columns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,6 @@
 """What only a Ray cluster does: machines are lost, binaries go between them, GPUs are of several
 kinds. Skipped where Ray is not installed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

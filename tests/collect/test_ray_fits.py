@@ -1,8 +1,6 @@
 """Fits on a Ray cluster: the same as here, and what goes wrong there. Skipped where Ray is not
 installed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

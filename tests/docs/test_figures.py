@@ -1,7 +1,5 @@
 """Measured figures stand in generated tables, and nowhere else in README and the guide."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

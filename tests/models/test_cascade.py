@@ -1,7 +1,5 @@
 """The cascade: its teachers rank what its first network finds, with the same bits everywhere."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What each group of features adds to the difference between two candidates."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

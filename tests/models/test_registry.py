@@ -1,7 +1,5 @@
 """Which models there are, and which one serves a device."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """Models that come with installed packages."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import shutil

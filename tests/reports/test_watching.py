@@ -1,7 +1,5 @@
 """A program that Diode does not choose for is reported too: here it compiles for the CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

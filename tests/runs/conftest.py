@@ -1,7 +1,5 @@
 """Runs of a scripted job, which does what it is told and waits to be told."""
 
-from __future__ import annotations
-
 import os
 import select
 import sys

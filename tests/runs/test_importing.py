@@ -1,7 +1,5 @@
 """An import as a run: from the start to its end, and where it fails."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

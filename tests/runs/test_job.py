@@ -1,7 +1,5 @@
 """A job takes the run it was started for, shows that it lives, and hears when to stop."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

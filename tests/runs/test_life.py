@@ -1,7 +1,5 @@
 """Started, followed, cancelled in three ways, killed, resumed: with real processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

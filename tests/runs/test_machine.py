@@ -1,7 +1,5 @@
 """What a run uses of its machine: real processes, read from /proc, and the record of it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

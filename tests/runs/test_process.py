@@ -1,7 +1,5 @@
 """A process is told from a later one with its pid, and ended with all that it started."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

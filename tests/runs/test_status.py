@@ -1,7 +1,5 @@
 """What a run's state is where its row cannot say so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """What the compiler made of timed kernels: stored, exported, asked for."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

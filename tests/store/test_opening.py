@@ -1,7 +1,5 @@
 """What holds of a store in a file and of one on a server alike, when it is opened and watched."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What runs leave beside timings: notes, tags, curves, results."""
 
-from __future__ import annotations
-
 import getpass
 import math
 from pathlib import Path

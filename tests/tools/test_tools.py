@@ -1,7 +1,5 @@
 """The repository's own tools: sizes beside budgets, refused phrases, the tests near a change."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools import nearest_tests, phrases, size

@@ -1,8 +1,6 @@
 """A new device needs no code where files have its facts. Where files name it without its facts, it
 is a line in a table (docs/notes/transfer.md)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

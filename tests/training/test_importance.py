@@ -1,7 +1,5 @@
 """Which settings mattered."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

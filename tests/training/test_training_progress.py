@@ -1,7 +1,5 @@
 """The progress of a whole training: it never falls, and ends near to all of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from diode_engine.models.fitting import FitProgress
