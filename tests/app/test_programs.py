@@ -102,7 +102,7 @@ def test_the_list_has_reports_captured_products_and_feedback(store, reported, ca
 def test_a_report_that_cannot_be_read_is_listed_with_the_reason(store, reported):
     reported.write_text('{"format": "diode-report", "version": 99}')
     (row,) = list_programs(store, H200)
-    assert "has the version 99" in row.record["program"]
+    assert "is of version 99" in row.record["program"]
 
 
 def test_what_a_compile_has_chosen_stays_and_what_it_has_not_asked_is_predicted(reported, captured):
