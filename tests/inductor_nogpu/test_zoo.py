@@ -63,6 +63,16 @@ def test_a_model_is_lowered_in_every_way(name: str) -> None:
         assert any(p.a.layout == "col" for p in problems)
 
 
+def test_a_way_leaves_activations_where_they_are_and_none_counts_as_a_product_less() -> None:
+    import zoo_report
+
+    rows = lowered("recommender-towers-float16", ("plain", "import", "unmoved"))
+    moved = {way: rows[way]["stats"]["activations_moved"] for way in ("import", "unmoved")}
+    assert moved["import"] > moved["unmoved"] == 0
+    assert rows["import"]["products"] == rows["unmoved"]["products"] - moved["import"]
+    assert list(zoo_report.differences(rows)) == []
+
+
 BLOCKS = {
     "deepseek-v3-block": {"grouped_mm_rows": 2, "mm": 8},
     "qwen3-30b-a3b-block-training": {"grouped_mm_rows": 4, "grouped_mm_depth": 2, "mm": 9},
