@@ -370,7 +370,8 @@ def measure_layer(name: str) -> Iterator[Row]:
     with diode_engine.profile_predictions() as profile:
         calls["dynamic"](some, w)
     chosen = [[str(c) for c in choice.candidates] for choice in profile.selections]
-    yield head | {"way": "dynamic", "choices": chosen}
+    by_rows = [[(m, str(c)) for m, c in choice.by_rows] for choice in profile.selections]
+    yield head | {"way": "dynamic", "choices": chosen, "by_rows": by_rows}
     if program is linear:
         calls["fixed"] = fixed_linear
     for way, call in calls.items():

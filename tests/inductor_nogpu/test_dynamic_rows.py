@@ -194,7 +194,8 @@ def test_one_kernel_where_the_program_cannot_choose(monkeypatch: pytest.MonkeyPa
         return program.choice.by_rows == () and program.source.count("def triton_tem") == 1
 
     assert not is_alone()
-    assert is_alone(cpp_wrapper=True)
+    if torch.__version__ >= (2, 13):  # before, it runs each kernel when it generates the program
+        assert is_alone(cpp_wrapper=True)
     with monkeypatch.context() as patch:
         patch.setenv(FREEZING, "1")  # a file of frozen choices has one kernel for a product
         assert is_alone()
