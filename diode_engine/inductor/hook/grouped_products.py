@@ -30,10 +30,7 @@ from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering import layouts, preprocessing
 from diode_engine.inductor.lowering.grouped_offers import (
     GroupedRequest,
-    OfferedKernel,
-    Params,
-    library_of,
-    params_of,
+    offer,
     read_request,
     triton_of,
 )
@@ -63,14 +60,13 @@ class _Product:
         """Return Inductor's configs that are to be rendered; all of them, where Diode cannot
         choose."""
         op, overrides = self._request.op, self._request.overrides
-        params = [params_of(op, each) for each in configs]
-        offers = [OfferedKernel(triton_of(op), each) for each in params]
-        if use_aten_gemm_kernels():
-            offers.insert(0, OfferedKernel(library_of(op), Params({})))
-        self._kernels = self.chooser.choose_listed(op, self._inputs, overrides, offers)
+        offers = [offer(op, each, self._inputs) for each in configs]
+        library = [offer(op, None, self._inputs)] if use_aten_gemm_kernels() else []
+        every = [*library, *offers]
+        self._kernels = self.chooser.choose_listed(op, self._inputs, overrides, every)
         preprocessing.add(final_choice)
         wanted = {id(each.params) for each in self._kernels}
-        return [each for each, its in zip(configs, params, strict=True) if id(its) in wanted]
+        return [c for c, its in zip(configs, offers, strict=True) if id(its.params) in wanted]
 
     def annotate(self, choices: list[Any]) -> list[Any]:
         """Give the rendered choices their chosen kernels, and return them; without the library's

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch._inductor.kernel import mm_grouped
 from torch._inductor.kernel_inputs import MMKernelInputs
+from torch._inductor.kernel_template_choice import (  # type: ignore[attr-defined]
+    DictKernelTemplateParams,
+    KernelTemplateChoice,
+)
 from torch._inductor.lowering import lowerings
 
 from diode_engine.core.operators import GROUPED, SCALED_GROUPED, Operator
 from diode_engine.core.operators.specification import Fields
-from diode_engine.core.templates import template_of, templates_for
+from diode_engine.core.templates import templates_for
 from diode_engine.inductor.patches import patch_attribute
 from diode_engine.inductor.torch_internals import DEVICE_TYPE
 from diode_engine.inductor.torch_internals.wrapped_functions import CUTS_GROUPS, SELECTS_GROUPS
@@ -30,42 +32,10 @@ from diode_engine.inductor.torch_internals.wrapped_functions import CUTS_GROUPS,
 _TEMPLATES = {
     template.uid: template
     for template in (
+        mm_grouped.aten__grouped_mm, mm_grouped.aten__scaled_grouped_mm,
         mm_grouped.triton_grouped_mm_template, mm_grouped.triton_scaled_grouped_mm_template,
     )
 }  # fmt: skip
-
-
-class Params:
-    """The kwargs of a kernel, with the interface of Inductor's KernelTemplateParams."""
-
-    def __init__(self, kwargs: Mapping[str, Any]) -> None:
-        self._kwargs = dict(kwargs)
-
-    def to_kwargs(self) -> dict[str, Any]:
-        """As KernelTemplateParams.to_kwargs: the kwargs by name."""
-        return dict(self._kwargs)
-
-
-@dataclass(eq=False)
-class OfferedKernel:
-    """A choice that Inductor could render, with the part of a KernelTemplateChoice's interface that
-    Diode uses."""
-
-    uid: str
-    params: Params
-    # Makes Inductor's ChoiceCaller, or None where the template declines the config.
-    render: Callable[[], Any] = lambda: None
-
-    @property
-    def template(self) -> Any:
-        """Return an object whose `uid` is the name of the template."""
-        return SimpleNamespace(uid=self.uid)
-
-    @cached_property
-    def choice(self) -> Any:
-        """Return Inductor's ChoiceCaller, rendered when it is first asked for; None where the
-        template declines the config."""
-        return self.render()
 
 
 @dataclass(frozen=True)
@@ -120,21 +90,24 @@ def triton_of(op: Operator) -> str:
     return next(template.name for template in templates_for(op) if not template.extern)
 
 
-def params_of(op: Operator, config: Any) -> Params:
-    """Return the tuned parameters in one of Inductor's configs."""
-    kwargs = {**config.kwargs, "num_stages": config.num_stages, "num_warps": config.num_warps}
-    return Params({name: kwargs[name] for name in template_of(triton_of(op)).parameters})
+def offer(op: Operator, config: Any, inputs: Any, layout: Any = None, **given: Any) -> Any:
+    """Return the KernelTemplateChoice of a config of Inductor's, or of the library's call (None),
+    with the `given` kwargs. Without a layout it cannot be rendered."""
+    uid, kwargs = library_of(op), {}
+    if config is not None:
+        uid = triton_of(op)
+        kwargs = {**config.kwargs, "num_stages": config.num_stages, "num_warps": config.num_warps}
+    params = DictKernelTemplateParams(kwargs)
+    return KernelTemplateChoice(_TEMPLATES[uid], params, given, layout, inputs)
 
 
-def list_offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[OfferedKernel]:
-    """Return what Inductor offers for the op of these TensorBoxes, the library's call first;
+def list_offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[Any]:
+    """Return the KernelTemplateChoices for the op of these TensorBoxes, the library's call first;
     `fields` are as in `kernels.ask`. Call it inside `kernels.graph_for`, with options under which
     Inductor offers kernels."""
-    found: list[OfferedKernel] = []
+    found: list[Any] = []
     cut: Any = mm_grouped.early_config_prune
     configs_kept: list[tuple[Any, Mapping[str, Any]]] = []
-    library, triton = library_of(op), triton_of(op)
-    render = _TEMPLATES[triton].maybe_append_choice
 
     def note_configs(g: Any, m: Any, itemsize: int, configs: Any, named: Any) -> list[Any]:
         kept = cut(g, m, itemsize, configs, named)
@@ -142,17 +115,9 @@ def list_offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[O
         return []
 
     def note_choices(name: str, choices: list[Any], nodes: Any, layout: Any, **_: Any) -> None:
-        found.extend(
-            OfferedKernel(library, Params({}), partial(_same, choice)) for choice in choices
-        )
-        found.extend(
-            OfferedKernel(
-                triton,
-                params_of(op, config),
-                partial(_rendered, render, config, named, nodes, layout),
-            )
-            for config, named in configs_kept
-        )
+        inputs = MMKernelInputs(list(nodes), mat1_idx=0, mat2_idx=1)
+        offers = [*((None, each.kwargs) for each in choices), *configs_kept]
+        found.extend(offer(op, config, inputs, layout, **given) for config, given in offers)
         raise _LoweringEnded
 
     with (
@@ -163,23 +128,3 @@ def list_offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[O
         lower = lowerings[getattr(torch.ops.aten, op.aten).default]
         lower(*operands, **op.keywords(torch, fields))
     return found
-
-
-def _same(choice: Any) -> Any:
-    return choice
-
-
-def _rendered(
-    render: Callable[..., Any], config: Any, named: Mapping[str, Any], nodes: Any, layout: Any
-) -> Any:
-    choices: list[Any] = []
-    render(
-        choices,
-        input_nodes=nodes,
-        layout=layout,
-        num_stages=config.num_stages,
-        num_warps=config.num_warps,
-        **named,
-        **config.kwargs,
-    )
-    return choices[0] if choices else None
