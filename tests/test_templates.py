@@ -23,7 +23,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, many_loads, shared_bytes
 from diode_engine.core.templates import TEMPLATES, template_of, templates_for
-from diode_engine.core.templates.template import Configs, LaunchMethod, Space, Template
+from diode_engine.core.templates.template import Configs, Space, Template
 from diode_engine.inductor.lowering.kernel_class import SharedKeys, class_of, grid, shared_class
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage
@@ -53,7 +53,6 @@ MADE_UP = Template(
     name="made_up::split",
     label="split",
     ops=("mm",),
-    launch=LaunchMethod.KERNEL,
     parameters={
         "TILE_M": "block_m", "TILE_N": "block_n", "TILE_K": "block_k", "STAGES": "stages",
         "WARPS": "warps", "PARTS": "k_split",
@@ -72,7 +71,7 @@ MADE_UP = Template(
 LIBRARY = Template(
     name="made_up::library",
     ops=("mm",),
-    launch=LaunchMethod.LIBRARY,
+    extern=True,
     space=Space(
         default_configs=lambda m, n, k, torch: ((),), exhaustive_configs=lambda m, n, k: ((),)
     ),
@@ -208,7 +207,6 @@ def test_a_table_of_columns_names_a_template_s_own_parameters(monkeypatch):
     renamed = Template(
         name="made_up::renamed",
         ops=("mm",),
-        launch=LaunchMethod.KERNEL,
         parameters={
             "M": "block_m", "N": "block_n", "K": "block_k", "S": "stages", "W": "warps",
             "G": "group_m",
@@ -233,7 +231,7 @@ def test_a_template_that_is_not_in_the_table_is_told_by_inductor_s_rules_of_nami
     assert tma.option  # so a choice of it is not remembered
     assert tma.fuses_epilogue
     assert not tma.extern
-    assert template_of("decompose_new").launch is LaunchMethod.MODULE
+    assert not template_of("decompose_new").extern
     assert not encode([Candidate.make("triton::new", BLOCK_M=16)]).known.any()
 
 
@@ -243,7 +241,7 @@ def test_a_record_is_whole(template):
     assert set(template.required) <= set(template.parameters)
     assert template.tiled is (template.names.get("block_m") is not None)
     if template.constants is not None:  # its binaries are launched
-        assert template.launch is LaunchMethod.KERNEL
+        assert not template.extern
         assert template.grid is not None
         assert {"a", "b", "out"} <= set(template.arguments.values())
     if template.recorded_with_bias_vector:

@@ -30,7 +30,6 @@ from diode_engine.core.operand import DType
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import uses_wgmma, wgmma_type
 from diode_engine.core.templates import template_of
-from diode_engine.core.templates.template import LaunchMethod
 
 # The operators whose kernels have one loop, over K. (Products of groups have other templates, those
 # of integers are exact in any order.)
@@ -108,7 +107,7 @@ def orders_of(
 def _has_one_loop(name: str) -> bool:
     """Return whether the template's kernels compute each tile in one loop over K, without TMA."""
     template = template_of(name)
-    return template.launch is LaunchMethod.KERNEL and template.tiled and not template.tma
+    return template.tiled and not template.tma and not template.own
 
 
 def _multiplied(problem: Problem, instruction: Instruction) -> str | None:

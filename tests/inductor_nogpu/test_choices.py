@@ -312,7 +312,7 @@ def test_what_is_remembered_is_of_one_device() -> None:
         layout = SimpleNamespace(dtype=torch.float16, size=size, stride=[64, 1])
         node = SimpleNamespace(get_device=lambda: device, get_layout=lambda: layout)
         inputs = SimpleNamespace(nodes=lambda: [node, node], out_dtype=lambda: torch.float16)
-        return Request("mm", inputs, (), None, {"triton::mm": []}).key(fusion=False)
+        return Request("mm", inputs, None, {"triton::mm": []}).key(fusion=False)
 
     assert key(0) == key(0) != key(1)
 

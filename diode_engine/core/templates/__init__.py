@@ -23,7 +23,6 @@ from diode_engine.core.templates.template import (
     SPLIT_PARAMETERS,
     TILE_PARAMETERS,
     TMA_OPTION,
-    LaunchMethod,
     Template,
 )
 
@@ -67,15 +66,11 @@ def _not_in_table(name: str) -> Template:
         name=name,
         label=name.removeprefix("triton::").replace("persistent_tma", "tma"),
         ops=(),
-        launch=(
-            LaunchMethod.KERNEL if kernel
-            else LaunchMethod.LIBRARY if library
-            else LaunchMethod.MODULE
-        ),
+        extern=library,
         parameters={**TILE_PARAMETERS, **SPLIT_PARAMETERS},
         other_parameters=OTHER_PARAMETERS,
         tma=tma,
         fuses_epilogue=kernel,
         fuses_prologue=not library,
         option=TMA_OPTION if tma else "",
-    )  # fmt: skip
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diode_engine.core.templates.template import Configs, LaunchMethod, Space, Template, Version
+from diode_engine.core.templates.template import Configs, Space, Template, Version
 
 
 def _one(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
@@ -17,7 +17,7 @@ def _call(name: str, op: str, *, bias_vector: bool = False, recorded_as: str = "
     return Template(
         name=name,
         ops=(op,),
-        launch=LaunchMethod.LIBRARY,
+        extern=True,
         bias_vector=bias_vector,
         recorded_with_bias_vector=recorded_as,
         space=ONE_CALL,

@@ -8,14 +8,7 @@ from __future__ import annotations
 
 import math
 
-from diode_engine.core.templates.template import (
-    SPLIT_PARAMETERS,
-    Configs,
-    LaunchMethod,
-    Space,
-    Template,
-    Version,
-)
+from diode_engine.core.templates.template import SPLIT_PARAMETERS, Configs, Space, Template, Version
 
 # K divided by the larger of M and N: from the first value on K may be split, from the second on
 # only splits and ATen are offered.
@@ -56,7 +49,6 @@ TEMPLATES = (
     Template(
         name="decompose_k",
         ops=("mm",),
-        launch=LaunchMethod.MODULE,
         parameters=SPLIT_PARAMETERS,
         required=tuple(SPLIT_PARAMETERS),
         space=Space(default_configs=_default, exhaustive_configs=_exhaustive),

@@ -13,14 +13,7 @@ from functools import cache, partial
 
 from diode_engine.core.operators import GROUPED, SCALED_GROUPED, Operator
 from diode_engine.core.templates.aten import ONE_CALL
-from diode_engine.core.templates.template import (
-    TILE_PARAMETERS,
-    Configs,
-    LaunchMethod,
-    Space,
-    Template,
-    Version,
-)
+from diode_engine.core.templates.template import TILE_PARAMETERS, Configs, Space, Template, Version
 from diode_engine.core.templates.triton import tiled_template
 
 # BLOCK_M, BLOCK_N, BLOCK_K, stages, warps.
@@ -53,12 +46,7 @@ def _templates(name: str, operators: Sequence[Operator]) -> tuple[Template, Temp
     ops = tuple(op.name for op in operators)
     configs = partial(_configs, operators[0].dtypes[0].itemsize)
     return (
-        Template(
-            name=f"aten::_{name}",
-            ops=ops,
-            launch=LaunchMethod.LIBRARY,
-            space=ONE_CALL,
-        ),
+        Template(name=f"aten::_{name}", ops=ops, extern=True, space=ONE_CALL),
         tiled_template(
             name,
             ops,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -56,14 +55,6 @@ Grid = tuple[int, int, int]
 Version = tuple[int, int]  # of torch
 
 
-class LaunchMethod(StrEnum):
-    """How a candidate of a template is run."""
-
-    LIBRARY = "library"  # a call of a library's function (cuBLAS through ATen)
-    KERNEL = "kernel"  # one Triton kernel, rendered from the template
-    MODULE = "module"  # a graph that Inductor compiles: several kernels
-
-
 def _no_configs(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
     return ()
 
@@ -92,12 +83,14 @@ class Space:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Template:
-    """One template. Only the first three fields must be given; the others say what is special."""
+    """One template. Only the first two fields must be given; the others say what is special."""
 
     name: str  # Inductor's uid
     ops: tuple[str, ...]  # the operators for which Inductor offers it
-    launch: LaunchMethod
     label: str = ""  # a shorter name, for narrow tables
+    # What it is, if not a template of Inductor, which renders it as one or several kernels.
+    extern: bool = False  # the library's call (cuBLAS through ATen), as in plain torch.compile
+    own: bool = False  # a call that Diode adds (inductor/lowering/sources)
 
     # The parameters that may be tuned. What follows from the problem, the device or torch's
     # version (EVEN_K, ALLOW_TF32, NUM_SMS, …) is not among them, so that a kernel has the same
@@ -141,11 +134,6 @@ class Template:
     space: Space = Space()
     # (M, N, K): whether Inductor offers only this template and libraries' kernels for these sizes.
     excludes_tiled: Callable[[int, int, int], bool] = lambda m, n, k: False
-
-    @property
-    def extern(self) -> bool:
-        """Whether a library computes it, not a generated kernel."""
-        return self.launch is LaunchMethod.LIBRARY
 
     def space_for(self, op: str) -> Space:
         """What Inductor offers of it for this operator."""

@@ -32,7 +32,6 @@ from diode_engine.inductor.lowering import branches, layouts
 from diode_engine.inductor.lowering.annotations import annotation_of
 from diode_engine.inductor.lowering.branches import Branch
 from diode_engine.inductor.torch_internals.templates import parts_of_choices
-from diode_engine.inductor.torch_internals.versions import template_heuristic
 
 ANNOTATION = "diode"
 
@@ -100,32 +99,17 @@ def annotate(choices: list[Any], kernels: Sequence[ChosenKernel]) -> list[Any]:
 
 
 def make_template_choices(kernels: Sequence[ChosenKernel], request: Request) -> list[Any]:
-    """Return the KernelTemplateChoices of the kernels. Where a template's operands will get another
-    layout, the library's kernel is added; `final_choice` then takes that."""
-    templates = dict(zip(request.offers, request.templates, strict=True))
+    """Return the KernelTemplateChoices of the kernels, as their templates' generators would yield
+    them. Where a template's operands will get another layout, the library's kernel is added;
+    `final_choice` then takes that."""
     if len(kernels) == 1 and kernels[0].library is not None:
         moves = layouts.will_move(request.kernel_inputs.nodes())
         kernels = [kernels[0], kernels[0].library] if moves else kernels
-    return annotate([_make(k, templates[k.uid], request) for k in kernels], kernels)
-
-
-def _make(kernel: ChosenKernel, template: Any, request: Request) -> Any:
-    """Return the KernelTemplateChoice that the template's generator (of InductorChoices.get_ktc)
-    would yield for the kernel, without the ones that it would yield before. Parts that take
-    Inductor long to make are reused: those of a listed choice, or those that the generator was
-    given."""
-    op_name, inputs, offer = request.op_name, request.kernel_inputs, request.offers[kernel.uid]
-    parts = parts_of_choices(offer)
-    if isinstance(offer, list) and offer:
-        parts = offer[0].extra_kwargs, offer[0].layout, offer[0].inputs
-    if parts is None:
-        heuristic = template_heuristic(template.uid, inputs.device_type, op_name)
-        parts = (
-            heuristic.get_extra_kwargs(inputs, op_name),
-            inputs.output_layout(),
-            heuristic.adjust_kernel_inputs(inputs, op_name),
-        )
-    return KernelTemplateChoice(template, kernel.params, *parts)
+    choices = [
+        KernelTemplateChoice(params=k.params, **parts_of_choices(request.offers[k.uid]))
+        for k in kernels
+    ]
+    return annotate(choices, kernels)
 
 
 def _keep_as_predicted(choice: Any, uid: str) -> None:

@@ -22,6 +22,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import detect
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
+from diode_engine.core.templates import template_of
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import candidate_of
 
@@ -44,7 +45,8 @@ def lookup_entries(
 
     def read(offers: kernels.Offers, inputs: Any, op_name: str) -> tuple[str | None, list[Any]]:
         key = keys.make_lookup_key(inputs, op_name, include_device=True)
-        return key, list(chain.from_iterable(offers.values()))
+        inductors = [offers[uid] for uid in offers if not template_of(uid).own]
+        return key, list(chain.from_iterable(inductors))
 
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         asked = kernels.read_offers(read, problem.op, operands, fields=problem.op_fields)

@@ -48,7 +48,7 @@ def choose_of_one_order(
     problem, inputs = product.problems[0], request.kernel_inputs
     if isinstance(source, InvariantChooser):
         source.orders_for(problem)
-    uids = [uid for uid in request.offers if template_of(uid).tiled]
+    uids = [u for u in request.offers if (known := template_of(u)).tiled and not known.own]
     if not uids and use_triton_template(inputs.output_layout(), check_max_autotune=False):
         return []
     if not uids or product.may_exceed_32_bits:

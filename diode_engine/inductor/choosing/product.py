@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,16 +39,14 @@ Overrides = Mapping[str, Mapping[str, Any]] | None  # kwargs that Inductor sets,
 class Request:
     """One question of Inductor about the kernels of a product.
 
-    `kernel_inputs` are Inductor's KernelInputs, `templates` the templates of kernels that it could
-    use. `offers` has choices by template, in the templates' order: Inductor's generator, or the
-    list that it made.
+    `kernel_inputs` are Inductor's KernelInputs. `offers` has what each template offers: the
+    generator of its choices, or the list of them once they were needed.
     """
 
     op_name: str
     kernel_inputs: Any
-    templates: Sequence[Any]
     overrides: Overrides
-    offers: Mapping[str, Any]
+    offers: dict[str, Any]
 
     @cached_property
     def epilogue(self) -> Epilogue | None:

@@ -150,7 +150,7 @@ class ProductChooser:
     def should_choose(self, request: Request) -> bool:
         """Return whether Inductor asks for a choice: under max-autotune, for a product on a GPU
         with templates to choose from."""
-        if request.kernel_inputs.device_type != DEVICE_TYPE or not request.templates:
+        if request.kernel_inputs.device_type != DEVICE_TYPE or not request.offers:
             return False
         return bool(config.max_autotune or config.max_autotune_gemm)
 
@@ -177,12 +177,12 @@ class ProductChooser:
 
     @guard("the choice failed", stock=do_nothing, report=_report)
     def choose(
-        self, request: Request, offered: Callable[[str | None], Iterable[Any]], *, rebuild: bool
+        self, request: Request, offered: Callable[[], Iterable[Any]], *, rebuild: bool
     ) -> list[Any] | None:
         """Return the KernelTemplateChoices to render, or None where Diode makes no choice.
 
-        `offered` returns Inductor's generator for a template, or with None what all of them make.
-        With `rebuild`, choices may be made from what is remembered instead.
+        `offered` returns the choices of all templates. With `rebuild`, choices may be made from the
+        request's offers, and from what is remembered, instead.
         """
         options, memory = self._start(request.kernel_inputs)
         key = request.key(fusion=options.fusion) if rebuild else None
@@ -201,19 +201,17 @@ class ProductChooser:
                     kernel.check_order(self.hardware, torch.__version__, triton.__version__)
                 source = self.invariant if options.frozen is None else options.frozen
                 kernels = choose_of_one_order(request, product, source, self.spaces, self.outcomes)
-                lists: dict[str, list[Any]] = {}
             elif not rebuild:
                 problem = product.problems[0]
-                choices = [c for c in offered(None) if _computes(c.template.uid, problem)]
+                choices = [c for c in offered() if _computes(c.template.uid, problem)]
                 kernels = self._choose_kernels(product, options, listed(choices))
                 by_params = {id(choice.params): choice for choice in choices}
                 return annotate([by_params[id(kernel.params)] for kernel in kernels], kernels)
             else:
-                kernels, lists = self._choose_offered(request, product, options, offered)
+                kernels = self._choose_offered(request, product, options)
         # Whether a template with an option of its own is offered depends on more than the key.
         if key is not None and not any(template_of(kernel.uid).option for kernel in kernels):
             memory[key] = [kernel.as_remembered() for kernel in kernels]
-        request = replace(request, offers={**request.offers, **lists})
         return make_template_choices(kernels, request)
 
     def choose_listed(
@@ -225,7 +223,7 @@ class ProductChooser:
         options, _ = self._start(kernel_inputs)
         if options.invariant:
             raise refusal(f"the option does not cover {op_name}")
-        request = Request(op_name, kernel_inputs, (), overrides, {})
+        request = Request(op_name, kernel_inputs, overrides, {})
         product = Product.read(request, self.hardware, is_dynamic=True, fusion=options.fusion)
         return self._choose_kernels(product, options, listed(offered))
 
@@ -287,24 +285,18 @@ class ProductChooser:
         return choices
 
     def _choose_offered(
-        self,
-        request: Request,
-        product: Product,
-        options: CompileOptions,
-        offered: Callable[[str], Iterable[Any]],
-    ) -> tuple[list[ChosenKernel], dict[str, list[Any]]]:
-        """Return the kernels, and the choices that Inductor has listed for that, by template. To
-        list them is slow, so Inductor lists those of a template only where that is necessary."""
-        problem = product.problems[0]
-        uids = tuple(uid for uid in request.offers if _computes(uid, problem))
+        self, request: Request, product: Product, options: CompileOptions
+    ) -> list[ChosenKernel]:
+        """Return the kernels. To list choices is slow, so Inductor lists those of a template only
+        where that is necessary; the request then has the list."""
+        problem, offers = product.problems[0], request.offers
+        uids = tuple(uid for uid in offers if _computes(uid, problem))
         if not uids:
             raise LeftToStock(Fallback.UNSUPPORTED, f"no template that is offered is for {problem}")
-        lists: dict[str, list[Any]] = {}
 
         def list_of(uid: str) -> list[Any]:
-            if uid not in lists:
-                lists[uid] = list(offered(uid))
-            return lists[uid]
+            offers[uid] = list(offers[uid])
+            return offers[uid]  # type: ignore[no-any-return]
 
         find = partial(
             self.spaces.find, request.op_name, request.kernel_inputs, uids,
@@ -312,11 +304,10 @@ class ProductChooser:
         )  # fmt: skip
         overridden = [uid for uid, given in (request.overrides or {}).items() if given]
         try:
-            kernels = self._choose_kernels(product, options, find(list_from=overridden))
+            return self._choose_kernels(product, options, find(list_from=overridden))
         except NotOffered as error:
             log.debug("Inductor lists all that it offers for %s: %s.", problem, error)
-            kernels = self._choose_kernels(product, options, find(list_from=uids))
-        return kernels, lists
+            return self._choose_kernels(product, options, find(list_from=uids))
 
     def _choose_kernels(
         self, product: Product, options: CompileOptions, space: OfferedSpace

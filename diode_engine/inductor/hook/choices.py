@@ -12,9 +12,8 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -38,6 +37,7 @@ from diode_engine.inductor.hook.options import make_unrepeatable_key
 from diode_engine.inductor.hook.ranks import compare_with_first
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.lowering.candidates import is_usable
+from diode_engine.inductor.lowering.sources import add_offers
 from diode_engine.inductor.torch_internals import choices_slot
 from diode_engine.inductor.torch_internals.versions import part, uuid_of
 from diode_engine.inductor.torch_internals.wrapped_functions import HOOK, hook_of
@@ -205,7 +205,9 @@ class DiodeInductorChoices(InductorChoices):
             return rendered
         start = time.perf_counter()
         chooser, stats = self.diode_chooser, self.diode_chooser.outcomes.stats
-        request = Request(op_name, kernel_inputs, templates, kwarg_overrides, template_choices)
+        offers = add_offers(op_name, template_choices, kwarg_overrides)
+        usable = {uid: each for uid, each in offers.items() if is_usable(uid)}
+        request = Request(op_name, kernel_inputs, kwarg_overrides, usable)
         whole = choices_slot.whole_of(self)
         rebuild = type(whole) is DiodeInductorChoices and _is_stock()
         if rebuild and (known := chooser.remembered_choices(request)) is not None:
@@ -213,11 +215,6 @@ class DiodeInductorChoices(InductorChoices):
             preprocessing.add(final_choice)
             stats.count_call(time.perf_counter() - start)
             return known
-        usable = template_choices
-        if not all(map(is_usable, template_choices)):
-            usable = {uid: offers for uid, offers in template_choices.items() if is_usable(uid)}
-            considered = [each for each in templates if is_usable(each.uid)]
-            request = replace(request, templates=considered, offers=usable)
         stock: Callable[..., list[Any]] = functools.partial(
             self._behind(HOOK),
             kernel_inputs=kernel_inputs,
@@ -232,11 +229,8 @@ class DiodeInductorChoices(InductorChoices):
             default_mode.leave_to_default()
             return stock(template_choices)
 
-        def offered(uid: str | None) -> Iterable[Any]:
-            return stock(usable) if uid is None else usable[uid]
-
         try:
-            chosen = chooser.choose(request, offered, rebuild=rebuild)
+            chosen = chooser.choose(request, lambda: stock(usable), rebuild=rebuild)
         finally:
             stats.count_call(time.perf_counter() - start)
         if chosen is not None:

@@ -36,6 +36,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.inductor.lowering import grouped_offers
 from diode_engine.inductor.lowering.candidates import candidate_of, is_usable, tf32_allowed
+from diode_engine.inductor.lowering.sources import add_offers
 from diode_engine.inductor.lowering.space import search_space
 from diode_engine.inductor.torch_internals.templates import compiled_subgraph
 
@@ -143,8 +144,8 @@ def read_offers(
     optional: bool | None = None,
 ) -> list[T]:
     """Return what `read` makes of each question that Inductor's lowering of the op asks: it is
-    called with what is offered in the `space`, the kernel inputs and Inductor's name of the op.
-    `fields` and `optional` are as in `ask`. Call it inside `graph_for`."""
+    called with what is offered in the `space` (also by Diode's sources), the kernel inputs and
+    Inductor's name of the op. `fields` and `optional` are as in `ask`. Call it in `graph_for`."""
     found: list[T] = []
 
     class Recording(InductorChoices):
@@ -152,8 +153,9 @@ def read_offers(
             self, template_choices: dict[str, Any], kernel_inputs: Any, templates: Any,
             op_name: str, kwarg_overrides: Any = None,
         ) -> list[Any]:  # fmt: skip
+            offers = add_offers(op_name, template_choices, kwarg_overrides)
             with search_space(space):
-                found.append(read(template_choices, kernel_inputs, op_name))
+                found.append(read(offers, kernel_inputs, op_name))
             return []
 
     ask(Recording(), op, operands, fields=fields, optional=optional)
@@ -209,9 +211,10 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 
 def library_call(choice: Any) -> Callable[..., Any] | None:
-    """Return a function that calls a library for a KernelTemplateChoice, given the operands and
-    `out`; None where the choice is a generated kernel or has no variant with `out`."""
-    if template_of(choice.template.uid).extern:
+    """Return a function that calls a library, or Diode's own kernel, for a KernelTemplateChoice,
+    given the operands and `out`; None where Inductor renders it or it has no variant with `out`."""
+    known = template_of(choice.template.uid)
+    if known.extern or known.own:
         caller = choice.choice
         if isinstance(caller, ExternKernelCaller) and caller.has_out_variant:
             return _as_compiled(caller)
@@ -258,6 +261,6 @@ def launchable(
             caller.bmreq.precompile()
             run: Callable[[], Any] = caller.bmreq.make_run_fn(*operands, out=out)
             return run
-    # a subgraph (LaunchMethod.MODULE), such as decompose_k's batched product and sum
+    # a subgraph, such as decompose_k's batched product and sum
     module = compiled_subgraph(caller)
     return lambda: module.call([*operands])[0]

@@ -16,15 +16,12 @@ def exhaustive_configs(heuristic: Any) -> list[Any] | None:
     return configs
 
 
-def parts_of_choices(offer: Any) -> tuple[Any, Any, Any] | None:
-    """Return what all KernelTemplateChoices of a generator (of InductorChoices.get_ktc) are made
-    with: extra_kwargs, layout and inputs. They are the generator's arguments, and Inductor takes
-    long to make them. None where it is another kind of generator, or has ended."""
-    try:
-        given = getgeneratorlocals(offer)
-        return given["extra_kwargs"], given["layout"], given["inputs"]
-    except (TypeError, KeyError):
-        return None
+def parts_of_choices(offer: Any) -> dict[str, Any]:
+    """Return the arguments with which all KernelTemplateChoices of a template are made, by name.
+    Its generator (of InductorChoices.get_ktc) has them, and Inductor takes long to make them.
+    `offer` is the generator before its end, or a list of its choices."""
+    given = vars(offer[0]) if isinstance(offer, list) else getgeneratorlocals(offer)
+    return {name: given[name] for name in ("template", "extra_kwargs", "layout", "inputs")}
 
 
 def compiled_subgraph(caller: Any) -> Any:
