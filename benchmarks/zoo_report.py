@@ -18,7 +18,8 @@ NEAR = 1.5  # an error over so many times plain's is looked at
 # Said of products that the model has not learned or that Diode cannot describe
 # (docs/troubleshooting.md); any other reason for leaving a product to Inductor is wrong.
 _DOCUMENTED = re.compile(
-    r"Diode makes no choice for GEMMs: .* \((no_prediction|unsupported); logged once"
+    r"Diode makes no choice for (?:GEMMs|some products): .* "
+    r"\((no_prediction|unsupported); logged once"
 )
 _GEMMS = (
     "mm", "addmm", "bmm", "baddbmm", "bias_addmm", "_int_mm", "_scaled_mm", "_grouped_mm",

@@ -1,4 +1,4 @@
-"""Diode chooses GEMM kernels for torch.compile by a trained model of their times.
+"""Diode chooses the kernels of matrix products in torch.compile by a trained model of their times.
 
 Importing this package is all that is needed: from then on `torch.compile(mode="max-autotune")`
 takes the kernels that the model for this GPU predicts to be fastest, without benchmarking.

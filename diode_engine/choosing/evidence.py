@@ -1,5 +1,5 @@
-"""What timings say of the predictions near a problem and of a kind of kernel: how much of a
-predicted gain is to be believed.
+"""The evidence: how far predicted gains were wrong near a problem, and which kinds of kernels were
+predicted well.
 
 Models that had not seen a problem predicted the times of its candidates (`training/confidence.py`).
 For each problem the evidence has the error of the predicted gain over the library's kernel, and for

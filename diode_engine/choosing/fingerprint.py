@@ -11,8 +11,9 @@ from diode_engine.core.content_key import content_key
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a process chooses by, as texts by name: the model, the rules, the GPU, the versions and
-    the options. Processes with equal fingerprints choose the same kernels for the same graph."""
+    """All that the choices of a process depend on, as texts by name: the model, the rules, the GPU,
+    the versions and the options. Processes with equal fingerprints choose the same kernels for the
+    same graph."""
 
     parts: Mapping[str, str]
 

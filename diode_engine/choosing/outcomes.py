@@ -11,7 +11,7 @@ from diode_engine.choosing.stats import Fallback, Stats
 log = logging.getLogger(__name__)
 
 # What Diode may make no choice for.
-PRODUCTS = "GEMMs"
+PRODUCTS = "some products"
 FLEX_CALLS = "calls of FlexAttention"
 
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class Fallback(StrEnum):
-    """Why Diode made no choice for a GEMM. It gets the library's kernel as in plain torch.compile,
-    except for the last three reasons, for which the program itself asks for Inductor's search."""
+    """Why Diode made no choice for a product. It gets the library's kernel as in plain
+    torch.compile, except for the last three reasons, for which the program itself asks for
+    Inductor's search."""
 
     ERROR = "error"  # Diode or its model raised
     UNSUPPORTED = "unsupported"  # no such problem in Diode: a dtype, an operand's strides
@@ -92,7 +93,7 @@ class Stats:
                 profile.take_left(why)
 
     def count_passed(self, op_name: str) -> None:
-        """Counts a GEMM, or a call of FlexAttention, that there is no model for."""
+        """Counts a product, or a call of FlexAttention, that there is no model for."""
         with self._lock:
             self._passed[op_name if op_name in OTHER_OPS else "other"] += 1
             for profile in _profiles:

@@ -1,4 +1,4 @@
-"""Runs a program and collects what its processes note: which GEMMs they compile."""
+"""Runs a program and collects what its processes note: which products they compile."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Watched:
         if not self.values("inductor"):
             return "The program compiled nothing: it never came to use torch.compile's Inductor."
         if self.left_out:
-            return f"The program compiled no GEMM that Diode knows, but {self.left_out[0]}."
-        return "The program compiled no GEMM."
+            return f"The program compiled no product that Diode knows, but {self.left_out[0]}."
+        return "The program compiled no product."
 
 
 def run(command: Sequence[str]) -> Watched:
-    """Runs the command to its end, as `watch` does, without Diode: a library computes each GEMM,
+    """Runs the command to its end, as `watch` does, without Diode: a library computes each product,
     and nothing is benchmarked. An interrupt ends the program and keeps what was seen."""
     return watch(command, {"DIODE_DISABLE": "1", capture.VARIABLE: "1"})
 

@@ -1,4 +1,4 @@
-"""What a collection asks, and what every executor promises.
+"""The requests of a collection, and the interface of the executors that answer them.
 
 A collection makes a session for each problem: a generator that yields requests and is sent
 their answers. An executor holds as many sessions at a time as it has workers, on this machine

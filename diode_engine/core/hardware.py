@@ -130,7 +130,7 @@ class Hardware:
 
         Between backends or generations it is 0: they run other kernels. Within a generation it is
         0.99·exp(−d). Here d is the sum of abs(ln(ours / theirs)) over the rates that decide a
-        GEMM's time, and 0.5 more where the shared memory of a block differs. Devices of the same
+        product's time, and 0.5 more where the shared memory of a block differs. Devices of the same
         name have 0.995. The formula is an assumption; docs/notes/transfer.md says what was
         measured.
         """

@@ -41,7 +41,7 @@ def measure(question: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
     device = torch.device("cuda", torch.cuda.current_device())
     timer = Timer(device)
     # What a process does only once (imports, compile workers, driver) must not count as part of the
-    # first GEMM's compile.
+    # first product's compile.
     torch.compile(lambda x: x.sin() + 1, mode=MODE)(torch.ones(1024, device=device))
     for given in question["problems"]:
         yield _measured(Problem.from_dict(given), device, timer)

@@ -1,1 +1,1 @@
-"""Everything that needs Inductor: no other room of Diode imports torch._inductor."""
+"""Everything that needs Inductor: no other package of Diode imports torch._inductor."""

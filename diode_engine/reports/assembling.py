@@ -1,5 +1,6 @@
-"""Makes a program's report of the notes that its processes took (see inductor.hook.product_notes),
-and predicts what Diode would choose where the program did not ask it."""
+"""Makes a program's report from the notes that its processes wrote (see
+inductor.hook.product_notes), and predicts what Diode would choose where the program did not ask
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Freezes the choices of a program: makes them of the notes that its processes took (see
+"""Freezes the choices of a program: makes them from the notes that its processes took (see
 inductor.hook.product_notes)."""
 
 from __future__ import annotations

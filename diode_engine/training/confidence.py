@@ -1,4 +1,4 @@
-"""How sure a model is, learned from its training problems alone.
+"""Fits a model's confidence, to its training problems alone.
 
 The problems are divided into folds. Models that are made in the same way, with fewer steps, predict
 each fold without having seen it. The confidence is fitted to how good their choices were.

@@ -1,4 +1,4 @@
-"""Fits that do not depend on each other, made side by side where there is room.
+"""Fits that do not depend on each other, made side by side where there is memory.
 
 A task is divided into jobs (`fit_steps`). A pool does the jobs: here, one after the other
 (`fit_pool`); in processes of this machine (`process_fits`); or on a cluster (`ray_fits`). The jobs

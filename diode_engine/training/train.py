@@ -1,5 +1,4 @@
-"""Makes a model from timings: fits it, judges it on problems that it has not seen, and registers
-it."""
+"""Makes a model from timings: fits it, judges it on held-out problems, and registers it."""
 
 from __future__ import annotations
 

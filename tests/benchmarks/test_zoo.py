@@ -272,7 +272,7 @@ def test_only_what_is_documented_may_be_left_to_inductor(reason: str, found: int
     import zoo_report
 
     said = (
-        "diode_engine.choosing.outcomes: Diode makes no choice for GEMMs: the model "
+        "diode_engine.choosing.outcomes: Diode makes no choice for some products: the model "
         f"has no prediction for mm #×# ({reason}; logged once, counted in "
         "diode_engine.get_stats())."
     )

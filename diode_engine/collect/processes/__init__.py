@@ -1,1 +1,1 @@
-"""Worker processes of this machine: started, watched, asked and replaced."""
+"""Starts, watches and replaces worker processes of this machine, and sends them requests."""

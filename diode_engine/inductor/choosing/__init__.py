@@ -1,1 +1,1 @@
-"""The decision on a product that Inductor asks for: made, remembered, counted and reported."""
+"""Makes, remembers, counts and reports the choice for a product that Inductor asks about."""

@@ -1,1 +1,1 @@
-"""Diode's places in torch.compile: installed, removed, and asked by Inductor."""
+"""Attaches Diode to torch.compile: the integrations, and what Inductor calls."""

@@ -71,7 +71,7 @@ def _guard(
 
 
 class DiodeInductorChoices(InductorChoices):
-    """Inductor's choices of GEMM kernels, made by a model of their times.
+    """Inductor's choices of kernels for products, made by a model of their times.
 
     `model_path` is the folder or file of a model, or a name in the registry ("name" or
     "name@version"); None takes the registry's best for this hardware. `device` is the index of the
@@ -79,8 +79,8 @@ class DiodeInductorChoices(InductorChoices):
     the CPU, as "cpu" says). Of the kernels that are predicted to take up to
     `performance_threshold` times the shortest time, the `top_k_configs` best are kept. If one is
     kept, it is taken without a benchmark; if several are, Inductor benchmarks them. With
-    `enable_fallback`, an error in the choice is counted, and that GEMM gets the library's kernel as
-    in plain torch.compile; without, the error is raised. `predictor` is used instead of a model
+    `enable_fallback`, an error in the choice is counted, and that product gets the library's kernel
+    as in plain torch.compile; without, the error is raised. `predictor` is used instead of a model
     from a file.
 
     Raises IntegrationError where there is no GPU, no model for it or no hook in this torch,
@@ -108,7 +108,7 @@ class DiodeInductorChoices(InductorChoices):
         self.diode_chooser = _chooser(options)
 
     def over(self, other: InductorChoices) -> InductorChoices:
-        """Return these choices on top of another library's: GEMM kernels are chosen among what
+        """Return these choices on top of another library's: kernels are chosen among what
         `other` offers, and all other questions are passed on to `other`."""
         if type(other) is InductorChoices:
             return self
@@ -253,7 +253,7 @@ def _chooser(options: ChoiceOptions) -> ProductChooser:
     options.check()
     if hook_of(InductorChoices) is None:
         raise IntegrationError(
-            f"torch {torch.__version__} does not ask for choices of GEMM kernels; Diode "
+            f"torch {torch.__version__} does not ask for choices of kernels; Diode "
             "needs torch 2.10 or newer."
         )
     hardware = detect(options.index)

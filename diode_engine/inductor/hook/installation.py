@@ -1,4 +1,4 @@
-"""What of Diode is installed in this process: one object, with its lock.
+"""What is installed of Diode in this process: one object, with its lock.
 
 Inductor keeps its choices in a slot of which every thread has its own copy; the backward is
 compiled in autograd's thread (`torch_internals/choices_slot.py`). Diode works on top of what was in

@@ -84,7 +84,7 @@ class MatmulIntegration(BaseIntegration):
             V.choices.get_template_configs(no_inputs, [], "mm")
         if asked != ["mm"]:
             raise IntegrationError(
-                "this torch does not ask for choices of GEMM kernels; Diode needs 2.10 or newer."
+                "this torch does not ask for choices of kernels; Diode needs 2.10 or newer."
             )
 
     def load(self) -> None:

@@ -84,16 +84,16 @@ def get_stats() -> dict[str, int | float | str | bool]:
 
     active (whether torch asks them in this thread, at present), reason (why not, else ""), model
     (its hash, "" if none is loaded), hardware (the GPU's name), trained_on (that of the model's);
-    total_calls (of Inductor's hook for GEMMs), model_selections (GEMMs decided), benchmarked (of
-    these, with several kernels left to Inductor to time), configs_considered, configs_filtered
-    (could not have been launched), cache_hits (repeated problems), fusion_decided (another kernel
-    was taken for what fusing saves), padding_decided (without shape_padding's benchmark),
-    flex_decided (FlexAttention's calls whose config was chosen), convolutions_kept (that became no
-    products: they may use TF32, and products may not), activations_moved (into the library's
-    product), algorithms_chosen (of the library, another than torch's), fallbacks and
-    fallback_<reason> (GEMMs without a choice), passed_<op> (GEMMs of ops that there is no model
-    for, and calls of FlexAttention unlike those that were measured), seconds (spent choosing).
-    """
+    total_calls (of Inductor's hook for products), model_selections (products with a choice),
+    benchmarked (of these, with several kernels left to Inductor to time), configs_considered,
+    configs_filtered (could not have been launched), cache_hits (repeated problems), fusion_decided
+    (another kernel was taken for what fusing saves), padding_decided (without shape_padding's
+    benchmark), flex_decided (FlexAttention's calls whose config was chosen), convolutions_kept
+    (that became no products: they may use TF32, and products may not), activations_moved (into the
+    library's product), algorithms_chosen (of the library, another than torch's), fallbacks and
+    fallback_<reason> (products without a choice), passed_<op> (products of operators that there is
+    no model for, and calls of FlexAttention unlike those that were measured), seconds (spent
+    choosing)."""
     decision, (state, reason) = INSTALLATION.decision, INSTALLATION.state()
     chooser = None if decision.choices is None else decision.choices.diode_chooser
     return {
@@ -107,10 +107,10 @@ def get_stats() -> dict[str, int | float | str | bool]:
 
 
 def get_prediction_stats() -> dict[str, int | float]:
-    """Return total_predictions (GEMMs decided by the model since it was installed), avg_confidence
-    (the mean probability that the choice is within 5 % of the best; nan where none is known, as for
-    a model without confidence), benchmarked, cache_hits, fallbacks (as in get_stats), avg_ms (the
-    mean time in the hook; nan before its first call)."""
+    """Return total_predictions (products decided by the model since it was installed),
+    avg_confidence (the mean probability that the choice is within 5 % of the best; nan where none
+    is known, as for a model without confidence), benchmarked, cache_hits, fallbacks (as in
+    get_stats), avg_ms (the mean time in the hook; nan before its first call)."""
     return INSTALLATION.decision.stats.predictions()
 
 

@@ -1,1 +1,1 @@
-"""What programs ask Inductor for, and what Inductor benchmarks, as records for others."""
+"""Records of what programs ask Inductor for, and of what Inductor benchmarks."""

@@ -1,5 +1,5 @@
-"""Makes ATen compute each GEMM that Inductor lowers in this process, so that nothing is benchmarked
-while a program is captured. What it lowers is noted by `hook.product_notes`."""
+"""Makes ATen compute each product that Inductor lowers in this process, so that nothing is
+benchmarked while a program is captured. What it lowers is noted by `hook.product_notes`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _listeners: list[Listener] = []
 
 
 def listen(listener: Listener) -> None:
-    """From now on the function is called, in the compiling thread, after each GEMM's benchmark,
+    """From now on the function is called, in the compiling thread, after each product's benchmark,
     with Diode's choices or without. It must return at once; what it raises is logged and
     ignored."""
     _listeners.append(listener)

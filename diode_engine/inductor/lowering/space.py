@@ -1,4 +1,4 @@
-"""What Inductor offers for a problem, as columns that a model ranks.
+"""What Inductor offers for a problem, as columns from which a model predicts times.
 
 For a Triton template Inductor offers its heuristic's exhaustive list of configs, cut to the
 problem: no tile is larger than the next powers of two of the sizes, and duplicates and configs that

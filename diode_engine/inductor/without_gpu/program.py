@@ -27,7 +27,7 @@ from diode_engine.inductor.without_gpu.device import is_pretended
 
 @dataclass(frozen=True)
 class Seen:
-    """The remaining choices of one GEMM: one, or those to be benchmarked."""
+    """The remaining choices of one product: one, or those to be benchmarked."""
 
     candidates: tuple[Candidate, ...]
     predicted_us: tuple[float | None, ...]  # None where Diode did not choose
@@ -36,7 +36,7 @@ class Seen:
 @dataclass
 class Lowered:
     """The result of lowering: each graph's generated program, its Triton kernels, and the choices
-    of every GEMM."""
+    of every product."""
 
     sources: list[str] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
