@@ -95,8 +95,7 @@ def planned(store: Store, spec: Mapping[str, Any]) -> TrainingPlan:
 
 def _least() -> int:
     """Return the least number of problems: with fewer, a training fails, however they are split."""
-    from diode_engine.training.trainable_rows import MIN_FITTED, MIN_WATCHED
-    from diode_engine.training.training_split import MIN_HELD_OUT
+    from diode_engine.training.trainable_rows import MIN_FITTED, MIN_HELD_OUT, MIN_WATCHED
 
     return MIN_FITTED + MIN_WATCHED + MIN_HELD_OUT
 

@@ -25,9 +25,8 @@ from diode_engine.training.fits import FitExecutor, MemberProgressCallback
 from diode_engine.training.search import MAX_TOGETHER, Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
-from diode_engine.training.trainable_rows import trainable_rows
+from diode_engine.training.trainable_rows import TrainingSplit, count_problems, trainable_rows
 from diode_engine.training.training_progress import TrainingProgress, planned_fits
-from diode_engine.training.training_split import TrainingSplit, count_problems
 from diode_engine.training.training_stages import Origin
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
 from diode_engine.training.fits import FitExecutor, MemberProgressCallback
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.trainable_rows import one_environment
-from diode_engine.training.training_split import TrainingSplit
+from diode_engine.training.trainable_rows import TrainingSplit, one_environment
 from diode_engine.training.training_stages import Origin, TrainingMethod
 
 

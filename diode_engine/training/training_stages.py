@@ -35,8 +35,13 @@ from diode_engine.training.fine_tune import fine_tune
 from diode_engine.training.fit_steps import FitTask, Members
 from diode_engine.training.fits import FitExecutor, MemberProgressCallback
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.trainable_rows import gpus_of, rows_on
-from diode_engine.training.training_split import MIN_HELD_OUT, TrainingSplit, count_problems
+from diode_engine.training.trainable_rows import (
+    MIN_HELD_OUT,
+    TrainingSplit,
+    count_problems,
+    gpus_of,
+    rows_on,
+)
 from diode_engine.validation import evaluate
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import ModelVersion
 from diode_engine.runs.status import format_duration
-from diode_engine.training.training_split import TrainingSplit
+from diode_engine.training.trainable_rows import TrainingSplit
 from diode_engine.validation import evaluate
 from diode_engine.validation.report import ChooserRow
 

@@ -22,7 +22,7 @@ from diode_engine.training.distillation import distillation_labels, drawn_proble
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.training_split import TrainingSplit, count_problems
+from diode_engine.training.trainable_rows import TrainingSplit, count_problems
 from diode_engine.validation import evaluate
 
 _PARTS = 8  # that the problems are divided into; a share of the learning curve is some of them

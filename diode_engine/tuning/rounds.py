@@ -1,12 +1,17 @@
-"""The timing of a tuning, in rounds. The model to start from chooses the problems of the first
-round. A quick model, made from the timings so far, chooses those of the later rounds."""
+"""The timing of a tuning, in rounds, and the order of the problems: those that teach the most come
+early, and those that the model is judged on are spread evenly among them. The model to start from
+chooses the problems of the first round. A quick model, made from the timings so far, chooses those
+of the later rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count, islice
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from diode_engine.collect.executor import Executor
 from diode_engine.collect.planning.adviser import Adviser
@@ -15,19 +20,95 @@ from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import collect
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
+from diode_engine.core.resources import fits
 from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError, TrainingError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.sources import mixed
-from diode_engine.problems.splits import HELD_OUT_BY
+from diode_engine.problems.spaces import exhaustive_space
+from diode_engine.problems.splits import HELD_OUT_BY, held_out_by
 from diode_engine.registry import ModelVersion
 from diode_engine.store import Store
 from diode_engine.training.fits import FitExecutor
-from diode_engine.training.training_split import TrainingSplit
-from diode_engine.tuning import problem_order, quick
+from diode_engine.training.trainable_rows import TrainingSplit
+from diode_engine.tuning import quick
 from diode_engine.tuning.stages import Stages
 from diode_engine.tuning.undisturbed import undisturbed_rows
+
+# Products of real programs, sizes of networks, and sizes that both seldom have.
+SOURCES = (
+    "harvest:side=learned", "transformers", "zoo", "log-normal", "widths", "skinny", "attention",
+    "odd", "harvest:side=held-out",
+)  # fmt: skip
+# One of JUDGED_EVERY problems is held out to judge a model on. Until there are _JUDGED_FIRST of
+# these, it is one of _FIRST_EVERY, so that a model can be judged after a few minutes.
+JUDGED_EVERY = 5
+_JUDGED_FIRST, _FIRST_EVERY = 24, 3
+MAX_JUDGED = 240  # held-out problems; more make the figures little surer, and the model worse
+RANKED = 600  # problems that are ordered by what their timings would teach
+
+
+def interleave(
+    learned: Iterable[Problem], judged: Iterable[Problem], *, most_judged: int = MAX_JUDGED
+) -> Iterator[Problem]:
+    """The problems to learn from, with the problems to judge on spread evenly among them: one of
+    JUDGED_EVERY, at first one of _FIRST_EVERY, and at most `most_judged` in all."""
+    to_judge = iter(judged)
+    count = since = 0
+    for problem in learned:
+        yield problem
+        since += 1
+        every = _FIRST_EVERY if count < _JUDGED_FIRST else JUDGED_EVERY
+        if since == every - 1 and count < most_judged:
+            since, count = 0, count + 1
+            yield from islice(to_judge, 1)
+
+
+def learned_and_judged(
+    problems: Iterable[Problem], by: Collection[str]
+) -> tuple[list[Problem], list[Problem]]:
+    """(the problems that are not held out in any way, the problems that are held out in one of the
+    ways `by`); see splits.split.
+
+    The model that is tuned may be older than one of the ways, and so not in `by`. A problem that is
+    held out only in such a way is in neither list: no model learns it or is judged on it.
+    """
+    learned, judged = [], []
+    for problem in problems:
+        ways = held_out_by(problem)
+        if not ways:
+            learned.append(problem)
+        elif not set(by).isdisjoint(ways):
+            judged.append(problem)
+    return learned, judged
+
+
+def by_disagreement(
+    problems: Sequence[Problem], model: Predictor, hardware: Hardware, torch: str
+) -> list[Problem]:
+    """The first RANKED problems in a new order, then the rest. In the new order every second
+    problem is the one on which the model's members disagree most; the others keep their order, so
+    that not only unusual problems are learned."""
+    asked = problems[:RANKED]
+    regrets = [_regret(problem, model, hardware, torch) for problem in asked]
+    doubtful = [asked[i] for i in np.argsort(-np.array(regrets), kind="stable")]
+    both = chain.from_iterable(zip(doubtful, asked, strict=True))
+    return list(dict.fromkeys([*both, *problems]))
+
+
+def _regret(problem: Problem, model: Predictor, hardware: Hardware, torch: str) -> float:
+    """How much the members disagree on a problem, in log time. Each member predicts how much slower
+    the candidate is that all members choose together than the member's own best one; this is the
+    mean over the members. 0 where the model predicts nothing."""
+    space = exhaustive_space(problem, torch)  # the same one for many problems, so encoded once
+    answers = model.predict_members_us(problem, space)[:, fits(problem, space, hardware)]
+    log_us: npt.NDArray[np.float64] = np.log(answers[:, ~np.isnan(answers).any(axis=0)])
+    if not log_us.size:
+        return 0.0
+    chosen = int(np.argmin(log_us.mean(axis=0)))
+    return float(np.mean(log_us[:, chosen] - log_us.min(axis=1)))
+
 
 NONE = "none"  # of a base: no model to start from
 COLLECTED = 0.7  # the share of the minutes for timing; the rest is for training and judging
@@ -123,17 +204,17 @@ class Rounds:
         what = "the quick model" if number or self.base is None else self.base.reference
         with self.stages.stage("timing" if guide is None else f"timing what {what} is not sure of"):
             seed = self.request.seed + number
-            drawn = mixed(DRAWN, seed, problem_order.SOURCES)
-            learned, judged = problem_order.learned_and_judged(drawn, self.held_out_by)
+            drawn = mixed(DRAWN, seed, SOURCES)
+            learned, judged = learned_and_judged(drawn, self.held_out_by)
             if guide is not None:
-                learned = problem_order.by_disagreement(learned, guide, self.hardware, self.torch)
+                learned = by_disagreement(learned, guide, self.hardware, self.torch)
             first = [
                 PlannedProblem(p, CandidateSelection(OWN_BUDGET, compiles=OWN_COMPILES))
                 for p in own
             ]
             rest = [
                 PlannedProblem(p, CandidateSelection(BUDGET, compiles=COMPILES))
-                for p in problem_order.interleave(learned, judged) if p not in set(own)
+                for p in interleave(learned, judged) if p not in set(own)
             ]  # fmt: skip
             self._timed_until(Plan((*first, *rest)), guide, until, seed)
 

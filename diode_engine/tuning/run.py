@@ -29,7 +29,7 @@ from diode_engine.training.fits import FitExecutor
 from diode_engine.training.run import TrainingRequest, train_from_store
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained
-from diode_engine.training.training_split import TrainingSplit
+from diode_engine.training.trainable_rows import TrainingSplit
 from diode_engine.tuning import page, quick
 from diode_engine.tuning.page import chooser_rows
 from diode_engine.tuning.rounds import NONE, Rounds, TuneRequest

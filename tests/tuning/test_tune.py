@@ -24,7 +24,7 @@ from diode_engine.problems.splits import held_out_by
 from diode_engine.runs import find
 from diode_engine.store import RunState, Store
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.tuning import problem_order, quick, rounds
+from diode_engine.tuning import quick, rounds
 from diode_engine.tuning.rounds import TuneRequest
 from diode_engine.tuning.run import Tuned, tune
 from tests.samples import tile
@@ -65,7 +65,7 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
     monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    for module in ("training.distillation", "tuning.problem_order"):
+    for module in ("training.distillation", "tuning.rounds"):
         monkeypatch.setattr(
             f"diode_engine.{module}.exhaustive_space", lambda problem, torch: OFFERED
         )
@@ -329,7 +329,7 @@ def test_members_that_disagree_come_early_and_every_second_one_is_as_drawn():
                 one[0, 0], one[1, 1], one[1, 0] = 1.0, 2.0, 30.0
             return one
 
-    ordered = problem_order.by_disagreement(problems, Members(), H200, "test")
+    ordered = rounds.by_disagreement(problems, Members(), H200, "test")
     assert ordered[0].M == 64 * 6
     assert ordered[1].M == 64
     assert sorted(ordered, key=str) == sorted(problems, key=str)
@@ -338,7 +338,7 @@ def test_members_that_disagree_come_early_and_every_second_one_is_as_drawn():
 def test_held_out_ones_are_spread_evenly_and_not_too_many():
     learned = [Problem.make("mm", 16 * n, 64, 64, "bfloat16") for n in range(1, 41)]
     judged = [Problem.make("mm", 16 * n, 32, 64, "bfloat16") for n in range(1, 41)]
-    order = list(problem_order.interleave(learned, judged, most_judged=3))
+    order = list(rounds.interleave(learned, judged, most_judged=3))
     places = [i for i, p in enumerate(order) if p in judged]
     assert places == [2, 5, 8]
     assert len(order) == 43
