@@ -187,7 +187,7 @@ def _product(lowered: Lowered, graph: int, judge: Judge) -> Product:
     name = noted["name"] if problem is None else str(problem)
     return Product(
         graph=graph,
-        name=f"{name} with {noted['activation']}" if noted["activation"] else name,
+        name=f"{name} with {noted['activation']}" if noted.get("activation") else name,
         problem=problem,
         dynamic=noted["dynamic"],
         count=1,

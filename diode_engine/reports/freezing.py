@@ -42,7 +42,7 @@ def freeze(processes: Iterable[Notes], program: str) -> FrozenChoices:
                 f"The program compiles {choice.product} to two kernels, {first.kernel} and "
                 f"{choice.kernel}. Compile it with the same options everywhere."
             )
-    if not found and not any(each.product["activation"] for each in lowered):
+    if not found and not any(each.product.get("activation") for each in lowered):
         raise FrozenChoicesError(
             "Diode chose no kernel for the program's products. Compile it with "
             'mode="max-autotune-no-cudagraphs" or options={"fast_autotune": True}.'
@@ -102,7 +102,7 @@ def _freeze_product(lowered: Lowered) -> FrozenChoice | None:
     fields = noted["problem"] if choice is None else choice["problem"]
     if noted["mode"] == "default" or noted["device"] == "cpu" or fields is None:
         return None
-    if noted["activation"]:  # a decision says so
+    if noted.get("activation"):  # a decision says so
         return None
     product = ProductForm(Problem.from_dict(fields), **noted["form"])
     if choice is None:
