@@ -204,11 +204,8 @@ def module(tmp_path):
 def test_a_process_answers_line_by_line(module):
     def ask(*numbers):
         question = {"numbers": numbers}
-        path = os.pathsep.join((str(module), *sys.path))
-        asked = child.ask(
-            "asked:answer", question, log=module / "log", environment={"PYTHONPATH": path}
-        )
-        return list(asked)
+        place = {"PYTHONPATH": os.pathsep.join((str(module), *sys.path))}
+        return list(child.ask("asked:answer", question, log=module / "log", environment=place))
 
     assert ask(2, 3) == [{"half": 30}, {"half": 20}]
     assert (module / "log").read_text() == "noise\n"  # and not among the answers
