@@ -224,12 +224,7 @@ def test_in_training_relu_moves_and_gelu_which_keeps_its_input_does_not() -> Non
 
 def test_a_program_in_cpp_calls_it() -> None:
     install()
-    called(torch.relu)
-
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        return program(), [torch.empty(2048, 512, dtype=torch.bfloat16, device="cuda")]
-
-    (source,) = lower(build, options={"cpp_wrapper": True}).sources
+    (source,) = lower(build_program, options={"cpp_wrapper": True}).sources
     assert "aoti_torch_cuda__addmm_activation(" in source
 
 
