@@ -1,5 +1,5 @@
-"""Links to places of the dashboard: `run/11`, `problem/501`, `model/gemm@6`, `data`. A model may be
-named with its hardware, as in `model/nvidia-h200/gemm@6`.
+"""Links to places of the dashboard: `run/11`, `problem/501`, `model/mine@1`, `data`. A model may be
+named with its hardware, as in `model/nvidia-h200/mine@1`.
 
 `diode-tui --open LINK` opens one; `y` shows this command for the present place.
 """

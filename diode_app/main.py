@@ -51,7 +51,7 @@ def _themes() -> tuple[str, ...]:
     "--open",
     "link",
     metavar="LINK",
-    help="What to begin with: a place such as runs, or run/11, problem/501, model/gemm@6.",
+    help="What to begin with: a place such as runs, or run/11, problem/501, model/mine@1.",
 )
 @click.option(
     "--filter",

@@ -38,7 +38,7 @@ def training_result(document: Mapping[str, Any] | None) -> TrainingResult | None
     chance = "" if by_chance is None else f"; chance alone gives {by_chance:.3f}"
     facts = [
         ("", f"{document['model']} reaches {of['efficiency']:.3f} of the best kernels' speed on "
-         f"{document['held_out_problems']:,} problems that it has not seen (geometric mean)"),
+         f"{document['held_out_problems']:,} held-out problems (geometric mean)"),
         *((name, f"{value:.3f} {_bar(value)}")
           for name, value in sorted(bars.items(), key=lambda bar: -bar[1])),
         ("worst tenth",

@@ -193,7 +193,7 @@ class HomeScreen(DiodeScreen):
 
     async def _look_around(self) -> None:
         panel = self.query_one("#hardware-facts", Static)
-        panel.update("Looking ... (torch takes some seconds, in a process of its own)")
+        panel.update("Looking ... (torch takes some seconds, in a separate process)")
         await self._show_model()
         try:
             self.session.here = await find_hardware()

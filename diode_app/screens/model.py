@@ -113,7 +113,7 @@ class ModelScreen(TabbedScreen, ModelActions):
             self.query_one(Markdown).update(found.card)
         self.put(
             "#model-gate",
-            "The gate has not judged it yet: Promote (p) lets it."
+            "It has not passed the gate yet: Promote (p) tries it."
             if not found.gates
             else _verdicts(found.gates),
         )

@@ -279,7 +279,7 @@ async def test_card_gate_and_history(make_app, store, plain):
     async with running(make_app(), (120, 40), "M", "enter", "3") as (app, pilot):
         assert "What it was made of" in text_of(app)
         await press(pilot, "4")
-        assert "The gate has not judged it" in text_of(app)
+        assert "It has not passed the gate yet" in text_of(app)
         gate = {"model": "plain@1", "against": "ATen", "passed": False,
                 "checks": [{"name": "problems", "passed": False, "found": "Too few."}]}  # fmt: skip
         registry.set_verdict(plain, registry.ModelStatus.REJECTED, gate)
