@@ -57,7 +57,7 @@ def test_a_plan_is_shown_and_nothing_is_made(run, shapes, tmp_path):
     ("words", "code", "says"),
     [
         ("--source dreams", 1, "no source 'dreams'"),
-        ("--file EMPTY", 3, "There are no problems"),
+        ("--file EMPTY", 3, "have no such problems"),
         ("--file BROKEN", 1, "not valid JSON"),
         ("--file missing.json", 2, "does not exist"),
         ("--candidates BROKEN", 1, "not valid JSON"),

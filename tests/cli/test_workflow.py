@@ -84,8 +84,8 @@ def test_it_ends_at_the_first_failure_and_goes_on_from_there(run, file, tmp_path
     [
         ("step = 3", "has no [[step]]"),
         ("[[step]]\nrun = 3", "needs a text, run"),
-        ('[[step]]\nrun = "rm -rf x"', "'rm' is no command to run here"),
-        ('[[step]]\nrun = "workflow x"', "no command to run here"),
+        ('[[step]]\nrun = "rm -rf x"', "'rm' is not a command that a workflow can run"),
+        ('[[step]]\nrun = "workflow x"', "not a command that a workflow can run"),
         ('[[step]]\nrun = "db check"\nneeds = []', "has 'needs'"),
         ('[[step]]\nrun = "db check"\n[[step]]\nrun = "db check"', "several steps 'db'"),
         ('[[step]]\nrun = "db check"\ninputs = ["none"]', "an input of the step db"),
