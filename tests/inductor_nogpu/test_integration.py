@@ -24,6 +24,7 @@ from torch._inductor.virtualized import V
 
 import diode_engine
 from diode_engine import registry as registry_of_models
+from diode_engine.core.checks import encode_fields
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.errors import DiodeError, IntegrationError, ModelError, RegistryError
 from diode_engine.inductor.choosing import library_algorithms
@@ -208,7 +209,8 @@ def test_a_torch_without_a_place_has_all_but_that_integration(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, attribute = PLACES[name]
-    nothing = {"lowerings": {}, "pass_patterns": []}.get(attribute, lambda *_, **__: None)
+    others = {torch.ops.aten._addmm_activation.default: print}  # what `activations` needs
+    nothing = {"lowerings": others, "pass_patterns": []}.get(attribute, lambda *_, **__: None)
     monkeypatch.setattr(owner, attribute, nothing)
     install(FixedPredictor())
     status = diode_engine.get_integration_status()["integrations"]
@@ -297,7 +299,7 @@ def test_a_model_of_several_gpus_predicts_for_the_gpu_at_hand(
     h100 = KNOWN["NVIDIA H100 80GB HBM3"]
     shutil.copytree(registry_of_models.resolve_for("gemm", H200.slug).folder, tmp_path / "both")
     path = tmp_path / "both" / "manifest.json"
-    records = [GpuRecord(each).to_dict() for each in (H200, h100)]
+    records = [encode_fields(GpuRecord(each)) for each in (H200, h100)]
     path.write_text(json.dumps({**json.loads(path.read_text()), "gpus": records}))
     reference = str(tmp_path / "both")
     assert ModelPointer(reference=reference).load(h100).hardware == h100
