@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,23 +25,19 @@ from diode_app.actions import Actions
 from diode_app.app_actions import APP_ACTIONS
 from diode_app.data.overview import shipped_timings
 from diode_app.data.store_access import Condition, StoreAccess
-from diode_app.keys import ASKING, KeyHandled, Keys
+from diode_app.keys import KeyHandled, Keys
 from diode_app.links import Link, page_of
 from diode_app.notifications import RESTORE_TITLE, SAVE_TITLE, RunNotifier, describe_end
 from diode_app.preloading import import_screens
 from diode_app.screen_commands import headless_commands, palette_entries, read_text
-from diode_app.screens.base import (
-    DiodeScreen,
-    SettingsChanged,
-    StoreLooked,
-    do_and_tell,
-)
+from diode_app.screens.base import DiodeScreen, SettingsChanged, StoreLooked
 from diode_app.screens.places import ASIDE, PLACES, Place
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
+from diode_app.widgets.acting import acts
 from diode_app.widgets.jump import Jump, jump_targets
-from diode_app.widgets.modals import Confirm, ErrorDialog, HeadlessCommands, Prompt
+from diode_app.widgets.modals import Confirm, HeadlessCommands, Prompt
 from diode_app.widgets.plain import PlainText
 from diode_engine import paths
 from diode_engine.errors import DiodeError
@@ -258,46 +254,36 @@ class DiodeApp(Actions, App[None]):
         else:
             self.exit()
 
-    def action_undo(self) -> None:
-        async def take_back() -> str:
-            self.session.store.must_be_writable()
-            steps = self.session.undo
-            return await steps.pop()() if steps else "There is nothing to undo."
+    def reload(self) -> None:
+        """Called when an action is done."""
+        self.look_at_store()
 
-        self._act(take_back)
+    @acts(writes=True)
+    async def action_undo(self) -> str:
+        steps = self.session.undo
+        return await steps.pop()() if steps else "There is nothing to undo."
 
-    def action_create_store(self) -> None:
+    @acts()
+    async def action_create_store(self) -> str:
         """Make the store, or updates one of an older schema. A new store is empty: goes to
         Collect."""
+        is_missing = self.session.store.last.condition is Condition.MISSING
+        await self.session.store.create()
+        if is_missing:
+            self.action_go("collect")
+        return f"The store {self.session.location} is ready."
 
-        async def create() -> str:
-            is_missing = self.session.store.last.condition is Condition.MISSING
-            await self.session.store.create()
-            if is_missing:
-                self.action_go("collect")
-            return f"The store {self.session.location} is ready."
-
-        self._act(create)
-
-    def action_import_timings(self, shipped: bool = False) -> None:
+    @acts(writes=True)
+    async def action_import_timings(self, shipped: bool = False) -> str | None:
         """Import a dataset file, or, where none is named or they are meant, those shipped."""
-
-        async def bring() -> str | None:
-            self.session.store.must_be_writable()
-            given = "" if shipped else await self.push_screen_wait(_ask_for_timings())
-            if given is None:
-                return None
-            files = (Path(given).expanduser(),) if given else shipped_timings()
-            run = await self.session.store.start_import(files)
-            self.open_run(run)
-            what = files[0].name if given else "the shipped timings"
-            return f"Run {run} imports {what}; it continues when you leave."
-
-        self._act(bring)
-
-    def _act(self, doing: Callable[[], Awaitable[str | None]]) -> None:
-        done = do_and_tell(self, doing, self.look_at_store)
-        self.run_worker(done, group=ASKING, exit_on_error=False)
+        given = "" if shipped else await self.push_screen_wait(_ask_for_timings())
+        if given is None:
+            return None
+        files = (Path(given).expanduser(),) if given else shipped_timings()
+        run = await self.session.store.start_import(files)
+        self.open_run(run)
+        what = files[0].name if given else "the shipped timings"
+        return f"Run {run} imports {what}; it continues when you leave."
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         if isinstance(event.widget, Input):  # a line that blinks is sent again with each blink
@@ -356,29 +342,25 @@ class DiodeApp(Actions, App[None]):
         if targets := jump_targets(self.screen):
             self.push_screen(Jump(targets), go)
 
-    def open_link(self, link: Link) -> None:
+    @acts()
+    async def open_link(self, link: Link) -> None:
         """Go to the link's place, and open the page of what the link names in front of it."""
-
-        async def opened() -> None:
-            try:
-                page = await page_of(self.session, link)
-            except DiodeError as error:
-                await self._place_made()
-                await self.push_screen_wait(ErrorDialog(str(error)))
-                return
-            if link.filter:
-                self.session.pending_filters[link.place] = link.filter
-            await self.switch_mode(link.place)
+        try:
+            page = await page_of(self.session, link)
+        except DiodeError:
             await self._place_made()
-            if page is not None:
-                await self.push_screen(page)
-                return
-            while len(self.screen_stack) > 1:  # pages in front of the place
-                await self.pop_screen()
-            if isinstance(self.screen, DiodeScreen) and self.screen.has_body:
-                self.screen.store_looked()
-
-        self.run_worker(opened(), group=ASKING, exit_on_error=False)
+            raise
+        if link.filter:
+            self.session.pending_filters[link.place] = link.filter
+        await self.switch_mode(link.place)
+        await self._place_made()
+        if page is not None:
+            await self.push_screen(page)
+            return
+        while len(self.screen_stack) > 1:  # pages in front of the place
+            await self.pop_screen()
+        if isinstance(self.screen, DiodeScreen) and self.screen.has_body:
+            self.screen.store_looked()
 
     async def _place_made(self) -> None:
         """Wait until the present place has its body. A screen that is covered before is not made as

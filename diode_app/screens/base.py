@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -18,17 +18,15 @@ from textual.widgets import Input, Select, Static, TextArea
 
 from diode_app.actions import Actions, fill_in
 from diode_app.data.store_access import Condition, Look
-from diode_app.keys import ASKING
 from diode_app.screens.places import ASIDE, PLACES
 from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.choices import Choices
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.key_bar import KeyBar
-from diode_app.widgets.modals import Confirm, ErrorDialog, Working
+from diode_app.widgets.modals import Confirm, Working
 from diode_app.widgets.reading import Reading
 from diode_app.widgets.top_bar import TopBar
-from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
@@ -55,21 +53,6 @@ class SettingsChanged(Message):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.settings = settings
-
-
-async def do_and_tell(
-    app: App[Any], doing: Callable[[], Awaitable[str | None]], after: Callable[[], object]
-) -> None:
-    """Do something in a worker, then show the sentence that it returns, or a DiodeError as a
-    problem, and call `after`."""
-    try:
-        sentence = await doing()
-    except DiodeError as error:
-        await app.push_screen_wait(ErrorDialog(str(error)))
-    else:
-        if sentence:
-            app.notify(sentence, markup=False)
-    after()
 
 
 class DiodeScreen(Actions, Screen[None]):
@@ -164,29 +147,8 @@ class DiodeScreen(Actions, Screen[None]):
         """Show that a read failed."""
         self.notify(sentence, severity="error", markup=False)
 
-    def act(
-        self,
-        doing: Callable[[], Awaitable[str | None]],
-        description: str,
-        *,
-        asks: bool = True,
-        writes: bool = False,
-    ) -> None:
-        """Do something in a worker, then show the sentence that it returns, or a DiodeError as a
-        problem, and read again. Where it `asks` the person something, the next key waits for the
-        question. Where it `writes`, it is refused with --read-only."""
-
-        async def do() -> str | None:
-            if writes:
-                self.session.store.must_be_writable()
-            return await doing()
-
-        done = do_and_tell(self.app, do, self.reload)
-        group = ASKING if asks else "working"
-        self.run_worker(done, group=group, description=description, exit_on_error=False)
-
     async def confirm(self, question: str, yes: str) -> bool:
-        """For `act`: asks before something that cannot be undone."""
+        """For an action that `acts`: asks before something that cannot be undone."""
         return await self.app.push_screen_wait(Confirm(question, yes=yes))
 
     def show_waiting(self) -> None:
@@ -195,7 +157,8 @@ class DiodeScreen(Actions, Screen[None]):
             bar.show(self.session.store.last)
 
     async def wait_for(self, work: Awaitable[T], what: str) -> T:
-        """For `act`: the result of some seconds of work, with a dialog that names the work."""
+        """For an action that `acts`: return the result of some seconds of work, with a dialog that
+        names the work."""
         working = Working(what)
         await self.app.push_screen(working)
         try:
@@ -203,6 +166,17 @@ class DiodeScreen(Actions, Screen[None]):
         finally:
             if self.app.screen is working:
                 await working.dismiss()
+
+    async def start_run(self, command: str, spec: Mapping[str, Any]) -> int:
+        """For an action that `acts`: start the command with these options as a run, and return the
+        run's number."""
+
+        def start(store: Store) -> int:
+            from diode_engine.runs import start
+
+            return start(store, command, spec).id
+
+        return await self.session.store.write(start)
 
     # Pages, which the app opens: their modules import this one.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
@@ -11,11 +11,9 @@ from textual.content import Content
 from textual.widgets import Button, Static
 
 from diode_app.screens.base import WIDTHS, DiodeScreen
+from diode_app.widgets.acting import acts
 from diode_app.widgets.command_form import CommandForm
 from diode_app.widgets.form import Field
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
 
 
 class CommandScreen(DiodeScreen):
@@ -96,32 +94,24 @@ class CommandScreen(DiodeScreen):
         may = super().check_action(action, parameters)
         return may and self.has_body and self.is_readable if action == "start" else may
 
-    def action_start(self) -> None:
+    @acts(writes=True)
+    async def action_start(self) -> str | None:
         mistakes = self.form.mistakes
         if mistakes:
             self.form.complain({})
             self.form.go_to(next(iter(mistakes)))
             self.notify(next(iter(mistakes.values())), severity="error", markup=False)
-            return
+            return None
         spec = self.form.spec
-
-        def begin(store: Store) -> int:
-            from diode_engine.runs import start
-
-            return start(store, self.COMMAND, spec).id
-
-        async def go() -> str | None:
-            if not await self.may_start():
-                return None
-            counts = self.query_one("#command-counts", Static).content
-            if not await self.confirm(f"Start this {self.NOUN}?\n{counts}", "Start it"):
-                return None
-            run = await self.session.store.write(begin)
-            self.form.focus_rows()  # who comes back is in no field, so that letters are keys
-            self.open_run(run)
-            return f"Run {run} has started; it continues when you leave."
-
-        self.act(go, f"starts a {self.NOUN}", writes=True)
+        if not await self.may_start():
+            return None
+        counts = self.query_one("#command-counts", Static).content
+        if not await self.confirm(f"Start this {self.NOUN}?\n{counts}", "Start it"):
+            return None
+        run = await self.start_run(self.COMMAND, spec)
+        self.form.focus_rows()  # who comes back is in no field, so that letters are keys
+        self.open_run(run)
+        return f"Run {run} has started; it continues when you leave."
 
     def action_defaults(self) -> None:
         self.form.reset()

@@ -28,6 +28,7 @@ from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.session import Session
+from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.reading import Reading
@@ -184,34 +185,28 @@ class DataScreen(FilteredList):
     def open(self, key: str) -> None:
         self.app.push_screen(ProblemScreen(self.session, *parse_key(key)))
 
-    def action_choose(self) -> None:
-        key = self.table.pointed
-
-        async def ask() -> None:
-            if key is None:
-                return
-            row = await self.session.store.read(lambda store: row_of(store, *parse_key(key)))
-            if row is not None:
-                self.ask_about(row.problem, row.environment.hardware)
-
-        self.act(ask, "asks about a problem", asks=False)
+    @acts(asks=False)
+    async def action_choose(self) -> None:
+        if (key := self.table.pointed) is None:
+            return
+        row = await self.session.store.read(lambda store: row_of(store, *parse_key(key)))
+        if row is not None:
+            self.ask_about(row.problem, row.environment.hardware)
 
     def action_map(self) -> None:
         now = self.table.query_now
         self.app.push_screen(SpaceMapScreen(self.session, now.filter, self.narrow))
 
-    def action_export_dataset(self) -> None:
-        async def export() -> str | None:
-            from diode_engine.store.datasets.format import SUFFIXES
+    @acts(writes=True)
+    async def action_export_dataset(self) -> str | None:
+        from diode_engine.store.datasets.format import SUFFIXES
 
-            question = "Write all timings of the store to which file?"
-            target = await ask_target(self.app, question, "timings.msgpack.zst", SUFFIXES)
-            if target is None:
-                return None
-            self.notify(f"Writing {target.name} ...", markup=False)
-            summary = await self.session.store.command(
-                ["data", "export", str(target.absolute()), f"--store={self.session.location}"]
-            )
-            return f"{json.loads(summary)['timings']:,} timings are in {target}."
-
-        self.act(export, "exports the timings", writes=True)
+        question = "Write all timings of the store to which file?"
+        target = await ask_target(self.app, question, "timings.msgpack.zst", SUFFIXES)
+        if target is None:
+            return None
+        self.notify(f"Writing {target.name} ...", markup=False)
+        summary = await self.session.store.command(
+            ["data", "export", str(target.absolute()), f"--store={self.session.location}"]
+        )
+        return f"{json.loads(summary)['timings']:,} timings are in {target}."

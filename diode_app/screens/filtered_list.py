@@ -11,6 +11,7 @@ from diode_app.actions import Action
 from diode_app.data.columns import Column
 from diode_app.screens.base import DiodeScreen, SettingsChanged
 from diode_app.settings import COLUMNS
+from diode_app.widgets.acting import acts
 from diode_app.widgets.modals import Choose, Prompt
 from diode_app.widgets.table import PagedTable
 from diode_engine.documents import shortened
@@ -37,29 +38,26 @@ class QueryScreen(DiodeScreen):
         if (query := self.session.pending_filters.pop(self.MODE, None)) is not None:
             self.narrow(query)
 
-    def action_save_filter(self) -> None:
+    @acts()
+    async def action_save_filter(self) -> str | None:
         query = self.query_text
-
-        async def save() -> str | None:
-            known = dict(self.session.settings.filters)
-            if query:
-                question = f"A name for {shortened(' '.join(query.split()), 200)}"
-            elif known:
-                question = f"The name of the filter to forget: {', '.join(known)}"
-            else:
-                return "The list has no filter; / makes one."
-            given = await self.app.push_screen_wait(Prompt(question))
-            name = (given or "").strip()
-            if not name:
-                return None
-            if query:
-                known[name] = f"{self.MODE} {query}"
-            elif known.pop(name, None) is None:
-                return f"There is no filter {name}."
-            self.post_message(SettingsChanged(replace(self.session.settings, filters=known)))
-            return f"The filter {name} is {'kept: : finds it' if query else 'forgotten'}."
-
-        self.act(save, "keeps a filter")
+        known = dict(self.session.settings.filters)
+        if query:
+            question = f"A name for {shortened(' '.join(query.split()), 200)}"
+        elif known:
+            question = f"The name of the filter to forget: {', '.join(known)}"
+        else:
+            return "The list has no filter; / makes one."
+        given = await self.app.push_screen_wait(Prompt(question))
+        name = (given or "").strip()
+        if not name:
+            return None
+        if query:
+            known[name] = f"{self.MODE} {query}"
+        elif known.pop(name, None) is None:
+            return f"There is no filter {name}."
+        self.post_message(SettingsChanged(replace(self.session.settings, filters=known)))
+        return f"The filter {name} is {'kept: : finds it' if query else 'forgotten'}."
 
 
 class FilteredList(QueryScreen):
@@ -112,14 +110,11 @@ class FilteredList(QueryScreen):
         """List what this query matches."""
         self.table.ask(replace(self.table.query_now, filter=query, page=0))
 
-    def action_columns(self) -> None:
-        async def choose() -> None:
-            now = getattr(self.session.settings, self.COLUMNS)
-            dialog = Choose("Columns of the list", COLUMNS[self.COLUMNS], now)
-            if chosen := await self.app.push_screen_wait(dialog):
-                changes: dict[str, Any] = {self.COLUMNS: chosen}
-                changed = replace(self.session.settings, **changes)
-                self.post_message(SettingsChanged(changed))
-                self.table.set_columns(self.make_columns(chosen))
-
-        self.act(choose, "chooses columns")
+    @acts()
+    async def action_columns(self) -> None:
+        now = getattr(self.session.settings, self.COLUMNS)
+        dialog = Choose("Columns of the list", COLUMNS[self.COLUMNS], now)
+        if chosen := await self.app.push_screen_wait(dialog):
+            changes: dict[str, Any] = {self.COLUMNS: chosen}
+            self.post_message(SettingsChanged(replace(self.session.settings, **changes)))
+            self.table.set_columns(self.make_columns(chosen))

@@ -21,6 +21,7 @@ from diode_app.data.store_access import Condition, Look
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
+from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts, badge
 from diode_app.widgets.modals import Notice
@@ -178,16 +179,14 @@ class HomeScreen(DiodeScreen):
                 self.put(head, _run_head(last[i]))
                 self.put(line, headline(last[i]).split("\n")[0])
 
-    def action_stats(self) -> None:
-        async def stats() -> None:
-            # This reads alone: it refuses a store of an older schema, which the command updates.
-            await self.session.store.read(lambda store: store)
-            # Nor does it write to the log of errors.
-            words = ["--debug", "data", "stats", f"--store={self.session.location}"]
-            said = await run_command(words)
-            await self.app.push_screen_wait(Notice("What the store holds", said))
-
-        self.act(stats, "counts what the store holds", asks=False)
+    @acts(asks=False)
+    async def action_stats(self) -> None:
+        # This reads alone: it refuses a store of an older schema, which the command updates.
+        await self.session.store.read(lambda store: store)
+        # Nor does it write to the log of errors.
+        words = ["--debug", "data", "stats", f"--store={self.session.location}"]
+        said = await run_command(words)
+        await self.app.push_screen_wait(Notice("What the store holds", said))
 
     # Hardware and model
 

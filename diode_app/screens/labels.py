@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from diode_app.screens.base import DiodeScreen
+from diode_app.widgets.acting import acts
 from diode_app.widgets.modals import Prompt
 
 
 class Labels(DiodeScreen):
     """A mixin for a screen with something that has labels."""
 
-    def edit_label(
+    @acts(writes=True)
+    async def edit_label(
         self,
         label: str,
         of: str,
@@ -20,29 +22,25 @@ class Labels(DiodeScreen):
         *,
         hint: str = "",
         check: Callable[[str], str | None] = lambda _: None,
-    ) -> None:
+    ) -> str | None:
         """Ask for a new text of a label, such as the tags of run 3, and write it; this can be
         undone. `check` returns a sentence for a text that cannot be written."""
 
         def sentence(now: str) -> str:
             return f"The {label} of {of}: {now or '(none)'}."
 
-        async def edit() -> str | None:
-            before = await read()
-            question = f"The {label} of {of}{hint}"
-            prompt = Prompt(question, before, check=check, take=write)
-            given = await self.app.push_screen_wait(prompt)
-            if given is None:
-                return None
+        before = await read()
+        prompt = Prompt(f"The {label} of {of}{hint}", before, check=check, take=write)
+        given = await self.app.push_screen_wait(prompt)
+        if given is None:
+            return None
 
-            async def undo() -> str:
-                await write(before)
-                return sentence(before)
+        async def undo() -> str:
+            await write(before)
+            return sentence(before)
 
-            self.session.undo.append(undo)
-            return sentence(given)
-
-        self.act(edit, f"edits the {label} of {of}", writes=True)
+        self.session.undo.append(undo)
+        return sentence(given)
 
     def edit_words(
         self,

@@ -23,6 +23,7 @@ from diode_app.data.registry_changes import (
 from diode_app.data.threads import in_thread
 from diode_app.screens.labels import Labels
 from diode_app.screens.validate_new import open_validation
+from diode_app.widgets.acting import acts
 from diode_app.widgets.modals import Confirm, Notice, PickOne, Prompt
 from diode_app.widgets.saving import ask_target
 
@@ -109,66 +110,59 @@ class ModelActions(Labels):
 
     # Which one is taken
 
-    def action_promote(self) -> None:
+    @acts(writes=True)
+    async def action_promote(self) -> str | None:
         entry = self._chosen
         access, reference, slug = self.session.store, entry.model.reference, self._slug(entry)
-
-        async def judge() -> str | None:
-            verdict = await self.wait_for(
-                promote(access, entry, slug), f"{reference} is judged on the held-out problems ..."
+        verdict = await self.wait_for(
+            promote(access, entry, slug), f"{reference} is judged on the held-out problems ..."
+        )
+        if verdict.promoted:
+            title = f"✓ {reference} is taken now"
+            await self.app.push_screen_wait(Notice(title, write_verdict(verdict)))
+            return None
+        failed = [name for name, passed, _ in verdict.checks if not passed]
+        refused = Content.styled(f"✗ {reference} is not promoted\n\n", "bold")
+        if not await self.app.push_screen_wait(
+            Confirm(refused + write_verdict(verdict), yes="Take it anyway", no="Leave it")
+        ):
+            return None
+        reason = await self.app.push_screen_wait(
+            Prompt(
+                f"Why should {reference} be taken anyway?",
+                f"although it fails: {', '.join(failed)}",
+                check=lambda given: None if given.strip() else "The history keeps the reason.",
             )
-            if verdict.promoted:
-                await self.app.push_screen_wait(
-                    Notice(f"✓ {reference} is taken now", write_verdict(verdict))
-                )
-                return None
-            failed = [name for name, passed, _ in verdict.checks if not passed]
-            title = Content.styled(f"✗ {reference} is not promoted\n\n", "bold")
-            if not await self.app.push_screen_wait(
-                Confirm(title + write_verdict(verdict), yes="Take it anyway", no="Leave it")
-            ):
-                return None
-            reason = await self.app.push_screen_wait(
-                Prompt(
-                    f"Why should {reference} be taken anyway?",
-                    f"although it fails: {', '.join(failed)}",
-                    check=lambda given: None if given.strip() else "The history keeps the reason.",
-                )
-            )
-            if reason is None:
-                return None
-            await self.wait_for(
-                promote(access, entry, slug, force=reason), f"{reference} becomes the default ..."
-            )
-            return f"{reference} is taken now, against the gate."
+        )
+        if reason is None:
+            return None
+        await self.wait_for(
+            promote(access, entry, slug, force=reason), f"{reference} becomes the default ..."
+        )
+        return f"{reference} is taken now, against the gate."
 
-        self.act(judge, f"promotes {reference}", writes=True)
+    @acts(writes=True)
+    async def action_rollback(self) -> str | None:
+        from diode_engine import registry
 
-    def action_rollback(self) -> None:
         slug = self._slug(self._chosen)
+        now, before = await in_thread(lambda: registry.last_change(slug), "history")
+        then = before or "what Diode, or a package, has as the default"
+        if not await self.confirm(
+            f"Take {then} for {slug} again, in place of {now}? {now} is retired then; it can be "
+            "promoted again.",
+            "Roll back",
+        ):
+            return None
+        set_default = await in_thread(partial(prepare_default, now, slug), "rollback")
+        await self.session.store.change(lambda: registry.rollback(slug), "rollback")
 
-        async def roll_back() -> str | None:
-            from diode_engine import registry
+        async def undo() -> str:
+            await self.session.store.change(set_default, "rollback")
+            return f"{now} is taken for {slug} again."
 
-            now, before = await in_thread(lambda: registry.last_change(slug), "history")
-            then = before or "what Diode, or a package, has as the default"
-            if not await self.confirm(
-                f"Take {then} for {slug} again, in place of {now}? {now} is retired then; it can "
-                "be promoted again.",
-                "Roll back",
-            ):
-                return None
-            set_default = await in_thread(partial(prepare_default, now, slug), "rollback")
-            await self.session.store.change(lambda: registry.rollback(slug), "rollback")
-
-            async def undo() -> str:
-                await self.session.store.change(set_default, "rollback")
-                return f"{now} is taken for {slug} again."
-
-            self.session.undo.append(undo)
-            return f"{now} is retired; for {slug} {then} counts again."
-
-        self.act(roll_back, f"rolls {slug} back", writes=True)
+        self.session.undo.append(undo)
+        return f"{now} is retired; for {slug} {then} counts again."
 
     # Looking at it
 
@@ -176,77 +170,64 @@ class ModelActions(Labels):
         model = self._chosen.model
         open_validation(self, model.reference, str(model.folder))
 
-    def action_compare(self) -> None:
+    @acts()
+    async def action_compare(self) -> str | None:
+        from diode_app.screens.compare import CompareScreen
+
         entry = self._chosen
-
-        async def choose() -> None:
-            from diode_app.screens.compare import CompareScreen
-
-            known = (await in_thread(lambda: all_models(None, 0), "models")).entries
-            others = {folder: other for folder, other in known.items()
-                      if other.model != entry.model and other.manifest is not None}  # fmt: skip
-            if not others:
-                self.notify("There is no other model.")
-                return
-            order = sorted(others, key=lambda f: others[f].model.slug != entry.model.slug)
-            chosen = await self.app.push_screen_wait(
-                PickOne(
-                    f"Compare {entry.model.reference} with",
-                    [(f, f"{others[f].model.reference} for {others[f].model.slug}")
-                     for f in order],
-                )
-            )  # fmt: skip
-            if chosen is not None:
-                found = await in_thread(lambda: compare(entry, others[chosen]), "compare")
-                self.app.push_screen(CompareScreen(self.session, found))
-
-        self.act(choose, "compares two models")
+        known = (await in_thread(lambda: all_models(None, 0), "models")).entries
+        others = {folder: other for folder, other in known.items()
+                  if other.model != entry.model and other.manifest is not None}  # fmt: skip
+        if not others:
+            return "There is no other model."
+        order = sorted(others, key=lambda f: others[f].model.slug != entry.model.slug)
+        names = [(f, f"{others[f].model.reference} for {others[f].model.slug}") for f in order]
+        question = f"Compare {entry.model.reference} with"
+        chosen = await self.app.push_screen_wait(PickOne(question, names))
+        if chosen is not None:
+            found = await in_thread(lambda: compare(entry, others[chosen]), "compare")
+            self.app.push_screen(CompareScreen(self.session, found))
+        return None
 
     # Passing it on, and away
 
-    def action_export_model(self) -> None:
+    @acts(writes=True)
+    async def action_export_model(self) -> str | None:
+        from diode_engine import registry
+
         model = self._chosen.model
+        name = f"{model.name}-{model.version}.diode.zip"
+        target = await ask_target(self.app, f"Write {model.reference} to", name)
+        if target is None:
+            return None
+        replaces = target.exists()  # the person has agreed to that
+        digest = await self.session.store.change(
+            lambda: registry.export_model(model, target, replace=replaces), "export"
+        )
+        return f"{model.reference} is in {target}; its SHA-256 is {digest}."
 
-        async def export() -> str | None:
-            from diode_engine import registry
-
-            name = f"{model.name}-{model.version}.diode.zip"
-            target = await ask_target(self.app, f"Write {model.reference} to", name)
-            if target is None:
-                return None
-            replaces = target.exists()  # the person has agreed to that
-            digest = await self.session.store.change(
-                lambda: registry.export_model(model, target, replace=replaces), "export"
-            )
-            return f"{model.reference} is in {target}; its SHA-256 is {digest}."
-
-        self.act(export, f"writes {model.reference} to a file", writes=True)
-
-    def action_delete(self) -> None:
+    @acts(writes=True)
+    async def action_delete(self) -> str | None:
         entry = self._chosen
         model = entry.model
+        named = f" It is {', '.join(entry.aliases)}, which goes too." if entry.aliases else ""
+        if not await self.confirm(
+            f"Delete {model.reference} for {model.slug} and its files in {model.folder}?"
+            f"{named} Its number is not given again.",
+            "Delete it",
+        ):
+            return None
+        restore = await self.session.store.change(partial(remove_model, model), "remove")
+        self.model_removed()
+        if restore is None:
+            return f"{model.reference} is deleted."
 
-        async def delete() -> str | None:
-            named = f" It is {', '.join(entry.aliases)}, which goes too." if entry.aliases else ""
-            if not await self.confirm(
-                f"Delete {model.reference} for {model.slug} and its files in {model.folder}?"
-                f"{named} Its number is not given again.",
-                "Delete it",
-            ):
-                return None
-            restore = await self.session.store.change(partial(remove_model, model), "remove")
-            self.model_removed()
-            if restore is None:
-                return f"{model.reference} is deleted."
+        async def undo() -> str:
+            restored = await self.session.store.change(restore, "import")
+            return f"{model.reference} is there again, as {restored}."
 
-            async def undo() -> str:
-                restored = await self.session.store.change(restore, "import")
-                return f"{model.reference} is there again, as {restored}."
-
-            self.session.undo.append(undo)
-            return f"{model.reference} is deleted; U undoes that."
-
-        self.act(delete, f"deletes {model.reference}", writes=True)
+        self.session.undo.append(undo)
+        return f"{model.reference} is deleted; U undoes that."
 
     # What a person says of it
 

@@ -14,6 +14,7 @@ from diode_app.data.models import MODEL_COLUMNS, Models, facts, models
 from diode_app.data.threads import in_thread
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
 from diode_app.session import Session
+from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Prompt
@@ -22,7 +23,7 @@ from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable, PagedTable
 
 if TYPE_CHECKING:
-    from diode_engine.registry import ModelEntry
+    from diode_engine.registry import ModelEntry, ModelVersion
 
 _EMPTY = (
     "There are no models",
@@ -125,32 +126,24 @@ class ModelsScreen(ModelActions):
         if self.table.pointed is not None:
             self.open_model(self.table.pointed)
 
-    def action_import_model(self) -> None:
-        async def bring() -> str | None:
-            from diode_engine import registry
+    @acts(writes=True)
+    async def action_import_model(self) -> str | None:
+        from diode_engine import registry
 
-            given = await self.app.push_screen_wait(
-                Prompt(
-                    "Register the model in this archive, or folder",
-                    check=_check_file,
-                    suggest=complete_path,
-                )
-            )
-            if given is None:
-                return None
-            path = Path(given).expanduser()
-            if path.is_dir():
-                model = await self.session.store.change(lambda: registry.register(path), "register")
-                new = True
-            else:
-                model, new = await self.session.store.change(
-                    lambda: registry.import_model(path), "import"
-                )
-            if not new:
-                return f"{model.reference} is the same model; nothing was imported."
-            return f"{model.reference} is registered; Promote judges it and makes it the default."
+        question = "Register the model in this archive, or folder"
+        prompt = Prompt(question, check=_check_file, suggest=complete_path)
+        given = await self.app.push_screen_wait(prompt)
+        if given is None:
+            return None
+        path = Path(given).expanduser()
 
-        self.act(bring, "imports a model", writes=True)
+        def bring() -> tuple[ModelVersion, bool]:
+            return (registry.register(path), True) if path.is_dir() else registry.import_model(path)
+
+        model, is_new = await self.session.store.change(bring, "import")
+        if not is_new:
+            return f"{model.reference} is the same model; nothing was imported."
+        return f"{model.reference} is registered; Promote judges it and makes it the default."
 
 
 def _check_file(given: str) -> str | None:

@@ -24,6 +24,7 @@ from diode_app.screens.base import WIDTHS
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
+from diode_app.widgets.acting import acts
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Line, Lines, Plot
@@ -197,21 +198,17 @@ class ProblemScreen(TabbedScreen):
         self._environment = there[(now + 1) % len(there)]
         self.reload()
 
-    def action_models(self) -> None:
+    @acts()
+    async def action_models(self) -> str | None:
         view = self._view
         if view is None or not view.known:
-            self.notify("There is no model to choose.")
-            return
-
-        async def choose() -> None:
-            names = [model.reference for model in view.known]
-            now = [model.reference for model in view.models]
-            chosen = await self.app.push_screen_wait(Choose("Models to show", names, now))
-            if chosen is not None:
-                self._references = chosen
-                self.reload()
-
-        self.act(choose, "chooses models")
+            return "There is no model to choose."
+        names = [model.reference for model in view.known]
+        now = [model.reference for model in view.models]
+        chosen = await self.app.push_screen_wait(Choose("Models to show", names, now))
+        if chosen is not None:
+            self._references = chosen
+        return None
 
 
 def _facts(view: ProblemView) -> str:

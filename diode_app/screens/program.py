@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -16,6 +15,7 @@ from diode_app.actions import Action
 from diode_app.data.choice import Answer
 from diode_app.data.pages import page_in_memory
 from diode_app.data.predictors import Model, all_models
+from diode_app.data.problems import rows_of
 from diode_app.data.program import (
     ProductView,
     ask_models,
@@ -31,13 +31,11 @@ from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.program_words import product_words, summary
 from diode_app.screens.ranking import Ranking
 from diode_app.session import Session
+from diode_app.widgets.acting import acts
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable
 from diode_engine.core.problem import Problem
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
 
 _AT_ONCE = 8  # products that the model is asked about before they are shown
 _MINUTES = 10  # of a tuning
@@ -194,25 +192,18 @@ class ProgramScreen(DiodeScreen):
     def on_paged_table_chosen(self) -> None:
         self.action_open()
 
-    def action_open(self) -> None:
+    @acts(asks=False)
+    async def action_open(self) -> None:
         problem = None if self._view is None else self._view.product.problem
         if problem is None:
             self.notify("Diode has no such problem: there is nothing to open.")
             return
 
-        def is_timed(store: Store) -> bool:
-            from diode_engine.store.query import problems
-
-            return bool(problems(store, f"key:{problem.key}", limit=1))
-
-        async def open_page() -> None:
-            ready = self.session.store.last.ready
-            if ready and await self.session.store.read(is_timed):
-                self.app.push_screen(ProblemScreen(self.session, problem.key))
-            else:
-                self.action_ask()
-
-        self.act(open_page, "opens a product", asks=False)
+        ready = self.session.store.last.ready
+        if ready and await self.session.store.read(lambda store: bool(rows_of(store, problem.key))):
+            self.app.push_screen(ProblemScreen(self.session, problem.key))
+        else:
+            self.action_ask()
 
     def action_ask(self) -> None:
         view, program = self._view, self._program
@@ -247,50 +238,38 @@ class ProgramScreen(DiodeScreen):
         write = partial(write_products, self._listed)
         return str(await self.session.store.change(write, "products"))
 
-    def action_collect(self) -> None:
-        async def collect() -> None:
-            self.session.pending_fields["collect"] = {"file": await self._write_listed()}
-            self.app.switch_mode("collect")
+    @acts(writes=True)
+    async def action_collect(self) -> None:
+        self.session.pending_fields["collect"] = {"file": await self._write_listed()}
+        self.app.switch_mode("collect")
 
-        self.act(collect, "collects products", writes=True)
+    @acts(writes=True)
+    async def action_tune(self) -> str | None:
+        here, count = self.session.here, len(self._listed)
+        if here is not None and not here.count:
+            return "There is no GPU here; copy the command (y) to where one is."
+        question = f"Tune a model to these {count} products? It takes {_MINUTES} minutes."
+        if not await self.confirm(question, "Start it"):
+            return None
+        shapes = [await self._write_listed()]
+        run = await self.start_run("tune", {"minutes": _MINUTES, "shapes": shapes})
+        self.open_run(run)
+        return f"Run {run} has started; it continues when you leave."
 
-    def action_tune(self) -> None:
-        async def tune() -> str | None:
-            here, count = self.session.here, len(self._listed)
-            if here is not None and not here.count:
-                return "There is no GPU here; copy the command (y) to where one is."
-            question = f"Tune a model to these {count} products? It takes {_MINUTES} minutes."
-            if not await self.confirm(question, "Start it"):
-                return None
-            spec = {"minutes": _MINUTES, "shapes": [await self._write_listed()]}
-
-            def begin(store: Store) -> int:
-                from diode_engine.runs import start
-
-                return start(store, "tune", spec).id
-
-            run = await self.session.store.write(begin)
-            self.open_run(run)
-            return f"Run {run} has started; it continues when you leave."
-
-        self.act(tune, "tunes a model", writes=True)
-
-    def action_beside(self) -> None:
-        async def choose() -> None:
-            models = await in_thread(partial(all_models, None), "models")
-            programs = await in_thread(partial(read_programs, self.session.hardware), "programs")
-            named: dict[str, tuple[str, Model | Program | None]] = {"": ("nothing", None)}
-            named |= {str(model.folder): (f"model {model.name}", model) for model in models}
-            for source, found in programs.items():
-                if isinstance(found, Program) and source != self._source:
-                    report = found.report
-                    named[str(source)] = f"{report.program} · {text.minute(report.created)}", found
-            names = [(key, name) for key, (name, _) in named.items()]
-            chosen = await self.app.push_screen_wait(PickOne("What beside this program?", names))
-            if chosen is not None:
-                self._compare(named[chosen][1])
-
-        self.act(choose, "compares")
+    @acts()
+    async def action_beside(self) -> None:
+        models = await in_thread(partial(all_models, None), "models")
+        programs = await in_thread(partial(read_programs, self.session.hardware), "programs")
+        named: dict[str, tuple[str, Model | Program | None]] = {"": ("nothing", None)}
+        named |= {str(model.folder): (f"model {model.name}", model) for model in models}
+        for source, found in programs.items():
+            if isinstance(found, Program) and source != self._source:
+                report = found.report
+                named[str(source)] = f"{report.program} · {text.minute(report.created)}", found
+        names = [(key, name) for key, (name, _) in named.items()]
+        chosen = await self.app.push_screen_wait(PickOne("What beside this program?", names))
+        if chosen is not None:
+            self._compare(named[chosen][1])
 
     def _compare(self, beside: Model | Program | None) -> None:
         self._beside = beside

@@ -15,6 +15,7 @@ from diode_app.data.programs import PROGRAM_COLUMNS, Source, list_programs
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.program import ProgramScreen
 from diode_app.session import Session
+from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
@@ -99,26 +100,20 @@ class ProgramsScreen(DiodeScreen):
     def _open(self, source: Source) -> None:
         self.app.push_screen(ProgramScreen(self.session, source))
 
-    def action_file(self) -> None:
-        async def choose() -> None:
-            given = await self.app.push_screen_wait(
-                Prompt("Which file?", f"{Path.cwd()}/", check=existing_file, suggest=complete_path)
-            )
-            if given is not None:
-                self._open(Source(Path(given).expanduser().absolute()))
+    @acts()
+    async def action_file(self) -> None:
+        given = await self.app.push_screen_wait(
+            Prompt("Which file?", f"{Path.cwd()}/", check=existing_file, suggest=complete_path)
+        )
+        if given is not None:
+            self._open(Source(Path(given).expanduser().absolute()))
 
-        self.act(choose, "opens a program")
-
-    def action_sizes(self) -> None:
-        hardware = self.session.hardware
-
-        async def make() -> None:
-            given = await self.app.push_screen_wait(Prompt(_SIZES, check=_mistake))
-            if given is not None:
-                write = partial(write_by_hand, given, hardware)
-                self._open(await self.session.store.change(write, "sizes"))
-
-        self.act(make, "asks about products", writes=True)
+    @acts(writes=True)
+    async def action_sizes(self) -> None:
+        given = await self.app.push_screen_wait(Prompt(_SIZES, check=_mistake))
+        if given is not None:
+            write = partial(write_by_hand, given, self.session.hardware)
+            self._open(await self.session.store.change(write, "sizes"))
 
 
 def _mistake(given: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from diode_app.actions import Action
 from diode_app.data.trainings import pin
 from diode_app.screens.labels import Labels
+from diode_app.widgets.acting import acts
 
 if TYPE_CHECKING:
     from diode_engine.store import RunState, Store
@@ -71,45 +72,43 @@ class RunActions(Labels):
         }
         return offered.get(action, True)
 
-    def action_pin(self) -> None:
-        run = self.run
-        assert run is not None
+    @property
+    def _chosen(self) -> int:
+        assert self.run is not None, "the actions are offered for a run"
+        return self.run
 
-        async def change_pin() -> str:
-            if await self.session.store.write(lambda store: pin(store, run)):
-                return f"Run {run} is what others are compared with."
-            return f"Run {run} is no longer pinned."
+    @acts(asks=False)
+    async def action_pin(self) -> str:
+        run = self._chosen
+        if await self.session.store.write(lambda store: pin(store, run)):
+            return f"Run {run} is what others are compared with."
+        return f"Run {run} is no longer pinned."
 
-        self.act(change_pin, f"pins run {run}", asks=False)
-
-    def action_cancel(self) -> None:
-        run = self.run
-        assert run is not None
+    @acts(writes=True)
+    async def action_cancel(self) -> str | None:
+        run = self._chosen
 
         def state_of(store: Store) -> RunState:
             from diode_engine.runs import look
 
             return look(store, run).state
 
-        async def cancel() -> str | None:
-            state = await self.session.store.read(state_of)
-            if state.ended:
-                return f"Run {run} has ended already ({state})."
-            if not await self.confirm(
-                f"Stop run {run}? What it has written stays, and it can be resumed.", "Stop it"
-            ):
-                return None
-            # A process of its own: it may take twenty seconds, and is not to end with us.
-            await self.session.store.command(
-                ["runs", "cancel", str(run), f"--store={self.session.location}"]
-            )
-            return None  # a notification tells the end of every run
+        state = await self.session.store.read(state_of)
+        if state.ended:
+            return f"Run {run} has ended already ({state})."
+        if not await self.confirm(
+            f"Stop run {run}? What it has written stays, and it can be resumed.", "Stop it"
+        ):
+            return None
+        # A process of its own: it may take twenty seconds, and is not to end with us.
+        await self.session.store.command(
+            ["runs", "cancel", str(run), f"--store={self.session.location}"]
+        )
+        return None  # a notification tells the end of every run
 
-        self.act(cancel, f"cancels run {run}", writes=True)
-
-    def action_resume(self) -> None:
-        run, known = self.run, self.run_record
-        assert run is not None
+    @acts(writes=True)
+    async def action_resume(self) -> str | None:
+        run, known = self._chosen, self.run_record
         assert known is not None
         is_done = known["state"] == "done"
 
@@ -118,23 +117,19 @@ class RunActions(Labels):
 
             return (repeat if is_done else resume)(store, run).id
 
-        async def run_again() -> str | None:
-            question = (
-                f"Start the command of run {run} once more, as a new run?"
-                if is_done
-                else f"Continue run {run}? A new run does it."
-            )
-            if not await self.confirm(question, "Start it" if is_done else "Continue"):
-                return None
-            started = await self.session.store.write(start)
-            self.open_run(started)
-            return f"Run {started} {'does the same as' if is_done else 'continues'} run {run}."
-
-        self.act(run_again, f"starts run {run} again", writes=True)
+        question = (
+            f"Start the command of run {run} once more, as a new run?"
+            if is_done
+            else f"Continue run {run}? A new run does it."
+        )
+        if not await self.confirm(question, "Start it" if is_done else "Continue"):
+            return None
+        started = await self.session.store.write(start)
+        self.open_run(started)
+        return f"Run {started} {'does the same as' if is_done else 'continues'} run {run}."
 
     def action_tag(self) -> None:
-        run, store = self.run, self.session.store
-        assert run is not None
+        run, store = self._chosen, self.session.store
         self.edit_words(
             "tags",
             f"run {run}",
@@ -143,8 +138,7 @@ class RunActions(Labels):
         )
 
     def action_note(self) -> None:
-        run, store = self.run, self.session.store
-        assert run is not None
+        run, store = self._chosen, self.session.store
         self.edit_label(
             "note",
             f"run {run}",

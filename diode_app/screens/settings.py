@@ -14,6 +14,7 @@ from diode_app.data.filters import check_query
 from diode_app.screens.base import DiodeScreen, SettingsChanged
 from diode_app.screens.places import sections
 from diode_app.settings import Settings, read_value, write_value
+from diode_app.widgets.acting import acts
 from diode_app.widgets.form import ChoiceField, Field
 from diode_app.widgets.styling import FocusScroll
 from diode_engine.errors import DiodeError
@@ -88,13 +89,11 @@ class SettingsScreen(DiodeScreen):
         actions = [action for _, part in sections() for action in part]
         return next(iter(clashes([*actions, *getattr(self.app, "ACTIONS", ())], value)), None)
 
-    def action_reset(self) -> None:
-        async def reset() -> str | None:
-            question = "Set all settings to their defaults? Saved filters stay."
-            if not await self.confirm(question, "Take back"):
-                return None
-            kept = self.session.settings.filters  # which are a person's work, and no setting
-            self._fill(replace(Settings(), filters=kept))
-            return "All settings have their defaults."
-
-        self.act(reset, "takes the settings back")
+    @acts()
+    async def action_reset(self) -> str | None:
+        question = "Set all settings to their defaults? Saved filters stay."
+        if not await self.confirm(question, "Take back"):
+            return None
+        kept = self.session.settings.filters  # which are a person's work, and no setting
+        self._fill(replace(Settings(), filters=kept))
+        return "All settings have their defaults."

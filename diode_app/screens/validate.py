@@ -33,6 +33,7 @@ from diode_app.screens.validate_words import (
     remarks,
 )
 from diode_app.session import Session
+from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Line, Lines, Plot
@@ -248,41 +249,34 @@ class ValidateScreen(TabbedScreen):
         self._against = other
         self.reload()
 
-    def _open(self, case: Case) -> None:
-        async def go() -> None:
-            environment = await self.session.store.read(lambda store: environment_of(store, case))
-            self.app.push_screen(ProblemScreen(self.session, case.problem.key, environment))
-
-        self.act(go, "opens a problem")
+    @acts()
+    async def _open(self, case: Case) -> None:
+        environment = await self.session.store.read(lambda store: environment_of(store, case))
+        self.app.push_screen(ProblemScreen(self.session, case.problem.key, environment))
 
     # Actions
 
     def action_new(self) -> None:
         open_validation(self)
 
-    def action_reports(self) -> None:
-        async def choose() -> None:
-            there = await self.session.store.read(reports)
-            choices = [(str(run), f"run {run}  {judged}") for run, judged in there]
-            now = None if self.report is None else str(self.report.run)
-            chosen = await self.app.push_screen_wait(PickOne("Which report?", choices, now))
-            if chosen is not None:  # the last one, whichever it is, or this one from now on
-                self._wanted = None if chosen == choices[0][0] else int(chosen)
+    @acts()
+    async def action_reports(self) -> None:
+        there = await self.session.store.read(reports)
+        choices = [(str(run), f"run {run}  {judged}") for run, judged in there]
+        now = None if self.report is None else str(self.report.run)
+        chosen = await self.app.push_screen_wait(PickOne("Which report?", choices, now))
+        if chosen is not None:  # the last one, whichever it is, or this one from now on
+            self._wanted = None if chosen == choices[0][0] else int(chosen)
 
-        self.act(choose, "chooses a report")
-
-    def action_against(self) -> None:
+    @acts()
+    async def action_against(self) -> None:
         report = self.report
         assert report is not None
-
-        async def choose() -> None:
-            there = await self.session.store.read(reports)
-            choices = [(c.chooser, c.chooser) for c in report.choosers if c.chooser != report.model]
-            choices += [(f"#{run}", f"{judged}, as run {run} judged it")
-                        for run, judged in there if run != report.run]  # fmt: skip
-            now = f"#{self._against}" if isinstance(self._against, int) else self._against
-            chosen = await self.app.push_screen_wait(PickOne("Compare it with", choices, now))
-            if chosen is not None:
-                self._hold_against(int(chosen[1:]) if chosen.startswith("#") else chosen)
-
-        self.act(choose, "choose what to compare with")
+        there = await self.session.store.read(reports)
+        choices = [(c.chooser, c.chooser) for c in report.choosers if c.chooser != report.model]
+        choices += [(f"#{run}", f"{judged}, as run {run} judged it")
+                    for run, judged in there if run != report.run]  # fmt: skip
+        now = f"#{self._against}" if isinstance(self._against, int) else self._against
+        chosen = await self.app.push_screen_wait(PickOne("Compare it with", choices, now))
+        if chosen is not None:
+            self._hold_against(int(chosen[1:]) if chosen.startswith("#") else chosen)

@@ -13,6 +13,7 @@ from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
+from diode_app.widgets.acting import acts
 from diode_app.widgets.command_form import CommandForm, form_options
 
 if TYPE_CHECKING:
@@ -32,16 +33,13 @@ def model_choices() -> tuple[str, ...]:
     )
 
 
-def open_validation(screen: DiodeScreen, *models: str) -> None:
+@acts(writes=True)
+async def open_validation(screen: DiodeScreen, *models: str) -> None:
     """Open the form of a new validation, for the first of these names by which the registry has a
     model."""
-
-    async def open_form() -> None:
-        choices = await in_thread(model_choices, "models")
-        known = [model for model in models if model in choices]
-        screen.app.push_screen(NewValidationScreen(screen.session, choices, *known[:1]))
-
-    screen.act(open_form, "opens the form of a validation", writes=True)
+    choices = await in_thread(model_choices, "models")
+    known = [model for model in models if model in choices]
+    screen.app.push_screen(NewValidationScreen(screen.session, choices, *known[:1]))
 
 
 class NewValidationScreen(CommandScreen):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.text import Text
-from textual import events
+from textual import events, work
 from textual.app import ComposeResult, RenderResult
 from textual.containers import Grid, Vertical
 from textual.content import Content
@@ -251,7 +251,8 @@ class Plot(Actions, Vertical):
 
     # As a file
 
-    def action_export(self) -> None:
+    @work(group=ASKING, exit_on_error=False)
+    async def action_export(self) -> None:
         charts = self._charts
         title = charts[0].title if charts else ""
         name = "-".join("".join(c if c.isalnum() else " " for c in title).split()) or "plot"
@@ -260,13 +261,10 @@ class Plot(Actions, Vertical):
             is_csv = target.suffix == ".csv"
             return as_csv(charts) if is_csv else self.app.export_screenshot(title=title)
 
-        async def export() -> None:
-            question = "Write this plot to (.csv, or .svg as it is on the screen)"
-            target = await save_as(self, question, f"{name}.csv", (".csv", ".svg"), make_text)
-            if target is not None:
-                self.notify(f"It is in {target}.", markup=False)
-
-        self.run_worker(export(), group=ASKING, exit_on_error=False)
+        question = "Write this plot to (.csv, or .svg as it is on the screen)"
+        target = await save_as(self, question, f"{name}.csv", (".csv", ".svg"), make_text)
+        if target is not None:
+            self.notify(f"It is in {target}.", markup=False)
 
 
 def _entry(frame: Frame, curve: DrawnLine, at: float | None) -> Content:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual import work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
@@ -266,31 +267,23 @@ class PagedTable(Actions, Vertical):
         turned = query.sort == key and not query.descending
         self.ask(replace(query, sort=key, descending=turned, page=0))
 
-    def _pick_column(
-        self,
-        question: str,
-        columns: Sequence[Column],
-        do: Callable[[Column], Awaitable[None]],
-        now: str | None = None,
-    ) -> None:
-        """Ask for one of the columns, and do something with it."""
+    async def _pick_column(
+        self, question: str, columns: Sequence[Column], now: str | None = None
+    ) -> Column | None:
+        """Ask for one of the columns; None where there is none, or the person leaves."""
+        if not columns:
+            return None
+        choices = [(column.key, self._grid.heading(column)) for column in columns]
+        key = await self.app.push_screen_wait(PickOne(question, choices, now))
+        return next((column for column in columns if column.key == key), None)
 
-        async def pick() -> None:
-            choices = [(column.key, self._grid.heading(column)) for column in columns]
-            key = await self.app.push_screen_wait(PickOne(question, choices, now))
-            if key is not None:
-                await do(next(column for column in columns if column.key == key))
-
-        if columns:
-            self.run_worker(pick(), group=ASKING, exit_on_error=False)
-
-    def action_sort(self) -> None:
-        async def sort(column: Column) -> None:
-            self.sort_by(column.key)
-
+    @work(group=ASKING, exit_on_error=False)
+    async def action_sort(self) -> None:
         columns = [column for column in self.columns if column.sortable]
         question = "Sort by which column? The same column again reverses the order."
-        self._pick_column(question, columns, sort, self.query_now.sort)
+        column = await self._pick_column(question, columns, self.query_now.sort)
+        if column is not None:
+            self.sort_by(column.key)
 
     def action_reverse(self) -> None:
         self.ask(replace(self.query_now, descending=not self.query_now.descending, page=0))
@@ -314,12 +307,12 @@ class PagedTable(Actions, Vertical):
 
     # Groups
 
-    def action_count(self) -> None:
-        async def count(column: Column) -> None:
-            self._show_groups(column, await self._all_rows())
-
+    @work(group=ASKING, exit_on_error=False)
+    async def action_count(self) -> None:
         columns = [column for column in self.columns if column.label and self.page.rows]
-        self._pick_column(f"Count the {self._what} by which column?", columns, count)
+        question = f"Count the {self._what} by which column?"
+        if (column := await self._pick_column(question, columns)) is not None:
+            self._show_groups(column, await self._all_rows())
 
     def _show_groups(self, by: Column, rows: Sequence[Row]) -> None:
         app: Any = self.app  # a DiodeApp, whose module imports this one
@@ -359,10 +352,8 @@ class PagedTable(Actions, Vertical):
         copied = f"{text.quantity(len(rows), self._what)} {are} copied as text."
         self.notify(copied, markup=False)
 
-    def action_export(self) -> None:
-        self.run_worker(self._export(), group=ASKING, exit_on_error=False)
-
-    async def _export(self) -> None:
+    @work(group=ASKING, exit_on_error=False)
+    async def action_export(self) -> None:
         count = 0
 
         async def make_text(target: Path) -> str:
