@@ -15,9 +15,9 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from diode_app import text
-from diode_app.data.progress import outcome
-from diode_app.data.run_columns import Listed, cell
+from diode_app.data.progress import outcome, remarks
 from diode_app.data.threads import in_thread
+from diode_app.data.trainings import data_of
 from diode_app.links import Link, link, page_of
 from diode_app.session import Session
 from diode_app.settings import Settings, sentence
@@ -123,9 +123,9 @@ class Everything(Provider):
 
         found: list[Found] = []
         for status in find(store, limit=_RUNS):
-            run, listed = status.run, Listed(status)
+            run = status.run
             words = [f"run {run.id}", run.kind, text.state(outcome(status)), *run.tags]
-            words += [cell(listed, "data"), cell(listed, "note")]
+            words += [data_of(status), remarks(status)]
             shown = " · ".join(filter(None, words))
             newest = 0.1 / (1 + len(found))
             link = Link("runs", str(run.id))

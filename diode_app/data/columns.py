@@ -17,9 +17,10 @@ def _write(value: Any) -> str:
 class Column:
     """`key` is the name of the cell in a row and, where `sortable`, what the reader sorts by.
     `meaning` says what the column means, with its unit. `show` makes a cell of the value in a row's
-    record (see `make_row`). `state` cells hold a run's state as `text.state` writes it; a `sign`
-    makes the text and the style of a cell. Where there is no room for all columns, those with the
-    highest `rank` are left out first; one of rank 0 never is."""
+    record (see `make_row`); or else `cell` makes it of what the row is about, and `sort` what such
+    rows are sorted by (None: the cell). `state` cells hold a run's state as `text.state` writes it;
+    a `sign` makes the text and the style of a cell. Where there is no room for all columns, those
+    with the highest `rank` are left out first; one of rank 0 never is."""
 
     key: str
     label: str
@@ -30,6 +31,8 @@ class Column:
     state: bool = False
     sign: Callable[[str], tuple[str, str]] | None = None
     rank: int = 0
+    cell: Callable[[Any], str] = str
+    sort: Callable[[Any], Any] | None = None
 
 
 C = TypeVar("C", bound=Column)
@@ -42,6 +45,11 @@ def make_row(
     of one value of the record."""
     cells = {column.key: column.show(record.get(column.key)) for column in columns}
     return Row(key, {**cells, **shown}, record)
+
+
+def cells_of(thing: object, columns: Sequence[Column]) -> dict[str, str]:
+    """Return the cells of the row that is about this thing."""
+    return {column.key: column.cell(thing) for column in columns}
 
 
 def pick(columns: Sequence[C], keys: Sequence[str]) -> list[C]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -34,32 +33,7 @@ def layout(problem: Problem) -> str:
     return f"{problem.a.layout}/{problem.b.layout}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProblemColumn(Column):
-    """A column of the list of problems: `cell` writes a problem's cell. The store sorts by the
-    column's key."""
-
-    cell: Callable[[ProblemRow], str]
-
-
-def _column(
-    key: str,
-    meaning: str,
-    cell: Callable[[ProblemRow], str],
-    *,
-    label: str = "",
-    sortable: bool = True,
-    right: bool = True,
-    rank: int = 0,
-) -> ProblemColumn:
-    """Return a column of numbers."""
-    return ProblemColumn(
-        key=key, label=label or key, meaning=meaning, cell=cell, rank=rank, sortable=sortable,
-        right=right,
-    )  # fmt: skip
-
-
-_text = partial(_column, right=False)
+_number = partial(Column, right=True)
 
 
 def _fastest(row: ProblemRow) -> str:
@@ -69,41 +43,43 @@ def _fastest(row: ProblemRow) -> str:
 # In the order in which they are shown by default. Where there is no room, the highest rank goes
 # first.
 PROBLEM_COLUMNS = (
-    _column("problem", "its number in the store, for links such as problem/501",
-            lambda r: str(r.number), label="id"),
-    _text("op", "the operator: mm, addmm (with a bias), bmm, baddbmm, scaled_mm",
-          lambda r: str(r.problem.op)),
-    _column("m", "rows of the first operand and of the result", lambda r: str(r.problem.M),
-            label="M"),
-    _column("n", "columns of the second operand and of the result", lambda r: str(r.problem.N),
-            label="N"),
-    _column("k", "columns of the first operand, rows of the second: what is summed over",
-            lambda r: str(r.problem.K), label="K"),
-    _column("b", "how many products of this size are one problem (bmm); 1 otherwise",
-            lambda r: str(r.problem.B), label="B", rank=2),
-    _text("dtype", "the operands' type, and the result's where it is another",
-          lambda r: dtype(r.problem)),
-    _text("layout", "how the two operands lie in memory: row or column after column",
-          lambda r: layout(r.problem), sortable=False, rank=4),
-    _column("best", "the time of the fastest candidate, in µs",
-            lambda r: text.microseconds(r.best_us), label="best µs"),
-    _column("efficiency", "of the library: the best time over the library's; 1 is as fast as the "
-            "best", lambda r: text.ratio(r.efficiency), label="ATen eff."),
-    _column("aten", "the time of the library's kernel (cuBLAS or hipBLASLt), in µs",
-            lambda r: text.microseconds(r.aten_us), label="ATen µs", rank=1),
-    _column("candidates", "distinct kernels that were tried, also those that failed",
-            lambda r: f"{r.candidates:,}", label="tried", rank=5),
-    _column("failed", "candidates that have no time, since they failed",
-            lambda r: f"{r.failed:,}", rank=6),
-    _text("gpu", "what it was timed on", lambda r: r.environment.hardware.name, label="GPU",
-          rank=8),
-    _text("fastest", "the candidate with the best time", _fastest, sortable=False, rank=3),
-    _text("bias", "how the bias lies, where the operator has one", lambda r: str(r.problem.bias),
-          sortable=False, rank=9),
-    _text("align", "of the two operands, in elements: what every row's start is divisible by",
-          lambda r: f"{r.problem.a.align}/{r.problem.b.align}", sortable=False, rank=10),
-    _column("timings", "measurements in the store, also repeated ones",
-            lambda r: f"{r.timings:,}", rank=7),
+    _number("problem", "id", "its number in the store, for links such as problem/501",
+            cell=lambda r: str(r.number)),
+    Column("op", "op", "the operator: mm, addmm (with a bias), bmm, baddbmm, scaled_mm",
+           cell=lambda r: str(r.problem.op)),
+    _number("m", "M", "rows of the first operand and of the result",
+            cell=lambda r: str(r.problem.M)),
+    _number("n", "N", "columns of the second operand and of the result",
+            cell=lambda r: str(r.problem.N)),
+    _number("k", "K", "columns of the first operand, rows of the second: what is summed over",
+            cell=lambda r: str(r.problem.K)),
+    _number("b", "B", "how many products of this size are one problem (bmm); 1 otherwise",
+            cell=lambda r: str(r.problem.B), rank=2),
+    Column("dtype", "dtype", "the operands' type, and the result's where it is another",
+           cell=lambda r: dtype(r.problem)),
+    Column("layout", "layout", "how the two operands lie in memory: row or column after column",
+           cell=lambda r: layout(r.problem), sortable=False, rank=4),
+    _number("best", "best µs", "the time of the fastest candidate, in µs",
+            cell=lambda r: text.microseconds(r.best_us)),
+    _number("efficiency", "ATen eff.", "of the library: the best time over the library's; 1 is as "
+            "fast as the best", cell=lambda r: text.ratio(r.efficiency)),
+    _number("aten", "ATen µs", "the time of the library's kernel (cuBLAS or hipBLASLt), in µs",
+            cell=lambda r: text.microseconds(r.aten_us), rank=1),
+    _number("candidates", "tried", "distinct kernels that were tried, also those that failed",
+            cell=lambda r: f"{r.candidates:,}", rank=5),
+    _number("failed", "failed", "candidates that have no time, since they failed",
+            cell=lambda r: f"{r.failed:,}", rank=6),
+    Column("gpu", "GPU", "what it was timed on", cell=lambda r: r.environment.hardware.name,
+           rank=8),
+    Column("fastest", "fastest", "the candidate with the best time", cell=_fastest, sortable=False,
+           rank=3),
+    Column("bias", "bias", "how the bias lies, where the operator has one",
+           cell=lambda r: str(r.problem.bias), sortable=False, rank=9),
+    Column("align", "align", "of the two operands, in elements: what every row's start is "
+           "divisible by", cell=lambda r: f"{r.problem.a.align}/{r.problem.b.align}",
+           sortable=False, rank=10),
+    _number("timings", "timings", "measurements in the store, also repeated ones",
+            cell=lambda r: f"{r.timings:,}", rank=7),
 )  # fmt: skip
 # What lists of candidates share.
 CANDIDATE = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diode_app import text
-from diode_app.data.columns import Column, make_row
+from diode_app.data.columns import Column, cells_of, make_row
 from diode_app.data.pages import Page, PageQuery, Row
 from diode_app.data.problem_columns import CANDIDATE, PROBLEM_COLUMNS, short
 
@@ -42,10 +42,7 @@ def problems_page(store: Store, query: PageQuery) -> Page:
         offset=query.page * query.rows,
         limit=query.rows,
     )  # fmt: skip
-    rows = tuple(
-        Row(key_of(row), {c.key: c.cell(row) for c in PROBLEM_COLUMNS}, row.to_dict())
-        for row in found
-    )
+    rows = tuple(Row(key_of(row), cells_of(row, PROBLEM_COLUMNS), row.to_dict()) for row in found)
     return Page(rows, count_problems(store, query.filter))
 
 

@@ -8,12 +8,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
-from diode_app.data.curves import CurveReader, Curves, samples
+from diode_app.data.columns import cells_of
+from diode_app.data.curves import CurveReader, Curves, kinds, samples
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.progress import describe_progress, fraction, seconds_left
-from diode_app.data.run_columns import SORTS, Listed, cells
-from diode_app.data.training_result import TrainingResult, training_result
-from diode_app.data.trainings import Trainings, baseline_of
+from diode_app.data.progress import describe_progress, fraction, remarks, seconds_left
+from diode_app.data.run_columns import RUN_COLUMNS, SORTS, changed_settings, show_efficiency
+from diode_app.data.trainings import (
+    Listed,
+    RunReader,
+    TrainingResult,
+    baseline_of,
+    read_run,
+    training_result,
+)
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
@@ -219,7 +226,7 @@ class RunLister:
     """Reads pages of the list of runs. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._trainings = Trainings()
+        self._reader = RunReader()
 
     def page(self, store: Store, query: PageQuery, marks: Mapping[int, str]) -> Page:
         """Return the runs that the filter matches (see `diode_engine.store.fields`), sorted by a
@@ -227,14 +234,12 @@ class RunLister:
         from diode_engine.runs import find, look
         from diode_engine.store.run_query import resumed_runs
 
-        pinned = baseline_of(store)
-        against = None
-        if pinned is not None:
-            against = self._trainings.read(store, look(store, pinned))
+        number = baseline_of(store)
+        pinned = None if number is None else self._reader.read(store, look(store, number))
 
         def listed(status: Status) -> Listed:
-            training = self._trainings.read(store, status) if status.run.kind == "train" else None
-            return Listed(status, training, against, marks.get(status.run.id, ""))
+            mark = marks.get(status.run.id, "")
+            return replace(self._reader.read(store, status), pinned=pinned, mark=mark)
 
         found = find(store, query.filter, limit=MAX_RUNS)
         make = listed if query.sort in _RESULTS else Listed
@@ -250,6 +255,60 @@ class RunLister:
 def _row(listed: Listed, resumed: Collection[int]) -> Row:
     status = listed.status.to_dict()
     record = {**status, "is_resumed": status["id"] in resumed, "efficiency": listed.efficiency}
-    if listed.training is not None:
-        record["model"] = listed.training.model
-    return Row(str(listed.status.run.id), cells(listed), record)
+    if listed.status.run.kind == "train":
+        record["model"] = listed.model or None
+    return Row(str(listed.run), cells_of(listed, RUN_COLUMNS), record)
+
+
+# The preview beside the list
+
+
+@dataclass(frozen=True)
+class RunPreview:
+    """`view` and `facts` (the main ones) are of the run under the cursor. `curves` are those of all
+    trainings that are drawn, by run."""
+
+    view: RunView | None
+    facts: tuple[tuple[str, str], ...]
+    pinned: int | None
+    curves: Mapping[int, Curves]
+
+    @property
+    def kind(self) -> str | None:
+        """The first kind of the curves."""
+        return next(iter(kinds(name for curves in self.curves.values() for name in curves)), None)
+
+
+def run_preview(
+    store: Store, run: int | None, marked: Sequence[int], reader: CurveReader
+) -> RunPreview:
+    """Return the preview of a run, with the curves of the `marked` ones. Raises StoreError where
+    there is no such run."""
+    pinned = baseline_of(store)
+    drawn = [*([] if pinned is None else [pinned]), *marked]
+    view: RunView | None = None
+    facts: tuple[tuple[str, str], ...] = ()
+    if run is not None:
+        view = run_view(store, run, reader)
+        facts = _main_facts(read_run(store, view.status), view)
+        if view.status.run.kind == "train":
+            drawn.append(run)
+    curves = {each: reader.read(store, each) for each in dict.fromkeys(drawn)}
+    return RunPreview(view, facts, pinned, curves)
+
+
+def _main_facts(listed: Listed, view: RunView) -> tuple[tuple[str, str], ...]:
+    status = view.status
+    left = view.left_seconds
+    facts = [
+        ("took" if status.state.ended else "so far", text.seconds(status.seconds)),
+        ("left", "" if left is None else text.seconds(left)),
+        ("message", remarks(status) or view.says),
+        ("efficiency", show_efficiency(listed)),
+        ("model", listed.model),
+        ("data", listed.data),
+        ("changed", text.pairs(changed_settings(status))),
+        ("failed", text.pairs(view.failures)),
+        ("tags", " ".join(status.run.tags)),
+    ]
+    return tuple((name, value) for name, value in facts if value)

@@ -1,10 +1,14 @@
-"""Trainings: their results, and the one that others are compared with."""
+"""The results of runs: what a list shows of each run, all that is known of a training's model, and
+the training that others are compared with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from diode_app import text
+from diode_app.data.progress import as_number
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
@@ -15,63 +19,102 @@ BASELINE = "diode/baseline"
 
 
 @dataclass(frozen=True)
-class Training:
-    """A training, live or ended. `efficiency` is on held-out problems where it is `judged`; else
-    that of a member in progress, on problems that it is not fitted to."""
+class Listed:
+    """A run in a list, live or ended. `family` is what a training makes; `model` is what it has
+    registered, or what a validation judges. `efficiency` is on held-out problems where it
+    `is_judged`; else that of a member in progress, on problems that it is not fitted to.
+    `judged_on` are these problems in words, alike where efficiencies can be compared. `pinned` is
+    the training that others are compared with; `mark` says how the run's curves are drawn."""
 
     status: Status
-    what: str
-    data: str
-    efficiency: float | None
-    judged: bool
-    model: str | None
+    family: str = ""
+    model: str = ""
+    data: str = ""
+    efficiency: float | None = None
+    is_judged: bool = False
     judged_on: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    pinned: Listed | None = None
+    mark: str = ""
 
     @property
     def run(self) -> int:
         return self.status.run.id
 
+    @property
+    def progress(self) -> Mapping[str, Any]:
+        return self.status.run.progress or {}
 
-def training(store: Store, status: Status) -> Training:
+    @property
+    def difference(self) -> float | None:
+        """Its efficiency minus that of the pinned training, where both are of the same problems."""
+        pinned = self.pinned
+        if pinned is None or pinned.efficiency is None or self.efficiency is None:
+            return None
+        return self.efficiency - pinned.efficiency if pinned.judged_on == self.judged_on else None
+
+
+class RunReader:
+    """Reads runs for lists; the result of each is read once. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Listed] = {}
+
+    def read(self, store: Store, status: Status) -> Listed:
+        known = self._known.get(status.run.id)
+        if known is None:
+            known = read_run(store, status)
+            if status.state.ended:
+                self._known[status.run.id] = known
+        return replace(known, status=status)  # its tags and its note may have changed
+
+
+def read_run(store: Store, status: Status) -> Listed:
+    """Return the run with its result."""
     spec, progress = status.run.spec, status.run.progress or {}
-    result = store.result(status.run.id) if status.state == "done" else None
-    metrics = (result or {}).get("metrics") or {}
-    tuned = spec.get("fine_tune")
-    family = str(spec.get("family") or "ensemble")
-    efficiency = metrics.get("efficiency", progress.get("efficiency"))
-    return Training(
+    if status.run.kind == "train":
+        return _training(store.result(status.run.id) if status.state == "done" else None, status)
+    efficiency = as_number(progress.get("efficiency"))
+    which = " ".join(map(str, (v for k, v in spec.items() if k not in ("model", "figure"))))
+    judged_on = f"{progress.get('problems', 0):,} problems {which}".strip()
+    return Listed(
         status,
-        what=f"tuned {tuned}"[:20] if tuned else family,
-        data=str(spec.get("query") or spec.get("dataset") or "all"),
+        model=str(progress.get("judged") or ""),
+        data=data_of(status),
+        efficiency=efficiency,
+        is_judged=efficiency is not None,
+        judged_on="" if efficiency is None else judged_on,
+    )
+
+
+def _training(result: Mapping[str, Any] | None, status: Status) -> Listed:
+    spec, progress = status.run.spec, status.run.progress or {}
+    metrics = (result or {}).get("metrics") or {}
+    tuned, data = spec.get("fine_tune"), data_of(status)
+    efficiency, judged_on = metrics.get("efficiency", progress.get("efficiency")), ""
+    if result:  # which problems are held out follows from the timings
+        held_out = f"{result.get('held_out_problems', 0):,} of {data or 'all timings'}"
+        judged_on = f"{held_out}, {result.get('hardware', '')}"
+    return Listed(
+        status,
+        family=f"tuned {tuned}"[:20] if tuned else str(spec.get("family") or "ensemble"),
+        model="" if result is None else str(result["model"]),
+        data=data or "all",
         efficiency=efficiency if isinstance(efficiency, float) else None,
-        judged="efficiency" in metrics,
-        model=None if result is None else str(result["model"]),
-        judged_on=_judged_on(result, spec) if result else "",
+        is_judged="efficiency" in metrics,
+        judged_on=judged_on,
         metrics=metrics,
     )
 
 
-def _judged_on(result: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
-    """Return the problems that the model was judged on. Which problems are held out follows from
-    the timings, so that equal words mean equal problems."""
-    data = spec.get("query") or spec.get("dataset") or "all timings"
-    return f"{result.get('held_out_problems', 0):,} of {data}, {result.get('hardware', '')}"
+def data_of(status: Status) -> str:
+    """Return the filter query, the source or the files that a run works on."""
+    spec = status.run.spec
+    found = next(filter(None, map(spec.get, ("query", "source", "file", "dataset"))), "")
+    return " ".join(map(str, found)) if isinstance(found, list | tuple) else str(found)
 
 
-class Trainings:
-    """Reads trainings; the result of each is read once. For one thread at a time."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Training] = {}
-
-    def read(self, store: Store, status: Status) -> Training:
-        known = self._known.get(status.run.id)
-        if known is None:
-            known = training(store, status)
-            if status.state.ended:
-                self._known[status.run.id] = known
-        return replace(known, status=status)  # its tags and its note may have changed
+# The pinned training
 
 
 def baseline_of(store: Store) -> int | None:
@@ -94,3 +137,60 @@ def pin(store: Store, run: int) -> bool:
         return False
     store.tag(run, BASELINE)
     return True
+
+
+# The result of one
+
+
+_BASE = "the model it was tuned from"
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """`efficiency` is that on problems that the judged model had not seen; `facts` are (name,
+    value), first what all choosers reach on these problems, the best first."""
+
+    model: str
+    folder: str
+    efficiency: float
+    facts: tuple[tuple[str, str], ...]
+
+
+def training_result(document: Mapping[str, Any] | None) -> TrainingResult | None:
+    """From the result in a training's run (see `training.train.Trained`); None where there is none,
+    or the run is of another kind."""
+    of = (document or {}).get("metrics")
+    if document is None or not isinstance(of, Mapping) or "efficiency" not in of:
+        return None
+    bars = {document["model"]: of["efficiency"], **(of.get("efficiency_of_others") or {})}
+    if (base := of.get("efficiency_of_base")) is not None:
+        bars[_BASE] = base
+    top = sorted((int(k), value) for k, value in (of.get("efficiency_top") or {}).items())
+    error, off, by_chance = (
+        of.get(name) for name in ("log_rmse", "calibration_error", "calibration_error_by_chance")
+    )
+    chance = "" if by_chance is None else f"; chance alone gives {by_chance:.3f}"
+    facts = [
+        ("", f"{document['model']} reaches {of['efficiency']:.3f} of the best kernels' speed on "
+         f"{document['held_out_problems']:,} held-out problems (geometric mean)"),
+        *((name, f"{value:.3f} {_bar(value)}")
+          for name, value in sorted(bars.items(), key=lambda bar: -bar[1])),
+        ("worst tenth",
+         f"below {of['efficiency_p10']:.3f}; the worst problem {of['efficiency_worst']:.3f}"),
+        ("best of k", ", ".join(f"{value:.3f} of {k}" for k, value in top)),
+        ("error", "" if error is None else f"{error:.3f} of the logarithm of times"),
+        ("confidence", "" if off is None else f"off by {off:.3f}{chance}"),
+        ("made for", document["hardware"]),
+        ("made from", f"{document['timings']:,} timings of {document['problems']:,} problems"),
+        *(("left out", f"{count:,} timings of {what}")
+          for what, count in (document.get("left_out") or {}).items()),
+        ("took", text.seconds(document["seconds"])),
+        ("note", text.drop_usual_note(document.get("notes") or "")),
+    ]  # fmt: skip
+    known = tuple((name, value) for name, value in facts if value)
+    return TrainingResult(document["model"], document["folder"], of["efficiency"], known)
+
+
+def _bar(efficiency: float) -> str:
+    """Return a bar that begins at an efficiency of 0.5."""
+    return text.bar((efficiency - 0.5) / 0.5, 30).rstrip("░")

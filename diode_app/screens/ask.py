@@ -93,10 +93,6 @@ class AskScreen(DiodeScreen):
     def table(self) -> MemoryTable:
         return self.query_one(Ranking).table
 
-    def body_mounted(self) -> None:
-        self.query_one("#ask-empty").display = False
-        self.table.focus_rows()
-
     def values(self) -> Mapping[str, object]:
         found = self._answer
         return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -92,8 +93,9 @@ class DiodeScreen(Actions, Screen[None]):
     def body_mounted(self) -> None:
         """Called when the widgets of the body are mounted."""
 
-    def reader(self) -> Callable[[Store], Any] | None:
-        """Return the function that reads; None where there is nothing to read (now)."""
+    def reader(self) -> Callable[[Any], Any] | None:
+        """Return the function that reads the store, None where there is nothing to read (now). The
+        function of a screen that does not need the store gets None where it cannot be read."""
         return None
 
     def show(self, snapshot: Any) -> None:
@@ -120,7 +122,9 @@ class DiodeScreen(Actions, Screen[None]):
 
     def reload(self) -> None:
         if (work := self.reader()) is not None:
-            self.reading.ask(work)
+            store = self.session.store
+            read = store.read if self.NEEDS_STORE else store.read_if_ready
+            self.reading.do(partial(read, work))
 
     def put(self, where: str | Static, content: str | Content) -> None:
         """Set the text of a Static, or of the one with this selector, where it differs; each change
@@ -263,7 +267,6 @@ class DiodeScreen(Actions, Screen[None]):
 
     def on_mount(self) -> None:
         self.styled_in = self.app.theme
-        self.query_one("#trouble").display = False
         shown = asyncio.Event()
         # Through the app's queue, since the app paints nothing before it has started.
         self.app.call_later(self.call_after_refresh, shown.set)
@@ -277,7 +280,8 @@ class DiodeScreen(Actions, Screen[None]):
             self.has_body = True
             self.body_mounted()
             if self.focused is None:
-                self.focus_next()
+                grids = self.query("#body PageGrid")
+                grids.first().focus() if grids else self.focus_next()
             await asyncio.sleep(0)
             await self._resumed()
         self.is_made = True

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -26,6 +26,9 @@ from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
 
 
 class CandidateScreen(TabbedScreen):
@@ -67,13 +70,9 @@ class CandidateScreen(TabbedScreen):
                     self.session, PREDICTION_COLUMNS, what="predictions", id="predictions"
                 )
 
-    def body_mounted(self) -> None:
-        self.query_one("#timings", MemoryTable).focus_rows()
-
-    def reload(self) -> None:
-        view = partial(candidate_view, problem=self._asked[0], candidate=self._asked[1],
-                       hardware=self._asked[2])  # fmt: skip
-        self.reading.do(partial(self.session.store.read_if_ready, view))
+    def reader(self) -> Callable[[Store | None], CandidateView]:
+        asked = self._asked
+        return lambda store: candidate_view(store, *asked)
 
     def values(self) -> Mapping[str, object]:
         return {"key": self._asked[0].key}

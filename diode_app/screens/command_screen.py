@@ -28,7 +28,7 @@ class CommandScreen(DiodeScreen):
     CommandScreen {
         #command-parts { height: 1fr; }
         #command-plan { border: round $panel; border-title-color: $primary; padding: 0 1; }
-        #command-warning { color: $text-warning; }
+        #command-warning { color: $text-warning; display: none; }
         #command-counts { text-style: bold; }
         &.-narrow #command-parts { layout: vertical; }
         &.-narrow #command-plan { height: auto; max-height: 10; }
@@ -58,7 +58,6 @@ class CommandScreen(DiodeScreen):
         return self.query_one(CommandForm)
 
     def body_mounted(self) -> None:
-        self.query_one("#command-warning").display = False
         self.form.follow()
         self.form.focus_rows()
 

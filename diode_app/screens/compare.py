@@ -22,7 +22,9 @@ class ComparisonScreen(DiodeScreen):
     DEFAULT_CSS = """
     ComparisonScreen {
         #comparison-title { height: 1; padding: 0 1; text-style: bold; }
-        #comparison-warning { height: auto; padding: 0 1; color: $text-warning; }
+        #comparison-warning {
+            height: auto; padding: 0 1; color: $text-warning; display: none;
+        }
     }
     """
 
@@ -30,10 +32,6 @@ class ComparisonScreen(DiodeScreen):
         yield Static(id="comparison-title", markup=False)
         yield Static(id="comparison-warning", markup=False)
         yield MemoryTable(self.session, (FACT,), what="facts", wraps=True)
-
-    def body_mounted(self) -> None:
-        self.query_one("#comparison-warning").display = False
-        self.query_one(MemoryTable).focus_rows()
 
     def show_comparison(
         self, title: str, names: Mapping[str, str], found: Comparison, *, all_facts: bool = True
@@ -69,7 +67,6 @@ class CompareScreen(ComparisonScreen):
         self._comparison = comparison
 
     def body_mounted(self) -> None:
-        super().body_mounted()
         names = {name: name for name in self._comparison.facts}
         self.show_comparison(" and ".join(names), names, self._comparison)
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 
 from diode_app.actions import Action
-from diode_app.data.compare_runs import ComparedRuns, compare_runs
+from diode_app.data.compare_runs import ComparedRuns, Winning, compare_runs, why_won
 from diode_app.data.curves import CurveReader, series_of
-from diode_app.data.trainings import Trainings
-from diode_app.data.winning import Winning, why_won
+from diode_app.data.trainings import RunReader
 from diode_app.screens.compare import ComparisonScreen
 from diode_app.session import Session
 from diode_app.widgets.curve_charts import RunCurves, training_charts
@@ -49,7 +48,7 @@ class CompareRunsScreen(ComparisonScreen):
         self._colours = dict(colours)
         self._reader = CurveReader()
         self._compared: ComparedRuns | None = None
-        self._trainings = Trainings()
+        self._trainings = RunReader()
         self._winning: Winning | None = None
         self._asks_why = False
         self._all_facts = False

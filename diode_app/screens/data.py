@@ -113,10 +113,6 @@ class DataScreen(FilteredList):
     def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
         return pick(PROBLEM_COLUMNS, names)
 
-    def body_mounted(self) -> None:
-        self.query_one("#data-empty").display = False
-        super().body_mounted()
-
     def reload(self) -> None:
         super().reload()
         self.table.reload()

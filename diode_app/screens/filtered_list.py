@@ -99,9 +99,6 @@ class FilteredList(QueryScreen):
         if self.table.pointed is not None:
             self.open(self.table.pointed)
 
-    def body_mounted(self) -> None:
-        self.table.focus_rows()
-
     @property
     def query_text(self) -> str:
         return self.table.query_now.filter

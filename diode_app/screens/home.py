@@ -105,9 +105,6 @@ class HomeScreen(DiodeScreen):
                 panel.border_title = "This machine"
                 yield Static("Looking ...", id="hardware-facts", markup=False)
 
-    def body_mounted(self) -> None:
-        self.query_one("#home-next").display = False
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         may = super().check_action(action, parameters)
         if action == "run":

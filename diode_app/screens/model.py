@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -18,11 +19,11 @@ from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, write_v
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
 from diode_app.widgets.facts import Facts
-from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable, PagedTable
 
 if TYPE_CHECKING:
     from diode_engine.registry import ModelEntry
+    from diode_engine.store import Store
 
 _STEPS = (
     Column("leads", "", sortable=False),
@@ -59,7 +60,6 @@ class ModelScreen(TabbedScreen, ModelActions):
         super().__init__(session)
         self._folder = folder
         self._view: ModelView | None = None
-        self._asking: Latest[ModelView] = Latest(self, self._show, self.fail)
 
     def body(self) -> ComposeResult:
         yield Static(id="model-title")
@@ -78,24 +78,20 @@ class ModelScreen(TabbedScreen, ModelActions):
     @property
     def is_behind(self) -> bool:
         """Whether the model is not read yet; keys wait for it."""
-        return self._view is None and self._asking.busy
+        return self._view is None and self.reading.busy
 
     @property
     def entry(self) -> ModelEntry | None:
         return None if self._view is None else self._view.entry
 
-    def reload(self) -> None:
-        self._asking.do(self._read)
+    def reader(self) -> Callable[[Store | None], ModelView]:
+        return partial(model_view, folder=self._folder)
 
-    async def _read(self) -> ModelView:
-        folder, access = self._folder, self.session.store
-        return await access.read_if_ready(lambda store: model_view(store, folder))
-
-    def _show(self, found: ModelView) -> None:
-        before, self._view = self._view, found
-        if found == before:
+    def show(self, snapshot: ModelView) -> None:
+        before, self._view = self._view, snapshot
+        if snapshot == before:
             return
-        entry = found.entry
+        entry = snapshot.entry
         taken = " · taken" if entry.taken else ""
         m = entry.manifest
         hardware = entry.model.slug if m is None else ", ".join(m.gpu_names)
@@ -107,19 +103,19 @@ class ModelScreen(TabbedScreen, ModelActions):
                 (f" · {' '.join(entry.aliases)}" if entry.aliases else "", "$text-muted"),
             ),
         )  # fmt: skip
-        self.query_one(Facts).show(found.facts)
-        self.query_one(MemoryTable).show_rows(found.lineage)
-        if before is None or before.card != found.card:
-            self.query_one(Markdown).update(found.card)
+        self.query_one(Facts).show(snapshot.facts)
+        self.query_one(MemoryTable).show_rows(snapshot.lineage)
+        if before is None or before.card != snapshot.card:
+            self.query_one(Markdown).update(snapshot.card)
         self.put(
             "#model-gate",
             "It has not passed the gate yet: Promote (p) tries it."
-            if not found.gates
-            else _verdicts(found.gates),
+            if not snapshot.gates
+            else _verdicts(snapshot.gates),
         )
         self.put(
             "#model-history",
-            "\n".join(f"{at}  {what}" for at, what in found.history)
+            "\n".join(f"{at}  {what}" for at, what in snapshot.history)
             or "Nothing was done with it yet.",
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from textual.widgets import Static
 
 from diode_app.actions import Action
 from diode_app.data.models import MODEL_COLUMNS, Models, facts, models
-from diode_app.data.threads import in_thread
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
 from diode_app.session import Session
 from diode_app.widgets.acting import acts
@@ -19,7 +18,6 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
-from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable, PagedTable
 
 if TYPE_CHECKING:
@@ -55,7 +53,9 @@ class ModelsScreen(ModelActions):
     DEFAULT_CSS = """
     ModelsScreen {
         #models-taken { height: auto; padding: 0 1; text-style: bold; }
-        #models-problems { height: auto; max-height: 4; padding: 0 1; color: $text-error; }
+        #models-problems {
+            height: auto; max-height: 4; padding: 0 1; color: $text-error; display: none;
+        }
         #models-preview { max-height: 20; border-top: solid $panel; }
         &.-low #models-preview { max-height: 9; }
     }
@@ -64,7 +64,6 @@ class ModelsScreen(ModelActions):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._models = Models({}, (), "", ())
-        self._asking: Latest[Models] = Latest(self, self._show, self.fail)
         self._asked = False
 
     def body(self) -> ComposeResult:
@@ -73,11 +72,6 @@ class ModelsScreen(ModelActions):
         yield MemoryTable(self.session, MODEL_COLUMNS, what="models")
         yield Facts(id="models-preview")
         yield EmptyState(*_EMPTY, id="models-none")
-
-    def body_mounted(self) -> None:
-        self.query_one("#models-none").display = False
-        self.query_one("#models-problems").display = False
-        self.table.focus_rows()
 
     @property
     def table(self) -> MemoryTable:
@@ -91,19 +85,19 @@ class ModelsScreen(ModelActions):
         if self._asked != (self.session.here is not None):  # the hardware was found out
             self.reload()
 
-    def reload(self) -> None:
+    def reader(self) -> Callable[[object], Models]:
         here = self.session.here
         self._asked = here is not None
         hardware, gpus = (None, 0) if here is None else (here.hardware, here.count)
-        self._asking.do(partial(in_thread, lambda: models(hardware, gpus), "models"))
+        return lambda _: models(hardware, gpus)
 
-    def _show(self, found: Models) -> None:
-        self._models = found
-        self.put("#models-taken", found.taken)
-        self.put("#models-problems", "\n".join(f"✗ {sentence}" for sentence in found.problems))
-        self.query_one("#models-problems").display = bool(found.problems)
-        self.table.show_rows(found.rows)
-        self.show_empty(not found.rows, "MemoryTable")
+    def show(self, snapshot: Models) -> None:
+        self._models = snapshot
+        self.put("#models-taken", snapshot.taken)
+        self.put("#models-problems", "\n".join(f"✗ {sentence}" for sentence in snapshot.problems))
+        self.query_one("#models-problems").display = bool(snapshot.problems)
+        self.table.show_rows(snapshot.rows)
+        self.show_empty(not snapshot.rows, "MemoryTable")
         self._preview()
 
     def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:

@@ -99,9 +99,6 @@ class ProblemScreen(TabbedScreen):
             yield Plot("Asking the models ...")
             yield Facts(id="problem-candidate")
 
-    def body_mounted(self) -> None:
-        self.query_one("#problem-candidates", MemoryTable).focus_rows()
-
     def reader(self) -> Callable[[Store], ProblemView]:
         key, environment = self._key, self._environment
         references, before = self._references, self._view

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -36,6 +37,9 @@ from diode_app.widgets.modals import PickOne
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable
 from diode_engine.core.problem import Problem
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
 
 _AT_ONCE = 8  # products that the model is asked about before they are shown
 _MINUTES = 10  # of a tuning
@@ -86,10 +90,7 @@ class ProgramScreen(DiodeScreen):
         self._beside: Model | Program | None = None
         self._answers: dict[Problem, Answer] = {}
         self._views: tuple[ProductView, ...] = ()
-        self._loading: Latest[Program] = Latest(self, self._show_program, self._refuse)
-        self._answering: Latest[dict[Problem, Answer]] = Latest(
-            self, self._show_answers, self._refuse
-        )
+        self._answering: Latest[dict[Problem, Answer]] = Latest(self, self._show_answers, self.fail)
 
     def body(self) -> ComposeResult:
         yield Static(id="program-title", markup=False)
@@ -104,28 +105,20 @@ class ProgramScreen(DiodeScreen):
     def table(self) -> MemoryTable:
         return self.query_one("#program-products", MemoryTable)
 
-    def body_mounted(self) -> None:
-        self.table.focus_rows()
-
     def values(self) -> Mapping[str, object]:
         return {"program": str(self._source), "products": None}
 
     # What is read
 
-    def reload(self) -> None:
-        self._loading.do(self._read)
-
-    async def _read(self) -> Program:
+    def reader(self) -> Callable[[Store | None], Program]:
         source, hardware = self._source, self.session.hardware
-        if source.path is None:
-            read = self.session.store.read
-            return await read(lambda store: read_program(source, hardware, store))
-        return await in_thread(partial(read_program, source, hardware), "program")
+        return lambda store: read_program(source, hardware, store)
 
-    def _refuse(self, sentence: str) -> None:
+    def fail(self, sentence: str) -> None:
         self.put("#program-says", Content(f"✗ {sentence}"))
 
-    def _show_program(self, program: Program) -> None:
+    def show(self, snapshot: Program) -> None:
+        program = snapshot
         if program != self._program:
             self._program = program
             known = set(program.problems)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.widgets import Static
@@ -14,15 +16,16 @@ from diode_app.data.program import parse_products, write_by_hand
 from diode_app.data.programs import PROGRAM_COLUMNS, Source, list_programs
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.program import ProgramScreen
-from diode_app.session import Session
 from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
-from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine.errors import ReportError
+
+if TYPE_CHECKING:
+    from diode_engine.store import Store
 
 _HOW = (
     "diode-engine report -- python program.py   reports on a program\n"
@@ -51,10 +54,6 @@ class ProgramsScreen(DiodeScreen):
     HEADLESS = (("Report on a program", "diode-engine report -- python PROGRAM"),)
     DEFAULT_CSS = "ProgramsScreen #programs-how { height: auto; padding: 0 1; color: $text-muted; }"
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self._listing: Latest[tuple[Row, ...]] = Latest(self, self._list, self.fail)
-
     def body(self) -> ComposeResult:
         yield MemoryTable(
             self.session, PROGRAM_COLUMNS, what="programs", sort="created", descending=True
@@ -66,22 +65,16 @@ class ProgramsScreen(DiodeScreen):
         how = _HOW.format(store=self.session.location)
         yield Static(how, id="programs-how", markup=False)
 
-    def body_mounted(self) -> None:
-        self.query_one("#programs-none").display = False
-        self.query_one(MemoryTable).focus_rows()
-
     def values(self) -> dict[str, object]:
         pointed = self.query_one(MemoryTable).pointed if self.has_body else None
         return {"file": pointed}
 
-    def reload(self) -> None:
-        hardware = self.session.hardware
-        read = self.session.store.read_if_ready
-        self._listing.do(lambda: read(lambda store: list_programs(store, hardware)))
+    def reader(self) -> Callable[[Store | None], tuple[Row, ...]]:
+        return partial(list_programs, here=self.session.hardware)
 
-    def _list(self, rows: tuple[Row, ...]) -> None:
-        self.query_one(MemoryTable).show_rows(rows)
-        self.show_empty(not rows, "MemoryTable")
+    def show(self, snapshot: tuple[Row, ...]) -> None:
+        self.query_one(MemoryTable).show_rows(snapshot)
+        self.show_empty(not snapshot, "MemoryTable")
 
     # Actions
 

@@ -18,8 +18,7 @@ from diode_app.data.filters import suggestions
 from diode_app.data.pages import Page, PageQuery
 from diode_app.data.progress import outcome
 from diode_app.data.run_columns import RUN_COLUMNS
-from diode_app.data.run_preview import RunPreview, run_preview
-from diode_app.data.runs import RunLister
+from diode_app.data.runs import RunLister, RunPreview, run_preview
 from diode_app.screens.base import WIDTHS
 from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions

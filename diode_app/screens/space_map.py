@@ -57,9 +57,6 @@ class SpaceMapScreen(DiodeScreen):
     def table(self) -> MemoryTable:
         return self.query_one(MemoryTable)
 
-    def body_mounted(self) -> None:
-        self.table.focus_rows()
-
     def reader(self) -> Callable[[Store], SizeMap]:
         query, across, down = self._query, self._across, self._down
         return lambda store: size_map(store, query, across, down)

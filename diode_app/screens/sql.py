@@ -87,7 +87,6 @@ class SqlScreen(QueryScreen):
         schema = self.query_one("#sql-schema", MemoryTable)
         schema.query_now = replace(schema.query_now, rows=MAX_ROWS)
         schema.show_rows(schema_rows())
-        self.query_one("#sql-table", MemoryTable).focus_rows()
 
     @property
     def area(self) -> TextArea:

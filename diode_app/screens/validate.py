@@ -111,9 +111,6 @@ class ValidateScreen(TabbedScreen):
                     yield Static(id="report-confidence-text", markup=False)
         yield EmptyState("", "", id="report-none")
 
-    def body_mounted(self) -> None:
-        self.query_one("#report-none").display = False
-
     def store_looked(self) -> None:
         if (run := self.session.pending_report) is not None:
             self.session.pending_report, self._wanted = None, run

@@ -24,11 +24,11 @@ class Step:
 
 
 class EmptyState(VerticalGroup):
-    """A title, a sentence, and a button for each next step."""
+    """A title, a sentence, and a button for each next step; it is hidden at first."""
 
     DEFAULT_CSS = """
     EmptyState {
-        padding: 1 2;
+        padding: 1 2; display: none;
         .empty--title { text-style: bold; }
         .empty--step { height: auto; layout: horizontal; margin-top: 1; }
         .empty--why { width: 1fr; height: auto; padding-left: 2; }
