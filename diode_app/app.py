@@ -385,7 +385,7 @@ class DiodeApp(Actions, App[None]):
         self, title: str, table: PagedTable, choose: Callable[[str], object] = lambda _: None
     ) -> None:
         """Show a table in front of the screen; `choose` is called with a chosen row's key."""
-        from diode_app.widgets.table_dialog import TableDialog
+        from diode_app.widgets.table import TableDialog
 
         self.push_screen(TableDialog(title, table, choose))
 

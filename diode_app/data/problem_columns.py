@@ -28,6 +28,12 @@ def short(candidate: Candidate) -> str:
     return str(candidate).replace(name, template_of(name).short_name, 1)
 
 
+def sizes(problem: Problem) -> str:
+    """Return a problem's op and sizes, without its types and layouts."""
+    batch = f"{problem.B}×" if problem.op.batched else ""
+    return f"{problem.op} {batch}{problem.M}×{problem.N}×{problem.K}"
+
+
 def layout(problem: Problem) -> str:
     """Return the layouts of both operands, such as row/col."""
     return f"{problem.a.layout}/{problem.b.layout}"

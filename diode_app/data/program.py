@@ -15,7 +15,7 @@ from diode_app.data.choice import Answer, Question, answer
 from diode_app.data.columns import Column, make_row
 from diode_app.data.pages import Row
 from diode_app.data.predictors import Model
-from diode_app.data.problem_columns import dtype, layout, short
+from diode_app.data.problem_columns import dtype, layout, short, sizes
 from diode_app.data.problem_text import parse_problem
 from diode_app.data.programs import REPORT, Program, Source, unasked
 from diode_engine import paths
@@ -194,10 +194,9 @@ def _record(view: ProductView) -> dict[str, Any]:
     product, p = view.product, view.product.problem
     modules = [place.module or place.kind or place.code for place in product.places]
     more = f" +{len(modules) - 1}" if len(modules) > 1 else ""
-    batch = f"{p.B}×" if p is not None and p.op.batched else ""
     return {
         **({} if p is None else p.to_dict()),
-        "product": product.name if p is None else f"{p.op} {batch}{p.M}×{p.N}×{p.K} {dtype(p)}",
+        "product": product.name if p is None else f"{sizes(p)} {dtype(p)}",
         "count": product.count,
         "where": f"{modules[0]}{more}" if modules else "",
         "kernel": view.kernel or ("left" if product.why else ""),

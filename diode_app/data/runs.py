@@ -27,21 +27,20 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 LOG_BYTES = 256 * 1024  # of a log that are shown
+_HOT_C = 85  # where a GPU is shown as warm
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """A GPU's state, as the run reported it last; or that of all GPUs of a machine of a cluster.
-    `title` names the GPU or the machine."""
+class Gauge:
+    """A line with a bar: what a GPU of the run does (or all those of a machine of a cluster), or
+    the run's machine, as the run reported it last. `share` fills the bar, from 0 to 1, and `value`
+    is what it means; `colour` is the theme's."""
 
     title: str
-    timings: int
-    clock_mhz: int | None
-    temperature_c: int | None
-    power_w: float | None
-    utilisation: int | None  # in percent
-    memory_bytes: int | None
-    held_back: tuple[str, ...]
+    share: float | None
+    value: str
+    says: str
+    colour: str = "primary"
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,9 @@ class RunView:
     fraction: float | None
     left_seconds: float | None
     failures: Mapping[str, int]
-    gpus: tuple[Gpu, ...]
+    gauges: tuple[Gauge, ...]
     facts: tuple[tuple[str, str], ...]
     says: str  # what it is doing now, and how good the results are
-    machine: tuple[float | None, str] | None  # its processors' use (0 to 1), all in words
     curves: Curves
     baseline: tuple[int, Curves] | None = None  # a pinned training and its curves
     trained: TrainingResult | None = None
@@ -75,8 +73,7 @@ def view(status: Status) -> RunView:
         fraction=fraction(status),
         left_seconds=None if status.state.ended else seconds_left(status),
         failures=dict(progress.get("failures") or {}),
-        gpus=_gpus(progress),
-        machine=_machine(progress, has_ended=status.state.ended),
+        gauges=_gauges(status),
         facts=tuple(_facts(status)),
         says=describe_progress(status),
         curves=samples(progress),
@@ -114,23 +111,23 @@ def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     return replace(seen, facts=(*seen.facts, *holds), failures=failures)
 
 
-def _gpus(progress: Mapping[str, Any]) -> tuple[Gpu, ...]:
-    """Return the GPUs of this machine, or the machines of a cluster."""
-    found = progress.get("gpus")
-    if not isinstance(found, Mapping):
-        return ()
+def _gauges(status: Status) -> tuple[Gauge, ...]:
+    """Return a gauge for each GPU of this machine, or for each machine of a cluster, and one for
+    the run's machine."""
+    machine, found = _machine(status), (status.run.progress or {}).get("gpus") or {}
     by_machine: dict[str, list[Mapping[str, Any]]] = {}
     for gpu in found.values():
         by_machine.setdefault(str(gpu.get("node") or ""), []).append(gpu)
     if "" in by_machine:
-        return tuple(_gpu(f"GPU {number}", [gpu]) for number, gpu in found.items())
-    return tuple(
-        _gpu(f"{machine}, {text.quantity(len(gpus), 'GPUs')}", gpus)
-        for machine, gpus in by_machine.items()
-    )
+        gpus = [_gpu(f"GPU {number}", [gpu]) for number, gpu in found.items()]
+    else:
+        gpus = [
+            _gpu(f"{name}, {text.quantity(len(of), 'GPUs')}", of) for name, of in by_machine.items()
+        ]
+    return (*gpus, *([] if machine is None else [machine]))
 
 
-def _gpu(title: str, gpus: Sequence[Mapping[str, Any]]) -> Gpu:
+def _gpu(title: str, gpus: Sequence[Mapping[str, Any]]) -> Gauge:
     """Return one GPU, or several as one: the highest temperature, the mean utilisation, and the
     sums of timings, power and memory."""
 
@@ -139,26 +136,35 @@ def _gpu(title: str, gpus: Sequence[Mapping[str, Any]]) -> Gpu:
 
     heat, power, busy = known("temperature_c"), known("power_w"), known("utilisation")
     memory, clock = known("memory_bytes"), known("clock_mhz")
-    return Gpu(
-        title=title,
-        timings=sum(int(gpu.get("timings", 0)) for gpu in gpus),
-        clock_mhz=int(clock[0]) if clock and len(gpus) == 1 else None,
-        temperature_c=int(max(heat)) if heat else None,
-        power_w=sum(power) if power else None,
-        utilisation=round(sum(busy) / len(busy)) if busy else None,
-        memory_bytes=int(sum(memory)) if memory else None,
-        held_back=tuple(sorted({str(r) for gpu in gpus for r in gpu.get("held_back") or ()})),
+    timings = sum(int(gpu.get("timings", 0)) for gpu in gpus)
+    held_back = sorted({str(reason) for gpu in gpus for reason in gpu.get("held_back") or ()})
+    words = [
+        f"{timings:,} timings" if timings else "",
+        f"{sum(busy) / len(busy):.0f} % busy" if busy else "",
+        f"{int(clock[0])} MHz" if clock and len(gpus) == 1 else "",
+        f"{sum(power):.0f} W" if power else "",
+        text.size(int(sum(memory))) if memory else "",
+        f"held back: {', '.join(held_back)}" if held_back else "",
+    ]
+    hottest = max(heat, default=None)
+    return Gauge(
+        title,
+        None if hottest is None else hottest / 100,
+        "" if hottest is None else f"{hottest:.0f} °C",
+        "  ".join(filter(None, words)),
+        "warning" if hottest is not None and hottest >= _HOT_C else "success",
     )
 
 
-def _machine(progress: Mapping[str, Any], *, has_ended: bool) -> tuple[float | None, str] | None:
+def _machine(status: Status) -> Gauge | None:
     """Return what the run uses of its machine now; at its end, the most that it used. None of a
     run without such a record."""
+    progress, has_ended = status.run.progress or {}, status.state.ended
     if "machine" not in progress:
         return None
     now = progress["machine"]
     if not now:
-        return None, "not known: this system has no /proc"
+        return Gauge("machine", None, "", "not known: this system has no /proc")
     peak = now["peak"]
     run = {**now, **peak} if has_ended else now
     processes, threads = int(run["processes"]), text.quantity(int(run["threads"]), "threads")
@@ -175,8 +181,9 @@ def _machine(progress: Mapping[str, Any], *, has_ended: bool) -> tuple[float | N
         )
     words.append(f"{processes:,} process{'' if processes == 1 else 'es'}, {threads}")
     words.append(f"{text.seconds(now['cpu_seconds'])} of CPU time")
-    share = run["cpu"] if has_ended else now["cpu_machine"]
-    return None if share is None else share / 100, " · ".join(words)
+    busy = run["cpu"] if has_ended else now["cpu_machine"]
+    share, value = (None, "") if busy is None else (busy / 100, f"{busy:.0f} %")
+    return Gauge("machine", share, value, " · ".join(words))
 
 
 def _share(percent: float | None) -> str:
@@ -189,7 +196,7 @@ _SHOWN = frozenset({"fraction", "since", "seconds_expected", "doing", "nodes", "
 
 def _facts(status: Status) -> list[tuple[str, str]]:
     run = status.run
-    machine = _machine(run.progress or {}, has_ended=status.state.ended)
+    machine = _machine(status)
     process = run.process
     nodes = (run.progress or {}).get("nodes")  # machines of a cluster that make fits
     facts = {
@@ -203,7 +210,7 @@ def _facts(status: Status) -> list[tuple[str, str]]:
         else f"{text.seconds(status.quiet_seconds)} ago",
         "continues": None if run.resumes is None else f"run {run.resumes}",
         "process": None if process is None else f"{process.pid} on {process.host}",
-        "machine": None if machine is None else machine[1],
+        "machine": None if machine is None else machine.says,
         "in": run.directory,
         "log": run.log,
         "settings": text.pairs(run.spec),

@@ -16,10 +16,9 @@ from diode_app.data.overview import find_main_hardware
 from diode_app.data.predictors import Model, all_models
 from diode_app.data.problem_text import parse_problem, write_problem
 from diode_app.data.threads import in_thread
-from diode_app.screens.ask_words import headline
 from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.problem import ProblemScreen
-from diode_app.screens.ranking import Ranking
+from diode_app.screens.ranking import Ranking, headline
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.reading import Latest

@@ -1,5 +1,5 @@
-"""What the places that take a query share: saved queries, which `:` finds; and the columns of those
-with one list."""
+"""What the places with one list share, and those that take a query: saved queries, which `:` finds,
+and the columns of the list."""
 
 from __future__ import annotations
 
@@ -60,31 +60,17 @@ class QueryScreen(DiodeScreen):
         return f"The filter {name} is {'kept: : finds it' if query else 'forgotten'}."
 
 
-class FilteredList(QueryScreen):
-    """A mixin for the screen of a place with one list. `COLUMNS` is the setting with the names of
-    its columns."""
-
-    COLUMNS: ClassVar[str]
+class ListScreen(DiodeScreen):
+    """A mixin for a screen with one list; Enter, or a click, opens the page of a row."""
 
     @property
     def table(self) -> PagedTable:
         return self.query_one(PagedTable)
 
-    def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
-        """Return the columns of these names."""
-        raise NotImplementedError
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        """The columns that the settings name."""
-        return self.make_columns(getattr(self.session.settings, self.COLUMNS))
-
     @property
     def record(self) -> Mapping[str, Any]:
         """The record of the row under the cursor; empty where there is none."""
-        if not self.has_body:
-            return {}
-        row = self.table.pointed_row
+        row = self.table.pointed_row if self.has_body else None
         return {} if row is None else row.record
 
     def open(self, key: str) -> None:
@@ -98,6 +84,22 @@ class FilteredList(QueryScreen):
     def action_open(self) -> None:
         if self.table.pointed is not None:
             self.open(self.table.pointed)
+
+
+class FilteredList(ListScreen, QueryScreen):
+    """A mixin for the screen of a place with one list. `COLUMNS` is the setting with the names of
+    its columns."""
+
+    COLUMNS: ClassVar[str]
+
+    def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
+        """Return the columns of these names."""
+        raise NotImplementedError
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns that the settings name."""
+        return self.make_columns(getattr(self.session.settings, self.COLUMNS))
 
     @property
     def query_text(self) -> str:

@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from diode_app.actions import Action
 from diode_app.data.models import MODEL_COLUMNS, Models, facts, models
+from diode_app.screens.filtered_list import ListScreen
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
 from diode_app.session import Session
 from diode_app.widgets.acting import acts
@@ -35,7 +36,7 @@ _EMPTY = (
 )  # fmt: skip
 
 
-class ModelsScreen(ModelActions):
+class ModelsScreen(ListScreen, ModelActions):
     """The list; Enter opens a model's page."""
 
     MODE = "models"
@@ -74,10 +75,6 @@ class ModelsScreen(ModelActions):
         yield EmptyState(*_EMPTY, id="models-none")
 
     @property
-    def table(self) -> MemoryTable:
-        return self.query_one(MemoryTable)
-
-    @property
     def entry(self) -> ModelEntry | None:
         return self._models.entries.get(self.table.pointed or "")
 
@@ -96,7 +93,7 @@ class ModelsScreen(ModelActions):
         self.put("#models-taken", snapshot.taken)
         self.put("#models-problems", "\n".join(f"✗ {sentence}" for sentence in snapshot.problems))
         self.query_one("#models-problems").display = bool(snapshot.problems)
-        self.table.show_rows(snapshot.rows)
+        self.query_one(MemoryTable).show_rows(snapshot.rows)
         self.show_empty(not snapshot.rows, "MemoryTable")
         self._preview()
 
@@ -113,12 +110,8 @@ class ModelsScreen(ModelActions):
 
     # Actions
 
-    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        self.open_model(event.key)
-
-    def action_open(self) -> None:
-        if self.table.pointed is not None:
-            self.open_model(self.table.pointed)
+    def open(self, key: str) -> None:
+        self.open_model(key)
 
     @acts(writes=True)
     async def action_import_model(self) -> str | None:

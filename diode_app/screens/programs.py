@@ -14,14 +14,14 @@ from diode_app.actions import Action
 from diode_app.data.pages import Row
 from diode_app.data.program import parse_products, write_by_hand
 from diode_app.data.programs import PROGRAM_COLUMNS, Source, list_programs
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.filtered_list import ListScreen
 from diode_app.screens.program import ProgramScreen
 from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import MemoryTable
 from diode_engine.errors import ReportError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _NEXT = (
 )
 
 
-class ProgramsScreen(DiodeScreen):
+class ProgramsScreen(ListScreen):
     """The list; Enter opens a program's page."""
 
     MODE = "programs"
@@ -66,8 +66,7 @@ class ProgramsScreen(DiodeScreen):
         yield Static(how, id="programs-how", markup=False)
 
     def values(self) -> dict[str, object]:
-        pointed = self.query_one(MemoryTable).pointed if self.has_body else None
-        return {"file": pointed}
+        return {"file": self.table.pointed if self.has_body else None}
 
     def reader(self) -> Callable[[Store | None], tuple[Row, ...]]:
         return partial(list_programs, here=self.session.hardware)
@@ -80,18 +79,11 @@ class ProgramsScreen(DiodeScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "open":
-            return self.has_body and self.query_one(MemoryTable).pointed is not None
+            return self.has_body and self.table.pointed is not None
         return super().check_action(action, parameters)
 
-    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
-        self.action_open()
-
-    def action_open(self) -> None:
-        if (pointed := self.query_one(MemoryTable).pointed) is not None:
-            self._open(Source.named(pointed))
-
-    def _open(self, source: Source) -> None:
-        self.app.push_screen(ProgramScreen(self.session, source))
+    def open(self, key: str) -> None:
+        self.app.push_screen(ProgramScreen(self.session, Source.named(key)))
 
     @acts()
     async def action_file(self) -> None:
@@ -99,14 +91,14 @@ class ProgramsScreen(DiodeScreen):
             Prompt("Which file?", f"{Path.cwd()}/", check=existing_file, suggest=complete_path)
         )
         if given is not None:
-            self._open(Source(Path(given).expanduser().absolute()))
+            self.open(str(Path(given).expanduser().absolute()))
 
     @acts(writes=True)
     async def action_sizes(self) -> None:
         given = await self.app.push_screen_wait(Prompt(_SIZES, check=_mistake))
         if given is not None:
             write = partial(write_by_hand, given, self.session.hardware)
-            self._open(await self.session.store.change(write, "sizes"))
+            self.open(str(await self.session.store.change(write, "sizes")))
 
 
 def _mistake(given: str) -> str | None:

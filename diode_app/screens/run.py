@@ -16,7 +16,7 @@ from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.curves import OVER_TIME, CurveReader, kinds, series_of
 from diode_app.data.progress import outcome
-from diode_app.data.runs import Gpu, RunView, run_view
+from diode_app.data.runs import Gauge, RunView, run_view
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.screens.validate_new import open_validation
@@ -28,8 +28,6 @@ from diode_app.widgets.plot import Plot
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
-
-_HOT_C = 85  # where a GPU is shown as warm
 
 
 class RunScreen(TabbedScreen, RunActions):
@@ -58,8 +56,7 @@ class RunScreen(TabbedScreen, RunActions):
     RunScreen {
         #run-title { height: auto; max-height: 3; padding: 0 1; text-style: bold; }
         #run-command { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
-        #run-gpus { height: auto; }
-        #run-machine { display: none; }
+        #run-gauges { height: auto; }
         #run-failed { height: auto; padding: 0 1; color: $text-warning; display: none; }
     }
     """
@@ -94,8 +91,7 @@ class RunScreen(TabbedScreen, RunActions):
         yield Static(id="run-command", markup=False)
         yield Meter("done", id="run-progress")
         yield Static(id="run-failed", markup=False)
-        yield VerticalGroup(id="run-gpus")
-        yield Meter("machine", id="run-machine")
+        yield VerticalGroup(id="run-gauges")
         with TabbedContent(initial="tab-curves"):
             with TabPane("Curves", id="tab-curves"):
                 yield Plot("Looking ...")
@@ -141,8 +137,7 @@ class RunScreen(TabbedScreen, RunActions):
         failed = text.pairs(snapshot.failures)
         self.put("#run-failed", f"failed: {failed}" if failed else "")
         self.query_one("#run-failed").display = bool(failed)
-        self._show_gpus(snapshot.gpus)
-        self._show_machine(snapshot)
+        self._show_gauges(snapshot.gauges)
         self._show_result(before)
         if before is None or (before.trained, before.status.state, before.is_resumed) != (
             snapshot.trained, status.state, snapshot.is_resumed
@@ -161,36 +156,16 @@ class RunScreen(TabbedScreen, RunActions):
         self.tabs.show_tab("tab-result")
         self.tabs.active = "tab-result"
 
-    def _show_gpus(self, gpus: tuple[Gpu, ...]) -> None:
-        group = self.query_one("#run-gpus", VerticalGroup)
+    def _show_gauges(self, gauges: tuple[Gauge, ...]) -> None:
+        group = self.query_one("#run-gauges", VerticalGroup)
         meters = list(group.query(Meter))
-        if [meter.label for meter in meters] != [gpu.title for gpu in gpus]:
+        if [meter.label for meter in meters] != [gauge.title for gauge in gauges]:
             group.remove_children()
-            meters = [Meter(gpu.title) for gpu in gpus]
+            meters = [Meter(gauge.title) for gauge in gauges]
             group.mount_all(meters)
-        for meter, gpu in zip(meters, gpus, strict=True):
-            heat = gpu.temperature_c
-            words = [
-                f"{gpu.timings:,} timings" if gpu.timings else "",
-                "" if gpu.utilisation is None else f"{gpu.utilisation} % busy",
-                "" if gpu.clock_mhz is None else f"{gpu.clock_mhz} MHz",
-                "" if gpu.power_w is None else f"{gpu.power_w:.0f} W",
-                "" if gpu.memory_bytes is None else text.size(gpu.memory_bytes),
-                f"held back: {', '.join(gpu.held_back)}" if gpu.held_back else "",
-            ]
-            meter.show(
-                None if heat is None else heat / 100,
-                "" if heat is None else f"{heat} °C",
-                "  ".join(word for word in words if word),
-                colour="$warning" if heat is not None and heat >= _HOT_C else "$success",
-            )
-
-    def _show_machine(self, view: RunView) -> None:
-        meter = self.query_one("#run-machine", Meter)
-        meter.display = view.machine is not None
-        if view.machine is not None:
-            busy, says = view.machine
-            meter.show(busy, "" if busy is None else f"{100 * busy:.0f} %", says)
+        for meter, gauge in zip(meters, gauges, strict=True):
+            colour = f"${gauge.colour}"
+            meter.show(gauge.share, gauge.value, gauge.says, colour=colour)
 
     def _draw(self) -> None:
         view = self._view

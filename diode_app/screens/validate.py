@@ -10,15 +10,16 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app.actions import Action
-from diode_app.data.report_curves import curves, kinds, members
-from diode_app.data.report_rows import CASES, FIGURES, GROUPS
 from diode_app.data.report_view import (
+    CASES,
+    FIGURES,
+    GROUPS,
     ReportView,
     environment_of,
     report_view,
     reports,
 )
-from diode_app.data.reports import ShownReport
+from diode_app.data.reports import ShownReport, curves, kinds, members
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.screens.validate_new import open_validation

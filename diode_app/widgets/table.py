@@ -1,4 +1,4 @@
-"""A table in pages, which the store sorts, filters and cuts."""
+"""A table in pages, which the store sorts, filters and cuts; also in front of a screen."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ from diode_app.data.pages import (
 from diode_app.keys import ASKING
 from diode_app.session import Session
 from diode_app.widgets.filter_box import FilterBox, Suggest
-from diode_app.widgets.modals import PickOne
+from diode_app.widgets.key_bar import KeyBar
+from diode_app.widgets.modals import Dialog, PickOne
 from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.saving import save_as
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
+
 
 Read = Callable[["Store", PageQuery], Page]
 
@@ -409,3 +411,32 @@ class MemoryTable(PagedTable):
 
     async def fetch(self, query: PageQuery) -> Page:
         return page_in_memory(self._rows_in_memory, query)
+
+
+class TableDialog(Dialog[None]):
+    """Shows a table until it is left. `choose` is called with the key of a row that is chosen."""
+
+    DEFAULT_CSS = """
+    TableDialog { .box { width: 90%; height: 85%; grid-rows: 1 1fr; grid-gutter: 0; } }
+    """
+    HELP_TITLE = "A table"
+
+    def __init__(self, title: str, table: PagedTable, choose: Callable[[str], object]) -> None:
+        super().__init__(title)
+        self._table = table
+        self._choose = choose
+
+    def compose(self) -> ComposeResult:
+        yield from super().compose()
+        yield KeyBar()
+
+    def content(self) -> ComposeResult:
+        yield self._table
+
+    def on_mount(self) -> None:
+        self._table.reload()
+        self._table.focus_rows()
+
+    def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
+        event.stop()
+        self._choose(event.key)

@@ -13,10 +13,9 @@ from textual.app import App, ComposeResult
 from textual.containers import Grid
 
 from diode_app.data.curves import kinds, samples
-from diode_app.widgets.charts import Line, Lines, lay_out_chart
+from diode_app.widgets.charts import Line, Lines, lay_out_chart, linear, logarithmic
 from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
 from diode_app.widgets.plot import Plot, PlotCanvas
-from diode_app.widgets.ticks import linear, logarithmic
 from tests.app.waiting import enter, lines_of, press, running, settled, text_of
 
 FALLING = Lines([Line("loss", (1, 2, 3, 4), (0.5, 0.05, 0.02, 0.001))], log_y=True)

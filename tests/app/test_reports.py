@@ -7,10 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diode_app.data.report_curves import curves, kinds
-from diode_app.data.report_rows import group_rows
-from diode_app.data.report_view import report_view
-from diode_app.data.reports import NoReportError, Other, report_of
+from diode_app.data.report_view import group_rows, report_view
+from diode_app.data.reports import NoReportError, Other, curves, kinds, report_of
 from diode_app.screens.validate_words import headline
 from diode_app.text import drop_usual_note
 from diode_engine.runs.process import current_process

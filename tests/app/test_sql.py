@@ -18,8 +18,7 @@ from diode_app.screens.sql import SqlScreen, chart
 from diode_app.settings import Settings, load
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import MemoryTable
-from diode_app.widgets.table_dialog import TableDialog
+from diode_app.widgets.table import MemoryTable, TableDialog
 from diode_engine.store.console import Answer
 from tests.app.waiting import enter, press, press_each, running, text_of
 
