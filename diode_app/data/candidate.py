@@ -156,7 +156,7 @@ def _kernel(
     if needs is not None:
         shared = text.size(round(needs.shared_bytes))
         facts += [
-            ("estimated", f"{needs.tiles:,.0f} tiles in {needs.waves:,.2f} waves, {shared} shared, "
+            ("estimated", f"{text.quantity(round(needs.tiles), 'tiles')} in {needs.waves:,.2f} waves, {shared} shared, "
              f"{needs.blocks:.0f} blocks a multiprocessor"),
             ("bound by", ", ".join(f"{name} {text.microseconds(us)} µs"
                                    for name, us in needs.limits_us[:2])),
@@ -170,7 +170,9 @@ def candidate_facts(view: CandidateView) -> tuple[tuple[str, str], ...]:
     if view.measured_us is not None:
         measured = f"{text.microseconds(view.measured_us)} µs on {view.hardware.name}"
     predicted = " · ".join(
-        " ".join(filter(None, (row.cells[key] for key in ("model", "us", "error"))))
+        row.cells["model"]
+        + (f" {row.cells['us']} µs" if row.cells["us"] else "")
+        + (f" ({row.cells['error']})" if row.cells["error"] else "")
         for row in view.predictions
         if not row.cells["model"].startswith(" ")
     )

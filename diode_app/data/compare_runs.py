@@ -96,8 +96,10 @@ class Winning:
     def title(self) -> str:
         if not self.runs:
             return "None of these runs is a training that was judged"
-        judged = f"; what mattered in {self.judged} trainings judged on {self.judged_on}"
-        return f"Why run {next(iter(self.runs))} is the best{judged}"
+        title = f"Why run {next(iter(self.runs))} is the best"
+        if not self.importances:
+            return title
+        return f"{title}; what mattered in {self.judged} trainings judged on {self.judged_on}"
 
     def rows(self) -> list[Row]:
         """Return the efficiency and then the settings, those that mattered most first."""

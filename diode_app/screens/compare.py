@@ -21,7 +21,7 @@ class ComparisonScreen(DiodeScreen):
 
     DEFAULT_CSS = """
     ComparisonScreen {
-        #comparison-title { height: 1; padding: 0 1; text-style: bold; }
+        #comparison-title { height: auto; max-height: 2; padding: 0 1; text-style: bold; }
         #comparison-warning {
             height: auto; padding: 0 1; color: $text-warning; display: none;
         }

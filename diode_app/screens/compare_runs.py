@@ -72,6 +72,7 @@ class CompareRunsScreen(ComparisonScreen):
 
     def show(self, snapshot: tuple[ComparedRuns, Winning | None]) -> None:
         self._compared, self._winning = snapshot
+        self.refresh_bindings()
         self._list()
         self._draw()
 
@@ -79,7 +80,8 @@ class CompareRunsScreen(ComparisonScreen):
         found = self._compared
         assert found is not None
         if (winning := self._winning) is not None:
-            names = {"importance": "importance", **{run: f"run {run}" for run in winning.runs}}
+            names = {"importance": "importance"} if winning.importances else {}
+            names |= {run: f"run {run}" for run in winning.runs}
             self.show_facts(winning.title, names, winning.rows(), winning.why_not)
             return
         shown = "all that is known" if self._all_facts else "what differs"
@@ -122,6 +124,11 @@ class CompareRunsScreen(ComparisonScreen):
         return list(dict.fromkeys(s.member for s in series if s.kind == self._kind))
 
     # Actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("all", "curves", "member", "log_scale"):
+            return self._winning is None
+        return super().check_action(action, parameters)
 
     def action_why(self) -> None:
         self._asks_why = not self._asks_why

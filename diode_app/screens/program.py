@@ -304,7 +304,7 @@ def summary(
             (f"{text.microseconds(saved) or '0'} µs ({100 * share:.0f} %)", "bold $text-success"),
             " beside the library's kernels",
             f"; {left} left" if left else "",
-            f"; 2 is {other}" if other else "",
+            f"; compared with {other} (2)" if other else "",
         )
     ]
     waits = sum(1 for v in views if not v.is_asked and v.product.problem is not None)

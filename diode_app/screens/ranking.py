@@ -205,7 +205,9 @@ def why_words(found: RankReasons) -> Content:
     lines += [
         Content(""),
         Content.styled("Estimated" + (", with guessed tiles" if library else ""), "dim"),
-        Content(f"{resources.tiles:,.0f} tiles in {resources.waves:,.2f} waves"),
+        Content(
+            f"{text.quantity(round(resources.tiles), 'tiles')} in {resources.waves:,.2f} waves"
+        ),
         Content(f"multiprocessors busy {100 * resources.fill:.0f} % of the time"),
         Content(
             f"{text.size(round(resources.shared_bytes))} shared, {resources.registers:.0f} "
