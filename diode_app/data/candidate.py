@@ -19,7 +19,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError
-from diode_engine.models.estimates import resources
+from diode_engine.models.estimates import Resources, resources
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -156,12 +156,17 @@ def _kernel(
     if needs is not None:
         shared = text.size(round(needs.shared_bytes))
         facts += [
-            ("estimated", f"{text.quantity(round(needs.tiles), 'tiles')} in {needs.waves:,.2f} waves, {shared} shared, "
+            ("estimated", f"{describe_tiles(needs)}, {shared} shared, "
              f"{needs.blocks:.0f} blocks a multiprocessor"),
             ("bound by", ", ".join(f"{name} {text.microseconds(us)} µs"
                                    for name, us in needs.limits_us[:2])),
         ]  # fmt: skip
     return tuple(facts)
+
+
+def describe_tiles(needs: Resources) -> str:
+    """Return how many tiles a kernel has, and in how many waves they are computed."""
+    return f"{text.quantity(round(needs.tiles), 'tiles')} in {needs.waves:,.2f} waves"
 
 
 def candidate_facts(view: CandidateView) -> tuple[tuple[str, str], ...]:

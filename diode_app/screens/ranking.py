@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from diode_app import text
+from diode_app.data.candidate import describe_tiles
 from diode_app.data.choice import SURE, Answer, RankReasons, why
 from diode_app.data.pages import Row
 from diode_app.data.predictors import ModelAnswer
@@ -205,9 +206,7 @@ def why_words(found: RankReasons) -> Content:
     lines += [
         Content(""),
         Content.styled("Estimated" + (", with guessed tiles" if library else ""), "dim"),
-        Content(
-            f"{text.quantity(round(resources.tiles), 'tiles')} in {resources.waves:,.2f} waves"
-        ),
+        Content(describe_tiles(resources)),
         Content(f"multiprocessors busy {100 * resources.fill:.0f} % of the time"),
         Content(
             f"{text.size(round(resources.shared_bytes))} shared, {resources.registers:.0f} "
