@@ -30,7 +30,7 @@ from diode_app.links import Link, page_of
 from diode_app.notifications import RESTORE_TITLE, SAVE_TITLE, RunNotifier, describe_end
 from diode_app.preloading import import_screens
 from diode_app.screen_commands import headless_commands, palette_entries, read_text
-from diode_app.screens.base import DiodeScreen, SettingsChanged, StoreLooked
+from diode_app.screens.base import DiodeScreen, StoreLooked
 from diode_app.screens.places import ASIDE, PLACES, Place
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
@@ -408,9 +408,6 @@ class DiodeApp(Actions, App[None]):
             user_settings.save(self.session.settings_path, settings)
         except SettingsError as error:
             self.notify(str(error), severity="warning", markup=False)
-
-    def on_settings_changed(self, event: SettingsChanged) -> None:
-        self.change_settings(event.settings)
 
     def action_theme(self) -> None:
         following = NAMES[(NAMES.index(self.session.settings.theme) + 1) % len(NAMES)]

@@ -181,8 +181,8 @@ def unasked(
     model = next(iter(models or all_models(None)), None)
     gpu = "an unknown GPU" if hardware is None else hardware.name
     products = tuple(
-        Product(0, str(problem), problem, False, count, (), Outcome.PREDICTED, None, "", None, None,
-                None, 0, 0)
+        Product(graph=0, name=str(problem), problem=problem, dynamic=False, count=count, places=(),
+                outcome=Outcome.PREDICTED)
         for problem, count in problems.items()
     )  # fmt: skip
     report = Report(

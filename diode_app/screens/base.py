@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -21,7 +22,6 @@ from diode_app.actions import Actions, fill_in
 from diode_app.data.store_access import Condition, Look
 from diode_app.screens.places import ASIDE, PLACES
 from diode_app.session import Session
-from diode_app.settings import Settings
 from diode_app.widgets.choices import Choices
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.key_bar import KeyBar
@@ -46,14 +46,6 @@ class StoreLooked(Message, bubble=False):
     def __init__(self, look: Look) -> None:
         super().__init__()
         self.look = look
-
-
-class SettingsChanged(Message):
-    """The user has changed the settings; the app applies and writes them."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
-        self.settings = settings
 
 
 class DiodeScreen(Actions, Screen[None]):
@@ -191,6 +183,11 @@ class DiodeScreen(Actions, Screen[None]):
     def open_model(self, folder: str) -> None:
         app: Any = self.app
         app.open_model(folder)
+
+    def change_settings(self, **changes: Any) -> None:
+        """Apply and write these settings."""
+        app: Any = self.app
+        app.change_settings(replace(self.session.settings, **changes))
 
     def ask_about(self, problem: Problem, hardware: Hardware | None = None) -> None:
         """Go to the screen that shows what a model would choose for the problem on this GPU (None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from diode_app.actions import Action
 from diode_app.data.columns import Column
-from diode_app.screens.base import DiodeScreen, SettingsChanged
+from diode_app.screens.base import DiodeScreen
 from diode_app.settings import COLUMNS
 from diode_app.widgets.acting import acts
 from diode_app.widgets.modals import Choose, Prompt
@@ -56,7 +56,7 @@ class QueryScreen(DiodeScreen):
             known[name] = f"{self.MODE} {query}"
         elif known.pop(name, None) is None:
             return f"There is no filter {name}."
-        self.post_message(SettingsChanged(replace(self.session.settings, filters=known)))
+        self.change_settings(filters=known)
         return f"The filter {name} is {'kept: : finds it' if query else 'forgotten'}."
 
 
@@ -114,6 +114,5 @@ class FilteredList(ListScreen, QueryScreen):
         now = getattr(self.session.settings, self.COLUMNS)
         dialog = Choose("Columns of the list", COLUMNS[self.COLUMNS], now)
         if chosen := await self.app.push_screen_wait(dialog):
-            changes: dict[str, Any] = {self.COLUMNS: chosen}
-            self.post_message(SettingsChanged(replace(self.session.settings, **changes)))
+            self.change_settings(**{self.COLUMNS: chosen})
             self.table.set_columns(self.make_columns(chosen))

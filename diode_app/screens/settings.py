@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from diode_app.actions import Action, clashes
 from diode_app.data.filters import check_query
-from diode_app.screens.base import DiodeScreen, SettingsChanged
+from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import sections
 from diode_app.settings import Settings, read_value, write_value
 from diode_app.widgets.acting import acts
@@ -68,10 +68,10 @@ class SettingsScreen(DiodeScreen):
     def on_field_changed(self, event: Field.Changed) -> None:
         if not event.right:
             return
-        now, name = self.session.settings, str(event.field.name)
-        changed = replace(now, **{name: read_value(name, event.value)})
-        if changed != now:
-            self.post_message(SettingsChanged(changed))
+        name = str(event.field.name)
+        value = read_value(name, event.value)
+        if value != getattr(self.session.settings, name):
+            self.change_settings(**{name: value})
 
     def _check(self, name: str, given: str) -> str | None:
         try:

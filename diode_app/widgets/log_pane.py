@@ -8,14 +8,19 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.widgets import Input, Log, Static
+from textual.widgets import Log, Static
 
 from diode_app.actions import Action, Actions
 from diode_app.data.runs import LOG_BYTES
 from diode_app.data.threads import in_thread
+from diode_app.widgets.filter_box import FilterBox
 from diode_engine.runs import Tail
 
 _MAX_LINES = 5000
+
+
+class _Search(FilterBox):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "All lines")]
 
 
 class LogPane(Actions, Vertical):
@@ -25,13 +30,10 @@ class LogPane(Actions, Vertical):
     LogPane {
         height: 1fr;
         Log { height: 1fr; background: $surface; }
-        Input { background: $panel; display: none; }
-        Input.-open { display: block; }
-        Static { height: 1; color: $text-muted; padding: 0 1; }
+        #log-says { height: 1; color: $text-muted; padding: 0 1; }
     }
     """
     HELP_TITLE = "In a log"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave_search", "All lines")]
     ACTIONS = (Action("log.search", "slash", "Search", "Show only the lines that hold a text."),)
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -43,9 +45,9 @@ class LogPane(Actions, Vertical):
         self._reading = False
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="text to look for; Escape shows all lines", compact=True)
+        yield _Search("text to look for; Escape shows all lines")
         yield Log(max_lines=_MAX_LINES, auto_scroll=True)
-        yield Static(markup=False)
+        yield Static(id="log-says", markup=False)
 
     def on_mount(self) -> None:
         self._tell()
@@ -100,28 +102,14 @@ class LogPane(Actions, Vertical):
             says = f"following {self._path}, unless you scroll up"
             if self._wanted:
                 says = f"lines with {self._wanted!r} · {says}"
-        self.query_one(Static).update(says)
+        self.query_one("#log-says", Static).update(says)
 
     def action_search(self) -> None:
-        box = self.query_one(Input)
-        box.add_class("-open")
-        box.focus()
+        self.query_one(FilterBox).open()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def on_filter_box_submitted(self, event: FilterBox.Submitted) -> None:
         event.stop()
-        self._search(event.value)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "leave_search" or self.query_one(Input).has_focus
-
-    def action_leave_search(self) -> None:
-        box = self.query_one(Input)
-        box.value = ""
-        box.remove_class("-open")
-        self._search("")
-
-    def _search(self, wanted: str) -> None:
-        self._wanted = wanted
+        self._wanted = event.text
         self._fill()
         self._tell()
         self.focus_rows()

@@ -91,13 +91,13 @@ class Product:
     count: int
     places: tuple[Place, ...]
     outcome: Outcome
-    kernel: Candidate | None
-    why: str
-    predicted_us: float | None
-    library_us: float | None
-    confidence: float | None
-    timed: int
-    candidates: int
+    kernel: Candidate | None = None
+    why: str = ""
+    predicted_us: float | None = None
+    library_us: float | None = None
+    confidence: float | None = None
+    timed: int = 0
+    candidates: int = 0
 
     def __post_init__(self) -> None:
         check_not_negative(self)
