@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
-from diode_app.data.models import Verdict, entry_of, facts
+from diode_app.data.models import entry_of, facts
 from diode_app.data.pages import Row
 
 if TYPE_CHECKING:
     from diode_engine.models.manifest import Manifest
-    from diode_engine.registry import Event, ModelEntry
+    from diode_engine.registry import ModelEntry
     from diode_engine.store import Store
+    from diode_engine.validation.gate import GateVerdict
 
 # The beginning of a lineage row's key says what it leads to: a run, a model, problems of the store.
 RUN, MODEL, DATA, NOWHERE = "run", "model", "data", "none"
@@ -28,7 +29,7 @@ class ModelView:
     facts: tuple[tuple[str, str], ...]
     card: str
     lineage: tuple[Row, ...]
-    gates: Mapping[str, Verdict | None]  # the last verdicts, by the slugs of its GPUs
+    gates: Mapping[str, GateVerdict | None]  # the last verdicts, by the slugs of its GPUs
     history: tuple[tuple[str, str], ...]
 
 
@@ -53,27 +54,20 @@ def model_view(store: Store | None, folder: str) -> ModelView:
         history=tuple(
             (
                 text.minute(event.at),
-                _said(event) + (f" on {slug}" if len(model.slugs) > 1 else ""),
+                event.describe() + (f" on {slug}" if len(model.slugs) > 1 else ""),
             )
             for event, slug in reversed(changes)
         ),
     )
 
 
-def _verdict(given: Any) -> Verdict | None:
+def _verdict(given: Mapping[str, Any]) -> GateVerdict | None:
+    from diode_engine.validation.gate import GateVerdict
+
     try:
-        return Verdict.from_dict(given)
-    except (KeyError, TypeError):
+        return GateVerdict.from_dict(given)
+    except (KeyError, TypeError, ValueError):
         return None
-
-
-def _said(event: Event) -> str:
-    words = [
-        str(event.event), event.alias, event.before and f"from {event.before}",
-        event.model and f"to {event.model}", "against the gate" if event.forced else "",
-        f"({event.reason})" if event.reason else "",
-    ]  # fmt: skip
-    return " ".join(word for word in words if word)
 
 
 def _lineage(store: Store | None, entry: ModelEntry, m: Manifest) -> tuple[Row, ...]:

@@ -14,6 +14,7 @@ from diode_app.data.columns import Column, make_row
 from diode_app.data.commands import CommandError
 from diode_app.data.comparison import NOT_COMPARABLE, Comparison, name_metric
 from diode_app.data.pages import Row
+from diode_app.data.threads import in_thread
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError, NoSuchModelError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # numpy comes with it: imported in a thread
     from diode_engine.models.manifest import Manifest
     from diode_engine.registry import Match, ModelEntry, ModelVersion
     from diode_engine.store import Store
+    from diode_engine.validation.gate import GateVerdict
 
 
 @dataclass(frozen=True)
@@ -211,27 +213,9 @@ def compare(a: ModelEntry, b: ModelEntry) -> Comparison:
 # The gate
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The gate's verdict on a model; checks are (name, passed, sentence)."""
-
-    model: str
-    against: str
-    checks: tuple[tuple[str, bool, str], ...]
-    promoted: bool
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Verdict:
-        """From what the gate has written (validation.gate.GateVerdict.to_dict)."""
-        return cls(
-            str(given["model"]),
-            str(given["against"]),
-            tuple((c["name"], bool(c["passed"]), c["found"]) for c in given["checks"]),
-            bool(given.get("promoted", given.get("passed"))),
-        )
-
-
-async def promote(access: StoreAccess, entry: ModelEntry, slug: str, *, force: str = "") -> Verdict:
+async def promote(
+    access: StoreAccess, entry: ModelEntry, slug: str, *, force: str = ""
+) -> GateVerdict:
     """Let the gate judge the model for this hardware on the store's timings, in a process of its
     own, and makes the model the default there if it passes. Where `force` gives a reason, the model
     is not judged again: it becomes the default against the gate's last verdict. Raises DiodeError
@@ -251,8 +235,14 @@ async def promote(access: StoreAccess, entry: ModelEntry, slug: str, *, force: s
         said = error.out
         if not said.strip():
             raise
+    return await in_thread(partial(_read_verdict, said), "verdict")
+
+
+def _read_verdict(said: str) -> GateVerdict:
+    from diode_engine.validation.gate import GateVerdict
+
     try:
-        return Verdict.from_dict(json.loads(said))
+        return GateVerdict.from_dict(json.loads(said))
     except (ValueError, KeyError, TypeError):
         raise DiodeError(f"The gate answered what cannot be read: {said[:200]}") from None
 

@@ -219,23 +219,15 @@ def _row(
     predicted: Mapping[str, float],
     base: float,
 ) -> Row:
-    timed = c.time_us is not None and row.best_us is not None
-    efficiency = row.best_us / c.time_us if timed else None  # type: ignore[operator]
     record: dict[str, Any] = {
+        **c.to_dict(row.best_us),
         "rank": rank,
         "candidate": short(c.candidate),
-        "time_us": c.time_us,
-        "efficiency": efficiency,
         **{f"{name} us": known_us(us) for name, us in predicted.items()},
         **{f"{name} error": _error(us, c.time_us) for name, us in predicted.items()},
         "roofline_us": known_us(base),
-        "spread_us": c.spread_us,
-        "timings": c.timings,
         "space": kind,
-        "failures": dict(c.failures),
         "taken by": signs,
-        **c.facts,
-        **c.candidate.to_dict(),
     }
     record["why"] = _failures(c)
     return make_row(

@@ -14,7 +14,6 @@ from textual.widgets import Markdown, Static, TabbedContent, TabPane
 from diode_app.actions import Action
 from diode_app.data.columns import Column
 from diode_app.data.lineage import DATA, MODEL, RUN, ModelView, model_view
-from diode_app.data.models import Verdict
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, write_verdict
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
@@ -24,6 +23,7 @@ from diode_app.widgets.table import MemoryTable, PagedTable
 if TYPE_CHECKING:
     from diode_engine.registry import ModelEntry
     from diode_engine.store import Store
+    from diode_engine.validation.gate import GateVerdict
 
 _STEPS = (
     Column("leads", "", sortable=False),
@@ -137,7 +137,7 @@ class ModelScreen(TabbedScreen, ModelActions):
             self.notify("There is no page for this: it is not in the store.")
 
 
-def _verdicts(gates: Mapping[str, Verdict | None]) -> Content:
+def _verdicts(gates: Mapping[str, GateVerdict | None]) -> Content:
     """Return the verdict for each GPU; with the GPU's name where there are several."""
     parts = []
     for slug, verdict in gates.items():

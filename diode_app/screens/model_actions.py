@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from diode_app.actions import Action
-from diode_app.data.models import Verdict, compare, find_slug_to_change, promote
+from diode_app.data.models import compare, find_slug_to_change, promote
 from diode_app.data.models import models as all_models
 from diode_app.data.registry_changes import (
     aliases_of,
@@ -29,6 +29,7 @@ from diode_app.widgets.saving import ask_target
 
 if TYPE_CHECKING:
     from diode_engine.registry import ModelEntry
+    from diode_engine.validation.gate import GateVerdict
 
 MODEL_ACTIONS = (
     Action("models.promote", "p", "Promote", "Judge this model by the gate, and make it its "
@@ -117,11 +118,11 @@ class ModelActions(Labels):
         verdict = await self.wait_for(
             promote(access, entry, slug), f"{reference} is judged on the held-out problems ..."
         )
-        if verdict.promoted:
+        if verdict.passed:
             title = f"✓ {reference} is taken now"
             await self.app.push_screen_wait(Notice(title, write_verdict(verdict)))
             return None
-        failed = [name for name, passed, _ in verdict.checks if not passed]
+        failed = [check.name for check in verdict.checks if not check.passed]
         refused = Content.styled(f"✗ {reference} is not promoted\n\n", "bold")
         if not await self.app.push_screen_wait(
             Confirm(refused + write_verdict(verdict), yes="Take it anyway", no="Leave it")
@@ -262,13 +263,13 @@ class ModelActions(Labels):
         )
 
 
-def write_verdict(verdict: Verdict) -> Content:
+def write_verdict(verdict: GateVerdict) -> Content:
     """Return the gate's checks, one on each line."""
     lines = [Content(f"Compared with {verdict.against}:")]
-    width = max([12, *(len(name) + 1 for name, _, _ in verdict.checks)])
-    for name, passed, found in verdict.checks:
-        sign, colour = ("✓", "$text-success") if passed else ("✗", "$text-error")
-        lines.append(Content.assemble((f"{sign} {name:<{width}}", colour), found))
+    width = max([12, *(len(check.name) + 1 for check in verdict.checks)])
+    for check in verdict.checks:
+        sign, colour = ("✓", "$text-success") if check.passed else ("✗", "$text-error")
+        lines.append(Content.assemble((f"{sign} {check.name:<{width}}", colour), check.found))
     return Content("\n").join(lines)
 
 

@@ -87,26 +87,10 @@ def remarks(report: ShownReport) -> str:
         "10th percentile; top-5: the best of the first five; speed: over max-autotune DEFAULT; "
         "timed: kernels timed for a choice."
     ]
-    whole = report.whole
-    if whole is not None and (e := whole.errors) is not None:
-        lines.append(
-            f"Predicted times of {e.timings:,} kernels are off by a factor of "
-            f"{e.exp_rmse:.2f} (RMSE of the logarithm {e.rmse_log:.3f}), by "
-            f"{100 * e.mape:.1f} % on average; rank correlation in a problem "
-            f"{text.number(e.spearman, 3)}."
-        )
-    if whole is not None and whole.unmeasured is not None:
-        lines.append(
-            f"Among all that Inductor offers, {whole.unmeasured} of {len(report.cases)} choices "
-            "would be kernels that were not measured."
-        )
-    if whole is not None and (n := whole.noise) is not None:
-        lines.append(
-            "No kernel was timed twice on a problem: the noise between runs is not known."
-            if n.median is None or n.p90 is None
-            else f"Two timings of a kernel differ by up to {100 * n.median:.1f} % in half of "
-            f"the cases, {100 * n.p90:.1f} % in nine of ten."
-        )
+    if report.whole is not None:
+        from diode_engine.validation.render import remarks as remarks_on
+
+        lines += remarks_on(report.whole)
     if report.left_out:
         lines.append(f"{report.left_out} problems with fewer than two timed kernels are left out.")
     notes = filter(None, map(text.drop_usual_note, report.notes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -113,16 +113,17 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
     if form == "json":
         shown = [
             {**row.to_dict(), "environment": row.environment.to_dict(),
-             "ranked": [_candidate(row, c, first + i) for i, c in enumerate(some, 1)]}
+             "ranked": [{"rank": rank, **c.to_dict(row.best_us)}
+                        for rank, c in enumerate(some, first + 1)]}
             for row, some in ranked
         ]  # fmt: skip
         click.echo(json.dumps(shown))
     elif form == "csv":
         cells = [
-            {**row.problem_values(), **c, "kwargs": json.dumps(c["kwargs"]),
+            {**row.problem_values(), "rank": first + i, **c, "kwargs": json.dumps(c["kwargs"]),
              "failures": " ".join(f"{k}:{n}" for k, n in c["failures"].items())}
             for row, some in ranked
-            for c in (_candidate(row, each, first + i) for i, each in enumerate(some, 1))
+            for i, c in enumerate((each.to_dict(row.best_us) for each in some), 1)
         ]  # fmt: skip
         write("csv", cells, _CANDIDATE_COLUMNS)
     else:
@@ -222,20 +223,6 @@ _CANDIDATE_COLUMNS = (
 )  # fmt: skip
 
 
-def _candidate(problem: ProblemRow, row: CandidateRow, rank: int) -> dict[str, Any]:
-    known = problem.best_us is not None and row.time_us is not None
-    return {
-        "rank": rank,
-        **row.candidate.to_dict(),
-        "time_us": row.time_us,
-        "spread_us": row.spread_us,
-        "efficiency": problem.best_us / row.time_us if known else None,  # type: ignore[operator]
-        "timings": row.timings,
-        "failures": dict(row.failures),
-        **row.facts,
-    }
-
-
 def _problems_text(rows: list[ProblemRow]) -> str:
     shown = [
         {
@@ -255,7 +242,7 @@ def _ranked_text(problem: ProblemRow, rows: list[CandidateRow], first: int) -> s
         {
             "rank": str(rank), "candidate": str(row.candidate), "µs": _time(row.time_us),
             "spread µs": _time(row.spread_us),
-            "efficiency": _ratio(_candidate(problem, row, rank)["efficiency"]),
+            "efficiency": _ratio(row.to_dict(problem.best_us)["efficiency"]),
             "timings": str(row.timings),
             "registers": "" if row.kernel is None else str(row.kernel.registers),
             "spilled": "" if row.kernel is None else str(row.kernel.spill_stores),

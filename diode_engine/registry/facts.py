@@ -81,6 +81,15 @@ class Event:
         default_factory=lambda: dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     )
 
+    def describe(self) -> str:
+        """Return what was done, in words."""
+        parts = [
+            str(self.event), self.alias, self.before and f"from {self.before}",
+            self.model and f"to {self.model}", "forced" if self.forced else "",
+            f"({self.reason})" if self.reason else "",
+        ]  # fmt: skip
+        return " ".join(part for part in parts if part)
+
 
 @dataclass(frozen=True)
 class ModelFacts:

@@ -117,6 +117,19 @@ class CandidateRow:
         """The kernel's facts by their names, None where they are not known."""
         return dict.fromkeys(KERNEL_FACTS) if self.kernel is None else self.kernel._asdict()
 
+    def to_dict(self, best_us: float | None) -> dict[str, Any]:
+        """The row, as an export has it; `best_us` is the best time on the problem."""
+        known = best_us is not None and self.time_us is not None
+        return {
+            **self.candidate.to_dict(),
+            "time_us": self.time_us,
+            "spread_us": self.spread_us,
+            "efficiency": best_us / self.time_us if known else None,  # type: ignore[operator]
+            "timings": self.timings,
+            "failures": dict(self.failures),
+            **self.facts,
+        }
+
 
 def problems(
     store: OpenStore,

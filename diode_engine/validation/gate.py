@@ -59,7 +59,7 @@ class GateVerdict:
     model: str
     against: str
     checks: tuple[GateCheck, ...]
-    at: str
+    at: str = ""
     hardware: str = ""
 
     @property

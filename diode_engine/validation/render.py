@@ -23,22 +23,9 @@ def render(report: Report, worst: int = 5) -> str:
         "max-autotune DEFAULT / time of the chosen one.\n" + _choosers(report),
         "Geometric mean of the first choices, by group:\n" + _groups(report),
     ]
-    if report.errors is not None:
-        e = report.errors
-        parts.append(
-            f"Predicted times of {e.timings} candidates: MSE of the logarithm {e.mse_log:.4f}, "
-            f"RMSE {e.rmse_log:.3f} (a factor of {e.exp_rmse:.2f}), MAPE {100 * e.mape:.1f} %, "
-            f"median Spearman correlation within a problem {e.spearman:.3f}."
-        )
     if report.calibration is not None:
         parts.append(_confidence(report.calibration))
-    parts.append(_noise(report))
-    if report.unmeasured is not None:
-        parts.append(
-            f"Among all that Inductor offers, {report.unmeasured} of {report.problems} choices "
-            "would be kernels that were not measured: these figures are of its choices among the "
-            "measured ones, and the best measured one is not the best of all."
-        )
+    parts += remarks(report)
     if bad := report.worst(worst):
         parts.append("The worst choices (times in µs, measured and predicted):\n" + _bad(bad))
     notes = list(report.notes)
@@ -49,6 +36,26 @@ def render(report: Report, worst: int = 5) -> str:
     if notes:
         parts.append("\n".join(notes))
     return "\n\n".join(parts)
+
+
+def remarks(report: Report) -> list[str]:
+    """What must be known to read the figures, as sentences."""
+    found = []
+    if report.errors is not None:
+        e = report.errors
+        found.append(
+            f"Predicted times of {e.timings} candidates: MSE of the logarithm {e.mse_log:.4f}, "
+            f"RMSE {e.rmse_log:.3f} (a factor of {e.exp_rmse:.2f}), MAPE {100 * e.mape:.1f} %, "
+            f"median Spearman correlation within a problem {e.spearman:.3f}."
+        )
+    found.append(_noise(report))
+    if report.unmeasured is not None:
+        found.append(
+            f"Among all that Inductor offers, {report.unmeasured} of {report.problems} choices "
+            "would be kernels that were not measured: these figures are of its choices among the "
+            "measured ones, and the best measured one is not the best of all."
+        )
+    return found
 
 
 def _choosers(report: Report) -> str:

@@ -24,7 +24,7 @@ from diode_engine.cli.results import Result, result_command
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
     from diode_engine.models.manifest import GpuRecord
-    from diode_engine.registry import Event, ModelEntry, ModelVersion
+    from diode_engine.registry import ModelEntry, ModelVersion
 
 _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Diode chooses for
 
@@ -195,7 +195,7 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
         **{f"on {r.hardware.name}": _describe_record(r) for r in m.gpus},
         **{f"file {e['file']}": f"{e['bytes']} bytes, sha256 {e['sha256']}" for e in m.files},
     }
-    told = [*lines.items(), *((f"{e.at[:10]} {e.at[11:16]}", _said(e)) for e in history)]
+    told = [*lines.items(), *((f"{e.at[:10]} {e.at[11:16]}", e.describe()) for e in history)]
     width = max(len(key) for key, _ in told)
     click.echo("\n".join(f"{key:<{width}}  {value}" for key, value in told if value))
 
@@ -204,14 +204,6 @@ def _describe_record(r: GpuRecord) -> str:
     """What a model of several GPUs has of one of them."""
     learned = f"{r.timings} timings of {r.problems} problems"
     return "; ".join([learned, *(f"{key} {_value(value)}" for key, value in r.metrics.items())])
-
-
-def _said(e: Event) -> str:
-    parts = [
-        str(e.event), e.alias, e.before and f"from {e.before}", e.model and f"to {e.model}",
-        "forced" if e.forced else "", f"({e.reason})" if e.reason else "",
-    ]  # fmt: skip
-    return " ".join(part for part in parts if part)
 
 
 @click.command()
