@@ -26,7 +26,7 @@ from diode_app.widgets.choices import Choices
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Confirm, Working
-from diode_app.widgets.reading import Reading
+from diode_app.widgets.reading import Latest
 from diode_app.widgets.top_bar import TopBar
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class DiodeScreen(Actions, Screen[None]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
-        self.reading: Reading[Any] = Reading(self, session.store, self.show, self.fail)
+        self.reading: Latest[Any] = Latest(self, self.show, self.fail)
         self.has_body = False
         self.is_made = False  # the body is there and its first reading has begun: keys may come
         self.is_readable = True  # False while there is advice in the place of the body

@@ -87,7 +87,7 @@ class CollectScreen(CommandScreen):
         plan, gpus = snapshot.summary, snapshot.gpus
         where = f"{text.quantity(gpus, 'GPUs')}{'' if self._gpus else ' like an H200'}"
         counts = (
-            f"{plan['problems']:,} problems · {plan['candidates']:,} candidates\n"
+            f"{text.quantity(plan['problems'], 'problems')} · {plan['candidates']:,} candidates\n"
             f"up to {plan['compiles']:,} compiles · about {text.seconds(plan['seconds'])} on "
             f"{where}"
         )

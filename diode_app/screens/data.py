@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -31,7 +32,7 @@ from diode_app.session import Session
 from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
-from diode_app.widgets.reading import Reading
+from diode_app.widgets.reading import Latest
 from diode_app.widgets.saving import ask_target
 from diode_app.widgets.table import MemoryTable, PagedTable
 
@@ -80,13 +81,9 @@ class DataScreen(FilteredList):
         super().__init__(session)
         self._known: dict[str, list[str]] = {}
         self._has_timings = True  # until the store was read and has none
-        self._previewing: Reading[Preview | None] = Reading(
-            self, session.store, self._show_preview, self.fail
-        )
+        self._previewing: Latest[Preview | None] = Latest(self, self._show_preview, self.fail)
         self._preview: Preview | None = None
-        self._pointing: Reading[CandidateView] = Reading(
-            self, session.store, self._show_candidate, self.fail
-        )
+        self._pointing: Latest[CandidateView] = Latest(self, self._show_candidate, self.fail)
 
     def body(self) -> ComposeResult:
         yield PagedTable(
@@ -146,12 +143,14 @@ class DataScreen(FilteredList):
     def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
         if not self.query_one("#data-parts").region:
             return
-        key, shown = event.key, self._preview
+        key, shown, read = event.key, self._preview, self.session.store.read
         if event.table is self.table:
-            self._previewing.ask(lambda store: preview(store, key))
+            self._previewing.do(partial(read, lambda store: preview(store, key)))
         elif shown is not None and key in shown.candidates:
             asked = shown.row.problem, shown.candidates[key], shown.row.environment.hardware
-            self._pointing.ask(lambda store: candidate_view(store, *asked, asks=False))
+            self._pointing.do(
+                partial(read, lambda store: candidate_view(store, *asked, asks=False))
+            )
 
     def _show_preview(self, found: Preview | None) -> None:
         self._preview = found

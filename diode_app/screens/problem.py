@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -28,7 +29,7 @@ from diode_app.widgets.acting import acts
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Line, Lines, Plot
-from diode_app.widgets.reading import Reading
+from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable, PagedTable
 
 if TYPE_CHECKING:
@@ -78,9 +79,7 @@ class ProblemScreen(TabbedScreen):
         self._environment = environment
         self._references: tuple[str, ...] | None = None
         self._view: ProblemView | None = None
-        self._pointing: Reading[CandidateView] = Reading(
-            self, session.store, self._show_candidate, self.fail
-        )
+        self._pointing: Latest[CandidateView] = Latest(self, self._show_candidate, self.fail)
 
     def body(self) -> ComposeResult:
         yield Static(id="problem-title")
@@ -141,8 +140,9 @@ class ProblemScreen(TabbedScreen):
         view, candidate = self._view, self._candidate
         if view is None or candidate is None or not self.query_one("#problem-candidate").region:
             return
-        problem, hardware = view.problem, view.row.environment.hardware
-        self._pointing.ask(lambda store: candidate_view(store, problem, candidate, hardware))
+        asked = view.problem, candidate, view.row.environment.hardware
+        read = self.session.store.read
+        self._pointing.do(partial(read, lambda store: candidate_view(store, *asked)))
 
     def _show_candidate(self, found: CandidateView) -> None:
         self.query_one("#problem-candidate", Facts).show(candidate_facts(found))

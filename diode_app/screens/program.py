@@ -243,7 +243,8 @@ class ProgramScreen(DiodeScreen):
         here, count = self.session.here, len(self._listed)
         if here is not None and not here.count:
             return "There is no GPU here; copy the command (y) to where one is."
-        question = f"Tune a model to these {count} products? It takes {_MINUTES} minutes."
+        products = "this product" if count == 1 else f"these {count} products"
+        question = f"Tune a model to {products}? It takes {_MINUTES} minutes."
         if not await self.confirm(question, "Start it"):
             return None
         shapes = [await self._write_listed()]
@@ -289,10 +290,8 @@ def summary(
     program: Program, views: Sequence[ProductView], beside: Model | Program | None
 ) -> Content:
     """Return the sums over all products, and what a reader has to know."""
-    report = program.report
-    known = [v for v in views if v.product.predicted_us is not None]
-    whole = math.fsum(v.product.count * (v.product.predicted_us or 0.0) for v in known)
-    saved = math.fsum(v.saved_us or 0.0 for v in known)
+    report = replace(program.report, products=tuple(view.product for view in views))
+    whole, saved = report.predicted_us, report.saved_us
     share = saved / (whole + saved) if whole + saved else 0.0
     left = sum(1 for v in views if v.product.why and not v.kernel)
     by = f" by {report.model}" if report.model else ", and no model is there for it"

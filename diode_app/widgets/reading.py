@@ -4,16 +4,11 @@ shown."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from textual.widget import Widget
 
-from diode_app.data.store_access import StoreAccess
 from diode_engine.errors import DiodeError
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
 
 T = TypeVar("T")
 
@@ -69,21 +64,3 @@ class Latest(Generic[T]):
             self._show(result)
         except Exception as error:  # noqa: BLE001  # half of it may be on the screen
             self._fail(f"This could not be shown ({error!r}); please report it.")
-
-
-class Reading(Latest[T]):
-    """`ask` reads the store in a thread and gives the frozen result to `show`."""
-
-    def __init__(
-        self,
-        node: Widget,
-        store: StoreAccess,
-        show: Callable[[T], None],
-        fail: Callable[[str], None],
-    ) -> None:
-        super().__init__(node, show, fail)
-        self._store = store
-
-    def ask(self, work: Callable[[Store], T]) -> None:
-        """`work` runs in a thread: it must use only the store and frozen values."""
-        self.do(partial(self._store.read, work))

@@ -275,10 +275,10 @@ async def test_another_model_and_another_program_beside(make_app, captured, repo
         await press_each(pilot, "v")
         await click_on(pilot, "gemm@11")
         assert "2: kernel" in text_of(app)
-        assert "2 is gemm@11" in text_of(app)
+        assert "compared with gemm@11 (2)" in text_of(app)
         assert all(row.record["other_us"] for row in app.screen.table.page.rows)
         await press_each(pilot, "v", "end", "enter")
-        assert "2 is python program.py" in text_of(app)
+        assert "compared with python program.py (2)" in text_of(app)
 
 
 async def test_enter_opens_what_was_timed_else_what_would_be_chosen(make_app, store, captured):
@@ -298,7 +298,7 @@ async def test_just_the_listed_products_are_collected(make_app, store, captured)
         await press_each(pilot, "slash", *"4097", "enter", "c")
         file = app.screen.form.field("file").value
         assert tuple(problems_in(Path(file), 0)) == (PRODUCTS[1],)
-        assert "1 problems" in text_of(app)  # of the plan
+        assert "1 problem ·" in text_of(app)  # of the plan
 
 
 async def test_just_the_listed_products_are_tuned_to(make_app, store, captured, monkeypatch):
