@@ -278,7 +278,7 @@ class DiodeScreen(Actions, Screen[None]):
             self.body_mounted()
             if self.focused is None:
                 grids = self.query("#body PageGrid")
-                grids.first().focus() if grids else self.focus_next()
+                self.set_focus(grids.first()) if grids else self.focus_next()
             await asyncio.sleep(0)
             await self._resumed()
         self.is_made = True

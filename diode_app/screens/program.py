@@ -263,7 +263,7 @@ class ProgramScreen(DiodeScreen):
                 report = found.report
                 named[str(source)] = f"{report.program} · {text.minute(report.created)}", found
         names = [(key, name) for key, (name, _) in named.items()]
-        chosen = await self.app.push_screen_wait(PickOne("What beside this program?", names))
+        chosen = await self.app.push_screen_wait(PickOne("Compare these choices with those of", names))
         if chosen is not None:
             self._compare(named[chosen][1])
 
