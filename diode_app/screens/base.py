@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -83,7 +84,8 @@ class DiodeScreen(Actions, Screen[None]):
         yield from ()
 
     def body_mounted(self) -> None:
-        """Called when the widgets of the body are mounted."""
+        """Called when the widgets of the body are mounted. Then the first table gets the focus, or
+        else the first widget, unless one has it already."""
 
     def reader(self) -> Callable[[Any], Any] | None:
         """Return the function that reads the store, None where there is nothing to read (now). The
@@ -277,13 +279,19 @@ class DiodeScreen(Actions, Screen[None]):
             self.has_body = True
             self.body_mounted()
             if self.focused is None:
-                grids = self.query("#body PageGrid")
-                self.set_focus(grids.first()) if grids else self.focus_next()
+                self._focus_table()
+            if self.focused is None:
+                self.focus_next()
             await asyncio.sleep(0)
             await self._resumed()
         self.is_made = True
         if not self.is_current:  # made ahead: its layout takes half of the time of a first visit
             self.post_message(events.Resize(self.app.size, self.app.size))
+
+    def _focus_table(self) -> None:
+        tables: Any = self.query("#body PagedTable").results()
+        for table in islice(tables, 1):
+            table.focus_rows()
 
     async def on_screen_resume(self, event: events.ScreenResume) -> None:
         # Textual would style every widget again, and make each table's cells anew. That is needed
@@ -324,6 +332,8 @@ class DiodeScreen(Actions, Screen[None]):
         if trouble is self.is_readable:
             self.is_readable = not trouble
             self.refresh_bindings()
+            if not trouble:
+                self._focus_table()
         panel = self.query_one("#trouble", EmptyState)
         panel.display = trouble
         if trouble:

@@ -75,6 +75,9 @@ class ModelScreen(TabbedScreen, ModelActions):
             with TabPane("History", id="tab-history"), VerticalScroll():
                 yield Static(id="model-history", classes="words", markup=False)
 
+    def body_mounted(self) -> None:
+        self.focus_next()  # the tabs: the first one has no table
+
     @property
     def is_behind(self) -> bool:
         """Whether the model is not read yet; keys wait for it."""

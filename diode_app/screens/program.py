@@ -263,7 +263,8 @@ class ProgramScreen(DiodeScreen):
                 report = found.report
                 named[str(source)] = f"{report.program} · {text.minute(report.created)}", found
         names = [(key, name) for key, (name, _) in named.items()]
-        chosen = await self.app.push_screen_wait(PickOne("Compare these choices with those of", names))
+        question = "Compare these choices with those of"
+        chosen = await self.app.push_screen_wait(PickOne(question, names))
         if chosen is not None:
             self._compare(named[chosen][1])
 

@@ -63,8 +63,8 @@ class PagedTable(Actions, Vertical):
     ACTIONS = (
         Action("table.filter", "slash", "Filter", "Show only the rows that a query matches."),
         Action("table.all-rows", "escape", "All rows", "Remove the filter."),
-        Action("table.sort", "s", "Sort", "Choose the column to sort by; the same one again "
-               "reverses the order."),
+        Action("table.sort", "s", "Sort", "Choose the column to sort by."),
+        Action("table.reverse", "o", "Reverse", "Reverse the order.", footer=False),
         Action("table.next-page", "right_square_bracket", "Next page", "The next rows."),
         Action("table.previous-page", "left_square_bracket", "Page before", "The rows before."),
         Action("table.count", "number_sign", "Count", "Count all rows that the filter matches by "
@@ -286,6 +286,9 @@ class PagedTable(Actions, Vertical):
         column = await self._pick_column(question, columns, self.query_now.sort)
         if column is not None:
             self.sort_by(column.key)
+
+    def action_reverse(self) -> None:
+        self.ask(replace(self.query_now, descending=not self.query_now.descending, page=0))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "all_rows":

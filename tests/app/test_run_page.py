@@ -171,7 +171,7 @@ async def test_a_machine_that_is_not_known_is_said_and_an_old_run_has_none(make_
     run = store.start_run("train", {}, process=current_process())
     store.update_run(run, progress={"fraction": 0.4})
     async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):
-        assert not app.screen.query_one("#run-machine").display
+        assert not app.screen.query("#run-gauges Meter")
         assert "No curves yet" in text_of(app)
         store.update_run(run, progress={"fraction": 0.4, "machine": None})
         await looked(pilot)
