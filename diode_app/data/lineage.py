@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
-from diode_app.data.models import entry_of, facts
+from diode_app.data.models import entry_of, facts, read_verdict
 from diode_app.data.pages import Row
+from diode_engine.errors import RecordError
 
 if TYPE_CHECKING:
     from diode_engine.models.manifest import Manifest
@@ -62,11 +63,9 @@ def model_view(store: Store | None, folder: str) -> ModelView:
 
 
 def _verdict(given: Mapping[str, Any]) -> GateVerdict | None:
-    from diode_engine.validation.gate import GateVerdict
-
     try:
-        return GateVerdict.from_dict(given)
-    except (KeyError, TypeError, ValueError):
+        return read_verdict(given)
+    except RecordError:
         return None
 
 

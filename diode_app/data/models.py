@@ -16,7 +16,7 @@ from diode_app.data.comparison import NOT_COMPARABLE, Comparison, name_metric
 from diode_app.data.pages import Row
 from diode_app.data.threads import in_thread
 from diode_engine.core.hardware import Hardware
-from diode_engine.errors import DiodeError, NoSuchModelError
+from diode_engine.errors import DiodeError, NoSuchModelError, RecordError
 
 if TYPE_CHECKING:  # numpy comes with it: imported in a thread
     from diode_app.data.store_access import StoreAccess
@@ -235,16 +235,20 @@ async def promote(
         said = error.out
         if not said.strip():
             raise
-    return await in_thread(partial(_read_verdict, said), "verdict")
+    try:
+        document = json.loads(said)
+        return await in_thread(partial(read_verdict, document), "verdict")
+    except (ValueError, RecordError):
+        raise DiodeError(f"The gate answered what cannot be read: {said[:200]}") from None
 
 
-def _read_verdict(said: str) -> GateVerdict:
+def read_verdict(document: Any) -> GateVerdict:
+    """Return the gate's verdict that a document has. Raises RecordError."""
+    from diode_engine.core.checks import decode
     from diode_engine.validation.gate import GateVerdict
 
-    try:
-        return GateVerdict.from_dict(json.loads(said))
-    except (ValueError, KeyError, TypeError):
-        raise DiodeError(f"The gate answered what cannot be read: {said[:200]}") from None
+    verdict: GateVerdict = decode(GateVerdict, document)
+    return verdict
 
 
 def _last_judged(model: ModelVersion, slug: str, store: Store) -> int | None:
