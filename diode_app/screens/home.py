@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from diode_app import text
 from diode_app.actions import Action, import_timings
+from diode_app.data.commands import run_command
 from diode_app.data.hardware import HardwareUnknownError, find_hardware
 from diode_app.data.overview import RUNS_SHOWN, StoreOverview, model_in_use, overview
 from diode_app.data.progress import headline, outcome
@@ -20,8 +21,10 @@ from diode_app.data.store_access import Condition, Look
 from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
+from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts, badge
+from diode_app.widgets.modals import Notice
 from diode_app.widgets.styling import FocusScroll
 from diode_engine.errors import DiodeError
 
@@ -53,8 +56,9 @@ class HomeScreen(DiodeScreen):
         Action("home.run", "enter", "Open", "The page of the run of the line that has the focus, "
                "else of the last one.", "diode-engine runs show {run} --store={store}",
                footer=False),
+        Action("home.stats", "d", "Details", "All counts of the store.",
+               "diode-engine data stats --store={store}"),
     )  # fmt: skip
-    HEADLESS = (("All counts", "diode-engine data stats --store={store}"),)
     DEFAULT_CSS = """
     HomeScreen {
         #home-rows { height: auto; }
@@ -72,6 +76,7 @@ class HomeScreen(DiodeScreen):
         super().__init__(session)
         self._asked = False
         self._registry = 0
+        self._has_timings = False
         self._last: int | None = None  # run
 
     def body(self) -> ComposeResult:
@@ -101,9 +106,10 @@ class HomeScreen(DiodeScreen):
                 yield Static("Looking ...", id="hardware-facts", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        may = super().check_action(action, parameters)
         if action == "run":
             return self._run is not None
-        return super().check_action(action, parameters)
+        return may and self._has_timings if action == "stats" else may
 
     @property
     def _run(self) -> int | None:
@@ -149,6 +155,9 @@ class HomeScreen(DiodeScreen):
         self.query_one("#store-facts", Facts).show(facts)
         self._show_runs(snapshot.last)
         self.query_one("#home-next").display = snapshot.timings == 0
+        if self._has_timings is not (snapshot.timings > 0):
+            self._has_timings = snapshot.timings > 0
+            self.refresh_bindings()
         self.call_after_refresh(self.store_looked)
 
     def _show_runs(self, last: Sequence[Status]) -> None:
@@ -166,6 +175,15 @@ class HomeScreen(DiodeScreen):
                 line.run_number = last[i].run.id
                 self.put(head, _run_head(last[i]))
                 self.put(line, headline(last[i]).split("\n")[0])
+
+    @acts(asks=False)
+    async def action_stats(self) -> None:
+        # This reads alone: it refuses a store of an older schema, which the command updates.
+        await self.session.store.read(lambda store: store)
+        # Nor does it write to the log of errors.
+        words = ["--debug", "data", "stats", f"--store={self.session.location}"]
+        said = await run_command(words)
+        await self.app.push_screen_wait(Notice("What the store holds", said))
 
     # Hardware and model
 

@@ -346,10 +346,14 @@ async def test_what_cannot_be_done_with_a_model_is_not_offered(make_app, store, 
 
 
 async def test_a_store_of_an_older_schema_stays_one(make_app, path, tmp_path, written):
+    """The details of the store come from a command, which would update it."""
     path.write_bytes(zstandard.decompress(EARLIER.read_bytes()))
     before = _contents(tmp_path)
     written.clear()
-    async with running(make_app(read_only=True), (80, 24)) as (app, _pilot):
+    async with running(make_app(read_only=True), (80, 24)) as (app, pilot):
         assert "The store is of an older schema" in text_of(app)
+        app.screen.action_stats()  # which is not offered
+        (problem,) = await _answered(pilot, tmp_path)
+        assert "is of an older schema" in problem
     assert written == []
     assert _contents(tmp_path) == before
