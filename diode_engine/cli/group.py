@@ -66,9 +66,7 @@ COMMANDS = {
     "collect-and-train": CommandEntry(
         "collect_and_train:collect_and_train", "Collect, train and validate, in one run."
     ),
-    "validate": CommandEntry(
-        "validate:validate", "Compare a model with other choosers on held-out problems."
-    ),
+    "validate": CommandEntry("validate:validate", "Compare a model with others, on held-out data."),
     "validate-model": CommandEntry("validate:validate", "Another name of validate."),
     "validate-max-autotune": CommandEntry(
         "validate:validate_max_autotune",

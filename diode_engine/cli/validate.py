@@ -208,7 +208,7 @@ def validate(
     hardware_name: str | None, dataset: Path | None, only_held_out: bool, kind: str | None,
     family: str | None, ray: str | None, as_json: bool, figure: Path | None, worst: int,
 ) -> None:  # fmt: skip
-    """Compare a model with other choosers on held-out problems.
+    """Compare a model with others, on held-out data.
 
     The report goes to stdout. It says how near the model's choices are to the best measured kernel,
     and the same for ATen, max-autotune, nvMatmulHeuristics and others on the same problems. It also
