@@ -22,19 +22,18 @@ def test_a_compiled_subgraph_is_its_module(returned: Any) -> None:
     assert compiled_subgraph(caller) is MODULE
 
 
+PARTS = {"template": 0, "extra_kwargs": 1, "layout": 2, "inputs": 3}
+
+
 def test_the_parts_of_choices_are_the_arguments_of_a_generator_that_has_not_ended() -> None:
-    def offers(extra_kwargs: Any, layout: Any, inputs: Any) -> Iterator[int]:
-        yield len((extra_kwargs, layout, inputs))
+    def offers(template: Any, extra_kwargs: Any, layout: Any, inputs: Any) -> Iterator[int]:
+        yield len((template, extra_kwargs, layout, inputs))
 
-    offer = offers(1, 2, 3)
-    assert parts_of_choices(offer) == (1, 2, 3)
-    assert next(offer) == 3
-    assert parts_of_choices(offer) == (1, 2, 3)
-    assert list(offer) == []
-    assert parts_of_choices(offer) is None
+    offer = offers(**PARTS)
+    assert parts_of_choices(offer) == PARTS
+    assert next(offer) == 4
+    assert parts_of_choices(offer) == PARTS
 
 
-def test_other_offers_have_no_parts() -> None:
-    assert parts_of_choices(each for each in (1, 2)) is None
-    assert parts_of_choices([]) is None
-    assert parts_of_choices(iter([1])) is None
+def test_the_parts_of_a_list_are_those_of_its_choices() -> None:
+    assert parts_of_choices([SimpleNamespace(**PARTS, params=4)]) == PARTS
