@@ -20,6 +20,7 @@ from diode_engine.choosing import frozen, frozen_file, proofs
 from diode_engine.choosing.choice import Why
 from diode_engine.choosing.summation import SummationOrder
 from diode_engine.errors import FrozenChoicesError
+from diode_engine.inductor.choosing.search import find_alteration
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.without_gpu import lower, without_data
 from tests.inductor_nogpu.conftest import (
@@ -253,6 +254,14 @@ def test_a_product_without_a_choice_stays_without(tmp_path: Path, monkeypatch: A
     integers = lambda: (torch.mm, [empty(64, 64, dtype=torch.int16)] * 2)  # noqa: E731
     (source,) = frozen_to(path, integers, monkeypatch=monkeypatch)[0]
     assert "extern_kernels.mm" in source
+
+
+def test_a_changed_search_does_not_matter_to_frozen_choices() -> None:
+    """Nor to those before a product is lowered: to pad it, or to make one op of a sum."""
+    with config.patch({"test_configs.max_mm_configs": 3}):
+        assert "max_mm_configs is set" in str(find_alteration())
+        with config.patch(diode_frozen_choices="frozen.toml"):
+            assert find_alteration() is None
 
 
 def test_several_kernels_are_not_frozen(tmp_path: Path) -> None:

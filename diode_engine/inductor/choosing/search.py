@@ -14,6 +14,7 @@ from torch._inductor import config, select_algorithm
 from torch._inductor.kernel import bmm, mm
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
+from diode_engine.inductor.choosing.compile_options import has_frozen_choices
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.torch_internals.versions import part
 
@@ -43,7 +44,10 @@ _FUNCTIONS: tuple[tuple[Any, str], ...] = (
 
 
 def find_alteration() -> str | None:
-    """What differs from Inductor's own search, in words; None where nothing does."""
+    """What differs from Inductor's own search, in words; None where nothing does, and where choices
+    are frozen, since nothing is searched then."""
+    if has_frozen_choices():
+        return None
     if (ways := _find_other_way()) is not None:
         return ways
     narrowing = config.test_configs  # each look-up in a config takes a microsecond
