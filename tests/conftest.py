@@ -3,6 +3,7 @@ a PostgreSQL server for those that ask for one."""
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -58,6 +59,12 @@ def diode_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("DIODE_STORE", "DIODE_DEBUG", "DIODE_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+@pytest.fixture(autouse=True)
+def _all_is_logged() -> None:
+    """A command that ran before, in this process, may have been told to be quiet."""
+    logging.getLogger("diode_engine").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session", autouse=True)
