@@ -47,6 +47,7 @@ def _options() -> dict[str, str]:
     from diode_engine.inductor.choosing.compile_options import is_deterministic, offering_keys
     from diode_engine.inductor.choosing.search import find_alteration
     from diode_engine.inductor.lowering.candidates import tf32_allowed, tf32_in_convolutions_only
+    from diode_engine.inductor.torch_internals.dispatcher import calls_cublaslt
 
     # Of frozen choices the file's hash counts, which is among the choices' parts.
     own = [option.name for option in OPTIONS if option.name not in (CACHE, FROZEN)]
@@ -54,5 +55,6 @@ def _options() -> dict[str, str]:
     in_convolutions = "in convolutions only" if tf32_in_convolutions_only() else "off"
     values["tf32"] = "on" if tf32_allowed() else in_convolutions
     values["deterministic"] = is_deterministic()
+    values["cublaslt"] = calls_cublaslt()
     values["search"] = find_alteration() or "Inductor's"
     return {name: str(value) for name, value in values.items()}
