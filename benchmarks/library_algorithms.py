@@ -280,8 +280,8 @@ def measured(library: Library, task: Task, pools: dict[torch.dtype, torch.Tensor
 
 
 def try_ways(operands: Operands, ways: Sequence[Way], times: int = 1) -> list[Timed]:
-    """Those of the ways, all with the same operands, that work, by the product's error and its
-    quick time, the mean of so many."""
+    """Those of the ways that work, each with the error of its product and the mean of `times` quick
+    timings. All ways have the same operands."""
     if not ways:
         return []
     calls = [operands.call(way.product, way.found) for way in ways]

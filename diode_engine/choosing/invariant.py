@@ -34,7 +34,7 @@ OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
 # The distribution of M: the ratio of the predicted time to the shortest one counts equally at each.
 ROWS = tuple(1 << n for n in range(14))
 _CACHE_SIZE = 64  # comparisons, since a program has products with a dynamic M many times
-_APART = 4  # of so many problems of a dynamic size one is asked for the fastest kernels
+_APART = 4  # every fourth problem of a dynamic size is predicted to find the fastest kernels
 _BATCH = 16  # B of the batched products for which an order is fixed
 # Inductor makes no tile higher than the next power of two of M. All orders are to have kernels for
 # each M, so the tiles are those of this M at least: wgmma has 64 rows.

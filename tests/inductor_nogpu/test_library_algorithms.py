@@ -25,6 +25,8 @@ CALL = "extern_kernels.diode_library_product("
 
 
 class Library:
+    version = 130100
+
     def __init__(self, refused: Sequence[Config] = ()) -> None:
         self.refused = refused
 
@@ -127,6 +129,12 @@ def test_an_algorithm_that_the_library_refuses_is_not_chosen(library: Library) -
     assert "extern_kernels.mm(" in lines
 
 
+def test_a_model_of_another_version_of_the_library_does_not_choose(library: Library) -> None:
+    library.version = 130200
+    lines, _ = calls()
+    assert "extern_kernels.mm(" in lines
+
+
 def test_a_matrix_is_added_without_a_copy(library: Library) -> None:
     """By the heuristic's first algorithm where no other is faster; torch copies it first."""
     library.refused = [KNOWN]
@@ -192,6 +200,26 @@ def test_addresses_that_are_not_aligned_are_left_to_torch(monkeypatch: pytest.Mo
     called.diode_library_product(a, b, out=odd, plan="1")
     assert len(launched) == 1
     torch.testing.assert_close(odd, a @ b)
+
+
+def test_products_of_the_same_sizes_and_other_strides_are_prepared_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepared: list[Any] = []
+
+    def prepare(plan: str, inputs: Sequence[torch.Tensor], out: torch.Tensor) -> called.Launch:
+        prepared.append([tensor.stride() for tensor in (*inputs, out)])
+        return lambda *_: 0
+
+    monkeypatch.setattr(called, "_prepare", prepare)
+    monkeypatch.setattr(called, "_known", called._Known())
+    a, b, out = (torch.randn(4, 4) for _ in range(3))
+    wide = torch.empty(4, 8)[:, :4]
+    products = [((a, b), out), ((a, b.t()), out), ((a.t(), b), out), ((a, b), wide),
+                ((a[0], a, b), out), ((a, a, b), out)]  # fmt: skip
+    for inputs, to in products * 2:
+        called.diode_library_product(*inputs, out=to, plan="1")
+    assert len(prepared) == len(products)
 
 
 def test_a_plan_is_read_as_it_was_written() -> None:

@@ -75,6 +75,8 @@ class AlgorithmChooser:
             return None
         try:
             library = library_of(device)
+            if library.version != model.version:  # its numbers may mean other kernels
+                return None
             product = Product(
                 library, operands.a, operands.b, operands.out, bias=operands.bias,
                 tf32=problem.allow_tf32,
@@ -83,7 +85,7 @@ class AlgorithmChooser:
             if not results:
                 return None
             configs = [library.config(result.algorithm) for result in results]
-            places = list(range(len(results)))
+            listed = len(results)
             for config, algorithm in self._known(product, model):
                 result = None if config in configs else product.check(algorithm)
                 if result is not None:
@@ -92,7 +94,7 @@ class AlgorithmChooser:
         except (CublasError, OSError) as error:
             log.debug("torch's own call is used for %s: %s", problem, error)
             return None
-        offers = _offers(configs, results, len(places))
+        offers = _offers(configs, results, listed)
         place = model.choose(problem, offers, self._hardware.multiprocessors)
         # torch copies a matrix to the output before it adds the product.
         copies = operands.bias is not None and not is_vector(operands.bias)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,7 +22,7 @@ Launch = Callable[[int, int, int, int], int]
 class Plan(NamedTuple):
     """What a call site computes, and by which algorithm; a call has it as a text."""
 
-    product: str  # its sizes and strides: no two call sites of different ones have the same
+    product: str  # the operator, its sizes and type
     tf32: bool
     config: Config
 
@@ -43,7 +43,7 @@ class _Known(threading.local):
     do not share it.)"""
 
     def __init__(self) -> None:
-        self.launches: dict[tuple[str, int], Launch] = {}
+        self.launches: dict[tuple[Any, ...], Launch] = {}
         self.libraries: dict[int, Library] = {}
 
 
@@ -64,7 +64,8 @@ def diode_library_product(*inputs: torch.Tensor, out: torch.Tensor, plan: str) -
     torch's own call where cuBLASLt does not take that, or a tensor's address is odd."""
     bias = inputs[0].data_ptr() if len(inputs) > 2 else 0
     a, b, to = inputs[-2].data_ptr(), inputs[-1].data_ptr(), out.data_ptr()
-    key = plan, out.get_device()
+    # Products of the same sizes may have operands, a bias or an output of other strides.
+    key = plan, out.get_device(), out.stride(), *[tensor.stride() for tensor in inputs]
     launch = _known.launches.get(key)
     if launch is None:
         launch = _known.launches[key] = _prepare(plan, inputs, out)
