@@ -63,7 +63,7 @@ LEARNING = "learning"  # the source of products for training
 CATALOGUE = FOLDER.with_name("library_catalogue.json")
 OPS = ("mm", "addmm", "bmm", "baddbmm")
 SOURCES = ("transformers", "harvest:side=learned", "zoo", "log-normal")
-LEAST_US, MOST_US = 4, 2000
+LEAST_US, MOST_US = 4, 1000
 KNOWN, VARIED = 48, 32  # algorithms of a product for training: of the catalogue, and changed
 SPLITS, CLUSTERS = (2, 3, 4, 5, 6, 8, 12, 16), (0, *range(2, 17))
 HANG_SECONDS = 25
