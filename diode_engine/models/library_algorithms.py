@@ -151,10 +151,11 @@ class AlgorithmModel:
         return leaves + self.base
 
     def knows(self, problem: Problem) -> bool:
-        """Return whether products of such a size were timed."""
+        """Return whether products of such a size and type were timed."""
         sizes = problem.M, problem.N, problem.K
         bounds = zip(self.low, sizes, self.high, strict=True)
-        return all(low <= size <= high for low, size, high in bounds)
+        fits = all(low <= size <= high for low, size, high in bounds)
+        return fits and problem.dtype.itemsize == 2
 
     def choose(self, problem: Problem, offers: Sequence[Offer], multiprocessors: int) -> int:
         """Return the place of the offer to take; 0, the heuristic's first, where no other is
