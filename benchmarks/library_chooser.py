@@ -67,9 +67,7 @@ def main() -> None:
     model = fitted(learned, tiles, margin=args.margin, version=rows[0]["cublaslt"])
     if args.judge:
         others = measured(
-            row
-            for row in read(args.judge)
-            if row["source"] not in LEARNED and is_of_two_bytes(row)
+            row for row in read(args.judge) if row["source"] not in LEARNED and is_of_two_bytes(row)
         )
         print(f"\nOn {len(others)} held-out products:")
         report([(each, predicted(model, each)) for each in others])
