@@ -55,7 +55,7 @@ def main() -> None:
     args = parser.parse_args()
     tiles = tiles_in(args.tiles.read_text())
     rows = [row for path in args.rows for row in read(path)]
-    learned = measured(row for row in rows if row["source"] in LEARNED and is_of_two_bytes(row))
+    learned = measured(row for row in rows if row["source"] in LEARNED)
     of_fold = np.array([fold(each.problem) for each in learned])
     print(f"Cross-validation over {len(learned)} products:")
     answers = []
@@ -66,9 +66,7 @@ def main() -> None:
     report(answers)
     model = fitted(learned, tiles, margin=args.margin, version=rows[0]["cublaslt"])
     if args.judge:
-        others = measured(
-            row for row in read(args.judge) if row["source"] not in LEARNED and is_of_two_bytes(row)
-        )
+        others = measured(row for row in read(args.judge) if row["source"] not in LEARNED)
         print(f"\nOn {len(others)} held-out products:")
         report([(each, predicted(model, each)) for each in others])
     if args.write:
@@ -82,11 +80,6 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data.decode().splitlines()]
 
 
-def is_of_two_bytes(row: dict[str, Any]) -> bool:
-    """In float32 and TF32 the trees choose no better than the heuristic."""
-    return Problem.from_dict(row["problem"]).dtype.itemsize == 2
-
-
 def tiles_in(header: str) -> np.ndarray[Any, Any]:
     """[t, 2] the rows and columns of each tile, by its number in cublasLt.h."""
     found = re.findall(r"CUBLASLT_MATMUL_TILE_(\d+)x(\d+)\s*=\s*(\d+)", header)
@@ -97,11 +90,13 @@ def tiles_in(header: str) -> np.ndarray[Any, Any]:
 
 
 def measured(rows: Iterable[dict[str, Any]]) -> list[Measured]:
-    """The products whose heuristic's first algorithm was timed, without fused epilogues. Algorithms
-    with an error beyond the limit are left out."""
+    """The products in half precision whose heuristic's first algorithm was timed, without fused
+    epilogues. (In float32 and TF32 the trees choose no better than the heuristic.) Algorithms with
+    an error beyond the limit are left out."""
     each = []
     for row in rows:
-        if row["error"] or row["epilogue"]:
+        problem = Problem.from_dict(row["problem"])
+        if row["error"] or row["epilogue"] or problem.dtype.itemsize != 2:
             continue
         known = [dict(zip(COLUMNS, algorithm, strict=True)) for algorithm in row["algorithms"]]
         known = [one for one in known if not one["aligned"]]
@@ -117,7 +112,7 @@ def measured(rows: Iterable[dict[str, Any]]) -> list[Measured]:
             for place, one in kept
         ]  # fmt: skip
         us = np.array([one["quick_us"] for _, one in kept])
-        each.append(Measured(Problem.from_dict(row["problem"]), offers, us))
+        each.append(Measured(problem, offers, us))
     return each
 
 

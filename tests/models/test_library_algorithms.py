@@ -65,11 +65,13 @@ def test_the_features_tell_how_the_tiles_fill_the_gpu():
     assert shape[-1] == pytest.approx(1000 / 1024)
 
 
-def test_a_size_beyond_those_that_were_timed_is_not_known():
+def test_a_size_or_type_beyond_those_that_were_timed_is_not_known():
     model = model_that_prefers(Config(66, 23))
     assert model.knows(PROBLEM)
     assert not model.knows(Problem.make("mm", 8192, 1024, 512, "bfloat16"))
     assert not model.knows(Problem.make("mm", 8, 1024, 512, "bfloat16"))
+    assert model.knows(Problem.make("mm", 512, 1024, 512, "float16"))
+    assert not model.knows(Problem.make("mm", 512, 1024, 512, "float32"))
 
 
 def test_a_file_has_the_model(tmp_path, monkeypatch):
