@@ -10,6 +10,7 @@ cuBLASLt's matrices are column-major: its rows are N, its columns M.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,14 +141,18 @@ class AlgorithmModel:
 
     def predict(self, x: Matrix) -> npt.NDArray[np.float64]:
         """Return [n] log times over the first's, of feature rows [n, F]."""
-        trees = np.arange(len(self.split))[:, None]
-        node = np.zeros((len(self.split), len(x)), np.int64)
-        inner = self.split.shape[1]
-        rows = np.arange(len(x))
-        while node[0, 0] < inner:
-            values = x[rows, self.split[trees, node]]
-            node = 2 * node + 1 + (values >= self.threshold[trees, node])
-        leaves: npt.NDArray[np.float64] = self.leaf[trees, node - inner].sum(0, np.float64)
+        trees, inner = self.split.shape
+        tree = np.arange(trees)[:, None]
+        root = tree * inner  # of each tree in the flat arrays
+        split, threshold = self.split.ravel(), self.threshold.ravel()
+        row, values = np.arange(len(x)) * x.shape[1], x.ravel()
+        node = np.repeat(root, len(x), axis=1)
+        for _ in range(inner.bit_length()):
+            right = values.take(row + split.take(node)) >= threshold.take(node)
+            node = 2 * node + (1 - root) + right
+        leaves: npt.NDArray[np.float64] = (
+            self.leaf.ravel().take(node - inner + tree).sum(0, np.float64)
+        )
         return leaves + self.base
 
     def knows(self, problem: Problem) -> bool:
@@ -191,7 +196,7 @@ class AlgorithmModel:
             tensors.whole("tiles", None, 2).astype(np.int64),
             tuple(map(float, tensors.take("low", 3))), tuple(map(float, tensors.take("high", 3))),
             float(tensors.take("margin", 1)[0]), int(tensors.take("version", 1)[0]),
-            content_key("library-algorithms", {"bytes": data.hex()}),
+            content_key("library-algorithms", {"sha256": hashlib.sha256(data).hexdigest()}),
         )  # fmt: skip
         tensors.end()
         width = describe_width(model.tiles)
