@@ -79,8 +79,12 @@ class Stats:
 
     def count_call(self, seconds: float) -> None:
         """Counts a call of the hook for one of Diode's ops, and its time."""
+        self.count("total_calls")
+        self.count_seconds(seconds)
+
+    def count_seconds(self, seconds: float) -> None:
+        """Counts time that was spent choosing."""
         with self._lock:
-            self._counts["total_calls"] += 1
             self._seconds += seconds
             for profile in _profiles:
                 profile.seconds += seconds

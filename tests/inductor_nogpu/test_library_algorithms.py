@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ class Library:
 
     def __init__(self, refused: Sequence[Config] = ()) -> None:
         self.refused = refused
+        self.asked = 0  # for the algorithms of a product
 
     def config(self, algorithm: Config) -> Config:
         return algorithm
@@ -46,6 +48,7 @@ class Product:
         self.library = library
 
     def listed(self, most: int) -> list[Any]:
+        self.library.asked += 1
         return [SimpleNamespace(algorithm=FIRST, workspace=0, waves=1.0)]
 
     def ids(self) -> list[int]:
@@ -133,6 +136,45 @@ def test_a_model_of_another_version_of_the_library_does_not_choose(library: Libr
     library.version = 130200
     lines, _ = calls()
     assert "extern_kernels.mm(" in lines
+
+
+def chain_calls(library: Library, **options: Any) -> int:
+    """How often the library is asked for three products of the same sizes, of which two also have
+    the same strides."""
+    predictor = FixedPredictor(best={"BLOCK_M": 0}, aten=LIBRARY)
+    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+
+    def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x @ w @ w @ w.t()
+
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        return chain, [torch.empty(512, 512, dtype=torch.bfloat16, device="cuda") for _ in "xw"]
+
+    lowered = lower(build, mode="default", options={"max_autotune_gemm": True} | options)
+    assert lowered.sources[0].count(CALL) == 3
+    assert diode_engine.get_stats()["algorithms_chosen"] == 3
+    return library.asked
+
+
+def test_the_algorithm_of_equal_products_is_found_once(library: Library) -> None:
+    assert chain_calls(library) == 2
+
+
+def test_nothing_is_remembered_where_predictions_are_not(library: Library) -> None:
+    assert chain_calls(library, diode_cache_predictions=False) == 3
+
+
+def test_the_time_to_find_an_algorithm_counts_as_spent_choosing(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(_: int) -> Library:
+        time.sleep(0.5)
+        return library
+
+    monkeypatch.setattr(library_algorithms, "library_of", slow)
+    _, stats = calls()
+    assert stats["seconds"] >= 0.5
+    assert stats["total_calls"] == 1
 
 
 def test_a_matrix_is_added_without_a_copy(library: Library) -> None:

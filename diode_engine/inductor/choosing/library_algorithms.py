@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch._inductor import config as inductor_config
 from torch._inductor.virtualized import V
 
 from diode_engine.choosing.outcomes import Outcomes
@@ -52,6 +54,8 @@ class AlgorithmChooser:
         self._outcomes = outcomes
         # The algorithms of the model by types: they do not depend on a product's sizes.
         self._made: dict[tuple[int, ...], list[tuple[Config, Algorithm]]] = {}
+        # By problem, device and layouts; threads may write the same.
+        self._plans: dict[tuple[Any, ...], Plan | None] = {}
 
     @cached_property
     def model(self) -> AlgorithmModel | None:
@@ -73,34 +77,51 @@ class AlgorithmChooser:
         model = self.model
         if model is None or not model.knows(problem) or not _is_wanted() or not _fits(operands):
             return None
-        try:
-            library = library_of(device)
-            if library.version != model.version:  # its numbers may mean other kernels
+        remembers = bool(inductor_config.diode_cache_predictions)  # type: ignore[attr-defined]
+        layouts = [None if each is None else (each.shape, each.stride()) for each in operands]
+        key = problem, device, *layouts
+        if not remembers or key not in self._plans:
+            start = time.perf_counter()
+            try:
+                self._plans[key] = self._find(model, problem, operands, device)
+            except (CublasError, OSError) as error:
+                log.debug("torch's own call is used for %s: %s", problem, error)
                 return None
-            product = Product(
-                library, operands.a, operands.b, operands.out, bias=operands.bias,
-                tf32=problem.allow_tf32,
-            )  # fmt: skip
-            results = product.listed(_LISTED)
-            if not results:
-                return None
-            configs = [library.config(result.algorithm) for result in results]
-            listed = len(results)
-            for config, algorithm in self._known(product, model):
-                result = None if config in configs else product.check(algorithm)
-                if result is not None:
-                    results.append(result)
-                    configs.append(config)
-        except (CublasError, OSError) as error:
-            log.debug("torch's own call is used for %s: %s", problem, error)
+            finally:
+                self._outcomes.stats.count_seconds(time.perf_counter() - start)
+        plan = self._plans[key]
+        if plan is not None:
+            self._outcomes.stats.count("algorithms_chosen")
+        return plan
+
+    def _find(
+        self, model: AlgorithmModel, problem: Problem, operands: Operands, device: int
+    ) -> Plan | None:
+        """Return what `choose` returns, of what cuBLASLt accepts. Raises CublasError and OSError
+        where cuBLASLt fails."""
+        library = library_of(device)
+        if library.version != model.version:  # its numbers may mean other kernels
             return None
+        product = Product(
+            library, operands.a, operands.b, operands.out, bias=operands.bias,
+            tf32=problem.allow_tf32,
+        )  # fmt: skip
+        results = product.listed(_LISTED)
+        if not results:
+            return None
+        configs = [library.config(result.algorithm) for result in results]
+        listed = len(results)
+        for config, algorithm in self._known(product, model):
+            result = None if config in configs else product.check(algorithm)
+            if result is not None:
+                results.append(result)
+                configs.append(config)
         offers = _offers(configs, results, listed)
         place = model.choose(problem, offers, self._hardware.multiprocessors)
         # torch copies a matrix to the output before it adds the product.
         copies = operands.bias is not None and not is_vector(operands.bias)
         if not place and not copies:
             return None
-        self._outcomes.stats.count("algorithms_chosen")
         return Plan(_name(problem), problem.allow_tf32, configs[place])
 
     def _known(self, product: Product, model: AlgorithmModel) -> list[tuple[Config, Algorithm]]:
