@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,9 @@ from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.executor import Sessions
 from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
 from diode_engine.collect.processes.compiler_pool import COMPILER, CompilerPool
-from diode_engine.collect.processes.pool import DEADLINE_SECONDS, WORKER, Pool
+from diode_engine.collect.processes.gpu_worker import DEADLINE_SECONDS, WORKER, GpuWorker
+from diode_engine.collect.processes.scratch import Scratch
+from diode_engine.collect.session_runner import SessionRunner
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
 
@@ -110,24 +115,41 @@ class LocalExecutor:
 
     def __enter__(self) -> LocalExecutor:
         self._states = GpuStates(self._watch())
-        self._pool = self._open.enter_context(
-            Pool(
-                self.gpus,
-                self._per_gpu,
-                states=self._states,
+        scratch = Scratch("diode-collect-")
+        self._open.callback(scratch.close)
+        workers = [
+            GpuWorker(
+                gpu,
+                self._states,
+                scratch.path,
                 command=self._command,
                 deadline=self._deadline,
                 in_turn=self._direct is not None,
             )
-        )
+            for gpu in self.gpus * self._per_gpu
+        ]
+        self._threads = self._open.enter_context(ThreadPoolExecutor(len(workers), "worker"))
+        self._runner = SessionRunner()
+        for worker in workers:
+            self._open.callback(worker.close)
+            self._runner.start(self._use(worker))
+        self._open.callback(self._runner.close)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
         self._compiler_pools.clear()
 
+    async def _use(self, worker: GpuWorker) -> None:
+        """Holds sessions by this worker, in a thread that waits for its answers."""
+        in_thread = partial(asyncio.get_running_loop().run_in_executor, self._threads)
+        await self._runner.work(await in_thread(worker.host), partial(in_thread, worker.ask))
+
     def run(self, sessions: Sessions) -> Iterator[None]:
-        return self._pool.run(sessions)
+        self._runner.begin(sessions)
+        while self._runner.is_busy:
+            self._runner.step()
+            yield
 
     def compilers(self, environment: Environment) -> CompilerPool | None:
         if self._direct is None:

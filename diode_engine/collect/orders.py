@@ -48,6 +48,7 @@ class OrderBook:
         self._jobs: deque[Job] = deque()
         self._error: CollectionError | None = None
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # there is a job, or an error
 
     def has(self, key: str | None) -> bool:
         """Whether the class of this key is compiled or being compiled; True for None, which stands
@@ -69,6 +70,7 @@ class OrderBook:
             new = [cls for cls in missing if cls.key not in self._underway]
             self._underway.update(cls.key for cls in new)
             self._jobs.extend(_jobs(new, ordered=len(missing), compilers=compilers))
+            self._changed.notify_all()
             return order
 
     def take(self) -> Job | None:
@@ -76,10 +78,17 @@ class OrderBook:
         with self._lock:
             return self._jobs.popleft() if self._jobs else None
 
+    def wait_for_job(self) -> Job | None:
+        """The next job, when there is one; None when nothing more can be compiled."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._error)
+            return None if self._error else self._jobs.popleft()
+
     def put_back(self, job: Job) -> None:
         """Makes this the next job: its compiler was lost."""
         with self._lock:
             self._jobs.appendleft(job)
+            self._changed.notify()
 
     def note_compiled(self, keys: Iterable[str]) -> None:
         """Takes note that the classes of these keys are compiled."""
@@ -103,6 +112,7 @@ class OrderBook:
             for order in self._orders:
                 order.fail(error)
             self._orders.clear()
+            self._changed.notify_all()
 
 
 def _jobs(classes: Iterable[KernelClass], *, ordered: int, compilers: int) -> list[Job]:

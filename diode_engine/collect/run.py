@@ -24,7 +24,7 @@ from diode_engine.collect.executor import (
 from diode_engine.collect.planning.adviser import Adviser, adviser_for
 from diode_engine.collect.planning.candidate_plan import CandidatePlan
 from diode_engine.collect.planning.plan import Plan, PlannedProblem
-from diode_engine.collect.processes.exchange import MAX_DEATHS
+from diode_engine.collect.processes.gpu_worker import MAX_DEATHS
 from diode_engine.collect.processes.protocol import unpack_candidates
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.core.content_key import content_key

@@ -14,7 +14,7 @@ import pytest
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import LocalExecutor
 from diode_engine.collect.planning.adviser import Adviser
-from diode_engine.collect.processes import children, supervisor
+from diode_engine.collect.processes import children, worker_process
 from diode_engine.collect.run import BATCH, claim_number
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
@@ -169,7 +169,7 @@ def test_a_budget_goes_on_around_the_fastest_that_is_known(store):
 
 
 def test_workers_that_hang_when_they_start_end_the_run(store, monkeypatch):
-    monkeypatch.setattr(supervisor, "START_SECONDS", 0.2)
+    monkeypatch.setattr(worker_process, "START_SECONDS", 0.2)
     with pytest.raises(CollectionError, match="started"):
         run(store, local(hangs_on_arrival=True), PROBLEMS)
 
@@ -181,7 +181,7 @@ def test_a_gpu_that_is_lost_on_the_way_ends_the_run_and_keeps_what_is_there(tmp_
         run(store, local(workers_per_gpu=1, **script), PROBLEMS)
     assert store.runs()[-1].state == "failed"
     assert len(store.read()) >= BATCH
-    assert len(log.read_text().splitlines()) == 1 + supervisor.MAX_FAILED_STARTS
+    assert len(log.read_text().splitlines()) == 1 + worker_process.MAX_FAILED_STARTS
 
 
 def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch, caplog):
@@ -197,7 +197,7 @@ def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch, caplog):
     assert "cannot be killed" in caplog.text
 
 
-def test_a_request_to_stop_keeps_what_is_there(store, monkeypatch):
+def test_a_request_to_stop_keeps_what_is_there(tmp_path, store, monkeypatch):
     check, beat_now = Heartbeat.check, Heartbeat._beat
     monkeypatch.setattr(
         Heartbeat, "check", lambda heartbeat: (beat_now(heartbeat), check(heartbeat))
@@ -208,8 +208,9 @@ def test_a_request_to_stop_keeps_what_is_there(store, monkeypatch):
         if progress.timings == BATCH:
             store.ask_to_cancel(1)
 
+    hangs = local(workers_per_gpu=1, fates={OFFERED[-1]: f"stop {tmp_path / 'stopped'}"})
     with pytest.raises(KeyboardInterrupt):
-        run(store, local(workers_per_gpu=1), PROBLEMS[:1], report=report)
+        run(store, hangs, PROBLEMS[:1], report=report)
     ended = store.run(1)
     assert (ended.state, ended.process) == ("cancelled", current_process())
     assert len(store.read()) == BATCH

@@ -107,7 +107,7 @@ def test_a_fault_of_the_pool_itself_ends_every_order(binaries, script, monkeypat
     def fails(*_: object) -> None:
         raise MemoryError("all of it is used")
 
-    monkeypatch.setattr(CompilerPool, "_hear", fails)
+    monkeypatch.setattr(CompilerPool, "_compile", fails)
     with compiler_pool(binaries) as compilers:
         with pytest.raises(CollectionError, match="all of it is used"):
             compilers.order(CLASSES).result()

@@ -1,11 +1,10 @@
-"""The connection to a Ray cluster, its machines that have GPUs of one kind, and the coroutines that
-wait for its processes."""
+"""The connection to a Ray cluster, and its machines that have GPUs of one kind."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,47 +62,6 @@ class ProcessLost(Exception):
     def __init__(self, why: str, *, is_there: bool = False) -> None:
         super().__init__(why)
         self.is_there = is_there
-
-
-class Tasks:
-    """Coroutines that run in this thread while it calls `step`, so that they need no locks."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._news = asyncio.Event()
-        self._error: BaseException | None = None
-
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._loop.create_task(coroutine).add_done_callback(self._note_end)
-
-    def note(self) -> None:
-        """Has `step` return: something has happened that its caller should see."""
-        self._news.set()
-
-    def step(self, seconds: float) -> None:
-        """Run the coroutines until the next `note`, for at most this number of seconds. Raises the
-        error that a coroutine has raised."""
-        self._loop.run_until_complete(self._wait(seconds))
-        if self._error is not None:
-            raise self._error
-
-    def close(self) -> None:
-        """Cancels the coroutines."""
-        if running := asyncio.all_tasks(self._loop):
-            for task in running:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.wait(running))
-        self._loop.close()
-
-    async def _wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
-        self._news.clear()
-
-    def _note_end(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._error = self._error or error
-        self.note()
 
 
 _KIND = "accelerator_type:"  # Ray's resource for a kind of GPU begins with this

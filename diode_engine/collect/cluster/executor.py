@@ -16,19 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from diode_engine.collect.cluster.compilers import RayCompilers
-from diode_engine.collect.cluster.connection import (
-    Machine,
-    RayConnection,
-    Tasks,
-    machines,
-    machines_with,
-)
+from diode_engine.collect.cluster.connection import Machine, RayConnection, machines_with
 from diode_engine.collect.cluster.gpus import CHECK_SECONDS, RayGpus
 from diode_engine.collect.cluster.hosts import Setup
 from diode_engine.collect.executor import Sessions
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.local import Direct, workers_of
-from diode_engine.collect.processes.pool import DEADLINE_SECONDS, STEP_SECONDS, WORKER
+from diode_engine.collect.processes.gpu_worker import DEADLINE_SECONDS, WORKER
+from diode_engine.collect.session_runner import SessionRunner
 from diode_engine.core.hardware import Environment
 
 log = logging.getLogger(__name__)
@@ -91,27 +86,24 @@ class RayExecutor:
         # Launched directly, one of a GPU's workers times and perhaps another gets ready: they need
         # two cores, and one is left to compilers.
         most = self._per_gpu if self._direct is None else min(2, cores - 1)
-        self._cores_per_gpu = max(0, min(cores, most))
         self._compilers.clear()
-        self._tasks = Tasks()
+        self._runner = SessionRunner()
         self._gpus = RayGpus(
             self._connection,
-            self._tasks,
+            self._runner,
             self._kind,
             self._setup,
             self._compilers,
             workers=self._per_gpu,
-            cores=self._cores_per_gpu,
+            cores=max(0, min(cores, most)),
         )
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._tasks.close()
-        compilers = self._compilers.values()
-        ready = (actor for each in compilers for actor in each.ready_actors)
-        self._connection.close([*self._gpus.ready_actors, *ready])
-        for each in compilers:
-            each.end()
+        self._runner.close()
+        self._connection.close(self._gpus.ready_actors)
+        for compilers in self._compilers.values():
+            compilers.end()
         self._gpus.end()
         self._connection.disconnect()
 
@@ -122,16 +114,14 @@ class RayExecutor:
         return sum(machine.gpus for machine in self._machines_with_gpus())
 
     def run(self, sessions: Sessions) -> Iterator[None]:
-        self._gpus.begin(sessions)
+        self._runner.begin(sessions)
         checked = -CHECK_SECONDS
-        while self._gpus.is_busy:
+        while self._runner.is_busy:
             if time.monotonic() - checked >= CHECK_SECONDS:
                 checked = time.monotonic()
-                # Machines may have come to the cluster.
-                if self._gpus.has_waiting and self._gpus.start_missing():
-                    for compilers in self._compilers.values():
-                        compilers.grow()
-            self._tasks.step(STEP_SECONDS)
+                if self._runner.has_waiting:
+                    self._gpus.start_missing()  # machines may have come to the cluster
+            self._runner.step()
             yield
 
     def compilers(self, environment: Environment) -> RayCompilers | None:
@@ -139,7 +129,7 @@ class RayExecutor:
             return None
         if environment not in self._compilers:
             self._compilers[environment] = RayCompilers(
-                self._connection, self._tasks, self._setup, environment, self._compile_cores
+                self._connection.ray, self._setup, environment
             )
         return self._compilers[environment]
 
@@ -148,12 +138,3 @@ class RayExecutor:
 
     def _machines_with_gpus(self) -> list[Machine]:
         return machines_with(self._connection.ray, self._kind, self._connection.address)
-
-    def _compile_cores(self) -> int:
-        """How many compilers there should be: one for each core that the GPUs' workers leave."""
-        assert self._direct is not None
-        if self._direct.compilers is not None:
-            return self._direct.compilers
-        there = machines(self._connection.ray)
-        taken = self._cores_per_gpu * sum(machine.gpus for machine in there)
-        return max(1, sum(machine.cores for machine in there) - taken)

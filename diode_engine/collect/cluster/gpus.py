@@ -1,8 +1,5 @@
-"""The processes that hold a cluster's GPUs, and the sessions of their workers.
-
-The sessions stay in this process. Where a GPU's process is lost, alone or with its machine,
-the requests that it had are given to another one.
-"""
+"""The processes that hold a cluster's GPUs. Where one is lost, alone or with its machine, the
+requests that it had are given to another one."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from diode_engine.collect.cluster.compilers import RayCompilers
-from diode_engine.collect.cluster.connection import ProcessLost, RayConnection, Tasks, machines_with
+from diode_engine.collect.cluster.connection import ProcessLost, RayConnection, machines_with
 from diode_engine.collect.cluster.hosts import GpuHost, Hello, Missing, Setup
 from diode_engine.collect.executor import (
     Answer,
@@ -23,13 +20,11 @@ from diode_engine.collect.executor import (
     BatchRequest,
     Host,
     Refusal,
-    Request,
-    Session,
-    Sessions,
     SpaceAnswer,
     SpaceRequest,
 )
 from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.session_runner import MAX_LOSSES, SessionRunner, until_done
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
 from diode_engine.ray_connection import MachineNames
@@ -40,7 +35,6 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 5.0  # between two checks of the cluster, and of each GPU's state
 PATIENCE_SECONDS = 60.0  # for the answer to the question about a GPU's state
 MAX_FAILED_STARTS = 3  # of GPUs' processes in a row
-MAX_LOSSES = 3  # of processes that had the same request; then it is given up
 _SHARE = 0.001  # of a resource that only says on which machines a process may run
 
 
@@ -62,15 +56,6 @@ class RayGpu:
         return f"A GPU on {self.machine}" if self.machine else "A GPU"
 
 
-@dataclass(eq=False)
-class _Held:
-    """A session with its open request, and how many processes were lost that had it."""
-
-    session: Session
-    request: Request
-    losses: int = 0
-
-
 class RayGpus:
     """The GPUs of one kind in a cluster, with a process for each that Ray gives. Each has `workers`
     workers, of which each holds a session, and `cores` of its machine's cores.
@@ -80,11 +65,11 @@ class RayGpus:
     """
 
     def __init__(
-        self, connection: RayConnection, tasks: Tasks, kind: str | None, setup: Setup,
+        self, connection: RayConnection, runner: SessionRunner, kind: str | None, setup: Setup,
         compilers: Mapping[Environment, RayCompilers], *, workers: int, cores: int,
     ) -> None:  # fmt: skip
         self._connection = connection
-        self._tasks = tasks
+        self._runner = runner
         self._kind = kind
         self._setup = setup
         self._compilers = compilers
@@ -97,29 +82,11 @@ class RayGpus:
         self._failed_starts = 0
         self._waiting_since: float | None = None
         self._states: dict[int, GpuState] = {}
-        self._sessions: Sessions = lambda _: None
-        self._exhausted = False
-        self._open = 0  # sessions that a worker holds
-        self._orphans: list[_Held] = []  # whose processes were lost
-        self._orphaned = asyncio.Event()
-
-    def begin(self, sessions: Sessions) -> None:
-        """Gives these sessions to the workers."""
-        self._sessions = sessions
 
     @property
     def ready_actors(self) -> list[Any]:
         """The processes that have workers."""
         return [gpu.actor for gpu in self._gpus if gpu.host is not None]
-
-    @property
-    def has_waiting(self) -> bool:
-        """Whether there may be sessions that no worker has."""
-        return not self._exhausted or bool(self._orphans)
-
-    @property
-    def is_busy(self) -> bool:
-        return self.has_waiting or self._open > 0
 
     def states(self) -> Mapping[int, GpuState]:
         """The states that came in since the last call, by the GPUs' numbers."""
@@ -132,15 +99,15 @@ class RayGpus:
             self._connection.end(gpu.actor)
         self._gpus.clear()
 
-    def start_missing(self) -> bool:
-        """Starts a process for each GPU that has none. Returns False where the cluster has no such
-        GPU at the moment, though some are in use; raises CollectionError where none is in use."""
+    def start_missing(self) -> None:
+        """Starts a process for each GPU that has none. Raises CollectionError where the cluster has
+        no such GPU."""
         try:
             there = machines_with(self._connection.ray, self._kind, self._connection.address)
         except CollectionError:
             if not self.ready_actors:
                 raise
-            return False
+            return  # it has none at the moment, though some are in use
         now = time.monotonic()
         if self._waiting_since is None or self.ready_actors:
             self._waiting_since = now
@@ -150,8 +117,7 @@ class RayGpus:
         for _ in range(sum(machine.gpus for machine in there) - len(self._gpus)):
             gpu = RayGpu(self._start(there[0].resource(self._kind)))
             self._gpus.append(gpu)
-            self._tasks.start(self._hold(gpu))
-        return True
+            self._runner.start(self._hold(gpu))
 
     def _start(self, resource: str | None) -> Any:
         return (
@@ -171,9 +137,12 @@ class RayGpus:
         jobs: list[asyncio.Task[None]] = []
         try:
             gpu.host = await self._greet(gpu)
-            places = [self._work(gpu, gpu.host, place) for place in range(self._workers)]
+            workers = [
+                self._runner.work(gpu.host, partial(self._ask, gpu, gpu.host, place))
+                for place in range(self._workers)
+            ]
             watch = self._watch(gpu, gpu.host)
-            jobs += [asyncio.create_task(each) for each in (watch, *places)]
+            jobs += [asyncio.create_task(each) for each in (watch, *workers)]
             await asyncio.gather(*jobs)
         except ProcessLost as lost:
             gpu.host = None
@@ -234,78 +203,32 @@ class RayGpus:
             if found is not None:
                 self._states[host.gpu] = found
 
-    async def _work(self, gpu: RayGpu, host: Host, place: int) -> None:
-        """Holds sessions by the worker of this number, one after the other."""
-        while True:
-            held = await self._next_session(host)
-            self._open += 1
-            try:
-                await self._serve_session(gpu, host, place, held)
-            except (asyncio.CancelledError, ProcessLost):
-                held.losses += 1
-                self._orphans.append(held)
-                self._orphaned.set()
-                raise
-            finally:
-                self._open -= 1
-                self._tasks.note()
-
-    async def _next_session(self, host: Host) -> _Held:
-        while not self._orphans:
-            session = self._sessions(host)
-            if session is None:
-                self._exhausted = True
-                self._tasks.note()
-                self._orphaned.clear()
-                await self._orphaned.wait()
-            elif (request := next(session, None)) is not None:
-                return _Held(session, request)
-        return self._orphans.pop()
-
-    async def _serve_session(self, gpu: RayGpu, host: Host, place: int, held: _Held) -> None:
-        """Answers the session's requests to its end."""
-        while True:
-            answer = await self._answer(gpu, host, place, held)
-            try:
-                held.request, held.losses = held.session.send(answer), 0
-            except StopIteration:
-                return
-            self._tasks.note()
-
-    async def _answer(self, gpu: RayGpu, host: Host, place: int, held: _Held) -> Answer:
-        request = held.request
-        if isinstance(request, Future):
-            await _until_done(request)
-            return None
-        while held.losses < MAX_LOSSES:
-            wanted = [cls for cls in getattr(request, "classes", ()) if cls.key not in gpu.binaries]
+    async def _ask(
+        self, gpu: RayGpu, host: Host, worker: int, request: SpaceRequest | BatchRequest
+    ) -> Answer:
+        """The answer of the GPU's worker with this number."""
+        classes = request.classes if isinstance(request, BatchRequest) else ()
+        for _ in range(MAX_LOSSES):
             references: Mapping[str, Any] = {}
-            if wanted:
+            if wanted := [cls for cls in classes if cls.key not in gpu.binaries]:
                 references = self._compilers[host.environment].references(wanted)
-            answer = await self._connection.answer(gpu.actor.ask.remote(place, request, references))
+            answer = await self._connection.answer(
+                gpu.actor.ask.remote(worker, request, references)
+            )
             if isinstance(answer, Missing):
-                held.losses += 1
                 gpu.binaries.difference_update(answer.keys)
-                lost = [cls for cls in getattr(request, "classes", ()) if cls.key in answer.keys]
+                lost = [cls for cls in classes if cls.key in answer.keys]
                 order = self._compilers[host.environment].reorder(lost)
-                await _until_done(order)
+                await until_done(order)
                 order.result()
                 continue
             if not _is_answer(request, answer):
                 raise ProcessLost("its answer is not valid")
             if isinstance(answer, BatchAnswer):
-                gpu.binaries.update(cls.key for cls in getattr(request, "classes", ()))
+                gpu.binaries.update(cls.key for cls in classes)
                 answer = replace(answer, gpu=host.gpu)
             return answer  # type: ignore[no-any-return]
-        return Refusal(f"{held.losses} processes were lost over it")
-
-
-async def _until_done(order: Future[None]) -> None:
-    """Waits for the end of the order, which others may wait for too."""
-    done = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    order.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
-    await done.wait()
+        return Refusal("its kernels were lost again and again")
 
 
 def _is_answer(request: SpaceRequest | BatchRequest, answer: object) -> bool:

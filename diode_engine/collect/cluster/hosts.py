@@ -1,22 +1,23 @@
-"""What Ray runs on the machines of a cluster for a collection: one process for each GPU, and one
-for each core that compiles. Both keep worker processes as a collection on one machine does.
-"""
+"""What Ray runs on the machines of a cluster for a collection: a process for each GPU, and tasks
+that compile. Both keep worker processes as a collection on one machine does."""
 
 from __future__ import annotations
 
 import contextlib
 import platform
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.executor import Answer, BatchRequest, Host, Request, Session, SpaceRequest
+from diode_engine.collect.executor import Answer, BatchRequest, Host, SpaceRequest
 from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
 from diode_engine.collect.processes.compiler_pool import CompilerPool
-from diode_engine.collect.processes.pool import Pool
+from diode_engine.collect.processes.gpu_worker import GpuWorker
+from diode_engine.collect.processes.scratch import Scratch
 from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
@@ -68,33 +69,31 @@ class GpuHost:
         if setup.binaries is not None:
             command = (*command, str(setup.binaries))
         self._states = GpuStates(GpuWatch.open())
-        self._open = contextlib.ExitStack()
-        self._pools = [
-            self._open.enter_context(
-                Pool(
-                    [0],  # the one GPU that Ray lets this process see
-                    1,
-                    states=self._states,
-                    command=command,
-                    deadline=setup.deadline,
-                    in_turn=setup.binaries is not None,
-                )
+        self._scratch = Scratch("diode-collect-")
+        self._workers = [
+            GpuWorker(
+                0,  # the one GPU that Ray lets this process see
+                self._states,
+                self._scratch.path,
+                command=command,
+                deadline=setup.deadline,
+                in_turn=setup.binaries is not None,
             )
             for _ in range(workers)
         ]
+        for worker in self._workers:
+            worker.start()
         self._environment: Environment | None = None
 
     def hello(self) -> Hello:
         """Waits for the first worker, and says what it found. Raises CollectionError where it
         cannot be started."""
-        hosts: list[Host] = []
-        for _ in self._pools[0].run(lambda host: hosts.append(host)):
-            pass
-        self._environment = hosts[0].environment
+        host = self._workers[0].host()
+        self._environment = host.environment
         import ray
 
         node = ray.get_runtime_context().get_node_id()
-        return Hello(platform.node(), node, __version__, hosts[0])
+        return Hello(platform.node(), node, __version__, host)
 
     def ask(
         self, worker: int, request: SpaceRequest | BatchRequest, references: Mapping[str, Any]
@@ -104,16 +103,7 @@ class GpuHost:
         CollectionError where the worker has died and cannot be started again."""
         if isinstance(request, BatchRequest) and (missing := self._fetch(request, references)):
             return Missing(missing)
-        answers: list[Answer] = []
-
-        def session() -> Generator[Request, Answer, None]:
-            answers.append((yield request))
-
-        todo: list[Session] = [session()]
-        for _ in self._pools[worker].run(lambda _: todo.pop() if todo else None):
-            pass
-        (answer,) = answers
-        return answer
+        return self._workers[worker].ask(request)
 
     def _fetch(self, request: BatchRequest, references: Mapping[str, Any]) -> tuple[str, ...]:
         """Stores the binaries of the request's classes on this machine; returns the keys of those
@@ -138,30 +128,27 @@ class GpuHost:
 
     def close(self) -> None:
         """Ends the workers."""
-        self._open.close()
+        for worker in self._workers:
+            worker.close()
+        self._scratch.close()
 
 
-class CompileHost:
-    """A process with one compiler, on one core."""
+def compile_classes(
+    setup: Setup, environment: Environment, classes: Sequence[KernelClass]
+) -> tuple[None, dict[str, bytes]]:
+    """Compiles the classes on one core, and returns, after None, the contents of their files by
+    their keys (see `Binaries.put_packed`). Raises CollectionError where the compiler cannot be
+    started."""
+    assert setup.binaries is not None
+    binaries = Binaries(setup.binaries, environment)
+    _compiler(setup, environment).order(classes).result()
+    found = {cls.key: binaries.get_packed(cls.key) for cls in classes}
+    return None, {key: content for key, content in found.items() if content is not None}
 
-    def __init__(self, setup: Setup, environment: Environment) -> None:
-        assert setup.binaries is not None
-        self._binaries = Binaries(setup.binaries, environment)
-        self._compilers = CompilerPool(self._binaries, 1, command=setup.here(setup.compiler))
-        self._compilers.__enter__()
 
-    def ready(self) -> None:
-        """Returns at once; so the caller's answer comes when Ray has found a core for the
-        process."""
-
-    def compile(self, classes: Sequence[KernelClass]) -> tuple[tuple[str, ...], dict[str, bytes]]:
-        """Compiles the classes; returns their keys, and by key the contents of their files (see
-        `Binaries.put_packed`). Raises CollectionError where the compiler cannot be started."""
-        self._compilers.order(classes).result()
-        found = {cls.key: self._binaries.get_packed(cls.key) for cls in classes}
-        contents = {key: content for key, content in found.items() if content is not None}
-        return tuple(contents), contents
-
-    def close(self) -> None:
-        """Ends the compiler."""
-        self._compilers.__exit__()
+@cache
+def _compiler(setup: Setup, environment: Environment) -> CompilerPool:
+    """The compiler of this process, which ends with it."""
+    assert setup.binaries is not None
+    binaries = Binaries(setup.binaries, environment)
+    return CompilerPool(binaries, 1, command=setup.here(setup.compiler)).__enter__()

@@ -5,21 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import partial
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.orders import Job, Order, OrderBook
 from diode_engine.collect.processes import protocol
-from diode_engine.collect.processes.supervisor import (
-    MessageReceived,
-    Start,
-    Supervisor,
-    Worker,
-    WorkerLost,
-)
+from diode_engine.collect.processes.scratch import Scratch
+from diode_engine.collect.processes.worker_process import WorkerLost, WorkerProcess
 from diode_engine.core.timing import Failure
-from diode_engine.documents import shortened
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 
@@ -31,17 +26,8 @@ DEADLINE_SECONDS = 180.0
 MAX_ATTEMPTS = 2  # to compile a class that ends its compiler
 
 
-@dataclass(eq=False)
-class _CompilerState:
-    """What a compiler does."""
-
-    job: Job = field(default_factory=list)  # empty: nothing
-    finished: int = 0  # how many classes of the job are compiled
-    begun: bool = False  # whether the next one is being compiled
-
-
 class CompilerPool:
-    """`workers` compilers that fill a folder of binaries.
+    """`workers` compilers that fill a folder of binaries, each with a thread that gives it jobs.
 
     A class that ends its compiler, or takes longer than the deadline (seconds), is tried once more
     and then recorded as failed; the rest of its job goes to another compiler. A context manager:
@@ -57,32 +43,38 @@ class CompilerPool:
         deadline: float = DEADLINE_SECONDS,
     ) -> None:
         self._binaries = binaries
-        self._count = workers
-        self._start = Start(
-            command,
-            "Compilers",
-            {"CUDA_VISIBLE_DEVICES": ""},  # compiling needs no context on a GPU
-            {"environment": binaries.environment.to_dict(), "root": str(binaries.root)},
-        )
-        self._at: dict[Worker, _CompilerState] = {}
-        self._supervisor = Supervisor("diode-compile-", deadline=deadline, check=self._check)
         self._book = OrderBook(binaries.keys())
-        self._attempts: dict[str, int] = {}
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="compilers", daemon=True)
+        self._attempts: Counter[str] = Counter()
+        self._scratch = Scratch("diode-compile-")
+        self._compilers = [
+            WorkerProcess(
+                command,
+                "Compilers",
+                lambda hello: hello["ready"],
+                folder=self._scratch.path,
+                environment={"CUDA_VISIBLE_DEVICES": ""},  # compiling needs no context on a GPU
+                deadline=deadline,
+                first={"environment": binaries.environment.to_dict(), "root": str(binaries.root)},
+            )
+            for _ in range(workers)
+        ]
+        self._threads = [
+            threading.Thread(target=self._work, args=(compiler,), name="compiler", daemon=True)
+            for compiler in self._compilers
+        ]
 
     def __enter__(self) -> CompilerPool:
-        for _ in range(self._count):
-            self._at[self._supervisor.start(self._start)] = _CompilerState()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing = True
-        self._supervisor.wake()
-        self._thread.join()
-        self._supervisor.close()
         self._book.fail(CollectionError("The compilers were ended."))
+        for compiler in self._compilers:
+            compiler.close()
+        for thread in self._threads:
+            thread.join()
+        self._scratch.close()
 
     def has(self, key: str | None) -> bool:
         return self._book.has(key)
@@ -90,74 +82,50 @@ class CompilerPool:
     def order(self, classes: Sequence[KernelClass]) -> Order:
         """Compiles the classes that have no binary; those that are being compiled already are not
         begun a second time."""
-        order = self._book.order(lambda: self._binaries.missing(classes), self._count)
-        self._supervisor.wake()
-        return order
+        return self._book.order(lambda: self._binaries.missing(classes), len(self._compilers))
 
-    def _run(self) -> None:
+    def _work(self, compiler: WorkerProcess[bool]) -> None:
+        """Gives the compiler its jobs, until nothing more can be compiled."""
         try:
-            while not self._closing:
-                self._step()
+            compiler.ready()
+            while (job := self._book.wait_for_job()) is not None:
+                self._compile(compiler, job)
         except Exception as error:
-            log.debug("The compilers' thread ends.", exc_info=True)
+            log.debug("A compiler's thread ends.", exc_info=True)
             # Those who wait for an order have no deadline.
             self._book.fail(CollectionError(f"Nothing more can be compiled: {error}"))
 
-    def _step(self) -> None:
-        for compiler, at in self._at.items():
-            if compiler.ready and not at.job:
-                job = self._book.take()
-                if job is None:
-                    break
-                at.job, at.finished, at.begun = job, 0, False
-                classes = [cls.to_dict() for cls in at.job]
-                self._supervisor.send(compiler, {"classes": classes})
-        for event in self._supervisor.step():
-            if isinstance(event, MessageReceived):
-                self._hear(event.worker, event.message)
-            elif isinstance(event, WorkerLost):
-                self._lost(event)
-
-    def _check(self, compiler: Worker, message: protocol.Message) -> None:
-        """Raises OSError for a message that the compiler should not have sent."""
-        at = self._at[compiler]
-        place = at.finished if at.job else None
-        if "begin" in message:
-            right = compiler.ready and message["begin"] == place and not at.begun
-        elif "end" in message:
-            right = compiler.ready and message["end"] == place and at.begun
-        elif "done" in message:
-            right = compiler.ready and place == len(at.job)
-        else:
-            right = "ready" in message and not compiler.ready
-        if not right:
-            raise OSError(f"a compiler has sent the unexpected message {shortened(str(message))}")
-
-    def _hear(self, compiler: Worker, message: protocol.Message) -> None:
-        at = self._at[compiler]
-        if "begin" in message:
-            at.begun = True
-        elif "end" in message:
-            self._book.note_compiled([at.job[at.finished].key])
-            at.finished += 1
-            at.begun = False
-        else:
-            at.job = []
-            self._supervisor.rest(compiler)
-
-    def _lost(self, event: WorkerLost) -> None:
-        at = self._at.pop(event.worker)
-        self._at[event.instead] = _CompilerState()
-        failure = Failure.TIMEOUT if event.timed_out else Failure.CRASH
-        rest = at.job[at.finished :]
-        if rest and at.begun:
-            culprit = rest[0]
-            attempts = self._attempts[culprit.key] = self._attempts.get(culprit.key, 0) + 1
-            if attempts >= MAX_ATTEMPTS:
-                log.info("%s ended its compiler: %s", culprit.candidate, failure)
-                reason = "it took too long" if event.timed_out else "the compiler died"
-                self._binaries.put(culprit, Unbuilt(failure, reason))
-                self._book.note_compiled([culprit.key])
+    def _compile(self, compiler: WorkerProcess[bool], job: Job) -> None:
+        compiler.send({"classes": [cls.to_dict() for cls in job]})
+        finished, begun = 0, False
+        try:
+            for place, cls in enumerate(job):
+                compiler.receive(partial(_expect, {"begin": place}))
+                begun = True
+                compiler.receive(partial(_expect, {"end": place}))
+                finished, begun = place + 1, False
+                self._book.note_compiled([cls.key])
+            compiler.receive(partial(_expect, {"done": True}))
+        except WorkerLost as lost:
+            rest = job[finished:]
+            if begun and self._gives_up(rest[0], lost):
+                self._book.note_compiled([rest[0].key])
                 rest = rest[1:]
-        if rest:
-            self._book.put_back(rest)
+            if rest:
+                self._book.put_back(rest)
+
+    def _gives_up(self, cls: KernelClass, lost: WorkerLost) -> bool:
+        """Whether the class that ended its compiler is recorded as failed: at its last attempt."""
+        self._attempts[cls.key] += 1
+        if self._attempts[cls.key] < MAX_ATTEMPTS:
+            return False
+        failure = Failure.TIMEOUT if lost.timed_out else Failure.CRASH
+        log.info("%s ended its compiler: %s", cls.candidate, failure)
+        reason = "it took too long" if lost.timed_out else "the compiler died"
+        self._binaries.put(cls, Unbuilt(failure, reason))
+        return True
+
+
+def _expect(expected: protocol.Message, said: protocol.Message) -> None:
+    if said != expected:
+        raise ValueError(f"a compiler has sent {said} and not {expected}")

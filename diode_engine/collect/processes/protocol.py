@@ -54,24 +54,20 @@ def unpack_all(data: bytes) -> list[Message]:
     return messages
 
 
-def check_answer(message: Message, answered: int, asked: int) -> int:
-    """How many candidates the message answers, 0 or 1, where `answered` of `asked` candidates were
-    answered before. Raises KeyError, TypeError or ValueError where the message is impossible
-    then."""
+def read_answer(message: Message, answered: int, asked: int) -> Timing | str:
+    """What a message says, where `answered` of `asked` candidates were answered before: the next
+    candidate's timing, or "begin", "done" or "refused". Raises KeyError, TypeError or ValueError
+    where the message is impossible then."""
     if "refused" in message:
-        return 0
+        return "refused"
     if "done" in message:
         if answered != asked:
             raise ValueError("it has not timed all")
-        return 0
+        return "done"
     place = message["begin"] if "begin" in message else message["timing"]
     if place != answered or answered >= asked:
         raise ValueError("it is not this one's turn")
-    if "begin" in message:
-        return 0
-    timing(message)
-    str(message["reason"])
-    return 1
+    return "begin" if "begin" in message else timing(message)
 
 
 def pack_candidates(candidates: Iterable[Candidate]) -> bytes:

@@ -100,8 +100,8 @@ class Bench:
     ) -> Iterator[protocol.Message]:
         """The messages with the timings, in the candidates' order.
 
-        If one of several candidates breaks the device, the process ends. The pool then asks for the
-        candidates one by one, to find out which one it was.
+        If one of several candidates breaks the device, the process ends. Then another one is asked
+        for the candidates one by one, to find out which one it was.
         """
         alone = len(candidates) == 1
         if alone:

@@ -161,7 +161,7 @@ def serve(
                 connection.send_bytes(b"".join(said))
                 said, sent = [], time.monotonic()
             if broken:
-                os._exit(1)  # the pool starts another process
+                os._exit(1)  # another process is started
         connection.send_bytes(b"".join([*said, protocol.pack({"done": True})]))
 
 
