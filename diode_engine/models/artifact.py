@@ -62,7 +62,7 @@ def save_artifact(
         return {"file": file, "bytes": len(data), "sha256": digest}
 
     for place, member in enumerate(members):
-        file = f"{member.family}-{place}{member.suffix}"
+        file = f"{member.family}-{place}.safetensors"
         entries.append({"family": member.family, **entry(file, member.to_bytes())})
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     described = {
@@ -73,7 +73,7 @@ def save_artifact(
         "members": entries,
         "confidence": None
         if confidence is None
-        else entry(f"confidence{confidence.suffix}", confidence.to_bytes()),
+        else entry("confidence.safetensors", confidence.to_bytes()),
     }
     try:
         text = json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

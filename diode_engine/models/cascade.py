@@ -40,7 +40,6 @@ class Cascade(TimingModel):
     sieve: DistilledNetwork | None = None
 
     family: ClassVar[str] = "cascade"
-    suffix: ClassVar[str] = ".safetensors"
 
     def predict(self, x: Matrix) -> Matrix:
         """As TimingModel.predict; a row's answer has the same bits whichever rows are asked with

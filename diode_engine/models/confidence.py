@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +53,6 @@ class Confidence:
     bias: npt.NDArray[np.float32]
     places: Places
     evidence: Evidence | None = None
-
-    suffix: ClassVar[str] = ".safetensors"
 
     @np.errstate(over="ignore", invalid="ignore")  # a damaged file may have huge coordinates
     def judge(

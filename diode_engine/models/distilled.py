@@ -65,7 +65,6 @@ class DistilledNetwork(TimingModel):
     feature_set: features.FeatureSet = features.CURRENT
 
     family: ClassVar[str] = "distilled"
-    suffix: ClassVar[str] = ".safetensors"
 
     def __post_init__(self) -> None:
         levels = INPUT_LEVELS

@@ -41,7 +41,7 @@ _MAX_MEMBERS = 64
 MAX_MODEL = 512 << 20  # bytes of all files of a model, which are in memory together
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.(safetensors|ubj)")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.safetensors")
 EARLIER_HELD_OUT_BY = ("sizes",)  # of models that were made before manifests had `held_out_by`
 
 

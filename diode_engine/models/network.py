@@ -37,7 +37,6 @@ class Network(TimingModel):
     feature_set: features.FeatureSet = features.CURRENT
 
     family: ClassVar[str] = "network"
-    suffix: ClassVar[str] = ".safetensors"
 
     def predict(self, x: Matrix) -> Matrix:
         """As TimingModel.predict."""

@@ -25,7 +25,6 @@ class TimingModel(Protocol):
     """
 
     family: ClassVar[str]  # its name in `model_types.MODEL_TYPES`
-    suffix: ClassVar[str]  # of the file that holds its bytes
 
     def predict(self, x: Matrix) -> Matrix:
         """[n, F] feature rows (features.matrix) to [n] natural logarithms of microseconds. The same
@@ -47,7 +46,7 @@ class TimingModel(Protocol):
         return None
 
     def to_bytes(self) -> bytes:
-        """The file's content."""
+        """The content of its file, in the safetensors format."""
         raise NotImplementedError
 
     @classmethod

@@ -73,6 +73,12 @@ class Tensors:
         tensor.flags.writeable = False
         return tensor
 
+    def integers(self, name: str, *shape: int | None) -> npt.NDArray[np.int32]:
+        """The int32 tensor of this name and shape (None: any length). Raises ModelError where there
+        is no such tensor."""
+        tensor: npt.NDArray[np.int32] = self._fitting(name, shape, "I32", "<i4")
+        return tensor
+
     def _fitting(
         self, name: str, shape: tuple[int | None, ...], type_: str, dtype: str
     ) -> npt.NDArray[Any]:

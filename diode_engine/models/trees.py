@@ -1,25 +1,37 @@
-"""Gradient-boosted trees over feature rows: XGBoost's, in its binary JSON.
+"""Gradient-boosted trees over feature rows, which XGBoost evaluates.
 
-With `residual` the trees predict the logarithm of the time over the features' base time.
+With `residual` the trees predict the logarithm of the time over the features' base time. A file has
+the nodes of all trees, one tree after another. XGBoost's own files are not read: XGBoost trusts
+them.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from diode_engine import features
-from diode_engine.documents import shortened, show
 from diode_engine.errors import ModelError
-from diode_engine.models import ubjson
 from diode_engine.models.protocol import MAX_SUM, Matrix, TimingModel
+from diode_engine.models.tensors import Tensors
 
-_CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
-_RESIDUAL = "diode_residual"
+_MAX_NODES = 4_000_000  # of a file; 1,200 trees of the shipped timings have 200,000
+_LEAF = -1  # in place of the index of a child
+_NO_PARENT = (1 << 31) - 1
+# What XGBoost keeps of nodes besides: here without effect on a prediction.
+_UNUSED: dict[str, list[float]] = {
+    "default_left": [0], "split_type": [0],
+    "base_weights": [0.0], "loss_changes": [0.0], "sum_hessian": [0.0],
+    "categories": [], "categories_nodes": [], "categories_segments": [], "categories_sizes": [],
+}  # fmt: skip
 _LN2 = np.float32(math.log(2))
+
+Integers = npt.NDArray[np.int32]
 
 
 class Trees(TimingModel):
@@ -27,7 +39,6 @@ class Trees(TimingModel):
     base time's logarithm."""
 
     family: ClassVar[str] = "trees"
-    suffix: ClassVar[str] = ".ubj"
 
     def __init__(
         self,
@@ -50,159 +61,112 @@ class Trees(TimingModel):
         return out
 
     def to_bytes(self) -> bytes:
-        """As TimingModel.to_bytes: UBJ."""
-        self.booster.set_attr(**{_RESIDUAL: str(int(self.residual))})
-        return bytes(self.booster.save_raw("ubj"))
+        """As TimingModel.to_bytes: the safetensors format."""
+        from safetensors.numpy import save
+
+        learner = json.loads(self.booster.save_raw("json"))["learner"]
+        trees = learner["gradient_booster"]["model"]["trees"]
+        base = learner["learner_model_param"]["base_score"]
+
+        def of_all(name: str, dtype: type) -> npt.NDArray[Any]:
+            return np.concatenate([np.array(tree[name], dtype) for tree in trees])
+
+        return save(
+            {
+                "nodes": np.array([len(tree["left_children"]) for tree in trees], np.int32),
+                "left": of_all("left_children", np.int32),
+                "right": of_all("right_children", np.int32),
+                "feature": of_all("split_indices", np.int32),
+                "value": of_all("split_conditions", np.float32),
+                # A list of one number from XGBoost 3.1 on.
+                "base": np.array([str(base).strip("[]")], np.float32),
+                "residual": np.array([self.residual], np.uint8),
+            }
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
-        """As TimingModel.from_bytes. XGBoost gets the bytes only after everything that it would
-        trust (lengths, children, split features) has been checked."""
+        """As TimingModel.from_bytes. XGBoost gets the trees only after everything that it would
+        trust (children, features) has been checked."""
+        tensors = Tensors(data, "trees")
+        residual, base = tensors.flag("residual"), tensors.take("base", 1)
+        nodes = tensors.integers("nodes", None)
+        total = int(nodes.sum(dtype=np.int64))
+        if not len(nodes) or nodes.min() < 1 or total > _MAX_NODES:
+            raise ModelError(f"The trees' file must have trees, of 1 to {_MAX_NODES:,} nodes.")
+        left, right, feature = (tensors.integers(n, total) for n in ("left", "right", "feature"))
+        value = tensors.take("value", total)
+        tensors.end()
         width = len(feature_set.names)
-        residual = _checked(ubjson.loads(data), width)
+        if feature.min() < 0 or feature.max() >= width:
+            raise ModelError("The trees split by a feature that does not exist.")
+        parents = _check_children(nodes, left, right)
+        _check_sums(base, nodes, np.where(left == _LEAF, value, 0))
+        columns = {
+            "left_children": left, "right_children": right, "parents": parents,
+            "split_indices": feature, "split_conditions": value,
+        }  # fmt: skip
         import xgboost
 
         booster = xgboost.Booster()
-        try:
-            booster.load_model(bytearray(data))
-        except (xgboost.core.XGBoostError, ValueError) as error:
-            line = shortened(str(error).strip().splitlines()[0])
-            raise ModelError(f"XGBoost cannot read the trees' file: {line}.") from None
+        document = _document(columns, nodes, str(base[0]), width)
+        booster.load_model(bytearray(json.dumps(document).encode()))
         return cls(booster, residual=residual, feature_set=feature_set)
 
 
-def _require(ok: bool, sentence: str) -> None:
-    if not ok:
-        raise ModelError(sentence)
-
-
-def _is(found: Any, wanted: Any) -> bool:
-    """Whether they are equal and of one type; an array is equal to nothing."""
-    return type(found) is type(wanted) and bool(found == wanted)
-
-
-def _at(tree: Any, *path: str) -> Any:
-    for name in path:
-        _require(
-            isinstance(tree, Mapping) and name in tree, f"The trees' file lacks {'.'.join(path)}."
-        )
-        tree = tree[name]
-    return tree
-
-
-def _checked(document: Any, width: int) -> bool:
-    """Whether the model is residual. Raises ModelError where the document is not regression trees
-    over this many features."""
-    learner = _at(document, "learner")
-    for path, wanted in (
-        (("objective", "name"), "reg:squarederror"),
-        (("gradient_booster", "name"), "gbtree"),
-        (("learner_model_param", "num_feature"), str(width)),
-        (("learner_model_param", "num_class"), "0"),
-        (("learner_model_param", "num_target"), "1"),
-    ):
-        found = _at(learner, *path)
-        _require(
-            _is(found, wanted),
-            f"The trees' {path[-1]} is {show(found)}; this Diode reads {wanted!r}.",
-        )
-    residual = _at(learner, "attributes", _RESIDUAL)
-    _require(
-        _is(residual, "0") or _is(residual, "1"),
-        f"The trees' attribute {_RESIDUAL} must be 0 or 1.",
-    )
-    try:
-        base = float(str(_at(learner, "learner_model_param", "base_score")).strip("[]"))
-    except ValueError:
-        base = math.nan
-    _require(math.isfinite(base), "The trees' base score is not a finite number.")
-
-    model = _at(learner, "gradient_booster", "model")
-    trees = _at(model, "trees")
-    _require(isinstance(trees, list) and len(trees) > 0, "The trees' file holds no trees.")
-    _require(
-        _is(_at(model, "gbtree_model_param", "num_trees"), str(len(trees))),
-        "The trees' file states another number of trees than it holds.",
-    )
-    _require(
-        _is(_at(model, "cats", "enc"), []) and not any(
-            len(_numbers(_at(model, "cats"), n)) for n in ("feature_segments", "sorted_idx")),
-        "The trees' file holds categories, which Diode's trees never do.",
-    )  # fmt: skip
-    info = _numbers(model, "tree_info")
-    steps = _numbers(model, "iteration_indptr")
-    _require(len(info) == len(trees) and not info.any(), "The trees' groups do not fit.")
-    _require(
-        len(steps) > 0 and steps[0] == 0 and steps[-1] == len(trees)
-        and bool(np.all(np.diff(steps) >= 0)),
-        "The trees' iterations do not fit.",
-    )  # fmt: skip
-    reach = abs(base) + sum(_check_tree(tree, place, width) for place, tree in enumerate(trees))
-    _require(reach < MAX_SUM, "The trees' leaves are so large that they predict no times.")
-    return _is(residual, "1")
-
-
-def _numbers(tree: Any, name: str) -> np.ndarray[Any, Any]:
-    array = _at(tree, name)
-    if isinstance(array, list) and all(type(v) in (int, float) for v in array):
-        array = np.array(array, np.float64 if any(type(v) is float for v in array) else np.int64)
-    _require(isinstance(array, np.ndarray), f"The trees' {name} is not an array of numbers.")
-    return array  # type: ignore[no-any-return]
-
-
-def _check_tree(tree: Any, place: int, width: int) -> float:
-    """The largest absolute value of its leaves."""
-    nodes = len(_numbers(tree, "left_children"))
-    _require(
-        nodes > 0 and _is(_at(tree, "id"), place)
-        and _is(_at(tree, "tree_param", "num_nodes"), str(nodes))
-        and _is(_at(tree, "tree_param", "num_deleted"), "0")
-        and any(_is(_at(tree, "tree_param", "size_leaf_vector"), size) for size in ("0", "1"))
-        and _is(_at(tree, "tree_param", "num_feature"), str(width)),
-        f"Tree {place} states other sizes than it has.",
-    )  # fmt: skip
-    column = {}
-    for name in (
-        "left_children", "right_children", "parents", "split_indices", "split_conditions",
-        "base_weights", "default_left", "split_type", "loss_changes", "sum_hessian",
-    ):  # fmt: skip
-        column[name] = _numbers(tree, name)
-        _require(len(column[name]) == nodes, f"Tree {place}'s {name} has not one value a node.")
-    for name in ("left_children", "right_children", "parents", "split_indices"):
-        _require(column[name].dtype.kind in "iu", f"Tree {place}'s {name} are not whole numbers.")
-    left, right = (
-        column["left_children"].astype(np.int64),
-        column["right_children"].astype(np.int64),
-    )
-    leaf = left == -1
-    node = np.arange(nodes)
-    inner = ~leaf
+def _check_children(nodes: Integers, left: Integers, right: Integers) -> Integers:
+    """Return the index of each node's parent in its tree. Raises ModelError where the nodes of a
+    tree, of which there are `nodes`, do not form one."""
+    starts = np.repeat(np.cumsum(nodes) - nodes, nodes)
+    place = np.arange(len(left)) - starts
+    inner = left != _LEAF
+    children = np.stack([left[inner], right[inner]])
     # Each child lies after its parent, so every way from the root ends.
-    _require(
-        bool(np.all(right[leaf] == -1) and np.all(left[inner] > node[inner])
-             and np.all(right[inner] > node[inner]) and np.all(left[inner] < nodes)
-             and np.all(right[inner] < nodes)),
-        f"Tree {place}'s children do not form a tree.",
-    )  # fmt: skip
-    parents = column["parents"].astype(np.int64)
-    _require(
-        bool(np.all(parents[left[inner]] == node[inner])
-             and np.all(parents[right[inner]] == node[inner])
-             and np.all((parents[1:] >= 0) & (parents[1:] < nodes))),
-        f"Tree {place}'s parents do not form a tree.",
-    )  # fmt: skip
-    split = column["split_indices"]
-    _require(
-        bool(np.all((split >= 0) & (split < width))),
-        f"Tree {place} splits by a feature that does not exist.",
-    )
-    _require(
-        not column["split_type"].any() and not any(len(_numbers(tree, n)) for n in _CATEGORIES),
-        f"Tree {place} splits by category, which Diode's trees never do.",
-    )
-    _require(
-        bool(np.all(np.isfinite(column["split_conditions"]))
-             and np.all(np.isfinite(column["base_weights"]))),
-        f"Tree {place} holds values that are not finite.",
-    )  # fmt: skip
-    return float(np.abs(column["split_conditions"][leaf].astype(np.float64)).max(initial=0))
+    inside = (children > place[inner]) & (children < np.repeat(nodes, nodes)[inner])
+    forms_trees = bool(inside.all() and (right[~inner] == _LEAF).all())
+    if forms_trees:
+        children += starts[inner]
+        times_child = np.bincount(children.ravel(), minlength=len(left))
+        forms_trees = np.array_equal(times_child, place > 0)
+    if not forms_trees:
+        raise ModelError("The children of the trees' nodes do not form trees.")
+    parents = np.full(len(left), _NO_PARENT, np.int32)
+    parents[children] = place[inner]
+    return parents
+
+
+def _check_sums(base: Matrix, nodes: Integers, leaves: Matrix) -> None:
+    """Raises ModelError where the sum of one leaf of each tree may be too large."""
+    largest = np.maximum.reduceat(np.abs(leaves.astype(np.float64)), np.cumsum(nodes) - nodes)
+    if not abs(float(base[0])) + largest.sum() < MAX_SUM:
+        raise ModelError("The trees' leaves are so large that they predict no times.")
+
+
+def _document(
+    columns: Mapping[str, npt.NDArray[Any]], nodes: Integers, base: str, width: int
+) -> dict[str, Any]:
+    """Return the model that XGBoost 2.1 would write, which later ones read as well."""
+    features = str(width)
+    trees, end = [], 0
+    for place, count in enumerate(nodes.tolist()):
+        rows, end = slice(end, end + count), end + count
+        tree: dict[str, Any] = {name: column[rows].tolist() for name, column in columns.items()}
+        tree |= {name: zero * count for name, zero in _UNUSED.items()}
+        sizes = {"num_nodes": str(count), "num_feature": features, "size_leaf_vector": "1"}
+        trees.append({**tree, "id": place, "tree_param": {**sizes, "num_deleted": "0"}})
+    model = {
+        "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
+        "iteration_indptr": list(range(len(trees) + 1)),
+        "tree_info": [0] * len(trees),
+        "trees": trees,
+    }
+    sizes = {"num_feature": features, "num_class": "0", "num_target": "1"}
+    learner = {
+        "attributes": {},
+        "feature_names": [],
+        "feature_types": [],
+        "gradient_booster": {"name": "gbtree", "model": model},
+        "learner_model_param": {**sizes, "base_score": base, "boost_from_average": "0"},
+        "objective": {"name": "reg:squarederror", "reg_loss_param": {"scale_pos_weight": "1"}},
+    }
+    return {"version": [2, 1, 0], "learner": learner}

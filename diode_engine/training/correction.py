@@ -41,7 +41,6 @@ class Corrected(TimingModel):
     used as a teacher, and is not written to a file."""
 
     family: ClassVar[str] = "corrected"
-    suffix: ClassVar[str] = ""
 
     members: tuple[TimingModel, ...]
     difference: TimingModel

@@ -25,7 +25,6 @@ class Rule(TimingModel):
     """A model that is a function of columns."""
 
     family = "rule"
-    suffix = ".rule"
 
     def __init__(self, rule):
         self.rule = rule

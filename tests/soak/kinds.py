@@ -289,8 +289,7 @@ def _vouched(files: dict[str, bytes]) -> dict[str, bytes]:
 def _changed_model(rng: random.Random, family: str) -> dict[str, bytes]:
     files = dict(_models()[family])
     name = rng.choice([n for n in files if n != "manifest.json"])
-    change = mutations.changed_bytes if name.endswith(".ubj") else mutations.safetensors_file
-    files[name] = change(rng, files[name])
+    files[name] = mutations.safetensors_file(rng, files[name])
     return _vouched(files)
 
 

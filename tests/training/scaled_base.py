@@ -3,14 +3,13 @@ features, times a factor that is fitted. Everything that a family must define is
 
 from __future__ import annotations
 
-import struct
 from dataclasses import astuple, dataclass
 from typing import ClassVar, Self
 
 import numpy as np
+from safetensors.numpy import save
 
 from diode_engine import features
-from diode_engine.errors import ModelError
 from diode_engine.models.fitting import (
     Checkpoint,
     Examples,
@@ -20,6 +19,7 @@ from diode_engine.models.fitting import (
 )
 from diode_engine.models.fitting_method import FittingMethod, Range, SearchedSettings
 from diode_engine.models.protocol import Matrix, TimingModel
+from diode_engine.models.tensors import Tensors
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,19 @@ class ScaledBase(TimingModel):
     slope: float
 
     family: ClassVar[str] = "scaled-base"
-    suffix: ClassVar[str] = ".ubj"
 
     def predict(self, x: Matrix) -> Matrix:
         return np.float32(self.log_factor) + np.float32(self.slope) * _log_base(x)
 
     def to_bytes(self) -> bytes:
-        return struct.pack("<2d", *astuple(self))
+        return save({"numbers": np.array(astuple(self), np.float32)})
 
     @classmethod
     def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
-        if len(data) != 16 or not np.isfinite(numbers := struct.unpack("<2d", data)).all():
-            raise ModelError("The file of the scaled base time is not two finite numbers.")
-        return cls(*numbers)
+        tensors = Tensors(data, "scaled base time")
+        numbers = tensors.take("numbers", 2)
+        tensors.end()
+        return cls(*numbers.tolist())
 
 
 @dataclass(frozen=True)
