@@ -10,37 +10,53 @@ from typing import Any
 from diode_engine.errors import DiodeError
 
 
-def imported(what: str, error: type[DiodeError]) -> Any:
-    """The module ray. Where it is not installed, raises `error` with a sentence that begins with
-    `what` (a task, such as "Collecting") and says how to install it."""
-    try:
-        import ray
-    except ImportError as missing:
-        raise error(
-            f"{what} on a cluster needs Ray, which is not installed ({missing}): install "
-            "diode-engine with its extra ray (pip install 'diode-engine[ray]')."
-        ) from missing
-    return ray
+class RayConnection:
+    """The connection of this process to the Ray cluster at `address` (as Ray takes it: host:port,
+    or auto). `what` begins the sentence that says what needs it, such as "Collecting"; `error` is
+    raised where there can be no connection."""
 
+    ray: Any  # the module, after `connect`
 
-def connect(ray: Any, address: str, error: type[DiodeError]) -> bool:
-    """Connects to the cluster at `address`, in Ray's form (host:port, or auto). Returns False where
-    this process is connected already. Raises `error` where the cluster cannot be reached."""
-    if ray.is_initialized():
-        return False
-    # Ray replaces the handler of SIGTERM. A run is cancelled by that signal, so the handler is put
-    # back.
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGTERM) if main else None
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, RuntimeError, ValueError, AssertionError) as cause:
-        why = str(cause).strip().splitlines() or [type(cause).__name__]
-        raise error(f"There is no Ray cluster to be reached at {address}: {why[0]}") from cause
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, handler)
-    return True
+    def __init__(self, address: str, what: str, error: type[DiodeError]) -> None:
+        self.address = address
+        self._what = what
+        self._error = error
+        self._is_own = False
+
+    def connect(self) -> None:
+        """Connects, unless this process is connected already. Raises the error where Ray is not
+        installed, or the cluster cannot be reached."""
+        try:
+            import ray
+        except ImportError as missing:
+            raise self._error(
+                f"{self._what} on a cluster needs Ray, which is not installed ({missing}): install "
+                "diode-engine with its extra ray (pip install 'diode-engine[ray]')."
+            ) from missing
+        self.ray = ray
+        if ray.is_initialized():
+            return
+        # Ray replaces the handler of SIGTERM. A run is cancelled by that signal, so the handler is
+        # put back.
+        main = threading.current_thread() is threading.main_thread()
+        handler = signal.getsignal(signal.SIGTERM) if main else None
+        try:
+            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, RuntimeError, ValueError, AssertionError) as cause:
+            why = str(cause).strip().splitlines() or [type(cause).__name__]
+            raise self._error(
+                f"There is no Ray cluster to be reached at {self.address}: {why[0]}"
+            ) from cause
+        finally:
+            if main:
+                signal.signal(signal.SIGTERM, handler)
+        self._is_own = True
+
+    def disconnect(self) -> None:
+        """Ends the connection, unless this process had it before `connect`."""
+        if self._is_own:
+            self.ray.shutdown()
+            self._is_own = False
 
 
 def error_line(error: BaseException) -> str:

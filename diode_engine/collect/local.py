@@ -32,8 +32,6 @@ class Direct:
     Inductor."""
 
     binaries: Path  # the folder of compiled kernels
-    # How many processes compile; None: one for each core that the GPUs' workers leave.
-    compilers: int | None = None
     # The commands that start a worker and a compiler.
     worker: tuple[str, ...] = (
         sys.executable,
@@ -158,10 +156,8 @@ class LocalExecutor:
             # One of a GPU's workers times and perhaps another gets ready; the others wait and need
             # no core.
             spare = cores() - 2 * len(self.gpus) - 1
-            given = self._direct.compilers
-            count = max(1, spare) if given is None else given
             binaries = Binaries(self._direct.binaries, environment)
-            compilers = CompilerPool(binaries, count, command=self._direct.compiler)
+            compilers = CompilerPool(binaries, max(1, spare), command=self._direct.compiler)
             self._compiler_pools[environment] = self._open.enter_context(compilers)
         return self._compiler_pools[environment]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
@@ -45,50 +44,30 @@ class OrderBook:
         self._compiled = set(compiled)
         self._underway: set[str] = set()
         self._orders: list[Order] = []
-        self._jobs: deque[Job] = deque()
         self._error: CollectionError | None = None
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)  # there is a job, or an error
 
     def has(self, key: str | None) -> bool:
         """Whether the class of this key is compiled or being compiled; True for None, which stands
         for a candidate that needs no binary."""
         return key is None or key in self._compiled or key in self._underway
 
-    def order(self, find_missing: Callable[[], Sequence[KernelClass]], compilers: int) -> Order:
-        """An order of the classes that `find_missing` returns, those that have no binary. Those
-        that are being compiled are not begun a second time; the others become jobs for this number
-        of compilers."""
+    def order(
+        self, find_missing: Callable[[], Sequence[KernelClass]], compilers: int
+    ) -> tuple[Order, list[Job]]:
+        """An order of the classes that `find_missing` returns, those that have no binary; and jobs
+        for this number of compilers, with those of the classes that are not being compiled yet."""
         with self._lock:
             # Under the lock: a class that is compiled in between would be begun a second time.
             missing = find_missing()
             order = Order(cls.key for cls in missing)
             if self._error is not None:
                 order.fail(self._error)
-                return order
+                return order, []
             self._orders.append(order)
             new = [cls for cls in missing if cls.key not in self._underway]
             self._underway.update(cls.key for cls in new)
-            self._jobs.extend(_jobs(new, ordered=len(missing), compilers=compilers))
-            self._changed.notify_all()
-            return order
-
-    def take(self) -> Job | None:
-        """The next job; None where there is none."""
-        with self._lock:
-            return self._jobs.popleft() if self._jobs else None
-
-    def wait_for_job(self) -> Job | None:
-        """The next job, when there is one; None when nothing more can be compiled."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._error)
-            return None if self._error else self._jobs.popleft()
-
-    def put_back(self, job: Job) -> None:
-        """Makes this the next job: its compiler was lost."""
-        with self._lock:
-            self._jobs.appendleft(job)
-            self._changed.notify()
+            return order, _jobs(new, ordered=len(missing), compilers=compilers)
 
     def note_compiled(self, keys: Iterable[str]) -> None:
         """Takes note that the classes of these keys are compiled."""
@@ -100,11 +79,6 @@ class OrderBook:
                 order.note_compiled(keys)
             self._orders = [order for order in self._orders if not order.done()]
 
-    def forget(self, keys: Iterable[str]) -> None:
-        """Takes note that the binaries of these keys are lost."""
-        with self._lock:
-            self._compiled.difference_update(keys)
-
     def fail(self, error: CollectionError) -> None:
         """Ends all orders, and those to come, with this error."""
         with self._lock:
@@ -112,7 +86,6 @@ class OrderBook:
             for order in self._orders:
                 order.fail(error)
             self._orders.clear()
-            self._changed.notify_all()
 
 
 def _jobs(classes: Iterable[KernelClass], *, ordered: int, compilers: int) -> list[Job]:

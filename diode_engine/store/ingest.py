@@ -98,10 +98,8 @@ class Ingest:
 
     def prepare(self, connection: sa.Connection) -> None:
         """Computes what `derive` writes; the store may change between the two."""
-        times = self._table.time_us
-        self.prepared = Summaries.read(
-            connection, self.problem, self.environment, self.candidate, times
-        )
+        pairs = (self.problem << 32) | self.environment
+        self.prepared = Summaries.read(connection, pairs, self.candidate, self._table.time_us)
 
     def derive(self, connection: sa.Connection) -> None:
         """Writes what is derived from the rows."""

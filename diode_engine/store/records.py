@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import sqlalchemy as sa
 
 from diode_engine.core.candidate import Candidate
@@ -50,28 +52,31 @@ def environment_of(row: Any) -> Environment:
     return Environment(hardware, row.driver, row.torch, row.triton)
 
 
-def records_with(
+def records_of(
     connection: sa.Connection,
     table: sa.Table,
-    ids: Iterable[int],
+    ids: npt.NDArray[np.int64],
     make: Callable[[Any], _T],
-) -> list[_T]:
-    """The records with these ids, in ascending order of ids; `make` makes one from a row. Raises
-    LookupError where one is missing, and what `make` raises."""
-    wanted = set(ids)
+) -> tuple[tuple[_T, ...], npt.NDArray[np.int32]]:
+    """The records with these ids [n], ascending, and [n] the index of each id's record; `make`
+    makes one from a row. Raises LookupError where one is missing, and what `make` raises."""
+    last = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
+    # An impossible id must be noticed before an array of its size is allocated.
+    if len(ids) and not 0 <= ids.min() <= ids.max() <= last:
+        raise LookupError(f"there are timings of {table.name} that are not there")
+    wanted = np.zeros(last + 1, dtype=np.bool_)
+    wanted[ids] = True
     rows = connection.execute(sa.select(table).order_by(table.c.id))
-    found = [make(row) for row in rows if row.id in wanted]
-    if len(found) < len(wanted):
-        raise LookupError(
-            f"there are timings of {len(wanted) - len(found)} {table.name} that are not there"
-        )
-    return found
+    found = tuple(make(row) for row in rows if wanted[row.id])
+    if missing := int(wanted.sum()) - len(found):
+        raise LookupError(f"there are timings of {missing} {table.name} that are not there")
+    return found, (np.cumsum(wanted, dtype=np.int32) - np.int32(1))[ids]
 
 
 def few_records(
     connection: sa.Connection, table: sa.Table, ids: Iterable[int], make: Callable[[Any], _T]
 ) -> dict[int, _T]:
-    """The records with these ids, by id. For a few ids it is faster than `records_with`; missing
+    """The records with these ids, by id. For a few ids it is faster than `records_of`; missing
     records are left out."""
     rows = connection.execute(sa.select(table).where(table.c.id.in_(set(ids))))
     return {row.id: make(row) for row in rows}

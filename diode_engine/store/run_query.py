@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from diode_engine.store import schema
 from diode_engine.store.fields import RUN_PROBLEMS, RUNS
 from diode_engine.store.query import MAX_ROWS
-from diode_engine.store.run_table import run_of
+from diode_engine.store.run_table import read_runs
 from diode_engine.store.runs import ENDED, Run, RunState
 from diode_engine.store.session import OpenStore
 from diode_engine.store.summaries import TimingCounts, count_timings
@@ -44,13 +44,7 @@ def runs(
         select = select.where(schema.runs.c.id < before)
     select = select.order_by(schema.runs.c.id.desc()).limit(min(limit, MAX_ROWS))
     with store.reads() as connection:
-        rows = connection.execute(select).all()
-        t = schema.tags.c
-        tags: dict[int, list[str]] = {row.id: [] for row in rows}
-        tagged = sa.select(t.run, t.tag).where(t.run.in_(tags)).order_by(t.run, t.tag)
-        for run, tag in connection.execute(tagged):
-            tags[run].append(tag)
-        return [run_of(row, tags[row.id]) for row in rows]
+        return read_runs(connection, select)
 
 
 def resumed_runs(store: OpenStore) -> frozenset[int]:

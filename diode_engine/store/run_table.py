@@ -118,13 +118,8 @@ class RunTable(OpenStore):
         message: str | None = None,
     ) -> None:
         """Writes the progress and the message, where they are given, and the heartbeat."""
-        values: dict[str, Any] = {"heartbeat": time.time()}
-        if progress is not None:
-            values["progress"] = as_json(progress, "A run's progress")
-        if message is not None:
-            values["message"] = message
         with self.writes() as connection:
-            self._update(connection, run, values)
+            self._update(connection, run, _told(progress, message))
 
     def finish_run(
         self, run: int, state: RunState | str, message: str | None = None, *,
@@ -134,19 +129,16 @@ class RunTable(OpenStore):
         are given."""
         if state not in ENDED:
             raise StoreError(f"A run ends as {', '.join(ENDED)}; {state!s} is none of these.")
-        now = time.time()
-        values: dict[str, Any] = {"state": str(state), "heartbeat": now, "finished": now}
-        if progress is not None:
-            values["progress"] = as_json(progress, "A run's progress")
-        if message is not None:
-            values["message"] = message
+        told = _told(progress, message)
         with self.writes() as connection:
-            self._update(connection, run, values)
+            self._update(
+                connection, run, {"state": str(state), "finished": told["heartbeat"], **told}
+            )
 
     def runs(self) -> list[Run]:
         """All runs, the oldest first."""
         with self.reads() as connection:
-            return self._runs(connection)
+            return read_runs(connection, sa.select(schema.runs).order_by(schema.runs.c.id))
 
     def run(self, run: int) -> Run:
         """The run of this number. Raises NoSuchRunError where there is none."""
@@ -281,22 +273,22 @@ class RunTable(OpenStore):
             f"The store {self.location} has no run {run}; `diode-engine runs list` shows its runs."
         )
 
-    def _runs(self, connection: sa.Connection) -> list[Run]:
-        rows = connection.execute(sa.select(schema.runs).order_by(schema.runs.c.id))
-        tags: dict[int, list[str]] = {}
-        t = schema.tags.c
-        for run, tag in connection.execute(sa.select(t.run, t.tag).order_by(t.run, t.tag)):
-            tags.setdefault(run, []).append(tag)
-        return [run_of(row, tags.get(row.id, ())) for row in rows]
-
     def _one(self, connection: sa.Connection, run: int) -> Run:
-        query = sa.select(schema.runs).where(schema.runs.c.id == run)
-        row = connection.execute(query).one_or_none()
-        if row is None:
+        found = read_runs(connection, sa.select(schema.runs).where(schema.runs.c.id == run))
+        if not found:
             raise self._no_run(run)
-        t = schema.tags.c
-        tags = connection.scalars(sa.select(t.tag).where(t.run == run).order_by(t.tag))
-        return run_of(row, tags.all())
+        return found[0]
+
+
+def read_runs(connection: sa.Connection, query: sa.Select[Any]) -> list[Run]:
+    """The runs that a query of the table `runs` finds, in its order."""
+    rows = connection.execute(query).all()
+    tags: dict[int, list[str]] = {row.id: [] for row in rows}
+    t = schema.tags.c
+    found = t.run.in_(query.with_only_columns(schema.runs.c.id))
+    for run, tag in connection.execute(sa.select(t.run, t.tag).where(found).order_by(t.tag)):
+        tags[run].append(tag)
+    return [run_of(row, tags[row.id]) for row in rows]
 
 
 def run_of(row: Any, tags: Sequence[str]) -> Run:
@@ -343,6 +335,16 @@ def _command(command: Sequence[str] | None, directory: str | None) -> dict[str, 
     """The columns of a run's command."""
     words = None if command is None else json.dumps(list(command))
     return {"command": words, "directory": directory}
+
+
+def _told(progress: Mapping[str, Any] | None, message: str | None) -> dict[str, Any]:
+    """The columns of a run's heartbeat, and of its progress and message where they are given."""
+    told: dict[str, Any] = {"heartbeat": time.time()}
+    if progress is not None:
+        told["progress"] = as_json(progress, "A run's progress")
+    if message is not None:
+        told["message"] = message
+    return told
 
 
 def _is_queued(run: int) -> tuple[sa.ColumnElement[bool], ...]:

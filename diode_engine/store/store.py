@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
@@ -21,14 +20,11 @@ from diode_engine.errors import StoreError
 from diode_engine.store import bulk, schema
 from diode_engine.store.fields import sweeps_found
 from diode_engine.store.ingest import add_rows, failure_reasons, rows_there
-from diode_engine.store.records import candidate_of, environment_of, problem_of, records_with
-from diode_engine.store.run_table import RunTable
+from diode_engine.store.records import candidate_of, environment_of, problem_of, records_of
+from diode_engine.store.run_table import RunTable, read_runs
 from diode_engine.store.runs import Run
 from diode_engine.store.staging import Staging
 from diode_engine.store.summaries import TimingCounts, count_timings
-
-_Ids = npt.NDArray[np.int64]
-_Record = TypeVar("_Record", Problem, Candidate, Environment)
 
 # Two integers are read as one where possible: one column fewer saves a tenth of the time.
 _ROW = np.dtype(
@@ -220,11 +216,11 @@ class Store(RunTable):
                 data, candidate = data[by], candidate[by]
                 problem, environment = problem[by], environment[by]
             facts = _kernels(connection, data["sweep_candidate"]) if kernels else None
-            problems, problem = self._met(connection, schema.problems, problem, problem_of)
-            candidates, candidate = self._met(
+            problems, problem = records_of(connection, schema.problems, problem, problem_of)
+            candidates, candidate = records_of(
                 connection, schema.candidates, candidate, candidate_of
             )
-            environments, environment = self._met(
+            environments, environment = records_of(
                 connection, schema.environments, environment, environment_of
             )
             return TimingTable(
@@ -254,8 +250,8 @@ class Store(RunTable):
         if query:
             ids = ids.where(sweeps_found(query))
         with self.reads() as connection:
-            known = set(connection.scalars(ids.distinct()))
-            return [run for run in self._runs(connection) if run.id in known]
+            r = schema.runs
+            return read_runs(connection, sa.select(r).where(r.c.id.in_(ids)).order_by(r.c.id))
 
     def stats(self) -> StoreStats:
         """Counts what the store holds."""
@@ -269,26 +265,10 @@ class Store(RunTable):
                 problems=_count(connection, schema.summaries.c.problem.distinct()),
                 candidates=_count(connection, schema.candidates.c.id),
                 by_run=dict(map(tuple, connection.execute(of_runs))),
-                runs=tuple(self._runs(connection)),
+                runs=tuple(
+                    read_runs(connection, sa.select(schema.runs).order_by(schema.runs.c.id))
+                ),
             )
-
-    def _met(
-        self,
-        connection: sa.Connection,
-        table: sa.Table,
-        ids: _Ids,
-        make: Callable[[Any], _Record],
-    ) -> tuple[tuple[_Record, ...], npt.NDArray[np.int32]]:
-        """The records with these ids, ascending, and for each id the index of its record."""
-        last = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
-        # An impossible id must be noticed before an array of its size is allocated.
-        if len(ids) and not 0 <= ids.min() <= ids.max() <= last:
-            raise LookupError(f"there are timings of {table.name} that are not there")
-        there = np.zeros(last + 1, dtype=np.bool_)
-        there[ids] = True
-        place = np.cumsum(there, dtype=np.int32) - np.int32(1)
-        found = records_with(connection, table, np.flatnonzero(there).tolist(), make)
-        return tuple(found), place[ids]
 
     def _failure_codes(self, connection: sa.Connection) -> npt.NDArray[np.uint8]:
         """[largest id + 1] TimingTable's code of each reason in `failures`, by its id; 0 for 0."""

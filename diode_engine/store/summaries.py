@@ -73,16 +73,9 @@ class Summaries:
 
     @classmethod
     def read(
-        cls, connection: sa.Connection, problem: _Ids, environment: _Ids, candidate: _Ids,
-        time_us: _Times,
-    ) -> Summaries:  # fmt: skip
-        """Computes the rows; all arguments are [n]."""
-        return cls._of(connection, (problem << 32) | environment, candidate, time_us)
-
-    @classmethod
-    def _of(
         cls, connection: sa.Connection, pair: _Ids, candidate: _Ids, time_us: _Times
     ) -> Summaries:
+        """Computes the rows; all arguments are [n] (see `given`)."""
         pairs, group = np.unique(pair, return_inverse=True)
         if not len(pairs):
             return cls((pair, candidate, time_us), pairs, pairs, [])
@@ -108,7 +101,7 @@ class Summaries:
         if len(changed):
             pair, candidate, time_us = self.given
             mine = np.isin(pair, changed)
-            rows = rows + self._of(connection, pair[mine], candidate[mine], time_us[mine]).rows
+            rows = rows + self.read(connection, pair[mine], candidate[mine], time_us[mine]).rows
         bulk.execute_many(connection, _WRITE, rows)
 
 

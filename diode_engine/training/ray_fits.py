@@ -10,9 +10,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any
 
-from diode_engine import ray_connection
 from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import FitProgress
+from diode_engine.ray_connection import MachineNames, RayConnection
 from diode_engine.training.fit_pool import (
     Arrays,
     Job,
@@ -39,29 +39,26 @@ class RayFits(FitExecutor):
     is_parallel = True
 
     def __init__(self, address: str) -> None:
-        self._address = address
-        self._machines = ray_connection.MachineNames()
-        self._owns_connection = False
+        self._connection = RayConnection(address, "Training", TrainingError)
+        self._machines = MachineNames()
 
     def __enter__(self) -> RayFits:
-        self._ray = ray_connection.imported("Training", TrainingError)
-        self._owns_connection = ray_connection.connect(self._ray, self._address, TrainingError)
+        self._connection.connect()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._owns_connection:
-            self._ray.shutdown()
+        self._connection.disconnect()
 
     @property
     def slots(self) -> int:  # type: ignore[override]
         """As FitExecutor.slots: the cores of the cluster."""
-        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        return max(1, int(self._connection.ray.cluster_resources().get("CPU", 1)))
 
     def pool(
         self, task: FitTask, report: TaskProgressCallback
     ) -> contextlib.AbstractContextManager[Pool]:
         """As FitExecutor.pool."""
-        return RayPool(self._ray, self.slots, self._machines, report)
+        return RayPool(self._connection.ray, self.slots, self._machines, report)
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ class RayPool(Pool):
         self,
         ray: Any,
         size: int,
-        machines: ray_connection.MachineNames,
+        machines: MachineNames,
         report: TaskProgressCallback,
     ) -> None:
         self.size = size

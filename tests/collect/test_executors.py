@@ -51,7 +51,7 @@ def worker(fates=None, **more):
 
 
 def direct_setups(folder):
-    """Makes the setup of a direct collection, with two compilers."""
+    """Makes the setup of a direct collection."""
 
     def made(fates=None, compiles=None, **more):
         value = {
@@ -60,7 +60,7 @@ def direct_setups(folder):
             **more,
         }
         compiler = with_script("DIODE_COMPILER_SCRIPT", "scripted_compiler.py", value)
-        return Direct(folder / "binaries", compilers=2, worker=worker(fates), compiler=compiler)
+        return Direct(folder / "binaries", worker=worker(fates), compiler=compiler)
 
     return made
 

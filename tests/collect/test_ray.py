@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from diode_engine.cli import main
-from diode_engine.collect import local
-from diode_engine.collect.cluster import compilers, gpus
+from diode_engine.collect import local, session_runner
+from diode_engine.collect.cluster import gpus
 from diode_engine.collect.cluster.executor import RayExecutor
-from diode_engine.collect.cluster.hosts import GpuHost
 from diode_engine.collect.run import BATCH
 from diode_engine.core.hardware import H200
 from diode_engine.errors import CollectionError
@@ -87,26 +86,6 @@ def test_a_process_that_hangs_is_replaced(tmp_path, store, made, monkeypatch):
     assert not failures(store)
 
 
-def test_a_process_that_answers_nonsense_is_replaced(tmp_path, store, made, monkeypatch):
-    """The GPU's own process, not a worker of it: its answer is not taken."""
-    confused = tmp_path / "confused"
-
-    class Confused(GpuHost):
-        def ask(self, *request):
-            answer = super().ask(*request)
-            try:
-                confused.touch(exist_ok=False)
-            except FileExistsError:
-                return answer
-            return b"nonsense"
-
-    monkeypatch.setattr(gpus, "GpuHost", Confused)
-    run(store, made(command=worker()))
-    assert confused.exists()
-    assert keys(store) == ALL
-    assert not failures(store)
-
-
 def test_a_request_that_ends_every_process_is_given_up(tmp_path, store, made):
     """As a kernel would that takes the machine with it."""
     killed = tmp_path / "killed"
@@ -114,30 +93,7 @@ def test_a_request_that_ends_every_process_is_given_up(tmp_path, store, made):
     progress = run(store, made(command=worker(fates)), PROBLEMS[:1])
     assert progress.problems_done == 1
     assert len(keys(store)) == BATCH
-    assert len(killed.read_text().splitlines()) == gpus.MAX_LOSSES
-
-
-def test_what_the_object_store_has_lost_is_compiled_again(tmp_path, store, made, monkeypatch):
-    import ray
-
-    lost = []
-    references = compilers.RayCompilers.references
-
-    def forgetful(self, classes):
-        found = references(self, classes)
-        if classes and not lost:
-            lost.append(len(classes))
-            for cls in classes:  # and the folder
-                (file,) = (tmp_path / "binaries").rglob(f"{cls.key}.msgpack")
-                file.unlink()
-            return dict.fromkeys(found, ray.put({}))
-        return found
-
-    monkeypatch.setattr(compilers.RayCompilers, "references", forgetful)
-    run(store, made(direct=direct_setups(tmp_path)()))
-    assert lost
-    assert keys(store) == ALL
-    assert not failures(store)
+    assert len(killed.read_text().splitlines()) == session_runner.MAX_LOSSES
 
 
 def test_gpus_of_several_kinds_have_to_be_named(tmp_path, two_machines, made):
@@ -232,7 +188,7 @@ import sys, threading
 from dataclasses import replace
 from pathlib import Path
 from diode_engine.cli import main
-from diode_engine.collect import local
+from diode_engine.collect import local, session_runner
 from tests.collect.test_executors import direct_setups, worker
 folder, dead, *words = sys.argv[1:]
 made = replace(direct_setups(Path(folder))(), worker=worker(dead_on_arrival=dead == "dead"))

@@ -18,11 +18,11 @@ MAX_LOSSES = 3  # of processes that had the same job; then nothing more is compi
 
 
 class RayCompilers:
-    """Compiles for one environment, on the cores of a cluster that nothing else has: each job is a
-    task, which Ray begins again where its process is lost.
+    """Compiles for one environment, on the cores of a cluster that nothing else has.
 
-    What is compiled stays in Ray's object store, and the machines of the GPUs take it from there.
-    This process has only the keys of the classes.
+    Each job is a task, which Ray begins again where its process or its result is lost. What is
+    compiled stays in Ray's object store, and the machines of the GPUs take it from there. This
+    process has only the keys of the classes.
     """
 
     def __init__(self, ray: Any, setup: Setup, environment: Environment) -> None:
@@ -40,28 +40,19 @@ class RayCompilers:
         return self._book.has(key)
 
     def order(self, classes: Sequence[KernelClass]) -> Order:
-        order = self._book.order(
+        order, jobs = self._book.order(
             lambda: [cls for cls in dict.fromkeys(classes) if cls.key not in self._references],
             int(self._ray.cluster_resources().get("CPU", 1)),
         )
-        while (job := self._book.take()) is not None:
+        for job in jobs:
             end, binaries = self._compile.remote(self._setup, self._environment, job)
             self._running.add(end)
             end.future().add_done_callback(partial(self._note_end, job, end, binaries))
         return order
 
-    def reorder(self, classes: Sequence[KernelClass]) -> Order:
-        """As `order`, for classes that are compiled, but that the object store has lost."""
-        for cls in classes:
-            self._references.pop(cls.key, None)
-        self._book.forget(cls.key for cls in classes)
-        return self.order(classes)
-
     def references(self, classes: Sequence[KernelClass]) -> Mapping[str, Any]:
-        """Ray's references to the binaries of these classes, by key; classes that are not compiled
-        are left out."""
-        keys = (cls.key for cls in classes)
-        return {key: self._references[key] for key in keys if key in self._references}
+        """Ray's references to the binaries of these classes, which are compiled, by key."""
+        return {cls.key: self._references[cls.key] for cls in classes}
 
     def end(self) -> None:
         """Ends all tasks at once."""

@@ -8,30 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diode_engine import ray_connection
 from diode_engine.errors import CollectionError
+from diode_engine.ray_connection import RayConnection, error_line
 
 CLOSE_SECONDS = 15.0  # for processes to end their workers
 
 
-class RayConnection:
-    """The connection to the cluster at `address` (as Ray takes it: host:port, or auto)."""
+class ClusterConnection(RayConnection):
+    """The connection of a collection, with what its processes on the cluster need."""
 
     def __init__(self, address: str) -> None:
-        self.address = address
-        self._is_own = False
-
-    def connect(self) -> None:
-        """Raises CollectionError where Ray is not installed, or there is no such cluster."""
-        self.ray = ray_connection.imported("Collecting", CollectionError)
-        if ray_connection.connect(self.ray, self.address, CollectionError):
-            self._is_own = True
-
-    def disconnect(self) -> None:
-        """Ends the connection, unless this process had it before `connect`."""
-        if self._is_own:
-            self.ray.shutdown()
-            self._is_own = False
+        super().__init__(address, "Collecting", CollectionError)
 
     async def answer(self, reference: Any) -> Any:
         """The answer that Ray's reference stands for. Raises ProcessLost where there is none."""
@@ -40,7 +27,7 @@ class RayConnection:
         except Exception as error:
             # Where the called code has raised the error, its process is still there.
             is_there = isinstance(error, self.ray.exceptions.RayTaskError)
-            raise ProcessLost(ray_connection.error_line(error), is_there=is_there) from error
+            raise ProcessLost(error_line(error), is_there=is_there) from error
 
     def close(self, actors: Sequence[Any]) -> None:
         """Lets these processes end their workers, which takes CLOSE_SECONDS at most."""
@@ -93,15 +80,11 @@ class Machine:
         return next((n for n in names if n is not None and n in self.resources), None)
 
 
-def machines(ray: Any) -> list[Machine]:
-    """All machines that are alive."""
-    return [Machine(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-
-
 def machines_with(ray: Any, kind: str | None, address: str) -> list[Machine]:
     """The machines that have GPUs of this kind; with None, of the only kind there is. Raises
     CollectionError where there is no such machine, or there are several kinds and none is named."""
-    with_gpus = [machine for machine in machines(ray) if machine.gpus]
+    alive = [Machine(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    with_gpus = [machine for machine in alive if machine.gpus]
     kinds = sorted({kind for machine in with_gpus for kind in machine.kinds})
     if kind is None and len(kinds) > 1:
         raise CollectionError(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from diode_engine.collect.cluster.compilers import RayCompilers
-from diode_engine.collect.cluster.connection import Machine, RayConnection, machines_with
+from diode_engine.collect.cluster.connection import ClusterConnection, Machine, machines_with
 from diode_engine.collect.cluster.gpus import CHECK_SECONDS, RayGpus
 from diode_engine.collect.cluster.hosts import Setup
 from diode_engine.collect.executor import Sessions
@@ -60,7 +60,7 @@ class RayExecutor:
             deadline,
             None if direct is None else direct.binaries.absolute(),
         )
-        self._connection = RayConnection(address)
+        self._connection = ClusterConnection(address)
         self._compilers: dict[Environment, RayCompilers] = {}
 
     @property

@@ -7,24 +7,22 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from diode_engine.collect.cluster.compilers import RayCompilers
-from diode_engine.collect.cluster.connection import ProcessLost, RayConnection, machines_with
-from diode_engine.collect.cluster.hosts import GpuHost, Hello, Missing, Setup
+from diode_engine.collect.cluster.connection import ClusterConnection, ProcessLost, machines_with
+from diode_engine.collect.cluster.hosts import GpuHost, Hello, Setup
 from diode_engine.collect.executor import (
     Answer,
     BatchAnswer,
     BatchRequest,
     Host,
-    Refusal,
-    SpaceAnswer,
     SpaceRequest,
 )
 from diode_engine.collect.gpu_state import GpuState
-from diode_engine.collect.session_runner import MAX_LOSSES, SessionRunner, until_done
+from diode_engine.collect.session_runner import SessionRunner
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
 from diode_engine.ray_connection import MachineNames
@@ -50,7 +48,6 @@ class RayGpu:
     set_aside: bool = False
     host: Host | None = None
     machine: str = ""
-    binaries: set[str] = field(default_factory=set)  # keys of the classes that its machine has
 
     def __str__(self) -> str:
         return f"A GPU on {self.machine}" if self.machine else "A GPU"
@@ -65,7 +62,7 @@ class RayGpus:
     """
 
     def __init__(
-        self, connection: RayConnection, runner: SessionRunner, kind: str | None, setup: Setup,
+        self, connection: ClusterConnection, runner: SessionRunner, kind: str | None, setup: Setup,
         compilers: Mapping[Environment, RayCompilers], *, workers: int, cores: int,
     ) -> None:  # fmt: skip
         self._connection = connection
@@ -207,39 +204,12 @@ class RayGpus:
         self, gpu: RayGpu, host: Host, worker: int, request: SpaceRequest | BatchRequest
     ) -> Answer:
         """The answer of the GPU's worker with this number."""
-        classes = request.classes if isinstance(request, BatchRequest) else ()
-        for _ in range(MAX_LOSSES):
-            references: Mapping[str, Any] = {}
-            if wanted := [cls for cls in classes if cls.key not in gpu.binaries]:
-                references = self._compilers[host.environment].references(wanted)
-            answer = await self._connection.answer(
-                gpu.actor.ask.remote(worker, request, references)
-            )
-            if isinstance(answer, Missing):
-                gpu.binaries.difference_update(answer.keys)
-                lost = [cls for cls in classes if cls.key in answer.keys]
-                order = self._compilers[host.environment].reorder(lost)
-                await until_done(order)
-                order.result()
-                continue
-            if not _is_answer(request, answer):
-                raise ProcessLost("its answer is not valid")
-            if isinstance(answer, BatchAnswer):
-                gpu.binaries.update(cls.key for cls in classes)
-                answer = replace(answer, gpu=host.gpu)
-            return answer  # type: ignore[no-any-return]
-        return Refusal("its kernels were lost again and again")
-
-
-def _is_answer(request: SpaceRequest | BatchRequest, answer: object) -> bool:
-    """Whether a GPU's process may answer this to the request. (It has checked the messages of its
-    own workers.)"""
-    if isinstance(request, SpaceRequest):
-        return isinstance(answer, SpaceAnswer | Refusal)
-    if not isinstance(answer, BatchAnswer):
-        return False
-    places = [place for place, _ in answer.timings]
-    return len(set(places)) == len(places) and set(places) <= set(range(len(request.candidates)))
+        references: Mapping[str, Any] = {}
+        if isinstance(request, BatchRequest) and request.classes:
+            references = self._compilers[host.environment].references(request.classes)
+        asked = gpu.actor.ask.remote(worker, request, references)
+        answer: Answer = await self._connection.answer(asked)
+        return replace(answer, gpu=host.gpu) if isinstance(answer, BatchAnswer) else answer
 
 
 def _difference(one: Environment, other: Environment) -> str:

@@ -3,7 +3,6 @@ that compile. Both keep worker processes as a collection on one machine does."""
 
 from __future__ import annotations
 
-import contextlib
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -51,14 +50,6 @@ class Hello:
     host: Host
 
 
-@dataclass(frozen=True)
-class Missing:
-    """The answer to a batch some of whose binaries are lost: they were compiled, and can be found
-    neither on this machine nor in Ray's object store. `keys` are those of their classes."""
-
-    keys: tuple[str, ...]
-
-
 class GpuHost:
     """A GPU and its workers. Ray makes calls in several threads at a time: at most one for each
     worker, and others for `hello`, `state` and `close`."""
@@ -97,30 +88,24 @@ class GpuHost:
 
     def ask(
         self, worker: int, request: SpaceRequest | BatchRequest, references: Mapping[str, Any]
-    ) -> Answer | Missing:
-        """The answer of the worker with this number. `references` has, by the keys of classes whose
-        binaries this machine may lack, Ray's references to mappings of key to binary. Raises
-        CollectionError where the worker has died and cannot be started again."""
-        if isinstance(request, BatchRequest) and (missing := self._fetch(request, references)):
-            return Missing(missing)
+    ) -> Answer:
+        """The answer of the worker with this number. `references` has, by the keys of the request's
+        classes, Ray's references to mappings of key to binary. Raises CollectionError where the
+        worker has died and cannot be started again."""
+        if isinstance(request, BatchRequest):
+            self._fetch(request.classes, references)
         return self._workers[worker].ask(request)
 
-    def _fetch(self, request: BatchRequest, references: Mapping[str, Any]) -> tuple[str, ...]:
-        """Stores the binaries of the request's classes on this machine; returns the keys of those
-        that are lost."""
+    def _fetch(self, classes: Sequence[KernelClass], references: Mapping[str, Any]) -> None:
+        """Stores the binaries of these classes that this machine lacks."""
         if self._binaries is None or self._environment is None:
-            return ()
+            return
         import ray
 
         binaries = Binaries(self._binaries, self._environment)
-        missing = {cls.key for cls in binaries.missing(request.classes)}
-        for reference in {references[key] for key in missing if key in references}:
-            with contextlib.suppress(ray.exceptions.RayError):  # lost with its machine
-                for key, content in ray.get(reference, timeout=FETCH_SECONDS).items():
-                    if key in missing:
-                        binaries.put_packed(key, content)
-                        missing.discard(key)
-        return tuple(missing)
+        for reference in {references[cls.key] for cls in binaries.missing(classes)}:
+            for key, content in ray.get(reference, timeout=FETCH_SECONDS).items():
+                binaries.put_packed(key, content)
 
     def state(self) -> GpuState | None:
         """The GPU's state; None where it is not known, or was read a moment ago."""

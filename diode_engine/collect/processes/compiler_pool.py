@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from queue import SimpleQueue
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.orders import Job, Order, OrderBook
@@ -44,6 +45,7 @@ class CompilerPool:
     ) -> None:
         self._binaries = binaries
         self._book = OrderBook(binaries.keys())
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # None: there will be no other one
         self._attempts: Counter[str] = Counter()
         self._scratch = Scratch("diode-compile-")
         self._compilers = [
@@ -72,6 +74,7 @@ class CompilerPool:
         self._book.fail(CollectionError("The compilers were ended."))
         for compiler in self._compilers:
             compiler.close()
+            self._jobs.put(None)
         for thread in self._threads:
             thread.join()
         self._scratch.close()
@@ -82,13 +85,18 @@ class CompilerPool:
     def order(self, classes: Sequence[KernelClass]) -> Order:
         """Compiles the classes that have no binary; those that are being compiled already are not
         begun a second time."""
-        return self._book.order(lambda: self._binaries.missing(classes), len(self._compilers))
+        order, jobs = self._book.order(
+            lambda: self._binaries.missing(classes), len(self._compilers)
+        )
+        for job in jobs:
+            self._jobs.put(job)
+        return order
 
     def _work(self, compiler: WorkerProcess[bool]) -> None:
         """Gives the compiler its jobs, until nothing more can be compiled."""
         try:
             compiler.ready()
-            while (job := self._book.wait_for_job()) is not None:
+            while (job := self._jobs.get()) is not None:
                 self._compile(compiler, job)
         except Exception as error:
             log.debug("A compiler's thread ends.", exc_info=True)
@@ -112,7 +120,7 @@ class CompilerPool:
                 self._book.note_compiled([rest[0].key])
                 rest = rest[1:]
             if rest:
-                self._book.put_back(rest)
+                self._jobs.put(rest)
 
     def _gives_up(self, cls: KernelClass, lost: WorkerLost) -> bool:
         """Whether the class that ended its compiler is recorded as failed: at its last attempt."""
