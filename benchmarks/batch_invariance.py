@@ -1,7 +1,7 @@
 """Whether a row's result is the same whatever batch it is in, and what that costs, on a GPU.
 
     python benchmarks/batch_invariance.py [--json FILE] [--seconds S] [--workers N]
-                                          [--parts kernels layers block]
+                                          [--parts kernels layers block serving]
     python benchmarks/batch_invariance.py --report FILE
 
 kernels: kernels of each order of summation (diode_engine/choosing/summation.py), compiled as
@@ -14,6 +14,9 @@ of batches of random sizes share rows, which are compared bit by bit; then all a
 
 block: a decoder's block and parts of it with several options and kinds of attention, in batches of
 several sizes.
+
+serving: a decoder of four such blocks that completes 1,000 prompts in batches of several sizes, and
+the tokens a second that it decodes.
 
 Processes, one a core, take the tasks in turn; one that times has the GPU alone. Each row goes to
 --json at once; tasks that it has are not done again, and none is begun after --seconds.
@@ -33,7 +36,7 @@ from pathlib import Path
 
 from processes import Row, Rows, each_in_a_process, python, rows_out
 
-PARTS = ("kernels", "layers", "block")
+PARTS = ("kernels", "layers", "block", "serving")
 WAYS = ("invariant", "dynamic", "diode", "library", "fixed")
 SMALL = 64
 INSTRUCTIONS = {"wgmma": "WGMMA", "mma.sync": "MMA", "fma": "FMA"}  # as summation.Instruction
@@ -91,10 +94,12 @@ def work(folder: Path, until: float, parts: Sequence[str], only: str) -> None:
     """Does the tasks that no other process has begun, one after the other."""
     write = rows_out()
     import torch
+    from invariance_serving import serve, time_serving
     from invariance_tasks import take_as_proven, tasks, where
 
     take_as_proven()  # before Diode chooses for the first time
-    for name, task in tasks(parts):
+    serving = [("serving", serve), ("serving, speed", time_serving)]
+    for name, task in [*tasks(parts), *(serving if "serving" in parts else [])]:
         if only not in name or time.time() > until:
             continue
         try:
@@ -115,11 +120,8 @@ def work(folder: Path, until: float, parts: Sequence[str], only: str) -> None:
 
 def report(rows: Sequence[Row]) -> str:
     """The tables of what the rows show."""
-    return "\n\n".join(
-        table
-        for table in (orders(rows), proofs(rows), pairs(rows), speeds(rows), parts(rows))
-        if table
-    )
+    tables = (orders, proofs, pairs, speeds, parts, serving)
+    return "\n\n".join(text for table in tables if (text := table(rows)))
 
 
 def proofs(rows: Sequence[Row]) -> str:
@@ -228,6 +230,18 @@ def parts(rows: Sequence[Row]) -> str:
         ]
         lines.append(f"| {program} | {options} | {both[0]} | {both[1]} |")
     return "\n".join(lines) if found else ""
+
+
+def serving(rows: Sequence[Row]) -> str:
+    """Of a decoder, the prompts that got one completion whatever the batch, and tokens a second."""
+    ways = [row["way"] for row in select(rows, "prompts")]
+    lines = [f"| a decoder | {' | '.join(ways)} |", "|---" * (1 + len(ways)) + "|"]
+    for row in select(rows, "tokens_per_s"):
+        cells = [f"{row['tokens_per_s'][way]:,.0f}" for way in ways]
+        lines.append(f"| tokens/s in batches of {row['batch']} | {' | '.join(cells)} |")
+    cells = [f"{row['single']:,} of {row['prompts']:,}" for row in select(rows, "prompts")]
+    lines.append(f"| prompts with one completion | {' | '.join(cells)} |")
+    return "\n".join(lines) if ways else ""
 
 
 if __name__ == "__main__":

@@ -389,6 +389,7 @@ PROGRAMS: dict[str, Callable[[str, bool, Options], Step]] = {
 CORE = list(PROGRAMS)[:6]
 TALKS_TO_HOST = (
     "Qwen3 generate",
+    "torch-geometric GAT",
     "gpytorch deep kernel",
     "Lightning fit",
 )  # cannot be captured in a CUDA graph

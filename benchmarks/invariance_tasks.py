@@ -494,16 +494,22 @@ class Block(torch.nn.Module):
             self.register_buffer(name, torch.rand(size, device=DEVICE, dtype=torch.bfloat16))
 
     def forward(self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return self.step(x, keys, values)[0]
+
+    def step(
+        self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The block's result, and all keys and values."""
         batch, length, _ = x.shape
         qkv = functional.linear(rms_norm(x, self.before), self.qkv).view(batch, length, -1, HEAD)
         q, k, v = (y.transpose(1, 2) for y in qkv.split((HEADS, GROUPS, GROUPS), 2))
         q, k = rms_norm(q, self.head), rms_norm(k, self.head)
-        k, v = torch.cat([keys, k], 2), torch.cat([values, v], 2)
-        k, v = (y.repeat_interleave(HEADS // GROUPS, 1) for y in (k, v))
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        k, v = (y.repeat_interleave(HEADS // GROUPS, 1) for y in (keys, values))
         out = attend(q, k, v, self.how, causal=length > 1)
         x = x + functional.linear(out.transpose(1, 2).reshape(batch, length, -1), self.o)
         gate, up = functional.linear(rms_norm(x, self.after), self.up).chunk(2, -1)
-        return x + functional.linear(functional.silu(gate) * up, self.down)
+        return x + functional.linear(functional.silu(gate) * up, self.down), keys, values
 
 
 def draw(*size: int) -> torch.Tensor:

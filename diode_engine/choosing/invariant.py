@@ -14,8 +14,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from diode_engine.choosing.chooser import SHORTLIST, Chooser
 from diode_engine.choosing.outcomes import LeftToStock
@@ -149,7 +151,8 @@ class InvariantChooser:
 
     def _predict(self, problem: Problem, candidates: CandidateTable) -> Prediction:
         """Return the prediction for the candidates. A kernel whose tile is higher than Inductor
-        would make it, which the model was not trained on, takes as long as with a full tile."""
+        would make it, which the model was not trained on, takes as long as with a full tile, and
+        longer where it loads a row many times (`_slowdown`)."""
         block_m = candidates.columns.block_m
         usual = max(16, 1 << (problem.M - 1).bit_length())
         rows = np.where(block_m > usual, block_m, problem.M).astype(np.int64)
@@ -160,7 +163,16 @@ class InvariantChooser:
             us[which] = part.predicted_us
             if part.proven is not None:
                 proven[which] = part.proven
+        us *= np.where(block_m > usual, _slowdown(block_m, problem.M), 1.0)
         return Prediction(problem, candidates, us, proven=proven)
+
+
+def _slowdown(block_m: npt.NDArray[Any], rows: int) -> npt.NDArray[np.float64]:
+    """[n] how many times as long kernels with tiles of `block_m` rows take for fewer `rows`. In
+    place of the rows that are missing a tile loads others again, which all thread blocks then read
+    from the same few lines of the cache. Fitted to layers timed on an H100
+    (docs/notes/batch-invariance.md)."""
+    return np.maximum(1.0, np.sqrt(block_m / (8.0 * rows)))
 
 
 def _words(orders: Orders) -> str:

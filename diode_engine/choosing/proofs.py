@@ -37,7 +37,7 @@ class Proof:
         )
 
 
-_H100 = "batch-invariance-h100-2026-11-24.jsonl.zst"
+_H100 = "batch-invariance-h100-2026-11-26.jsonl.zst"
 _WITH: tuple[str, Versions, Versions] = ("9.0", ("2.11", "2.11"), ("3.6", "3.6"))
 
 

@@ -136,3 +136,24 @@ def test_the_tables_count_kernels_pairs_and_batches() -> None:
     assert "| up to 64 | 0.500 | 1.000 | 0.800 | 0.250 |" in text
     assert "| all | 1.000 | 1.000 |" in text
     assert "| block | none | 8 | 1 |" in text
+
+
+def test_a_prompt_has_one_completion_if_no_token_depends_on_the_batch(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import invariance_serving
+
+    monkeypatch.setattr(invariance_serving, "NEW", 5)
+
+    def step(tokens: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> Any:
+        return (tokens[:, -1:] * 7 + tokens[:, :1]) % 100, keys, values
+
+    def by_batch(tokens: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> Any:
+        wrong = (tokens[:, -1:] > 50) & (len(tokens) > 4)
+        return step(tokens, keys, values)[0] + wrong, keys, values
+
+    prompts = torch.arange(60).view(20, 3) % 90
+    row = invariance_serving.compare_completions(step, prompts, (2, 4, 20))
+    assert row == {"prompts": 20, "batches": [2, 4, 20], "single": 20}
+    assert invariance_serving.complete(step, prompts)[1].tolist() == [38, 4, 32, 56, 48]
+    assert 0 < invariance_serving.compare_completions(by_batch, prompts, (2, 4, 20))["single"] < 20

@@ -56,7 +56,7 @@ def choose(mma: Callable[[int], float], *, torch: str = "2.11.0") -> tuple[Summa
 
 def test_the_order_with_the_least_time_over_all_batches_is_fixed(monkeypatch):
     """Twice as fast for a batch counts as much as half as fast for another."""
-    monkeypatch.setattr("diode_engine.choosing.invariant.ROWS", (1, 16, 512, 8192))
+    monkeypatch.setattr("diode_engine.choosing.invariant.ROWS", (16, 64, 512, 8192))
     assert choose(lambda m: 0.4 if m < 512 else 2.0)[0] == MMA
     assert choose(lambda m: 0.6 if m < 512 else 2.0)[0] == WGMMA
     assert choose(lambda m: np.nan if m == 8192 else 0.1)[0] == WGMMA  # none for all batches
@@ -66,6 +66,13 @@ def test_a_tile_higher_than_the_batch_takes_as_long_as_a_full_one():
     _, times = choose(lambda m: 1.0)
     assert {tile for m, tile in times.asked if m == 1} == {16}
     assert {m for m, tile in times.asked if tile == 64} == {m for m in ROWS if m >= 64}
+
+
+def test_a_tile_that_loads_a_row_many_times_takes_longer(monkeypatch):
+    """Tiles of wgmma have 64 rows, of mma.sync also 16."""
+    for rows, order in ((1, MMA), (2, WGMMA), (8, WGMMA)):
+        monkeypatch.setattr("diode_engine.choosing.invariant.ROWS", (rows,))
+        assert choose(lambda m: 2.5)[0] == order
 
 
 def test_batches_of_one_layer_are_one_layer():
