@@ -34,7 +34,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from processes import Row, Rows, each_in_a_process, python, rows_out
+from processes import Row, Rows, each_in_a_process, python, read_rows, rows_out
 
 PARTS = ("kernels", "layers", "block", "serving")
 WAYS = ("invariant", "dynamic", "diode", "library", "fixed")
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--work", nargs=2, metavar=("FOLDER", "UNTIL"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.report:
-        print(report(Rows(args.report).rows))
+        print(report(read_rows(args.report)))
     elif args.work:
         work(Path(args.work[0]), float(args.work[1]), args.parts, args.only)
     else:

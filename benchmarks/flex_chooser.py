@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
-import math
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean as geomean
 from typing import Any
 
 import numpy as np
-import zstandard
+from processes import Row, read_rows
 
 from diode_engine.core.hardware import H200
 from diode_engine.models.flex_attention import (
@@ -80,12 +78,8 @@ class Measured:
 
 def read(path: Path) -> list[Measured]:
     """The measured calls in a file of rows, compressed or not."""
-    data = path.read_bytes()
-    if path.suffix == ".zst":
-        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-    by_call: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for line in data.decode().splitlines():
-        row = json.loads(line)
+    by_call: dict[str, list[Row]] = defaultdict(list)
+    for row in read_rows(path):
         if isinstance(row["config"], list):
             by_call[row["problem"]].append(row)
     return [_measured(key, rows) for key, rows in by_call.items()]
@@ -175,11 +169,6 @@ def one_for_all(measured: Sequence[Measured], held_out: Sequence[Measured]) -> J
             config = max(gains, key=lambda one: gains[one])
         found[each.key] = each.speeds[config], max(each.speeds.values())
     return found
-
-
-def geomean(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(statistics.fmean(logs)) if logs else 1.0
 
 
 def summarize(what: str, found: Judged) -> str:

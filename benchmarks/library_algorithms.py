@@ -38,8 +38,8 @@ from typing import Any, NamedTuple
 
 import torch
 from library_measuring import LAUNCHES, Operands, quick, self_check
-from library_report import HARDWARE, error_limit, line, show
-from processes import Row, Rows, each_in_a_process, python, rows_out
+from library_report import error_limit, least_us, line, show
+from processes import Row, Rows, each_in_a_process, python, read_rows, rows_out
 from replays import graph_of, in_turn
 
 from diode_engine.core.problem import Problem
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.show:
-        show(Rows(args.show).rows)
+        show(read_rows(args.show))
         return
     if args.json is None:
         parser.error("--json FILE is needed, for the rows.")
@@ -181,16 +181,10 @@ def drawn_tasks(count: int) -> list[Task]:
     tasks: list[Task] = []
     for share, types in ((0.75, ("bf16", "fp16")), (0.25, ("fp32", "tf32"))):
         drawn = mixed(8 * count, 0, SOURCES, Wanted(OPS, types))
-        fit = [p for p in drawn if not held_out_by(p) and LEAST_US < least_us(p) < MOST_US]
+        fit = [p for p in drawn if not held_out_by(p) and LEAST_US < least_us(p, "H100") < MOST_US]
         tasks += [Task(LEARNING, problem, "") for problem in fit[: int(count * share)]]
     random.Random(0).shuffle(tasks)
     return tasks
-
-
-def least_us(problem: Problem) -> float:
-    """What the product takes on an H100 at best; in float32 it takes longer."""
-    flops, moved = HARDWARE["H100"]
-    return max(problem.flops / flops, problem.moved_bytes[1] / moved) * 1e6
 
 
 def find_left(tasks: Sequence[Task], rows: Rows) -> list[Task]:

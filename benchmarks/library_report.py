@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from processes import Row
 
 from diode_engine.core.problem import Problem
 from diode_engine.models.library_algorithms import Config
@@ -18,7 +20,6 @@ COLUMNS = (
 )  # fmt: skip
 FIRST = 24
 HARDWARE = {"H200": (790e12, 4.3e12), "H100": (798e12, 3.0e12)}  # measured FLOP/s and bytes/s
-Row = dict[str, Any]
 
 
 class Answer(NamedTuple):
@@ -36,16 +37,23 @@ def error_limit(error_of_torch: float) -> float:
     return 2 * error_of_torch + 1e-6
 
 
+def right_algorithms(row: Row) -> list[Row]:
+    """The algorithms of a row whose results are right, by COLUMNS, each with its place in the row;
+    the first of a row are those that the heuristic lists, in its order."""
+    every = [dict(zip(COLUMNS, each, strict=True)) for each in row["algorithms"]]
+    limit = error_limit(row["error_of_torch"])
+    return [each | {"place": i} for i, each in enumerate(every) if each["error"] <= limit]
+
+
 def answer(row: Row) -> Answer:
     problem = Problem.from_dict(row["problem"])
-    algorithms = [dict(zip(COLUMNS, each, strict=True)) for each in row["algorithms"]]
     (chosen_by, plain), (_, again) = row["us"]["torch"], row["us"]["again"]
-    limit = error_limit(row["error_of_torch"])
-    right = [each for each in algorithms if each["error"] <= limit]
+    right = right_algorithms(row)
     own = [each for each in right if not each["aligned"]]
     listed = [each for each in own if each["origin"] == "listed"]
     groups = {
-        "first": algorithms[:1], "24": [x for x in listed if x in algorithms[:FIRST]],
+        "first": [each for each in listed if each["place"] == 0],
+        "24": [each for each in listed if each["place"] < FIRST],
         "listed": listed, "any": own,
     }  # fmt: skip
     us = {"again": again}
@@ -93,14 +101,18 @@ def kind(answer: Answer) -> str:
     return f"epilogue {epilogue}" if epilogue else f"{name} {size} 20 µs{bias}"
 
 
+def least_us(problem: Problem, gpu: str) -> float:
+    """What a product in half precision takes on a GPU at best; others take longer."""
+    flops, moved = HARDWARE[gpu]
+    return max(problem.flops / flops, problem.moved_bytes[1] / moved) * 1e6
+
+
 def roofline_us(answer: Answer) -> float | None:
     """The least microseconds of a product in half precision on this GPU."""
-    known = [speeds for name, speeds in HARDWARE.items() if name in answer.row["device"]]
+    known = [name for name in HARDWARE if name in answer.row["device"]]
     if not known or answer.problem.dtype == "float32":
         return None
-    flops, moved = known[0]
-    bound = max(answer.problem.flops / flops, answer.problem.moved_bytes[1] / moved)
-    return float(bound * 1e6)
+    return least_us(answer.problem, known[0])
 
 
 def geomean(numbers: Iterable[float]) -> float:
@@ -168,8 +180,7 @@ def attribute_worth(answers: Sequence[Answer], field: str) -> float:
     """By quick times: the best of those with the first algorithm's value, and the best of all."""
     ratios = []
     for each in answers:
-        own = [dict(zip(COLUMNS, row, strict=True)) for row in each.row["algorithms"]]
-        own = [row for row in own if not row["aligned"]]
+        own = [row for row in right_algorithms(each.row) if not row["aligned"]]
         same = [row["quick_us"] for row in own if row[field] == own[0][field]]
         if same:
             ratios.append(min(row["quick_us"] for row in own) / min(same))
@@ -177,7 +188,5 @@ def attribute_worth(answers: Sequence[Answer], field: str) -> float:
 
 
 def fastest(answer: Answer) -> str:
-    algorithms = [dict(zip(COLUMNS, row, strict=True)) for row in answer.row["algorithms"]]
-    limit = error_limit(answer.row["error_of_torch"])
-    best = best_of(each for each in algorithms if not each["aligned"] and each["error"] <= limit)
+    best = best_of(each for each in right_algorithms(answer.row) if not each["aligned"])
     return json.dumps(best and {name: best[name] for name in COLUMNS[1:-2]})

@@ -20,6 +20,21 @@ from typing import Any
 Row = dict[str, Any]
 
 
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file, one JSON object a line, compressed (.zst) or not. A row that was cut
+    short is left out."""
+    text = path.read_bytes()
+    if path.suffix == ".zst":
+        import zstandard
+
+        text = zstandard.ZstdDecompressor().decompressobj().decompress(text)
+    rows = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            rows.append(json.loads(line))
+    return rows
+
+
 class Rows:
     """Rows in a file, one JSON object a line: those of earlier runs, and new ones, each written at
     once. Without a path they are only kept."""
@@ -28,12 +43,9 @@ class Rows:
         self.path = path
         self.rows: list[Row] = []
         if path is not None and path.exists():
-            text = path.read_text()
-            for line in text.splitlines():
-                with contextlib.suppress(ValueError):  # cut short
-                    self.rows.append(json.loads(line))
-            if text and not text.endswith("\n"):
-                path.write_text(text + "\n")
+            self.rows = read_rows(path)
+            if path.read_bytes()[-1:] not in (b"", b"\n"):
+                path.open("a").write("\n")
 
     def add(self, row: Row) -> None:
         self.rows.append(row)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from processes import Row, Rows
+from processes import Row, read_rows
 
 from diode_engine.core.problem import Problem
 
@@ -69,7 +69,7 @@ def _number(x: float | None, digits: int = 3) -> str:
 
 def show(path: Path, *, markdown: bool) -> None:
     """Prints the tables of a file of rows."""
-    rows = [_of_product(row) if "source" in row else row for row in Rows(path).rows]
+    rows = [_of_product(row) if "source" in row else row for row in read_rows(path)]
     if any("kernels" in row for row in rows):
         print_lowered(rows)
     else:
