@@ -1,12 +1,17 @@
 """The model by which Diode chooses among cuBLASLt's algorithms, and how well it chooses.
 
     python benchmarks/library_chooser.py ROWS --tiles cublasLt.h [--judge ROWS] [--write FILE]
+    python benchmarks/library_chooser.py ROWS --judge ROWS --write-set FILE
+    python benchmarks/regret/score.py benchmarks/library_chooser.py[:FILE] --set FILE
 
 The rows are those of library_algorithms.py: its products for training, and layers of published
 models. The model is judged by a cross-validation over them, in which layers with equal N and K stay
-together, and with --judge on other rows, which must be of held-out products. Speeds are over the
-heuristic's first algorithm, which torch takes, by the times of the rows. `--tiles` is NVIDIA's
-header, which says what the numbers of tiles mean.
+together, and with --judge on other rows, of held-out products, which it does not learn then. Speeds
+are over the heuristic's first algorithm, which torch takes, by the times of the rows. `--tiles` is
+NVIDIA's header, which says what the numbers of tiles mean.
+
+With --write-set nothing is fitted: the held-out products of --judge that no learned one equals are
+written as a set of regret/score.py, for which this file is a chooser.
 """
 
 from __future__ import annotations
@@ -14,70 +19,88 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import lzma
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import xgboost
-import zstandard
-from library_report import COLUMNS, error_limit, geomean
+from library_report import geomean, right_algorithms
+from processes import Row, read_rows
 
-from diode_engine.core.hardware import H200
+from diode_engine.core.hardware import KNOWN
 from diode_engine.core.problem import Problem
-from diode_engine.models.library_algorithms import UNLISTED, AlgorithmModel, Config, Offer, describe
+from diode_engine.models.library_algorithms import (
+    UNLISTED,
+    AlgorithmModel,
+    Config,
+    Offer,
+    describe,
+    path_for,
+)
 
 LEARNED = ("learning", "diffusion", "prefill", "decode", "training")  # sources
 CONFIGS, NEAR = 256, 1.03  # of the model: those that were so near to the best for most products
 MARGINS = (1.0, 1.01, 1.02, 1.03, 1.05)
 FOLDS, TREES, DEPTH = 5, 400, 9
 SLOWER = 1.03
-MULTIPROCESSORS = H200.multiprocessors  # an H100 has as many
+H100 = KNOWN["NVIDIA H100 80GB HBM3"]
+MULTIPROCESSORS = H100.multiprocessors
+OFFER = Offer._fields[1:]  # what is said of an algorithm for one product
 
 
 class Measured(NamedTuple):
     """A product with its algorithms, of which the first is the heuristic's."""
 
+    source: str
     problem: Problem
     offers: list[Offer]
     us: np.ndarray[Any, Any]
+
+    @property
+    def product(self) -> tuple[Any, ...]:
+        """What two products have in common that are the same for the library's algorithms."""
+        p = self.problem
+        return p.B, p.M, p.N, p.K, p.dtype, p.allow_tf32, p.a.layout, p.b.layout
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS")
-    parser.add_argument("--tiles", type=Path, required=True, metavar="HEADER")
-    parser.add_argument("--judge", type=Path, metavar="ROWS")
+    parser.add_argument("--tiles", type=Path, metavar="HEADER")
+    parser.add_argument("--judge", type=Path, metavar="ROWS", help="they are not learned")
     parser.add_argument("--margin", type=float, default=1.03)
     parser.add_argument("--write", type=Path, metavar="FILE")
+    parser.add_argument("--write-set", type=Path, metavar="FILE")
     args = parser.parse_args()
-    tiles = tiles_in(args.tiles.read_text())
-    rows = [row for path in args.rows for row in read(path)]
+    if not (args.tiles or (args.write_set and args.judge)):
+        parser.error("--tiles HEADER is needed, or --judge ROWS with --write-set FILE.")
+    rows = [row for path in args.rows for row in read_rows(path)]
     learned = measured(row for row in rows if row["source"] in LEARNED)
+    judged = read_rows(args.judge) if args.judge else []
+    others = measured(row for row in judged if row["source"] not in LEARNED)
+    if args.write_set:
+        args.write_set.write_bytes(make_set(judged[0], leave_out(others, learned), learned))
+        return
+    tiles = tiles_in(args.tiles.read_text())
+    learned, others = in_half_precision(leave_out(learned, others)), in_half_precision(others)
     of_fold = np.array([fold(each.problem) for each in learned])
     print(f"Cross-validation over {len(learned)} products:")
     answers = []
     for number in range(FOLDS):
         model = fitted([m for m, f in zip(learned, of_fold, strict=True) if f != number], tiles)
-        judged = [m for m, f in zip(learned, of_fold, strict=True) if f == number]
-        answers += [(each, predicted(model, each)) for each in judged]
+        left = [m for m, f in zip(learned, of_fold, strict=True) if f == number]
+        answers += [(each, predicted(model, each)) for each in left]
     report(answers)
     model = fitted(learned, tiles, margin=args.margin, version=rows[0]["cublaslt"])
-    if args.judge:
-        others = measured(row for row in read(args.judge) if row["source"] not in LEARNED)
+    if others:
         print(f"\nOn {len(others)} held-out products:")
         report([(each, predicted(model, each)) for each in others])
     if args.write:
         args.write.write_bytes(model.to_bytes())
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    data = path.read_bytes()
-    if path.suffix == ".zst":
-        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-    return [json.loads(line) for line in data.decode().splitlines()]
 
 
 def tiles_in(header: str) -> np.ndarray[Any, Any]:
@@ -89,31 +112,88 @@ def tiles_in(header: str) -> np.ndarray[Any, Any]:
     return tiles
 
 
-def measured(rows: Iterable[dict[str, Any]]) -> list[Measured]:
-    """The products in half precision whose heuristic's first algorithm was timed, without fused
-    epilogues. (In float32 and TF32 the trees choose no better than the heuristic.) Algorithms with
-    an error beyond the limit are left out."""
+def measured(rows: Iterable[Row]) -> list[Measured]:
+    """The products whose heuristic's first algorithm was timed, without fused epilogues. Algorithms
+    with an error beyond the limit are left out."""
     each = []
     for row in rows:
-        problem = Problem.from_dict(row["problem"])
-        if row["error"] or row["epilogue"] or problem.dtype.itemsize != 2:
+        if row["error"] or row["epilogue"]:
             continue
-        known = [dict(zip(COLUMNS, algorithm, strict=True)) for algorithm in row["algorithms"]]
-        known = [one for one in known if not one["aligned"]]
-        limit = error_limit(row["error_of_torch"])
-        kept = [(place, one) for place, one in enumerate(known) if one["error"] <= limit]
-        if not kept or kept[0][0] or known[0]["origin"] != "listed":
+        kept = [one for one in right_algorithms(row) if not one["aligned"]]
+        if not kept or kept[0]["place"] or kept[0]["origin"] != "listed":
             continue
         offers = [
             Offer(
                 Config(*(one[name] for name in Config._fields)), one["workspace"], one["waves"],
-                place if one["origin"] == "listed" else UNLISTED,
+                one["place"] if one["origin"] == "listed" else UNLISTED,
             )
-            for place, one in kept
+            for one in kept
         ]  # fmt: skip
-        us = np.array([one["quick_us"] for _, one in kept])
-        each.append(Measured(problem, offers, us))
+        us = np.array([one["quick_us"] for one in kept])
+        each.append(Measured(row["source"], Problem.from_dict(row["problem"]), offers, us))
     return each
+
+
+def in_half_precision(some: Iterable[Measured]) -> list[Measured]:
+    """In float32 and TF32 the trees choose no better than the heuristic."""
+    return [each for each in some if each.problem.dtype.itemsize == 2]
+
+
+def leave_out(some: Iterable[Measured], others: Iterable[Measured]) -> list[Measured]:
+    """Those whose product is none of the others'."""
+    taken = {each.product for each in others}
+    return [each for each in some if each.product not in taken]
+
+
+def make_set(row: Row, some: Sequence[Measured], learned: Iterable[Measured]) -> bytes:
+    """A set of regret/score.py, of products that were measured as `row` says."""
+    known = {(each.problem.N, each.problem.K) for each in learned}
+    places: dict[Config, int] = {}
+    problems = []
+    for each in some:
+        p, offers = each.problem, each.offers
+        problems.append({
+            "id": p.key[:12], "problem": p.to_dict(), "library": 0,
+            "default": [i for i, offer in enumerate(offers) if offer.place != UNLISTED],
+            "splits": [each.source, *([] if (p.N, p.K) in known else ["N and K not learned"])],
+            "candidates": [places.setdefault(offer.config, len(places)) for offer in offers],
+            "us": each.us.tolist(),
+            "offer": {name: [getattr(offer, name) for offer in offers] for name in OFFER},
+        })  # fmt: skip
+    head = {
+        "format": "diode-regret", "version": 1, "gpu": row["device"], "torch": row["torch"],
+        "cublaslt": row["cublaslt"], "slower": SLOWER,
+        "names": {"library": "the heuristic's first (torch's call)",
+                  "default": "the best of the heuristic's list"},
+        "candidates": [{"template": "cublaslt", **config._asdict()} for config in places],
+    }  # fmt: skip
+    return lzma.compress("\n".join(map(json.dumps, (head, *problems))).encode())
+
+
+def chooser(argument: str) -> Callable[[Row, Sequence[Row]], list[int] | None]:
+    """The trees of a file, of what ships where there is none, as regret/score.py asks them; behind
+    a comma "order" for their own order, also where a compile takes the heuristic's first."""
+    place, _, how = argument.partition(",")
+    model = AlgorithmModel.from_bytes(Path(place or path_for(H100)).read_bytes())
+
+    def choose(problem: Row, candidates: Sequence[Row]) -> list[int] | None:
+        p = Problem.from_dict(problem)
+        if "place" not in candidates[0] or not model.knows(p):
+            return None
+        offers = [
+            Offer(Config(*(each[name] for name in Config._fields)), *(each[n] for n in OFFER))
+            for each in candidates
+        ]
+        answer = predicted(model, Measured("", p, offers, np.array([])))
+        order: list[int] = answer.argsort(kind="stable")[: np.isfinite(answer).sum()].tolist()
+        steps = p.a.align, p.b.align, p.N
+        aligned = not any(step * p.dtype.itemsize % 16 for step in steps)
+        first = choose_place(answer, model.margin if aligned else math.inf)
+        return order if how else [first, *(i for i in order if i != first)]
+
+    name = "Diode's trees, " + ("their own order" if how else "as a compile")
+    choose.name = name  # type: ignore[attr-defined]
+    return choose
 
 
 def fold(problem: Problem) -> int:
@@ -173,6 +253,13 @@ def predicted(model: AlgorithmModel, each: Measured) -> np.ndarray[Any, Any]:
     return np.where(offered, answer, math.inf)
 
 
+def choose_place(answer: np.ndarray[Any, Any], margin: float) -> int:
+    """The place of the algorithm that is taken; 0, the heuristic's first, where none is predicted
+    to be faster by the margin."""
+    place = int(answer.argmin())
+    return place if answer[place] < answer[0] - math.log(margin) else 0
+
+
 def kind(each: Measured) -> str:
     problem = each.problem
     even = min(problem.a.align, problem.b.align) >= 8 and problem.N % 8 == 0
@@ -186,11 +273,7 @@ def report(answers: Sequence[tuple[Measured, np.ndarray[Any, Any]]]) -> None:
         best = geomean(m.us[0] / m.us.min() for m, _ in some)
         print(f"{name:24s} {len(some):5d} products, best {best:.3f}")
         for margin in MARGINS:
-            speeds = []
-            for m, answer in some:
-                place = int(answer.argmin())
-                taken = place if answer[place] < answer[0] - math.log(margin) else 0
-                speeds.append(m.us[0] / m.us[taken])
+            speeds = [m.us[0] / m.us[choose_place(answer, margin)] for m, answer in some]
             slower = sum(speed < 1 / SLOWER for speed in speeds)
             print(
                 f"    margin {margin:.2f}: {geomean(speeds):.4f}, worst {min(speeds):.3f}, "

@@ -4,8 +4,8 @@
 
 Each FILE is a chooser in Python: it has `choose(problem, candidates)`, or `chooser(argument)`,
 which makes such a function. README.md says what these are given, what they answer, and what the
-columns mean. The library's kernel and max-autotune's DEFAULT, which the set itself knows, come
-first.
+columns mean. The library's kernel, a short search and the best of all, which the set itself knows,
+come first.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ import numpy as np
 
 SET = Path(__file__).parent / "h200-2026-11-22.jsonl.xz"
 FIRST = 5  # of an order: the best of so many counts too
-SLOWER = 1.05  # times the library's time, beyond which a choice counts as slower
+# Where a set's head says nothing else: times the library's time, beyond which a choice counts as
+# slower, and what the library's kernel and the best of the candidates `default` are called.
+SLOWER = 1.05
+NAMES = {"library": "the library's kernel (ATen)", "default": "max-autotune DEFAULT"}
+BEST = "the best of all"
 RESAMPLES = 1000
 SEED = 0
 INTERVAL = (2.5, 97.5)  # percentiles
-COLUMNS = ("regret", "efficiency", "p10", "worst", "first five", "slower")
+COLUMNS = ("regret", "efficiency", "p10", "worst", "first five", "slower", "speed")
 
 Row = dict[str, Any]
 # A candidate's place, an order of places (the best first), or None where it has no answer.
@@ -60,7 +64,7 @@ def answers(rows: Sequence[Row], candidates: Sequence[Row], choose: Choose) -> l
     has no answer. Exits where one is out of range."""
     found = []
     for row in rows:
-        answer = choose(row["problem"], [candidates[i] for i in row["candidates"]])
+        answer = choose(row["problem"], offered(row, candidates))
         order = [] if answer is None else np.atleast_1d(np.asarray(answer, np.intp)).tolist()
         if any(not 0 <= i < len(row["us"]) for i in order):
             sys.exit(f"{row['id']}: a chooser named a candidate that is not there: {order[:5]}")
@@ -68,15 +72,26 @@ def answers(rows: Sequence[Row], candidates: Sequence[Row], choose: Choose) -> l
     return found
 
 
+def offered(row: Row, candidates: Sequence[Row]) -> list[Row]:
+    """A problem's candidates; where the row has an `offer`, with what that says of each."""
+    own = [candidates[i] for i in row["candidates"]]
+    for name, values in row.get("offer", {}).items():
+        own = [each | {name: value} for each, value in zip(own, values, strict=True)]
+    return own
+
+
 def default_answers(rows: Sequence[Row]) -> list[list[int]]:
-    """What max-autotune's search DEFAULT takes by these times: the best of its candidates."""
+    """What a search of the candidates `default` takes by these times."""
     return [[min(row["default"], key=row["us"].__getitem__)] for row in rows]
 
 
-def outcomes(rows: Sequence[Row], orders: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """By problem: what a choice loses, its efficiency, that of the best of the first five, and
-    whether it is slower than the library's kernel. Without an answer the library's counts."""
-    lost, first, five, slower = [], [], [], []
+def outcomes(
+    rows: Sequence[Row], orders: Sequence[Sequence[int]], limit: float
+) -> dict[str, np.ndarray]:
+    """By problem: what a choice loses, its efficiency, that of the best of the first five, whether
+    it takes over `limit` times as long as the library's kernel, and its speed over that. Without an
+    answer the library's counts."""
+    lost, first, five, slower, speed = [], [], [], [], []
     for row, order in zip(rows, orders, strict=True):
         us, library = row["us"], row["us"][row["library"]]
         best = min(us)
@@ -84,12 +99,14 @@ def outcomes(rows: Sequence[Row], orders: Sequence[Sequence[int]]) -> dict[str, 
         lost.append(taken / best - 1)
         first.append(best / taken)
         five.append(best / min([us[i] for i in order[:FIRST]], default=library))
-        slower.append(taken > SLOWER * library)
+        slower.append(taken > limit * library)
+        speed.append(library / taken)
     return {
         "lost": np.array(lost),
         "first": np.array(first),
         "five": np.array(five),
         "slower": np.array(slower, float),
+        "speed": np.array(speed),
         "one": np.array([len(order) <= 1 for order in orders]),
     }
 
@@ -103,6 +120,7 @@ def figures(found: dict[str, np.ndarray], drawn: np.ndarray) -> dict[str, np.nda
         "p10": np.percentile(first, 10, axis=1),
         "worst": first.min(axis=1),
         "slower": found["slower"][drawn].mean(axis=1),
+        "speed": np.exp(np.log(found["speed"])[drawn].mean(axis=1)),
     }
     if not found["one"].all():
         out["first five"] = np.exp(np.log(found["five"])[drawn].mean(axis=1))
@@ -165,9 +183,11 @@ def main() -> None:
     options = parser.parse_args()
 
     head, rows = read(options.set)
+    names = NAMES | head.get("names", {})
     everyone = {
-        "the library's kernel (ATen)": [[row["library"]] for row in rows],
-        "max-autotune DEFAULT": default_answers(rows),
+        names["library"]: [[row["library"]] for row in rows],
+        names["default"]: default_answers(rows),
+        BEST: [[int(np.argmin(row["us"]))] for row in rows],
     }
     for given in options.choosers:
         name, choose = loaded(given)
@@ -176,7 +196,8 @@ def main() -> None:
         seconds = time.perf_counter() - began
         without = sum(not order for order in everyone[name])
         print(f"{name}: {seconds:.0f} s, no answer on {without} problems", file=sys.stderr)
-    found = {name: outcomes(rows, orders) for name, orders in everyone.items()}
+    limit = head.get("slower", SLOWER)
+    found = {name: outcomes(rows, orders, limit) for name, orders in everyone.items()}
     places: dict[str, dict[str, list[int]]] = {}
     for i, row in enumerate(rows):
         for kind, group in groups(row):
@@ -191,21 +212,19 @@ def main() -> None:
         }
         for kind, by in places.items()
     }
-    for group in ("all", "sizes", "families"):
-        part = report["all" if group == "all" else "split"].get(group)
-        if part is None:
-            continue
+    for group, part in (report["all"] | report.get("split", {})).items():
         print(f"{group}: {part['problems']} problems\n")
         table(
             ("chooser", *COLUMNS),
             [[n, *(text(c, f.get(c)) for c in COLUMNS)] for n, f in part["choosers"].items()],
         )
     print("efficiency by kind\n")
+    shown = [name for name in everyone if name != BEST]
     table(
-        ("", "problems", *everyone),
+        ("", "problems", *shown),
         [
             [f"{kind}: {group}", str(part["problems"]),
-             *(text("efficiency", part["choosers"][name]["efficiency"]) for name in everyone)]
+             *(text("efficiency", part["choosers"][name]["efficiency"]) for name in shown)]
             for kind, by in report.items() if kind not in ("all", "split")
             for group, part in by.items()
         ],

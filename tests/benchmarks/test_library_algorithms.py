@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +185,37 @@ def test_the_products_of_every_file_can_be_measured(script: Any) -> None:
         shapes = task.problem.input_shapes()
         size = sum(extent(*shapes[name][:2]) for name in "ab") * task.problem.dtype.itemsize
         assert size <= 3 << 29, (task, POOL_BYTES)
+
+
+def test_a_product_that_is_judged_is_not_learned(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Equal are products of the same sizes, type and layouts; one with a bias is no other."""
+    import library_chooser
+
+    judged = Problem.make("mm", 32, 48, 64, "bfloat16")
+    layers = [
+        Problem.make("addmm", 32, 48, 64, "bfloat16"),
+        Problem.make("mm", 32, 48, 64, "float16"),
+        Problem.make("mm", 32, 48, 64, "bfloat16", b_layout="col"),
+        Problem.make("mm", 32, 48, 72, "bfloat16"),
+    ]
+    file = tmp_path / "rows.jsonl"
+    with file.open("w") as out:
+        for source, problem in (("aligned", judged), *(("prefill", layer) for layer in layers)):
+            task = script.Task(source, problem, "")
+            row = {**task.key, "error": "", "cublaslt": 0}
+            row |= script.measured_for_training(Library(), task, {})
+            out.write(json.dumps(row) + "\n")
+    fits: list[list[Problem]] = []
+    monkeypatch.setattr(
+        library_chooser, "fitted", lambda some, *_, **__: fits.append([m.problem for m in some])
+    )
+    monkeypatch.setattr(library_chooser, "predicted", lambda _, each: each.us * 0)
+    tiles = tmp_path / "cublasLt.h"
+    tiles.write_text("CUBLASLT_MATMUL_TILE_8x8 = 1,")
+    command = ["library_chooser.py", str(file), "--tiles", str(tiles)]
+    for judge, learned in (([], layers), (["--judge", str(file)], layers[1:])):
+        monkeypatch.setattr(sys, "argv", [*command, *judge])
+        library_chooser.main()
+        assert fits[-1] == learned

@@ -1,4 +1,4 @@
-"""The public set of benchmarks/regret, and its scorer."""
+"""The public sets of benchmarks/regret, and their scorer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
-def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+def _scorer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
@@ -71,18 +71,21 @@ def made_row(name: str, us: Sequence[float], *, default: Sequence[int] = (0,), *
     }  # fmt: skip
 
 
+def made_set(path: Path, *rows: Row, **more: Any) -> Path:
+    """A file of problems of three candidates each, the first of them the library's."""
+    head = {"candidates": [{"template": "aten::mm"}, *({"BLOCK_M": m} for m in (16, 32))], **more}
+    path.write_bytes(lzma.compress("\n".join(map(json.dumps, (head, *rows))).encode()))
+    return path
+
+
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    """Three problems of three candidates each, the first of them the library's."""
-    head = {"candidates": [{"template": "aten::mm"}, *({"BLOCK_M": m} for m in (16, 32))]}
-    rows = [
+    return made_set(
+        tmp_path / "made.jsonl.xz",
         made_row("a", (10, 5, 20), default=(0, 1)),
         made_row("b", (10, 20, 40)),
         made_row("c", (10, 10, 10), allow_tf32=True, M=1),
-    ]
-    path = tmp_path / "made.jsonl.xz"
-    path.write_bytes(lzma.compress("\n".join(map(json.dumps, (head, *rows))).encode()))
-    return path
+    )
 
 
 def scored(made: Path, *choosers: str) -> tuple[dict[str, Any], str]:
@@ -118,6 +121,9 @@ def test_figures_are_those_that_a_hand_counts(made: Path, tmp_path: Path) -> Non
     for column in ("regret", "efficiency", "worst", "slower"):
         assert figure(report, "mute", column) == figure(report, library, column)
     assert figure(report, "max-autotune DEFAULT", "efficiency") == 1
+    assert figure(report, "ordered", "speed") == pytest.approx(0.5)
+    assert figure(report, "single", "speed") == pytest.approx(1)
+    assert figure(report, "the best of all", "speed") == pytest.approx(2 ** (1 / 3))
     assert figure(report, "single", "efficiency", "type/tf32") == 1
     assert report["M"]["up to 16"]["problems"] == 1
     assert "| ordered | 200.0 % (0.0–300.0) |" in shown
@@ -153,3 +159,88 @@ def test_diodes_choosers_order_a_problem(name: str, shipped: tuple[Row, list[Row
     (order,) = score.answers([row], head["candidates"], choose)
     assert sorted(order) == sorted(set(order))
     assert 1 < len(order) <= len(row["us"])
+
+
+def test_a_set_says_what_is_true_of_a_candidate_for_one_problem(tmp_path: Path) -> None:
+    """And what counts as slower, and what its own choosers are called."""
+    rows = (
+        {**made_row(name, (100, 103, 104)), "offer": {"place": places}}
+        for name, places in (("a", [0, 1, None]), ("b", [0, None, 1]))
+    )
+    made = made_set(tmp_path / "made.jsonl.xz", *rows, slower=1.03, names={"library": "first"})
+    chooser = tmp_path / "second.py"
+    chooser.write_text(
+        "def choose(problem, candidates):\n"
+        "    assert [c.get('BLOCK_M') for c in candidates] == [None, 16, 32]\n"
+        "    return [c['place'] for c in candidates].index(1)"
+    )
+    report, shown = scored(made, str(chooser))
+    assert figure(report, "second", "slower") == 0.5
+    assert figure(report, "second", "worst") == pytest.approx(100 / 104)
+    assert "| first | 0.0 %" in shown
+    assert "| max-autotune DEFAULT | 0.0 %" in shown
+
+
+ALGORITHMS = FOLDER / "library-h100-2026-11-24.jsonl.xz"
+ROWS = ("library-learning-h100-2026-11-26.jsonl.zst", "library-h100-2026-11-24.jsonl.zst")
+
+
+def test_the_set_of_algorithms_is_made_of_products_that_were_not_learned(tmp_path: Path) -> None:
+    import library_chooser
+    import score
+    from processes import read_rows
+
+    files = [FOLDER.parent / "results" / name for name in ROWS]
+    rows = [row["problem"] for file in files for row in read_rows(file)
+            if row["source"] in library_chooser.LEARNED]  # fmt: skip
+    names = ("B", "M", "N", "K", "dtype", "allow_tf32", "a_layout", "b_layout")
+    learned = {tuple(row[name] for name in names) for row in rows}
+    head, problems = score.read(ALGORITHMS)
+    assert len(problems) == 86
+    for row in problems:
+        assert tuple(row["problem"][name] for name in names) not in learned
+        assert row["library"] == row["offer"]["place"][0] == 0
+        assert len(row["candidates"]) == len(row["us"]) >= 30
+    kernels = [Candidate.make(**fields) for fields in head["candidates"]]
+    assert len(set(kernels)) == len(kernels)
+    again = tmp_path / "again.jsonl.xz"
+    command = [*files, "--judge", files[1], "--write-set", again]
+    script = library_chooser.__file__
+    subprocess.run([sys.executable, script, *command], check=True)
+    assert lzma.decompress(again.read_bytes()) == lzma.decompress(ALGORITHMS.read_bytes())
+
+
+def test_the_trees_choose_among_algorithms_as_in_a_compile() -> None:
+    """By the margin for aligned operands, else the heuristic's first; in half precision."""
+    import library_chooser
+    import score
+
+    from diode_engine.models.library_algorithms import UNLISTED, Config, Offer, model_for
+
+    head, rows = score.read(ALGORITHMS)
+    model = model_for(library_chooser.H100)
+    assert model is not None
+    ways = [library_chooser.chooser(argument) for argument in ("", ",order")]
+    others = 0
+    for row in rows:
+        problem = Problem.from_dict(row["problem"])
+        if "aligned" not in row["splits"] and model.knows(problem):
+            continue
+        answer, order = (score.answers([row], head["candidates"], way)[0] for way in ways)
+        if not model.knows(problem):
+            assert answer == order == []
+            continue
+        offers = {
+            place: Offer(config, each["workspace"], each["waves"], each["place"])
+            for place, each in enumerate(score.offered(row, head["candidates"]))
+            if (config := Config(*(each[name] for name in Config._fields))) in model.configs
+            or each["place"] != UNLISTED
+        }
+        chosen = [*offers][model.choose(problem, [*offers.values()], 132)]
+        assert answer[0] == chosen
+        assert sorted(answer) == sorted(order) == [*offers]
+        if chosen:
+            others += 1
+            odd = {**row, "problem": {**row["problem"], "b_align": 4}}
+            assert score.answers([odd], head["candidates"], ways[0])[0][0] == 0
+    assert others > 5
