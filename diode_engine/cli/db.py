@@ -72,11 +72,11 @@ def copy(source: Location, target: Location) -> Result:
     from diode_engine.store.maintenance import copy as copy_store
 
     copied = copy_store(source, target)
-    document = {"from": str(source), "to": str(target), **asdict(copied)}
+    document = {"from": str(source), "to": str(target), **copied}
     return Result(
         document,
-        f"{source} was copied to {target} and compared: {copied.timings:,} timings of "
-        f"{copied.problems:,} problems, {copied.runs:,} runs.",
+        f"{source} was copied to {target} and compared: {copied['timings']:,} timings "
+        f"of {copied['problems']:,} problems, {copied['runs']:,} runs.",
     )
 
 

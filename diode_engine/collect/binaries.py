@@ -74,29 +74,23 @@ class Binaries:
 
     def put(self, cls: KernelClass, result: Binary | Unbuilt) -> None:
         """Stores the binary of the class, or why there is none."""
-        self.put_packed(cls.key, packed(cls, result))
+        fields: dict[str, Any] = {"class": cls.to_dict()}
+        if isinstance(result, Binary):
+            fields["binary"] = result.to_dict()
+        else:
+            failure = None if result.failure is None else str(result.failure)
+            fields |= {"failure": failure, "reason": result.reason}
+        self.put_packed(cls.key, msgpack.packb(fields))
 
     def put_packed(self, key: str, content: bytes) -> None:
-        """Stores what `packed` returned for the class of this key, here or on another machine."""
+        """Stores the content of the file of this key, which another machine has."""
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content, durable=False)
 
     def get_packed(self, key: str) -> bytes | None:
-        """The inverse of `put_packed`; None where the class was never compiled."""
+        """The content of the file of this key; None where the class was never compiled."""
         try:
             return read_bytes(self._path(key), _LIMITS)
         except (OSError, Malformed):
             return None
-
-
-def packed(cls: KernelClass, result: Binary | Unbuilt) -> bytes:
-    """The content of a class's file."""
-    fields: dict[str, Any] = {"class": cls.to_dict()}
-    if isinstance(result, Binary):
-        fields["binary"] = result.to_dict()
-    else:
-        failure = None if result.failure is None else str(result.failure)
-        fields |= {"failure": failure, "reason": result.reason}
-    content: bytes = msgpack.packb(fields)
-    return content

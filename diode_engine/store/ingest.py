@@ -21,6 +21,7 @@ from diode_engine.store.records import columns_of, pairs_of
 from diode_engine.store.summaries import Summaries, tally
 
 _Record = TypeVar("_Record", Problem, Candidate, Environment)
+_Key = TypeVar("_Key", str, int)
 _Ids = npt.NDArray[np.int64]
 
 Transactions = Callable[[], AbstractContextManager[sa.Connection]]
@@ -112,48 +113,65 @@ class Ingest:
         """[n] the id of each row's record; new records are written, in the rows' order."""
         used, first = np.unique(index, return_index=True)
         used = used[np.argsort(first)]
+        by_key = {records[i].key: records[i] for i in used.tolist()}
+        known, _ = self._numbered(
+            table,
+            list(by_key),
+            lambda connection, keys: _known(connection, table, keys),
+            lambda key: {"key": key, **columns_of(by_key[key])},
+        )
         ids = np.zeros(len(records), dtype=np.int64)
-        for start in range(0, len(used), _AT_ONCE):
-            some = used[start : start + _AT_ONCE]
-            by_key = {records[i].key: records[i] for i in some.tolist()}
-            keys = [records[i].key for i in some.tolist()]
-            with self._transaction() as connection:
-                known = _known(connection, table, keys)
-                largest = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
-                new = [key for key in by_key if key not in known]
-                known |= {key: i for i, key in enumerate(new, largest + 1)}
-                if new:
-                    rows = [{"id": known[k], "key": k, **columns_of(by_key[k])} for k in new]
-                    connection.execute(sa.insert(table), rows)
-            ids[some] = [known[key] for key in keys]
+        ids[used] = [known[records[i].key] for i in used.tolist()]
         return ids[index]
 
     def _sweep_ids(self) -> tuple[_Ids, list[int]]:
         """[n] the sweep of each row, and which of the sweeps had timings before."""
         pairs, inverse = np.unique((self.problem << 32) | self.environment, return_inverse=True)
-        ids = np.zeros(len(pairs), dtype=np.int64)
-        there: list[int] = []
         s = schema.sweeps.c
-        for start in range(0, len(pairs), _AT_ONCE):
-            some = pairs[start : start + _AT_ONCE].tolist()
-            mine = sa.select(bulk.packed(s.problem, s.environment), s.id).where(
-                s.run == self._run, s.problem.in_({pair >> 32 for pair in some})
+
+        def find(connection: sa.Connection, pairs: list[int]) -> dict[int, int]:
+            problems = {pair >> 32 for pair in pairs}
+            return pairs_of(
+                connection,
+                bulk.packed(s.problem, s.environment),
+                s.id,
+                s.run == self._run,
+                s.problem.in_(problems),
             )
+
+        ids, there = self._numbered(
+            schema.sweeps,
+            pairs.tolist(),
+            find,
+            lambda pair: {"problem": pair >> 32, "environment": pair & _LOW, "run": self._run},
+        )
+        return np.array([ids[pair] for pair in pairs.tolist()], np.int64)[inverse], there
+
+    def _numbered(
+        self,
+        table: sa.Table,
+        keys: list[_Key],
+        find: Callable[[sa.Connection, list[_Key]], dict[_Key, int]],
+        columns: Callable[[_Key], dict[str, Any]],
+    ) -> tuple[dict[_Key, int], list[int]]:
+        """The ids of the rows of these keys, and those that were there before. `find` returns the
+        ids of rows that are there; the others are written, with these `columns`."""
+        ids: dict[_Key, int] = {}
+        there: list[int] = []
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
             with self._transaction() as connection:
-                known = dict(map(tuple, connection.execute(mine)))
-                largest = connection.scalar(sa.select(sa.func.max(s.id))) or 0
-                there += [known[pair] for pair in some if pair in known]
-                new = [pair for pair in some if pair not in known]
-                known |= {pair: i for i, pair in enumerate(new, largest + 1)}
+                known = find(connection, some)
+                there += [known[key] for key in some if key in known]
+                last = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
+                new = {
+                    key: i for i, key in enumerate((k for k in some if k not in known), last + 1)
+                }
                 if new:
-                    rows = [
-                        {"id": known[pair], "problem": pair >> 32, "run": self._run,
-                         "environment": pair & _LOW}
-                        for pair in new
-                    ]  # fmt: skip
-                    connection.execute(sa.insert(schema.sweeps), rows)
-            ids[start : start + _AT_ONCE] = [known[pair] for pair in some]
-        return ids[inverse], there
+                    rows = [{"id": i, **columns(key)} for key, i in new.items()]
+                    connection.execute(sa.insert(table), rows)
+            ids |= known | new
+        return ids, there
 
 
 def rows_there(

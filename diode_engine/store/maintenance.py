@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -29,21 +28,11 @@ _AT_ONCE = 5000  # rows of a table other than the timings
 _COUNTED = ("problems", "candidates", "environments", "runs", "timings")
 
 
-@dataclass(frozen=True)
-class Copied:
-    """What both stores hold after the copy, as counts."""
-
-    problems: int
-    candidates: int
-    environments: int
-    runs: int
-    timings: int
-
-
-def copy(source: Location, target: Location) -> Copied:
+def copy(source: Location, target: Location) -> dict[str, int]:
     """Copies all rows with their ids, as they are at one moment, and then compares each with the
     target's. It copies the whole store or nothing. A target file must not exist yet; a server's
-    database must hold no store or an empty one.
+    database must hold no store or an empty one. Returns how many problems, candidates,
+    environments, runs and timings both hold.
 
     Raises StoreMissingError where there is no source, SchemaTooOldError where it has to be upgraded
     first, and StoreError where the source is damaged, the target is not as required, or differs
@@ -61,7 +50,7 @@ def copy(source: Location, target: Location) -> Copied:
             return copied
 
 
-def copy_into(source: Location, target: Location, *, wanted: Location) -> Copied:
+def copy_into(source: Location, target: Location, *, wanted: Location) -> dict[str, int]:
     """As `copy`, into a new or empty store, in one transaction. `wanted` names the target in
     errors: the file may be moved there later."""
     try:
@@ -70,7 +59,7 @@ def copy_into(source: Location, target: Location, *, wanted: Location) -> Copied
         raise type(error)(str(error).replace(str(target), str(wanted))) from error
 
 
-def _copy_into(source: Location, target: Location) -> Copied:
+def _copy_into(source: Location, target: Location) -> dict[str, int]:
     with (
         OpenStore.open(source, read_only=True) as reader,
         OpenStore.open(target) as writer,
@@ -95,7 +84,7 @@ def _copy_into(source: Location, target: Location) -> Copied:
             counts[table.name] = copied
         if bulk.is_postgresql(new):
             _number_on(new)
-    return Copied(**{name: counts[name] for name in _COUNTED})
+    return {name: counts[name] for name in _COUNTED}
 
 
 def _rows(old: sa.Connection, new: sa.Connection, table: sa.Table) -> int | None:

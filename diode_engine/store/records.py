@@ -83,7 +83,7 @@ def few_records(
 
 
 def pairs_of(
-    connection: sa.Connection, key: sa.Column[Any], value: sa.Column[Any], *where: Any
+    connection: sa.Connection, key: sa.ColumnElement[Any], value: sa.Column[Any], *where: Any
 ) -> dict[Any, Any]:
     """A mapping of one column's values to another's, in the rows of a table that satisfy
     `where`."""

@@ -42,17 +42,15 @@ class RunTable(OpenStore):
         kind: str,
         spec: Mapping[str, Any],
         *,
-        key: str | None = None,
         process: Process | None = None,
         command: Sequence[str] | None = None,
         directory: str | None = None,
     ) -> int:
         """Adds a run in state running, and returns its number. `spec` is what the run was asked
-        for; no two runs may have the same `key`. `Run` describes the other arguments. Raises
-        StoreError where `spec` cannot be JSON, or a run has the key already."""
+        for; `Run` describes the other arguments. Raises StoreError where `spec` cannot be JSON."""
         facts = _process(process) | _command(command, directory)
-        with self.writes(in_turn=key is not None) as connection:
-            return self._start(connection, kind, spec, RunState.RUNNING, key=key, **facts)
+        with self.writes() as connection:
+            return self._start(connection, kind, spec, RunState.RUNNING, **facts)
 
     def queue_run(
         self,
@@ -110,16 +108,11 @@ class RunTable(OpenStore):
             asked = sa.select(schema.runs.c.cancel_asked).where(schema.runs.c.id == run)
             return connection.scalar(asked) is not None
 
-    def update_run(
-        self,
-        run: int,
-        *,
-        progress: Mapping[str, Any] | None = None,
-        message: str | None = None,
-    ) -> None:
-        """Writes the progress and the message, where they are given, and the heartbeat."""
+    def update_run(self, run: int, *, progress: Mapping[str, Any]) -> None:
+        """Writes the progress and the heartbeat."""
+        values = {"heartbeat": time.time(), "progress": as_json(progress, "A run's progress")}
         with self.writes() as connection:
-            self._update(connection, run, _told(progress, message))
+            self._update(connection, run, values)
 
     def finish_run(
         self, run: int, state: RunState | str, message: str | None = None, *,
@@ -129,11 +122,14 @@ class RunTable(OpenStore):
         are given."""
         if state not in ENDED:
             raise StoreError(f"A run ends as {', '.join(ENDED)}; {state!s} is none of these.")
-        told = _told(progress, message)
+        now = time.time()
+        values: dict[str, Any] = {"state": str(state), "heartbeat": now, "finished": now}
+        if progress is not None:
+            values["progress"] = as_json(progress, "A run's progress")
+        if message is not None:
+            values["message"] = message
         with self.writes() as connection:
-            self._update(
-                connection, run, {"state": str(state), "finished": told["heartbeat"], **told}
-            )
+            self._update(connection, run, values)
 
     def runs(self) -> list[Run]:
         """All runs, the oldest first."""
@@ -238,24 +234,16 @@ class RunTable(OpenStore):
         kind: str,
         spec: Mapping[str, Any],
         state: RunState,
-        *,
-        key: str | None = None,
         **facts: Any,
     ) -> int:
-        if key is not None:
-            there = connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
-            if there is not None:
-                raise StoreError(f"Run {there} has the key {key} already; read that one.")
         now = time.time()
         done = connection.execute(
             sa.insert(schema.runs).values(
-                key=key,
                 kind=kind,
                 spec=as_json(spec, "A run's spec"),
                 state=str(state),
                 started=now,
                 heartbeat=now,
-                finished=now if state in ENDED else None,
                 user=_user(),
                 **facts,
             )
@@ -335,16 +323,6 @@ def _command(command: Sequence[str] | None, directory: str | None) -> dict[str, 
     """The columns of a run's command."""
     words = None if command is None else json.dumps(list(command))
     return {"command": words, "directory": directory}
-
-
-def _told(progress: Mapping[str, Any] | None, message: str | None) -> dict[str, Any]:
-    """The columns of a run's heartbeat, and of its progress and message where they are given."""
-    told: dict[str, Any] = {"heartbeat": time.time()}
-    if progress is not None:
-        told["progress"] = as_json(progress, "A run's progress")
-    if message is not None:
-        told["message"] = message
-    return told
 
 
 def _is_queued(run: int) -> tuple[sa.ColumnElement[bool], ...]:

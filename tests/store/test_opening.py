@@ -26,7 +26,7 @@ def test_reading_only_neither_writes_nor_makes(place, database, tmp_path, make_t
         for write in (
             lambda: store.start_run("collect", {}),
             lambda: store.add(run, make_table()),
-            lambda: store.update_run(run),
+            lambda: store.update_run(run, progress={}),
         ):
             with pytest.raises(StoreError, match="reading only"):
                 write()

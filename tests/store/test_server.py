@@ -215,7 +215,8 @@ def test_who_waits_too_long_is_told(database):
             pytest.raises(StoreLockedError, match="stayed locked by another process"),
         ):
             waits()
-        second.start_run("collect", {}, key="k")
+        with second.writes(in_turn=True):
+            pass
 
 
 def test_a_heartbeat_does_not_wait_for_an_ingest(database, make_table):

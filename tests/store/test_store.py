@@ -107,33 +107,31 @@ def test_stats_count_what_is_there(store, make_table):
 
 
 def test_a_run_tells_how_far_it_is(store):
-    run = store.start_run("collect", {"shapes": ["a"]}, key="abc")
+    run = store.start_run("collect", {"shapes": ["a"]})
     (begun,) = store.runs()
-    assert (begun.state, begun.spec, begun.key) == (RunState.RUNNING, {"shapes": ["a"]}, "abc")
-    store.update_run(run, progress={"done": 3, "of": 9}, message="compiling")
+    assert (begun.state, begun.spec, begun.key) == (RunState.RUNNING, {"shapes": ["a"]}, None)
+    store.update_run(run, progress={"done": 3, "of": 9})
     (going,) = store.runs()
     assert going.progress == {"done": 3, "of": 9}
-    assert going.message == "compiling"
     assert going.heartbeat >= begun.heartbeat
     assert going.finished is None
-    store.finish_run(run, "done")
+    store.finish_run(run, "done", "all is timed")
     (ended,) = store.runs()
     assert ended.state is RunState.DONE
     assert ended.finished is not None
-    assert ended.message == "compiling"
+    assert (ended.progress, ended.message) == (going.progress, "all is timed")
 
 
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
         (lambda s: s.add(7, s.read()), "no run 7"),
-        (lambda s: s.update_run(7), "no run 7"),
+        (lambda s: s.update_run(7, progress={}), "no run 7"),
         (lambda s: s.run(7), "no run 7"),
         (lambda s: s.beat(7), "no run 7"),
         (lambda s: s.finish_run(s.start_run("x", {}), "running"), "ends as done"),
         (lambda s: s.finish_run(s.start_run("x", {}), "dead"), "dead is none of these"),
         (lambda s: s.start_run("x", {"a": object()}), "cannot be written as JSON"),
-        (lambda s: [s.start_run("x", {}, key="k") for _ in "ab"], "has the key k already"),
     ],
 )
 def test_mistakes_are_refused_with_a_sentence(store, mistake, sentence):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.errors import ModelError
+from diode_engine.models.predictor import Predictor
 
 log = logging.getLogger(__name__)
 
@@ -32,19 +32,10 @@ class Advice:
     lower_bound: npt.NDArray[np.float64]  # the lower confidence bound
 
 
-class PredictsMembers(Protocol):
-    """The part of models.Predictor that is used here."""
-
-    def predict_members_us(
-        self, problem: Problem, candidates: Sequence[Candidate]
-    ) -> npt.NDArray[np.float64]:
-        """[members, n] microseconds; NaN where nothing is predicted."""
-
-
 class Adviser:
     """A model's predictions for one kind of GPU."""
 
-    def __init__(self, predictor: PredictsMembers, hardware: Hardware) -> None:
+    def __init__(self, predictor: Predictor, hardware: Hardware) -> None:
         self._predictor = predictor
         self._hardware = hardware
 

@@ -14,7 +14,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -57,21 +57,16 @@ def build(rendering: Family, cls: KernelClass, hardware: Hardware) -> Binary | U
 
 def build_all(
     classes: list[KernelClass], hardware: Hardware, device: torch.device
-) -> Iterator[tuple[int, Binary | Unbuilt | None]]:
-    """(index, None) before and (index, result) after each class of one family."""
+) -> Generator[Binary | Unbuilt, None, None]:
+    """The results of classes of one family, each compiled when it is asked for."""
     with contextlib.ExitStack() as stack:
-        rendering: Family | None = None
-        reason = ""
+        rendering: Family | Unbuilt
         try:
             rendering = stack.enter_context(family(classes[0], device))
         except Exception as error:  # noqa: BLE001  # Inductor may refuse in any way
-            reason = f"{type(error).__name__}: {error}"[:300]
-        for index, cls in enumerate(classes):
-            yield index, None
-            yield (
-                index,
-                Unbuilt(None, reason) if rendering is None else build(rendering, cls, hardware),
-            )
+            rendering = Unbuilt(None, f"{type(error).__name__}: {error}"[:300])
+        for cls in classes:
+            yield rendering if isinstance(rendering, Unbuilt) else build(rendering, cls, hardware)
 
 
 def serve(connection: Connection) -> None:
@@ -88,11 +83,11 @@ def serve(connection: Connection) -> None:
         except EOFError:
             return
         classes = [KernelClass.from_dict(fields) for fields in job["classes"]]
-        for index, result in build_all(classes, environment.hardware, device):
-            if result is not None:
-                binaries.put(classes[index], result)
-            says = "begin" if result is None else "end"
-            connection.send_bytes(protocol.pack({says: index}))
+        with contextlib.closing(build_all(classes, environment.hardware, device)) as results:
+            for index, cls in enumerate(classes):
+                connection.send_bytes(protocol.pack({"begin": index}))
+                binaries.put(cls, next(results))
+                connection.send_bytes(protocol.pack({"end": index}))
         # Nothing that Triton has cached is needed again.
         shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
         connection.send_bytes(protocol.pack({"done": True}))

@@ -10,11 +10,11 @@ from diode_engine.core.operators.specification import TensorShape
 from diode_engine.core.problem import Problem
 
 
-def random_inputs(problem: Problem, device: torch.device, seed: int = 0) -> list[torch.Tensor]:
+def random_inputs(problem: Problem, device: torch.device) -> list[torch.Tensor]:
     """The op's inputs in its order: random numbers, or what the op itself makes for timing (see
     SideInput.values)."""
-    made = made_inputs(problem, device, seed)
-    generator = torch.Generator(device).manual_seed(seed)
+    made = made_inputs(problem, device)
+    generator = torch.Generator(device).manual_seed(0)
     return [
         made[name] if name in made else fill(empty(shape, device), generator)
         for name, shape in problem.input_shapes().items()
@@ -33,14 +33,14 @@ def fill(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return tensor.copy_(drawn)
 
 
-def made_inputs(problem: Problem, device: torch.device, seed: int = 0) -> dict[str, torch.Tensor]:
+def made_inputs(problem: Problem, device: torch.device) -> dict[str, torch.Tensor]:
     """The inputs, by name, that are not simply random numbers of the operands' type."""
     shapes = problem.input_shapes()
     made: dict[str, torch.Tensor] = {}
     for each in problem.op.side_inputs:
         if each.name not in shapes:
             continue
-        generator = torch.Generator(device).manual_seed(seed)
+        generator = torch.Generator(device).manual_seed(0)
         shape = shapes[each.name]
         value = None if each.values is None else each.values(torch, shape, problem, generator)
         if value is not None:

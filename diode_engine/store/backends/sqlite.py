@@ -109,7 +109,7 @@ class SqliteBackend(Backend):
 
     def migration_engine(self) -> sa.Engine:
         with closing(connect(self.location, read_only=False)) as connection:
-            _begin_wal(connection)
+            _execute_when_free(connection, "PRAGMA journal_mode = WAL", BUSY_SECONDS)
         return self._new_engine(NullPool, read_only=False)
 
     @contextmanager
@@ -309,41 +309,31 @@ class SqliteBackend(Backend):
 
 
 def _begin_to_write(connection: sa.Connection) -> None:
-    """Begin a transaction that writes, as soon as no other process has one. SQLite itself looks
-    every 0.1 s after a while, and would miss the pauses between the transactions of an import."""
-    driver = connection.connection.driver_connection
-    assert driver is not None
+    """Begin a transaction that writes, as soon as no other process has one."""
+    driver: Any = connection.connection.driver_connection
     (wait_ms,) = driver.execute("PRAGMA busy_timeout").fetchone()
-    deadline = time.monotonic() + wait_ms / 1000
     driver.execute("PRAGMA busy_timeout = 0")
     try:
-        while True:
-            try:
-                driver.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                if not is_busy or time.monotonic() > deadline:
-                    raise
-            else:
-                return
-            time.sleep(_LOOK_SECONDS)
+        _execute_when_free(driver, "BEGIN IMMEDIATE", wait_ms / 1000)
     finally:
         driver.execute(f"PRAGMA busy_timeout = {wait_ms}")
 
 
-def _begin_wal(connection: sqlite3.Connection) -> None:
-    """Change the journal mode to WAL. Where the store is locked, try again until BUSY_SECONDS are
-    over: this change ignores SQLite's busy timeout."""
-    deadline = time.monotonic() + BUSY_SECONDS
+def _execute_when_free(driver: sqlite3.Connection, statement: str, seconds: float) -> None:
+    """Execute a statement as soon as no other process has the store locked, or raise SQLite's error
+    after this time. SQLite itself looks every 0.1 s after a while, and would miss the pauses
+    between the transactions of an import; for a change of the journal mode it does not wait."""
+    deadline = time.monotonic() + seconds
     while True:
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            driver.execute(statement)
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
+            is_busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not is_busy or time.monotonic() > deadline:
                 raise
         else:
             return
-        time.sleep(0.01)
+        time.sleep(_LOOK_SECONDS)
 
 
 class FileWatch:
