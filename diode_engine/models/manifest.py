@@ -217,6 +217,8 @@ class Manifest:
 
 def _check_weight_file(entry: Mapping[str, Any]) -> None:
     file, size, digest = (entry.get(name) for name in ("file", "bytes", "sha256"))
+    if isinstance(file, str) and file.endswith(".ubj"):
+        raise ModelError("The model has trees in the form of Diode 0.2.0; train it again.")
     if not isinstance(file, str) or not _FILE.fullmatch(file):
         raise ModelError(
             f"The model's manifest names the file {show(file)}, which cannot be a weight file."

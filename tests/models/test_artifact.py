@@ -146,6 +146,7 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("members", value=[3]), r"members: \[0\]: 3 must be an object"),
         (put("members", 0, "file", value="../x.safetensors"), "cannot be a weight file"),
         (put("members", 0, "file", value="/etc/x.safetensors"), "cannot be a weight file"),
+        (put("members", 0, "file", value="trees-0.ubj"), "Diode 0.2.0; train it again"),
         (put("members", 0, "file", value="weights.pkl"), "cannot be a weight file"),
         (put("members", 0, "file", value="missing.safetensors"), "cannot be read"),
         (put("members", 0, "bytes", value=1 << 40), "larger than"),
