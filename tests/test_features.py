@@ -16,13 +16,6 @@ from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.operand import DType
 from diode_engine.core.problem import MAX_DIM, Problem
 from diode_engine.core.resources import fits, shared_bytes
-from diode_engine.errors import ModelError
-from diode_engine.models.artifact import save_artifact
-from diode_engine.models.coverage import Coverage
-from diode_engine.models.fit_network import NetworkSettings, fit_network
-from diode_engine.models.fitting import Examples
-from diode_engine.models.manifest import Data, Manifest
-from diode_engine.models.predictor import Predictor
 
 
 def triton(m: int, n: int, k: int, stages: int = 3, warps: int = 4, **more: int) -> Candidate:
@@ -62,10 +55,9 @@ def rows(
     problem: Problem,
     candidates: tuple[Candidate, ...] = CANDIDATES,
     hardware: Hardware = H200,
-    feature_set: features.FeatureSet = features.CURRENT,
 ) -> np.ndarray:
     n = len(candidates)
-    return feature_set.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), hardware)
+    return features.matrix((problem,), candidates, np.zeros(n, np.intp), np.arange(n), hardware)
 
 
 def value(problem: Problem, candidate: Candidate, name: str) -> float:
@@ -247,32 +239,3 @@ def test_no_value_is_nan_or_infinite(B, M, N, K, dtype, m, n, k, s, w):
     candidates = (tile, tma, Candidate.make("decompose_k", k_split=s), *CANDIDATES)
     for hardware in (H200, UNKNOWN, NO_GPU):
         assert np.isfinite(rows(problem, candidates, hardware)).all()
-
-
-def test_a_model_of_an_added_feature_set_is_saved_loaded_and_asked(tmp_path, monkeypatch):
-    """The set has one column more than today's; a model of one set is refused for the other."""
-    today = features.CURRENT
-
-    def describe(problem: Problem, hardware: Hardware) -> tuple[list[float], tuple[float, ...]]:
-        columns, facts = today.describe(problem, hardware)
-        return [*columns, float(problem.K % 2)], facts
-
-    added = replace(today, version=99, problem=(*today.problem, "odd_k"), describe=describe)
-    monkeypatch.setitem(features.SETS, added.version, added)
-    problems = [Problem.make("mm", 16 * n, 64, 96 + n, "bfloat16") for n in range(1, 9)]
-    tiles = CANDIDATES[1:4]
-    x = np.concatenate([rows(problem, tiles, feature_set=added) for problem in problems])
-    log_us = x[:, added.base] + 0.1 * x[:, added.names.index("stages")]
-    examples = Examples(x, log_us, np.repeat(np.arange(8), 3), feature_set=added)
-    model = fit_network(examples, examples, NetworkSettings(hidden=(8,), epochs=1))
-    coverage = Coverage(("mm triton::mm",), ("bfloat16",), ("mm bfloat16",))
-    manifest = Manifest(
-        name="made", family="network", hardware=H200, coverage=coverage, data=Data()
-    )
-    with pytest.raises(ModelError):
-        save_artifact(tmp_path / "wrong", manifest, (model,))
-    manifest = replace(manifest, feature_version=99, feature_names=added.names_hash)
-    save_artifact(tmp_path / "made", manifest, (model,))
-    us = Predictor.load(tmp_path / "made").predict_us(problems[3], tiles)
-    want = model.predict(rows(problems[3], tiles, feature_set=added))
-    np.testing.assert_allclose(np.log(us), want, rtol=1e-5)

@@ -32,7 +32,7 @@ from diode_engine.cli.options import (
     unused_option,
 )
 from diode_engine.errors import NothingError, TrainingError
-from diode_engine.features import SETS, VERSION
+from diode_engine.features import VERSION
 from diode_engine.location import Location
 from diode_engine.models.model_types import TUNED, member_types
 
@@ -136,8 +136,8 @@ def _makes_new(values: Mapping[str, str]) -> bool:
     help="Make it the model that its GPU takes from now on.",
 )  # fmt: skip
 @option(
-    "--features", type=click.Choice([str(version) for version in SETS]), default_text=str(VERSION),
-    help="The version of the features that the model uses; a model that is tuned keeps its own.",
+    "--features", type=click.Choice([str(VERSION)]), default_text=str(VERSION),
+    help="The version of the features that the model uses.",
 )  # fmt: skip
 @option(
     "--search", "trials", metavar="N", type=_COUNT, heading="Settings", applies=_makes_new,
@@ -198,7 +198,7 @@ def train(
         name = name or _name_of(file)
     for refused, why in (
         (options["rounds"] or options["depth"], "makes a network: leave out --rounds and --depth"),
-        (options["features"], "keeps the model's features: leave out --features"),
+        (options.pop("features"), "keeps the model's features: leave out --features"),
         (trials is not None, "tunes one model: leave out --search"),
         (ray is not None, "is one fit, which is made here: leave out --ray"),
     ):
@@ -302,13 +302,13 @@ def _name_of(file: Path) -> str | None:
 
 
 def _settings(
-    *, tuned: bool, deeper: int, features: str | None, hidden: int | None, layers: int | None,
+    *, tuned: bool, deeper: int, hidden: int | None, layers: int | None,
     batch_size: int | None, rounds: int | None, depth: int | None, **of_networks: Any,
 ) -> TrainingSettings:  # fmt: skip
     """The default settings, changed as the options say."""
     from diode_engine.training.settings import TrainingSettings
 
-    settings = TrainingSettings(features=int(features or VERSION))
+    settings = TrainingSettings()
     family = TUNED if tuned else "network"
     network = settings.find(family)
     changes = {name: value for name, value in of_networks.items() if value is not None}

@@ -2,10 +2,9 @@
 pair. The same function makes the rows for training and the rows for a choice at compile time. A row
 has the same bits whichever other rows are computed with it.
 
-A *feature set* is a list of named columns with the code that computes them, under a version. A
-model's manifest names the set that it was trained on, by its version and a hash of the names. The
-set is a module or a package here and a place in `SETS`; it stays as long as a supported model needs
-it. The names of this package are those of `CURRENT`, the set of new models unless another is named.
+A model's manifest names the columns that it was trained on, by their version and a hash of their
+names. Whoever changes what a column holds gives it another version, and models of the version
+before are refused.
 
 Times are estimates in microseconds from the device's data sheet: a roofline with the waves of tiles
 over multiprocessors, tiles that reach over the edge, the reach of L2 and the latency of loads that
@@ -20,20 +19,20 @@ Triton's matrix-multiplication tutorial; copy widths by alignment: kernels compi
 
 from __future__ import annotations
 
-from diode_engine.features.feature_set import DTYPES, FeatureSet, SpaceFeatures, supported
-from diode_engine.features.version_2 import VERSION_2
+from diode_engine.features.feature_rows import (
+    BASE,
+    DTYPES,
+    NAMES,
+    NAMES_HASH,
+    PROBLEM_COLUMN_COUNT,
+    VERSION,
+    SpaceFeatures,
+    matrix,
+    space,
+    supported,
+)
 
 __all__ = [
-    "BASE", "CURRENT", "DTYPES", "NAMES", "NAMES_HASH", "PROBLEM_COLUMN_COUNT", "SETS", "VERSION",
-    "FeatureSet", "SpaceFeatures", "matrix", "space", "supported",
+    "BASE", "DTYPES", "NAMES", "NAMES_HASH", "PROBLEM_COLUMN_COUNT", "VERSION",
+    "SpaceFeatures", "matrix", "space", "supported",
 ]  # fmt: skip
-
-SETS = {each.version: each for each in (VERSION_2,)}
-CURRENT = VERSION_2
-VERSION = CURRENT.version
-NAMES = CURRENT.names
-NAMES_HASH = CURRENT.names_hash
-BASE = CURRENT.base
-PROBLEM_COLUMN_COUNT = CURRENT.problem_column_count
-matrix = CURRENT.matrix
-space = CURRENT.space

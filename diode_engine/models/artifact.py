@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diode_engine import features
 from diode_engine.atomic import UNFINISHED
 from diode_engine.documents import show
 from diode_engine.errors import ModelError, explain_os_error
@@ -139,25 +138,20 @@ def load_files(manifest: Manifest, contents: Mapping[str, bytes]) -> Artifact:
     confidence = manifest.confidence
     return Artifact(
         manifest,
-        tuple(
-            load_member(e["family"], contents[e["file"]], manifest.feature_set)
-            for e in manifest.members
-        ),
+        tuple(load_member(e["family"], contents[e["file"]]) for e in manifest.members),
         None if confidence is None else Confidence.from_bytes(contents[confidence["file"]]),
     )
 
 
-def load_member(
-    family: str, data: bytes, feature_set: features.FeatureSet = features.CURRENT
-) -> TimingModel:
-    """The model of this family from these bytes, for rows of this feature set. Raises ModelError
-    where there is no such family or the bytes are not such a model."""
+def load_member(family: str, data: bytes) -> TimingModel:
+    """The model of this family from these bytes. Raises ModelError where there is no such family or
+    the bytes are not such a model."""
     if family not in MODEL_TYPES:
         raise ModelError(
             f"The model has a member of the family {show(family)}, which this Diode does not "
             "know; update Diode."
         )
-    return MODEL_TYPES[family].model_class().from_bytes(data, feature_set)
+    return MODEL_TYPES[family].model_class().from_bytes(data)
 
 
 def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:

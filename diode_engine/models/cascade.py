@@ -83,12 +83,12 @@ class Cascade(TimingModel):
         return save({**tensors, **packed})
 
     @classmethod
-    def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
+    def from_bytes(cls, data: bytes) -> Self:
         """As TimingModel.from_bytes."""
         tensors = Tensors(data, "cascade")
 
         def read(prefix: str) -> DistilledNetwork:
-            return DistilledNetwork.read(tensors, feature_set, prefix, packed=True)
+            return DistilledNetwork.read(tensors, prefix, packed=True)
 
         first = read(_FIRST)
         outputs = len(first.layers[-1].weight)

@@ -62,7 +62,6 @@ class DistilledNetwork(TimingModel):
     low: Matrix
     step: Matrix
     layers: tuple[Layer, ...]
-    feature_set: features.FeatureSet = features.CURRENT
 
     family: ClassVar[str] = "distilled"
 
@@ -91,14 +90,14 @@ class DistilledNetwork(TimingModel):
             sums = first.weight @ self._levels(rows, slice(None))
             sums += first.bias
             answers = self._after_first(sums)
-            answers += rows[self.feature_set.base] * _LN2
+            answers += rows[features.BASE] * _LN2
             out[:, start : start + _BLOCK] = answers
         return out
 
     def space_answers(self, space: features.SpaceFeatures) -> Matrix:
         """[outputs, n] the same bits as `answers` gives for the same rows."""
         first = self.layers[0]
-        columns = self.feature_set.problem_column_count
+        columns = features.PROBLEM_COLUMN_COUNT
         own = slice(None, columns)
         common = first.weight[:, own] @ self._levels(space.problem[:, None], own)
         common += first.bias
@@ -148,28 +147,21 @@ class DistilledNetwork(TimingModel):
         return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
 
     @classmethod
-    def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
+    def from_bytes(cls, data: bytes) -> Self:
         """As TimingModel.from_bytes: safetensors with exactly the tensors that belong there, in
         whole numbers where they must be."""
         tensors = Tensors(data, "network")
-        network = cls.read(tensors, feature_set)
+        network = cls.read(tensors)
         tensors.end()
         return network
 
     @classmethod
-    def read(
-        cls,
-        tensors: Tensors,
-        feature_set: features.FeatureSet,
-        prefix: str = "",
-        *,
-        packed: bool = False,
-    ) -> Self:
+    def read(cls, tensors: Tensors, prefix: str = "", *, packed: bool = False) -> Self:
         """The inverse of `tensors`; these are taken from the file. With `packed` the weights are
         int16 there, in which all weights of exact sums fit. Raises ModelError as `from_bytes`
         does."""
         weights = tensors.whole if packed else tensors.take
-        width: int = len(feature_set.names)
+        width = len(features.NAMES)
         low, step = (tensors.take(prefix + name, width, 1) for name in ("low", "step"))
         layers: list[Layer] = []
         while f"{prefix}weight.{len(layers)}" in tensors and len(layers) < _MAX_LAYERS:
@@ -182,7 +174,7 @@ class DistilledNetwork(TimingModel):
             layers.append(Layer(weight, bias, tensors.take(f"{prefix}scale.{place}", width, 1)))
         if not layers or not 1 <= width <= _MAX_OUTPUTS:
             raise ModelError(f"The network's last layer must have 1 to {_MAX_OUTPUTS} outputs.")
-        return cls(low, step, tuple(layers), feature_set)
+        return cls(low, step, tuple(layers))
 
 
 def _size_of_rows(weight: Matrix) -> npt.NDArray[np.float64]:
@@ -236,6 +228,5 @@ def quantize(network: Network, x: Matrix) -> DistilledNetwork:
         )  # fmt: skip
         worth, offset, levels = top / LEVELS, np.zeros(len(top)), LEVELS
     return DistilledNetwork(
-        low.astype(np.float32)[:, None], step.astype(np.float32)[:, None], tuple(layers),
-        network.feature_set,
-    )  # fmt: skip
+        low.astype(np.float32)[:, None], step.astype(np.float32)[:, None], tuple(layers)
+    )

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diode_engine import features
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.models.predictor import Predictor
@@ -71,11 +72,11 @@ def explain(
     us = predictor.predict_us(problem, (candidate, baseline))
     if np.isnan(us).any():
         return None
-    pair = predictor.feature_set.matrix(
+    pair = features.matrix(
         (problem,), (candidate, baseline), np.zeros(2, np.intp), np.arange(2), predictor.hardware
     )
     group_of = {name: g for g, names in enumerate(GROUPS.values()) for name in names}
-    column = np.array([group_of.get(name, -1) for name in predictor.feature_set.names])
+    column = np.array([group_of.get(name, -1) for name in features.NAMES])
     # Row s has the candidate's values of the groups whose bits are set in s.
     n = len(GROUPS)
     sets = np.arange(1 << n)

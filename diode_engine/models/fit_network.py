@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine import features
 from diode_engine.documents import shortened
-from diode_engine.features import FeatureSet
 from diode_engine.models.fitting import (
     Checkpoint,
     CheckpointError,
@@ -129,7 +129,7 @@ class _NetworkFit:
         target = (train.log_us[None] if train.heads is None else train.heads) - base
         self.middle = float(target.mean())
 
-        sizes = (len(train.feature_set.names), *s.hidden)
+        sizes = (len(features.NAMES), *s.hidden)
         modules: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
             modules += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -181,7 +181,7 @@ class _NetworkFit:
                 checkpoint.save(self.state)
             report(progress)
         self.averaged.load_state_dict(self.best)
-        return _exported(self.averaged, self.inputs, self.middle, self.s, self.held_out.feature_set)
+        return _exported(self.averaged, self.inputs, self.middle, self.s)
 
     def waited(self) -> int:
         """Epochs since the best one."""
@@ -297,16 +297,14 @@ def _named(prefix: str, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _base(examples: Examples, s: NetworkSettings) -> Matrix:
-    base: Matrix = examples.x[:, examples.feature_set.base] * np.float32(
-        math.log(2) if s.residual else 0
-    )
+    base: Matrix = examples.x[:, features.BASE] * np.float32(math.log(2) if s.residual else 0)
     return base
 
 
 def _draw_weights(train: Examples, s: NetworkSettings) -> npt.NDArray[np.float64]:
     """[n] how likely a row is drawn, relative to the other rows of its problem."""
     weight = importance(train, s.focus).astype(np.float64)
-    extern = train.x[:, train.feature_set.names.index("aten")] > 0
+    extern = train.x[:, features.NAMES.index("aten")] > 0
     all_of = np.repeat(np.add.reduceat(weight, train.starts), train.counts)
     externs = np.repeat(np.add.reduceat(extern.astype(np.int64), train.starts), train.counts)
     fair = s.extern_share * all_of / np.maximum(externs, 1)
@@ -337,7 +335,6 @@ def _exported(
     inputs: tuple[Matrix, Matrix, Matrix, Matrix],
     middle: float,
     s: NetworkSettings,
-    feature_set: FeatureSet,
 ) -> Network:
     from torch import nn
 
@@ -347,7 +344,7 @@ def _exported(
             weight = module.weight.detach().cpu().numpy().T
             layers.append((np.ascontiguousarray(weight), module.bias.detach().cpu().numpy().copy()))
     layers[-1] = (layers[-1][0], layers[-1][1] + np.float32(middle))
-    return Network(*inputs, tuple(layers), s.residual, feature_set)
+    return Network(*inputs, tuple(layers), s.residual)
 
 
 def _progress(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diode_engine import features
 from diode_engine.errors import ModelError
-from diode_engine.features import FeatureSet
 from diode_engine.models.fitting import (
     Checkpoint,
     CheckpointError,
@@ -83,7 +83,7 @@ def fit_trees(
     ln2 = np.float32(math.log(2))
 
     def offset(examples: Examples) -> Any:
-        return examples.x[:, examples.feature_set.base] * ln2 if s.residual else np.float32(0)
+        return examples.x[:, features.BASE] * ln2 if s.residual else np.float32(0)
 
     weight = importance(train, s.focus)
     weight /= weight.mean()
@@ -130,13 +130,13 @@ def fit_trees(
     history: list[FitProgress] = []
     saved = checkpoint.load() if checkpoint is not None else None
     if saved is not None:
-        booster, history = _restored(saved, train.feature_set)
+        booster, history = _restored(saved)
         booster.set_param(parameters)
         for progress in history:
             report(progress)
 
     def state() -> bytes:
-        trees = Trees(booster, residual=s.residual, feature_set=train.feature_set).to_bytes()
+        trees = Trees(booster, residual=s.residual).to_bytes()
         return pack({"trees": np.frombuffer(trees, np.uint8)}, [astuple(p) for p in history])
 
     while len(history) < s.rounds:
@@ -158,16 +158,16 @@ def fit_trees(
             checkpoint.save(state)
         report(progress)
     best = min((p.objective, p.step) for p in history)[1]
-    return Trees(booster[:best], residual=s.residual, feature_set=train.feature_set)
+    return Trees(booster[:best], residual=s.residual)
 
 
-def _restored(saved: bytes, feature_set: FeatureSet) -> tuple[Any, list[FitProgress]]:
+def _restored(saved: bytes) -> tuple[Any, list[FitProgress]]:
     """The booster and the history in a checkpoint. Raises CheckpointError where the checkpoint does
     not hold trees, or a history of another length."""
     tensors, facts = unpack(saved)
     history = history_of(facts)
     try:
-        booster = Trees.from_bytes(tensors["trees"].tobytes(), feature_set).booster
+        booster = Trees.from_bytes(tensors["trees"].tobytes()).booster
     except (KeyError, ModelError) as error:
         raise CheckpointError(f"A checkpoint holds no trees ({error}); remove it.") from None
     if booster.num_boosted_rounds() != len(history):

@@ -24,7 +24,7 @@ _FACTS = "facts"
 class Examples:
     """n timed rows, those of one problem together.
 
-    `x` is [n, F] (FeatureSet.matrix of `feature_set`), `log_us` [n] natural logarithms of measured
+    `x` is [n, F] (features.matrix), `log_us` [n] natural logarithms of measured
     microseconds, `problem` [n] any number that rows of one problem share. `heads` [m, n], where a
     teacher was asked, are the log times by each of its m members, whose mean is `log_us`. Raises
     TrainingError where there is nothing to learn from, or a value is not finite.
@@ -34,7 +34,6 @@ class Examples:
     log_us: Matrix
     problem: npt.NDArray[np.integer[Any]]
     heads: Matrix | None = None
-    feature_set: features.FeatureSet = features.CURRENT
 
     def __post_init__(self) -> None:
         n = len(self.log_us)
@@ -48,12 +47,7 @@ class Examples:
             raise TrainingError("The rows of a problem are not together; sort them by problem.")
 
     @classmethod
-    def make(
-        cls,
-        table: TimingTable,
-        hardware: Hardware | None = None,
-        feature_set: features.FeatureSet = features.CURRENT,
-    ) -> Examples:
+    def make(cls, table: TimingTable, hardware: Hardware | None = None) -> Examples:
         """The table's successful timings that features can be made for, sorted by problem;
         the others are left out. Features are made with the facts of `hardware` (None: of the GPU
         that a row was timed on)."""
@@ -66,21 +60,19 @@ class Examples:
         facts = [hardware or environment.hardware for environment in table.environments]
         gpus = list(dict.fromkeys(facts))
         gpu = np.array([gpus.index(each) for each in facts], np.intp)[table.environment[rows]]
-        x = np.empty((len(rows), len(feature_set.names)), np.float32)
+        x = np.empty((len(rows), len(features.NAMES)), np.float32)
         for i, each in enumerate(gpus):
             on = np.flatnonzero(gpu == i)
-            x[on] = feature_set.matrix(
+            x[on] = features.matrix(
                 table.problems, table.candidates, problem[on], candidate[on], each
             )
         log_us = np.log(table.time_us[rows]).astype(np.float32)
-        return cls(x, log_us, problem, feature_set=feature_set)
+        return cls(x, log_us, problem)
 
     def take(self, which: npt.NDArray[np.bool_]) -> Examples:
         """These rows only."""
         heads = None if self.heads is None else self.heads[:, which]
-        return Examples(
-            self.x[which], self.log_us[which], self.problem[which], heads, self.feature_set
-        )
+        return Examples(self.x[which], self.log_us[which], self.problem[which], heads)
 
     @property
     def starts(self) -> npt.NDArray[np.intp]:

@@ -35,6 +35,7 @@ FORMAT = "diode-model"
 VERSION = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 1 << 20  # bytes; the shipped ones have 2,500
+FEATURES = {"version": features.VERSION, "names": features.NAMES_HASH}
 _MANIFEST = Limits(MAX_MANIFEST)
 _MAX_FILE = 256 << 20  # bytes of a member; the shipped trees have 8 million
 _MAX_MEMBERS = 64
@@ -92,8 +93,7 @@ class Manifest:
     created: str = ""  # UTC, ISO 8601; when it was saved
     diode: str = ""
     hardware: Hardware
-    feature_version: int = features.VERSION
-    feature_names: str = features.NAMES_HASH
+    features: Mapping[str, Any] = field(default_factory=FEATURES.copy)
     torch: tuple[str, ...] = ()
     triton: tuple[str, ...] = ()
     coverage: Coverage
@@ -128,11 +128,6 @@ class Manifest:
         return hardware.likeness(self.record_for(hardware).hardware)
 
     @property
-    def feature_set(self) -> features.FeatureSet:
-        """The feature set that the model was trained on."""
-        return features.SETS[self.feature_version]
-
-    @property
     def files(self) -> tuple[Mapping[str, Any], ...]:
         """The entries (file, bytes, sha256) of all files beside the manifest."""
         return self.members if self.confidence is None else (*self.members, self.confidence)
@@ -141,7 +136,7 @@ class Manifest:
     def identity(self) -> str:
         """32 hex digits, equal for models that predict the same, whatever they are called."""
         parts = [
-            f"{FORMAT} {VERSION} {self.feature_version} {self.feature_names} {self.hardware.key}",
+            f"{FORMAT} {VERSION} {' '.join(map(str, FEATURES.values()))} {self.hardware.key}",
             json.dumps(self.coverage.to_dict(), sort_keys=True),
             *(f"{member['family']} {member['sha256']}" for member in self.members),
             *(f"gpu {record.hardware.key}" for record in self.gpus),
@@ -152,12 +147,9 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """As manifest.json has it."""
-        made: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        for name, value in encode_fields(self).items():
-            if name == "feature_version":
-                made["features"] = {"version": value, "names": self.feature_names}
-            elif name != "feature_names" and (name != "gpus" or value):
-                made[name] = value
+        made = {"format": FORMAT, "version": VERSION, **encode_fields(self)}
+        if not self.gpus:
+            del made["gpus"]
         return made
 
     @classmethod
@@ -168,22 +160,14 @@ class Manifest:
             check_format(given, FORMAT, VERSION)
         except Malformed as error:
             raise ModelError(f"This is not the manifest of a model. {error}") from None
-        made_with = given.get("features")
-        if not isinstance(made_with, dict):
-            raise ModelError("The model's manifest must have an object as features.")
-        version, names = made_with.get("version"), made_with.get("names")
-        known = {each.version: each.names_hash for each in features.SETS.values()}
-        if type(version) is not int or known.get(version) != names:
+        if given.get("features") != FEATURES:
             raise ModelError(
-                f"The model was made with version {show(version)} of the features ({show(names)}), "
-                f"this Diode has {', '.join(f'version {v} ({h!r})' for v, h in known.items())}; "
-                "train it again, or use the Diode it was made with."
+                f"The model was made with the features {show(given.get('features'))}, this Diode "
+                f"has {FEATURES}; train it again, or use the Diode it was made with."
             )
         try:
             # Models that were made before a field existed lack it, and have its default.
-            manifest: Manifest = decode_fields(
-                cls, {**given, "feature_version": version, "feature_names": names}
-            )
+            manifest: Manifest = decode_fields(cls, {**given, "features": FEATURES})
         except RecordError as error:
             why = shortened(str(error).rstrip("."))
             raise ModelError(f"The model's manifest has an impossible field: {why}.") from None

@@ -34,7 +34,6 @@ class Network(TimingModel):
     scale: Matrix
     layers: tuple[tuple[Matrix, Matrix], ...]
     residual: bool
-    feature_set: features.FeatureSet = features.CURRENT
 
     family: ClassVar[str] = "network"
 
@@ -48,7 +47,7 @@ class Network(TimingModel):
             h *= self.scale
             out[start : start + len(h)] = self._forward(h)
         if self.residual:
-            out += x[:, self.feature_set.base] * _LN2
+            out += x[:, features.BASE] * _LN2
         return out
 
     def _forward(self, h: Matrix) -> Matrix:
@@ -78,11 +77,11 @@ class Network(TimingModel):
         return save(tensors)
 
     @classmethod
-    def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
+    def from_bytes(cls, data: bytes) -> Self:
         """As TimingModel.from_bytes: safetensors with exactly the tensors that belong there."""
         tensors = Tensors(data, "network")
         residual = tensors.flag("residual")
-        width = len(feature_set.names)
+        width = len(features.NAMES)
         low, high, mean, scale = (
             tensors.take(name, width) for name in ("low", "high", "mean", "scale")
         )
@@ -95,7 +94,7 @@ class Network(TimingModel):
         if not layers or inputs != 1:
             raise ModelError("The network's last layer must have one output.")
         tensors.end()
-        network = cls(low, high, mean, scale, tuple(layers), residual, feature_set)
+        network = cls(low, high, mean, scale, tuple(layers), residual)
         if not network.reach() < MAX_SUM:
             raise ModelError("The network's weights are so large that it predicts no times.")
         return network

@@ -51,7 +51,6 @@ class Predictor:
         if hardware is not None:
             self.hardware = self.manifest.record_for(hardware).hardware
         self.identity: str = artifact.manifest.identity
-        self.feature_set: features.FeatureSet = artifact.manifest.feature_set
         self._members = artifact.members
         self._confidence = artifact.confidence
         self.evidence: Evidence | None = None
@@ -120,7 +119,7 @@ class Predictor:
         return out
 
     def log_us(self, x: Matrix) -> Times:
-        """[n] natural logarithms of microseconds for feature rows [n, F] (FeatureSet.matrix),
+        """[n] natural logarithms of microseconds for feature rows [n, F] (features.matrix),
         whether or not the model was trained on such problems."""
         return mean_answer(answers_of(self._members, x)).astype(np.float64)
 
@@ -138,7 +137,7 @@ class Predictor:
         known = self._known((problem,), candidates, *index)
         if not known.any():
             return predicted, np.empty((len(self._members), 0))
-        space = self.feature_set.space(problem, candidates, self.hardware)
+        space = features.space(problem, candidates, self.hardware)
         known &= _shortlist(space.base, known, candidates, most)
         asked = space if known.all() else space.take(known)
         with one_thread():
@@ -163,9 +162,7 @@ class Predictor:
         known = self._known(problems, candidates, problem, candidate)
         out = np.full(len(known), np.nan)
         if known.any():
-            x = self.feature_set.matrix(
-                problems, candidates, problem[known], candidate[known], hardware
-            )
+            x = features.matrix(problems, candidates, problem[known], candidate[known], hardware)
             out[known] = _microseconds(prediction_of(self._members, x))
         return out
 

@@ -50,9 +50,9 @@ class TimingModel(Protocol):
         raise NotImplementedError
 
     @classmethod
-    def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
-        """The inverse of `to_bytes`, for a model of rows of this feature set. Raises ModelError
-        where the bytes are damaged or were made to do harm."""
+    def from_bytes(cls, data: bytes) -> Self:
+        """The inverse of `to_bytes`. Raises ModelError where the bytes are damaged or were made to
+        do harm."""
         raise NotImplementedError
 
 

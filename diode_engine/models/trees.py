@@ -40,15 +40,8 @@ class Trees(TimingModel):
 
     family: ClassVar[str] = "trees"
 
-    def __init__(
-        self,
-        booster: Any,
-        *,
-        residual: bool,
-        feature_set: features.FeatureSet = features.CURRENT,
-    ) -> None:
+    def __init__(self, booster: Any, *, residual: bool) -> None:
         self.booster = booster
-        self.feature_set = feature_set
         self.residual = residual
 
     def predict(self, x: Matrix) -> Matrix:
@@ -57,7 +50,7 @@ class Trees(TimingModel):
             return np.empty(0, np.float32)
         out: Matrix = self.booster.inplace_predict(x, validate_features=False)
         if self.residual:
-            out = out + x[:, self.feature_set.base] * _LN2
+            out = out + x[:, features.BASE] * _LN2
         return out
 
     def to_bytes(self) -> bytes:
@@ -85,7 +78,7 @@ class Trees(TimingModel):
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
+    def from_bytes(cls, data: bytes) -> Self:
         """As TimingModel.from_bytes. XGBoost gets the trees only after everything that it would
         trust (children, features) has been checked."""
         tensors = Tensors(data, "trees")
@@ -97,7 +90,7 @@ class Trees(TimingModel):
         left, right, feature = (tensors.integers(n, total) for n in ("left", "right", "feature"))
         value = tensors.take("value", total)
         tensors.end()
-        width = len(feature_set.names)
+        width = len(features.NAMES)
         if feature.min() < 0 or feature.max() >= width:
             raise ModelError("The trees split by a feature that does not exist.")
         parents = _check_children(nodes, left, right)
@@ -111,7 +104,7 @@ class Trees(TimingModel):
         booster = xgboost.Booster()
         document = _document(columns, nodes, str(base[0]), width)
         booster.load_model(bytearray(json.dumps(document).encode()))
-        return cls(booster, residual=residual, feature_set=feature_set)
+        return cls(booster, residual=residual)
 
 
 def _check_children(nodes: Integers, left: Integers, right: Integers) -> Integers:

@@ -55,14 +55,13 @@ class Checkpoints:
         what: Any,
         family: str,
         make: Callable[[Checkpoint], TimingModel],
-        feature_set: features.FeatureSet = features.CURRENT,
     ) -> TimingModel:
-        """The model of this feature set: the one that was made before an interruption, or else the
-        one that `make` makes. `what` is JSON that names everything that the model is made from."""
-        model = self.finished(what, family, feature_set)
+        """The model that was made before an interruption, or else the one that `make` makes. `what`
+        is JSON that names everything that the model is made from."""
+        model = self.finished(what, family)
         if model is not None:
             return model
-        progress, done = self._files(what, family, feature_set)
+        progress, done = self._files(what, family)
         try:
             model = make(_CheckpointFile(progress, self.seconds, self._clock))
         except CheckpointError as error:
@@ -73,21 +72,19 @@ class Checkpoints:
         progress.unlink(missing_ok=True)
         return model
 
-    def finished(
-        self, what: Any, family: str, feature_set: features.FeatureSet = features.CURRENT
-    ) -> TimingModel | None:
+    def finished(self, what: Any, family: str) -> TimingModel | None:
         """The model that an earlier call of `fitted` has made; None where there is none."""
-        _, done = self._files(what, family, feature_set)
+        _, done = self._files(what, family)
         if done.exists():
             try:
-                return load_member(family, read_bytes(done, _LIMITS), feature_set)
+                return load_member(family, read_bytes(done, _LIMITS))
             except (ModelError, Malformed, OSError) as error:
                 log.warning("The finished fit %s is not used: %s", done, error)
         return None
 
-    def _files(self, what: Any, family: str, feature_set: features.FeatureSet) -> tuple[Path, Path]:
+    def _files(self, what: Any, family: str) -> tuple[Path, Path]:
         """(the file of the fit while it is in progress, the file of the finished model)."""
-        text = json.dumps([what, family, feature_set.version, feature_set.names_hash])
+        text = json.dumps([what, family, features.VERSION, features.NAMES_HASH])
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         progress, done = self.folder / f"{key}.safetensors", self.folder / f"{key}.model"
         self._used |= {progress, done}

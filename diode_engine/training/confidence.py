@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from diode_engine import features
 from diode_engine.choosing.evidence import Misses, kernel_kinds
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.features import FeatureSet
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.fitting import Examples
@@ -51,7 +51,6 @@ def fold_settings(settings: TrainingSettings) -> TrainingSettings:
 def learn_confidence(
     table: TimingTable,
     models: Sequence[Sequence[TimingModel]],
-    feature_set: FeatureSet,
     *,
     seed: int = 0,
 ) -> Confidence | None:
@@ -65,9 +64,9 @@ def learn_confidence(
         if not len(part.judged):
             continue
         seen = places_of(part.learned)
-        judged = Examples.make(part.judged, feature_set=feature_set)
+        judged = Examples.make(part.judged)
         log_us = answers_of(members, judged.x).astype(np.float64)
-        library = judged.x[:, judged.feature_set.names.index("aten")] > 0
+        library = judged.x[:, features.NAMES.index("aten")] > 0
         # All rows can be learned from, so the examples are these, sorted by problem.
         candidate = part.judged.candidate[np.argsort(part.judged.problem, kind="stable")]
         for start, count in zip(judged.starts, judged.counts, strict=True):

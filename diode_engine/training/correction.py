@@ -16,7 +16,6 @@ import numpy as np
 
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
-from diode_engine.features import CURRENT, FeatureSet
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.fitting import Examples
 from diode_engine.models.members import answers_of
@@ -56,7 +55,7 @@ class Corrected(TimingModel):
         raise ModelError("A corrected model teaches another one; it has no file of its own.")
 
     @classmethod
-    def from_bytes(cls, data: bytes, feature_set: FeatureSet = CURRENT) -> Self:
+    def from_bytes(cls, data: bytes) -> Self:
         raise ModelError("A corrected model teaches another one; there is no file of one.")
 
 
@@ -65,8 +64,7 @@ def correct_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[Tim
     them. Raises TrainingError where there are too few problems."""
     learned, watched = fitted_and_watched(rows, seed=seed)
     hardware = rows.environments[int(rows.environment[0])].hardware
-    sees = base.manifest.feature_set
-    examples = (Examples.make(part, hardware, sees) for part in (learned, watched))
+    examples = (Examples.make(part, hardware) for part in (learned, watched))
     return corrected(base.members, *examples, seed=seed)
 
 

@@ -69,11 +69,9 @@ def cross_validate(
     for part, (task, members) in zip(parts, fitted, strict=True):
         learned = task.learned
         environment = one.environments[int(one.environment[0])]
-        feature_set = (settings or TrainingSettings()).feature_set
         manifest = Manifest(
             name="part", family=family, hardware=environment.hardware,
             coverage=Coverage.make(learned), data=Data(),
-            feature_version=feature_set.version, feature_names=feature_set.names_hash,
         )  # fmt: skip
         predictor = Predictor(Artifact(manifest, members))
         judged[part.name] = evaluate(part.judged, predictor, name=_MODEL, unseen=True, seen=learned)

@@ -102,21 +102,17 @@ class CandidatesToLabel:
         )
 
     def label(
-        self,
-        drawn: Drawn,
-        teacher: Sequence[TimingModel],
-        hardware: Hardware,
-        feature_set: features.FeatureSet,
+        self, drawn: Drawn, teacher: Sequence[TimingModel], hardware: Hardware
     ) -> tuple[Matrix, Matrix]:
         """Return the feature rows [n, F] of the examples, and the predictions [m, n] of the
         teacher's members."""
         candidates = [self.candidates[i] for i in drawn.predicted]
         each = np.arange(len(candidates))
-        rows = feature_set.matrix((self.problem,), candidates, 0 * each, each, hardware)
+        rows = features.matrix((self.problem,), candidates, 0 * each, each, hardware)
         with one_thread():  # a problem's rows are too few for the cores to share
             answers = answers_of(teacher, rows)
         best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]
-        externs = np.flatnonzero(rows[:, feature_set.names.index("aten")] > 0)
+        externs = np.flatnonzero(rows[:, features.NAMES.index("aten")] > 0)
         kept = np.unique(np.concatenate([best, drawn.others, externs]))
         return rows[kept], answers[:, kept]
 
@@ -157,7 +153,6 @@ def distillation_labels(
     *,
     torch: str = "",
     seed: int = 0,
-    feature_set: features.FeatureSet = features.CURRENT,
 ) -> Examples:
     """Return the teacher's predictions for these problems, of the candidates that this version of
     torch has and the teacher covers: those that it finds fastest, the library's, and some others.
@@ -169,24 +164,19 @@ def distillation_labels(
         there = CandidatesToLabel.make(problem, kernels, hardware, torch)
         drawn = draws.draw(len(there.candidates), there.libraries)
         if drawn is not None:
-            made.append(there.label(drawn, teacher, hardware, feature_set))
+            made.append(there.label(drawn, teacher, hardware))
     x, heads = zip(*made, strict=True) if made else ((), ())
-    return join_labels(x, heads, [len(rows) for rows in x], feature_set)
+    return join_labels(x, heads, [len(rows) for rows in x])
 
 
-def join_labels(
-    x: Sequence[Matrix],
-    heads: Sequence[Matrix],
-    counts: Sequence[int],
-    feature_set: features.FeatureSet,
-) -> Examples:
+def join_labels(x: Sequence[Matrix], heads: Sequence[Matrix], counts: Sequence[int]) -> Examples:
     """Return the examples of labels that were made in parts; `counts` is how many each problem has.
     Raises TrainingError where there are none."""
     if not counts:
         raise TrainingError("The model to learn from covers none of the problems' candidates.")
     together = np.concatenate(heads, axis=1)
     problem = np.repeat(np.arange(len(counts)), counts)
-    return Examples(np.concatenate(x), mean_answer(together), problem, together, feature_set)
+    return Examples(np.concatenate(x), mean_answer(together), problem, together)
 
 
 def with_timings(labelled: Examples, answers: Matrix, timed: Examples) -> Examples:
@@ -204,7 +194,6 @@ def with_timings(labelled: Examples, answers: Matrix, timed: Examples) -> Exampl
         np.concatenate([labelled.log_us, *[timed.log_us] * times]),
         np.concatenate([labelled.problem, *(first + problems * i + place for i in range(times))]),
         np.concatenate([labelled.heads, np.tile(heads, times)], axis=1),
-        labelled.feature_set,
     )
 
 

@@ -53,7 +53,6 @@ def fine_tune(
     hardware = environment.hardware
     check_base(base, hardware)
     settings = settings or TrainingSettings()
-    sees = base.manifest.feature_set
     elsewhere = base.manifest.hardware.slug != hardware.slug
 
     def report_step(progress: FitProgress) -> None:
@@ -74,10 +73,9 @@ def fine_tune(
                 "its base; train a new model instead."
             )
         labelled = distillation_labels(
-            teacher, coverage, [(problem, hardware) for problem in drawn], torch=torch, seed=seed,
-            feature_set=sees,
-        )  # fmt: skip
-        measured = [Examples.make(rows, hardware, sees) for rows in (fitted, watched)]
+            teacher, coverage, [(problem, hardware) for problem in drawn], torch=torch, seed=seed
+        )
+        measured = [Examples.make(rows, hardware) for rows in (fitted, watched)]
         learned, checks = (
             with_timings(side, answers_of(teacher, timed.x), timed)
             for side, timed in zip(split_labels(labelled), measured, strict=True)
@@ -92,7 +90,7 @@ def fine_tune(
     if checkpoints is None:
         return (make(None),)
     what = [dataset_key(table), base.manifest.identity, seed, settings.to_dict()]
-    return (checkpoints.fitted(what, TUNED, make, sees),)
+    return (checkpoints.fitted(what, TUNED, make),)
 
 
 def check_base(base: Artifact, hardware: Hardware) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from diode_engine import features
 from diode_engine.models.artifact import load_member
 from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
 from diode_engine.models.fitting_method import FitSettings
@@ -43,13 +42,13 @@ class SharedModel:
 
 
 @lru_cache(maxsize=16)  # a process does many jobs with the same teacher
-def _load(model: SharedModel, version: int) -> TimingModel:
+def _load(model: SharedModel) -> TimingModel:
     (content,) = model.content.get()
-    return load_member(model.family, content.tobytes(), features.SETS[version])
+    return load_member(model.family, content.tobytes())
 
 
-def _load_all(models: Sequence[SharedModel], version: int) -> list[TimingModel]:
-    return [_load(model, version) for model in models]
+def _load_all(models: Sequence[SharedModel]) -> list[TimingModel]:
+    return [_load(model) for model in models]
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class FitMember(Job):
 
     family: str
     settings: FitSettings
-    version: int  # of the feature set
     train: SharedArrays
     held_out: SharedArrays
     label: str = ""
@@ -77,23 +75,22 @@ class FitMember(Job):
     def __call__(self, report: ProgressCallback) -> bytes:
         """As Job.__call__. Raises TrainingError where there are no labels."""
         method = MODEL_TYPES[self.family].fitting_method()
-        feature_set = features.SETS[self.version]
 
         def fit(checkpoint: Checkpoint | None) -> TimingModel:
-            train, held_out = (_examples(each, feature_set) for each in (self.train, self.held_out))
+            train, held_out = (_examples(each) for each in (self.train, self.held_out))
             if self.teacher:
                 train, held_out = self._labels(train)
             model = method.fit(train, held_out, self.settings, report, checkpoint)
             if method.with_teacher is None:
                 return model
-            teacher = _load_all(self.teacher, self.version)
+            teacher = _load_all(self.teacher)
             return method.with_teacher(model, teacher, train, held_out, self.settings)
 
         if self.checkpoint is None:
             return fit(None).to_bytes()
         folder, seconds, made_from = self.checkpoint
         checkpoints = Checkpoints(folder, seconds=seconds)
-        return checkpoints.fitted(made_from, self.family, fit, feature_set).to_bytes()
+        return checkpoints.fitted(made_from, self.family, fit).to_bytes()
 
     def _labels(self, timed: Examples) -> tuple[Examples, Examples]:
         """Return (what is learned, what early stopping watches) of the labels."""
@@ -102,7 +99,6 @@ class FitMember(Job):
             [x for x, _, counts in parts if len(counts)],
             [heads for _, heads, counts in parts if len(counts)],
             [count for *_, counts in parts for count in counts.tolist()],
-            timed.feature_set,
         )
         del parts
         learned, watched = split_labels(labelled)
@@ -110,9 +106,9 @@ class FitMember(Job):
         return with_timings(learned, answers, timed), watched
 
 
-def _examples(shared: SharedArrays, feature_set: features.FeatureSet) -> Examples:
+def _examples(shared: SharedArrays) -> Examples:
     x, log_us, problem = shared.get()
-    return Examples(x, log_us, problem, feature_set=feature_set)
+    return Examples(x, log_us, problem)
 
 
 @dataclass(frozen=True)
@@ -142,16 +138,15 @@ class LabelProblems(Job):
     kernels: frozenset[str]
     torch: str
     teacher: tuple[SharedModel, ...]
-    version: int
 
     leaves_arrays = True
 
     def __call__(self, report: ProgressCallback) -> Arrays:
         """As Job.__call__."""
-        teacher, feature_set = _load_all(self.teacher, self.version), features.SETS[self.version]
+        teacher = _load_all(self.teacher)
         made = [
             CandidatesToLabel.make(problem, self.kernels, gpu, self.torch).label(
-                drawn, teacher, gpu, feature_set
+                drawn, teacher, gpu
             )
             for (problem, gpu), drawn in zip(self.problems, self.drawn, strict=True)
             if drawn is not None
@@ -171,11 +166,10 @@ class LabelRows(Job):
     first: int
     end: int
     teacher: tuple[SharedModel, ...]
-    version: int
 
     leaves_arrays = True
 
     def __call__(self, report: ProgressCallback) -> Arrays:
         """As Job.__call__."""
         rows = np.asarray(self.train.get()[0][self.first : self.end])
-        return (answers_of(_load_all(self.teacher, self.version), rows),)
+        return (answers_of(_load_all(self.teacher), rows),)

@@ -62,7 +62,6 @@ class TaskSteps:
         self._task, self._pool, self._checkpoints = task, pool, checkpoints
         self._families = member_types(task.family)
         self._settings = task.settings or TrainingSettings()
-        self._feature_set = self._settings.feature_set
         self._key = None if checkpoints is None else dataset_key(task.learned)
 
     def __iter__(self) -> Steps:
@@ -93,26 +92,23 @@ class TaskSteps:
     def _finished(self, place: int) -> TimingModel | None:
         if self._checkpoints is None:
             return None
-        family, feature_set = self._families[place], self._feature_set
-        return self._checkpoints.finished(self._made_from(place), family, feature_set)
+        return self._checkpoints.finished(self._made_from(place), self._families[place])
 
     def _load(self, place: int, content: bytes) -> TimingModel:
         """The member that a job has fitted. It is kept among the checkpoints, if its job could not
         do that."""
-        family, feature_set = self._families[place], self._feature_set
-        model = load_member(family, content, feature_set)
+        family = self._families[place]
+        model = load_member(family, content)
         if self._checkpoints is None or self._pool.has_local_files:
             return model
         made_from = self._made_from(place)
-        return self._checkpoints.fitted(made_from, family, lambda _: model, feature_set)
+        return self._checkpoints.fitted(made_from, family, lambda _: model)
 
     def _share_rows(self) -> None:
         """Shares the rows to learn and those that early stopping watches."""
         seed = self._task.seed
         train, held_out = (
-            Examples.make(
-                thin_rows(part, self._settings.rows, seed=seed), feature_set=self._feature_set
-            )
+            Examples.make(thin_rows(part, self._settings.rows, seed=seed))
             for part in fitted_and_watched(self._task.learned, seed=seed)
         )
         self._rows, self._row_bytes = len(train.x), train.x.nbytes // len(train.x)
@@ -128,7 +124,6 @@ class TaskSteps:
         return FitMember(
             family,
             replace(self._settings.find(family), seed=self._task.seed + place),
-            self._settings.features,
             self._train,
             self._held_out,
             label=f"{family}-{place}",
@@ -140,7 +135,7 @@ class TaskSteps:
     def _teach(self, place: int, members: Members) -> Generator[list[Job], list[Any], FitMember]:
         """Yields the jobs for the labels of a student, and returns the job that fits it. Random
         draws are made here, in the order of the problems."""
-        task, settings, version = self._task, self._settings, self._settings.features
+        task, settings = self._task, self._settings
         coverage = Coverage.make(task.learned)
         kernels = frozenset(coverage.kernels)
         torch = task.learned.environments[int(task.learned.environment[0])].torch
@@ -156,11 +151,11 @@ class TaskSteps:
             for member in members
         )
         labels = [
-            LabelProblems(part, of_part, kernels, torch, teacher, version)
+            LabelProblems(part, of_part, kernels, torch, teacher)
             for part, of_part in zip(parts, drawn, strict=True)
         ]
         answers = [
-            LabelRows(self._train, first, min(first + _ANSWERS, self._rows), teacher, version)
+            LabelRows(self._train, first, min(first + _ANSWERS, self._rows), teacher)
             for first in range(0, self._rows, _ANSWERS)
         ]
         arrays = yield [*labels, *answers]

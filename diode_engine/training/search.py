@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_engine.core.table import TimingTable
-from diode_engine.features import FeatureSet
 from diode_engine.models.fitting import Examples, FitProgress, efficiency
 from diode_engine.models.fitting_method import Range, SearchedSettings
 from diode_engine.models.members import answers_of
@@ -116,7 +115,7 @@ def search(
             names = [f"trial {together[i].number + 1}, {part.name}" for i in going]
             tasks = [FitTask(part.learned, family, seed, tried[i]) for i in going]
             for i, (_, members) in zip(going, fits.run(tasks, _named(names, report)), strict=True):
-                logs[i] += _log_efficiencies(part, members, tried[i].feature_set)
+                logs[i] += _log_efficiencies(part, members)
                 together[i].report(float(np.exp(np.mean(logs[i]))), number)
             going = [i for i in going if not together[i].should_prune()]
         for i, asked in enumerate(together):
@@ -134,10 +133,10 @@ def _named(names: Sequence[str], report: MemberProgressCallback) -> TaskProgress
     return hear
 
 
-def _log_efficiencies(part: SplitPart, members: Members, feature_set: FeatureSet) -> list[float]:
+def _log_efficiencies(part: SplitPart, members: Members) -> list[float]:
     """The logarithm of the members' efficiency on the part, once for each of its problems: the mean
     over several parts then weighs all problems alike."""
-    judged = Examples.make(part.judged, feature_set=feature_set)
+    judged = Examples.make(part.judged)
     reached = efficiency(judged, mean_answer(answers_of(members, judged.x)))
     return [float(np.log(reached))] * len(judged.starts)
 

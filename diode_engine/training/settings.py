@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from diode_engine.features import SETS, VERSION, FeatureSet
 from diode_engine.models.fitting_method import FitSettings
 from diode_engine.models.model_types import MODEL_TYPES
 
@@ -22,7 +21,6 @@ class TrainingSettings:
     # than `lessons`, on drawn problems too.
     lessons: int = 10000
     rows: int = 240  # timings of a problem that are learned, at most
-    features: int = VERSION  # of the feature set; a model that is tuned keeps its base's
 
     def find(self, family: str) -> Any:
         """The settings of this family (fitting_method.FitSettings)."""
@@ -42,10 +40,4 @@ class TrainingSettings:
     def to_dict(self) -> dict[str, Any]:
         """As JSON: all families, also those with default settings."""
         of_families = {name: asdict(self.find(name)) for name in MODEL_TYPES}
-        return {**of_families, "lessons": self.lessons, "rows": self.rows,
-                "features": self.features}  # fmt: skip
-
-    @property
-    def feature_set(self) -> FeatureSet:
-        """The feature set of this version."""
-        return SETS[self.features]
+        return {**of_families, "lessons": self.lessons, "rows": self.rows}

@@ -16,7 +16,6 @@ from diode_engine import registry
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
-from diode_engine.features import FeatureSet
 from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.fitting import FitProgress
@@ -67,11 +66,6 @@ class TrainingMethod:
     report: MemberProgressCallback = lambda member, progress: None
     checkpoints: Checkpoints | None = None
     fits: FitExecutor = field(default_factory=FitExecutor)
-
-    @property
-    def feature_set(self) -> FeatureSet:
-        """The feature set of the model: that of the model that is tuned, if there is one."""
-        return (self.base.manifest if self.base is not None else self.settings).feature_set
 
 
 @dataclass(frozen=True)
@@ -141,9 +135,7 @@ def add_confidence(
         assert base is not None
         confidence = base.confidence and base.confidence.with_places(places_of(split.learned))
     else:
-        confidence = learn_confidence(
-            split.learned, folds, model.manifest.feature_set, seed=method.seed
-        )
+        confidence = learn_confidence(split.learned, folds, seed=method.seed)
     return replace(model, confidence=confidence)
 
 
@@ -239,8 +231,6 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
             files=method.origin.files,
             base="" if base is None else base.manifest.identity,
         ),
-        feature_version=method.feature_set.version,
-        feature_names=method.feature_set.names_hash,
         torch=tuple(sorted({environment.torch for environment in environments})),
         triton=tuple(sorted({environment.triton for environment in environments})),
         gpus=tuple(_record(rows_on(rows, gpu), gpu) for gpu in gpus) if len(gpus) > 1 else (),

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from diode_engine import features
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact
@@ -77,9 +76,8 @@ def seconds_to_label(model: Artifact, torch: str, clock: Callable[[], float]) ->
         return None
     began = clock()
     distillation_labels(
-        model.members, coverage, [(problem, hardware) for problem in problems], torch=torch,
-        feature_set=model.manifest.feature_set,
-    )  # fmt: skip
+        model.members, coverage, [(problem, hardware) for problem in problems], torch=torch
+    )
     return (clock() - began) / len(problems)
 
 
@@ -104,11 +102,9 @@ def quick_model(
     else:
         members = correct_to(rows, base, seed=seed)
         coverage = base.manifest.coverage.joined(coverage)
-    sees = features.CURRENT if base is None else base.manifest.feature_set
     manifest = Manifest(
         name="quick", family="quick", hardware=hardware, coverage=coverage,
         data=Data(problems=count_problems(rows), timings=len(rows)),
-        feature_version=sees.version, feature_names=sees.names_hash,
     )  # fmt: skip
     return Artifact(manifest, members)
 

@@ -44,9 +44,7 @@ def predictor(table):
 def test_every_column_that_candidates_differ_in_is_in_one_group():
     named = [name for names in GROUPS.values() for name in names]
     assert len(named) == len(set(named))
-    assert set(named) == {
-        name for each in features.SETS.values() for name in each.names[each.problem_column_count :]
-    }
+    assert set(named) == set(features.NAMES[features.PROBLEM_COLUMN_COUNT :])
 
 
 def test_the_factors_multiply_to_the_ratio_of_the_times(predictor):

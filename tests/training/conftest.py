@@ -4,13 +4,12 @@ from M, on as many problems as are asked for."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from diode_engine import features, paths
+from diode_engine import paths
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
@@ -56,14 +55,6 @@ def timings() -> TimingTable:
 @pytest.fixture(name="make_timings", scope="session")
 def _make_timings() -> Callable[..., TimingTable]:
     return make_timings
-
-
-@pytest.fixture
-def other_features(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The version of a feature set that is not the default one."""
-    other = replace(features.CURRENT, version=99)
-    monkeypatch.setitem(features.SETS, other.version, other)
-    return other.version
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,7 @@ class ScaledBase(TimingModel):
         return save({"numbers": np.array(astuple(self), np.float32)})
 
     @classmethod
-    def from_bytes(cls, data: bytes, feature_set: features.FeatureSet = features.CURRENT) -> Self:
+    def from_bytes(cls, data: bytes) -> Self:
         tensors = Tensors(data, "scaled base time")
         numbers = tensors.take("numbers", 2)
         tensors.end()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from diode_engine import features
 from diode_engine.core.table import TimingTable
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import Unseen
@@ -76,12 +74,6 @@ def test_each_part_is_judged_by_a_model_that_has_not_seen_it(timings, fitted_to)
     assert list(names) == list(found.parts)
 
 
-def test_each_part_is_judged_by_the_features_that_its_model_was_fitted_to(timings, other_features):
-    settings = replace(SMALL, features=other_features)
-    found = cross_validate(timings, "sizes", family="trees", settings=settings)
-    assert found.together() is not None
-
-
 def test_confidence_is_learned_from_what_its_models_have_not_seen(timings, monkeypatch):
     cases: list[list[Unseen]] = []
     real = confidence.fit_confidence
@@ -95,7 +87,7 @@ def test_confidence_is_learned_from_what_its_models_have_not_seen(timings, monke
     usable = learnable(timings)
     parts = confidence_folds(usable, 0)
     models = [fit(part.learned, "trees", settings=fold_settings(SMALL)) for part in parts]
-    assert learn_confidence(usable, models, features.CURRENT) is not None
+    assert learn_confidence(usable, models) is not None
     (unseen,) = cases
     assert len(unseen) == len(keys(usable))
     away = [
@@ -106,4 +98,4 @@ def test_confidence_is_learned_from_what_its_models_have_not_seen(timings, monke
     np.testing.assert_allclose(sorted(case.away for case in unseen), sorted(away))
     few = usable.take(usable.problem < 40)
     assert confidence_folds(few, 0) == []
-    assert learn_confidence(few, [], features.CURRENT) is None
+    assert learn_confidence(few, []) is None

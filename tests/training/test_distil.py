@@ -276,21 +276,6 @@ def test_a_search_begins_with_what_it_is_given_and_goes_on(learned, tmp_path):
     assert found.find("network") == SMALL.find("network")
 
 
-def test_a_search_judges_models_by_the_features_that_they_were_fitted_to(
-    learned, tmp_path, other_features
-):
-    path = tmp_path / "search.db"
-    settings = replace(SMALL.but("trees", rounds=15), features=other_features)
-    trials: list[Trial] = []
-    found = search(learned, "trees", 1, path, settings=settings, told=trials.append)
-    assert found.features == other_features
-    assert trials[0].efficiency is not None
-    # A search with the default features is another one: it does not take over this trial.
-    fitted: list[str] = []
-    trials_of(learned, 1, path, report=lambda member, progress: fitted.append(member))
-    assert fitted
-
-
 def test_where_all_is_timed_nothing_is_tuned(timings, monkeypatch):
     base = load_artifact(train(timings, family="trees", settings=SMALL).model.folder)
     monkeypatch.setattr(

@@ -188,7 +188,7 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
         "datasets": ", ".join(m.data.datasets),
         "runs": ", ".join(m.data.runs),
         "imported from": "" if known.origin is None else str(known.origin.get("archive", "")),
-        "features": f"version {m.feature_version} ({m.feature_names})",
+        "features": f"version {m.features['version']} ({m.features['names']})",
         "created": f"{m.created} by Diode {m.diode}",
         "notes": m.notes,
         **{f"metric {key}": _value(value) for key, value in m.metrics.items()},

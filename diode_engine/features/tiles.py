@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from diode_engine.core.resources import Array
-from diode_engine.features.version_2.candidate import Knobs
-from diode_engine.features.version_2.device import Device
-from diode_engine.features.version_2.problem import BLOCKS, ProblemFacts
-from diode_engine.features.version_2.rows import Rows
+from diode_engine.features.candidate import Knobs
+from diode_engine.features.device import Device
+from diode_engine.features.problem import BLOCKS, ProblemFacts
+from diode_engine.features.rows import Rows
 
 _ONE = np.float32(1)
 _SPREAD = np.float32(4)  # the fewest iterations of a part, where cuBLAS splits K

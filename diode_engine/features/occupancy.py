@@ -13,12 +13,12 @@ from diode_engine.core.resources import (
     tile_shared_bytes,
     uses_wgmma,
 )
-from diode_engine.features.version_2.candidate import Knobs
-from diode_engine.features.version_2.device import Device
-from diode_engine.features.version_2.loads import Loads
-from diode_engine.features.version_2.problem import ProblemFacts
-from diode_engine.features.version_2.rows import Rows
-from diode_engine.features.version_2.tiles import Tiles
+from diode_engine.features.candidate import Knobs
+from diode_engine.features.device import Device
+from diode_engine.features.loads import Loads
+from diode_engine.features.problem import ProblemFacts
+from diode_engine.features.rows import Rows
+from diode_engine.features.tiles import Tiles
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _THREADS_MULTIPROCESSOR = 2048.0

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from diode_engine.core.resources import MIN_COPY, WIDEST_LOAD, Array, tile_loads
-from diode_engine.features.version_2.candidate import Knobs
-from diode_engine.features.version_2.problem import ProblemFacts
-from diode_engine.features.version_2.rows import Rows
-from diode_engine.features.version_2.tiles import Tiles
+from diode_engine.features.candidate import Knobs
+from diode_engine.features.problem import ProblemFacts
+from diode_engine.features.rows import Rows
+from diode_engine.features.tiles import Tiles
 
 _ONE = np.float32(1)
 _LOAD_BYTES = np.float32(4)  # what a multiprocessor moves for each thread in one cycle

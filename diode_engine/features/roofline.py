@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 
 from diode_engine.core.resources import Array
-from diode_engine.features.version_2.candidate import Knobs
-from diode_engine.features.version_2.device import Device
-from diode_engine.features.version_2.loads import Loads
-from diode_engine.features.version_2.occupancy import Occupancy
-from diode_engine.features.version_2.problem import ProblemFacts
-from diode_engine.features.version_2.rows import HUGE, Rows
-from diode_engine.features.version_2.tiles import Tiles
+from diode_engine.features.candidate import Knobs
+from diode_engine.features.device import Device
+from diode_engine.features.loads import Loads
+from diode_engine.features.occupancy import Occupancy
+from diode_engine.features.problem import ProblemFacts
+from diode_engine.features.rows import HUGE, Rows
+from diode_engine.features.tiles import Tiles
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _HUGE = np.float32(HUGE)
