@@ -210,7 +210,7 @@ WIDTH = len(features.NAMES)
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"", "truncated"),
+        (b"", "not valid safetensors"),
         (b"\x80\x04\x95 a pickle", "too long"),
         (struct.pack("<Q", 1 << 62) + b"{}", "too long"),
         (struct.pack("<Q", 2) + b"{}", "residual"),
@@ -260,7 +260,7 @@ def test_a_header_that_does_not_describe_the_tensors_is_refused(network, changed
     text = json.dumps({**header, **changed} if isinstance(changed, dict) else changed).encode()
     with pytest.raises(ModelError, match=r"not valid safetensors: .*\.$"):
         Network.from_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
-    with pytest.raises(ModelError, match="do not fill the file"):
+    with pytest.raises(ModelError, match=r"not valid safetensors: .*\.$"):
         Network.from_bytes(data + b"1234")
 
 
