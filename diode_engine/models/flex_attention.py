@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,24 +130,40 @@ class FlexGroup:
     def from_dict(cls, given: Any) -> FlexGroup:
         """Return the inverse of `to_dict`. Raises Malformed where a field is missing or
         impossible."""
-        fields = ("kind", "head", "dtypes", "default", "configs", "calls")
-        if not isinstance(given, dict) or set(given) != set(fields):
-            raise Malformed(f"Its groups must have the fields {', '.join(fields)}.")
-        kind, head = given["kind"], _whole(given["head"])
-        if kind not in FIELDS:
-            raise Malformed(f"It has a group of the kind {show(kind)}.")
-        configs = tuple(_config(kind, one) for one in _list(given["configs"]))
-        calls, speeds = [], []
-        for one in _list(given["calls"]):
-            dtype, heads, length, masked, reads, row = _list(one, 6)
-            calls.append(
-                FlexCall(kind, head, _text(dtype), _whole(heads), _whole(length), _flag(masked),
-                         _flag(reads))
-            )  # fmt: skip
-            speeds.append([_speed(each) for each in _list(row, len(configs))])
-        dtypes = tuple(_text(one) for one in _list(given["dtypes"]))
-        return cls(kind, head, dtypes, _config(kind, given["default"]), configs, tuple(calls),
-                   np.array(speeds))  # fmt: skip
+        try:
+            group = cls._of_fields(**given)
+            possible = group._is_possible()
+        except (KeyError, TypeError, ValueError):
+            possible = False
+        if not possible:
+            raise Malformed(f"Its group {show(given)} is not as Diode writes it.")
+        return group
+
+    @classmethod
+    def _of_fields(
+        cls, kind: str, head: int, dtypes: Any, default: Any, configs: Any, calls: Any
+    ) -> FlexGroup:
+        flags = {0: False, 1: True}
+        rows = [
+            (FlexCall(kind, head, dtype, heads, length, flags[masked], flags[reads]), speeds)
+            for dtype, heads, length, masked, reads, speeds in calls
+        ]
+        return cls(
+            kind, head, tuple(dtypes), tuple(default), tuple(map(tuple, configs)),
+            tuple(call for call, _ in rows), np.array([speeds for _, speeds in rows], np.float64),
+        )  # fmt: skip
+
+    def _is_possible(self) -> bool:
+        configs = (self.default, *self.configs)
+        sizes = [self.head, *chain.from_iterable(configs)]
+        sizes += [size for call in self.calls for size in (call.heads, call.length)]
+        return (
+            {len(config) for config in configs} == {len(FIELDS.get(self.kind, ()))}
+            and all(type(size) is int and 1 <= size <= _MAX_SIZE for size in sizes)
+            and self.speeds.shape == (len(self.calls), len(self.configs))
+            and self.speeds.size > 0
+            and bool(((self.speeds >= 1e-3) & (self.speeds <= 1e3)).all())
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +207,10 @@ class FlexTable:
                 given = read_json(path, _LIMITS)
             if not isinstance(given, Mapping) or given.get("format") != FORMAT:
                 raise Malformed(f"It is not of the format {FORMAT}.")
-            groups = tuple(FlexGroup.from_dict(one) for one in _list(given.get("groups")))
-            return cls(_text(given.get("hardware")), _text(given.get("source")), groups)
+            groups = tuple(map(FlexGroup.from_dict, given.get("groups", ())))
+            if not groups:
+                raise Malformed("It has no groups.")
+            return cls(str(given.get("hardware")), str(given.get("source")), groups)
         except Malformed as error:
             raise ModelError(
                 f"{path} is no table of FlexAttention's configs. {error} Install Diode again."
@@ -210,36 +229,3 @@ def table_for(hardware: Hardware) -> FlexTable | None:
         return None
     table = FlexTable.load(path)
     return table if hardware.is_called(table.hardware) else None
-
-
-def _list(given: Any, count: int | None = None) -> list[Any]:
-    if not isinstance(given, list) or not given or count not in (None, len(given)):
-        expected = "a list" if count is None else f"a list of {count}"
-        raise Malformed(f"It has {show(given)} in the place of {expected}.")
-    return given
-
-
-def _checked(kinds: tuple[type, ...], fits: Callable[[Any], bool], what: str, given: Any) -> Any:
-    if isinstance(given, bool) or not isinstance(given, kinds) or not fits(given):
-        raise Malformed(f"It has {show(given)} in the place of {what}.")
-    return given
-
-
-def _whole(given: Any) -> int:
-    return int(_checked((int,), lambda x: 1 <= x <= _MAX_SIZE, "a size", given))
-
-
-def _flag(given: Any) -> bool:
-    return bool(_checked((int,), lambda x: x in (0, 1), "0 or 1", given))
-
-
-def _text(given: Any) -> str:
-    return str(_checked((str,), bool, "a text", given))
-
-
-def _speed(given: Any) -> float:
-    return float(_checked((int, float), lambda x: 1e-3 <= x <= 1e3, "a speed", given))
-
-
-def _config(kind: str, given: Any) -> Config:
-    return tuple(_whole(each) for each in _list(given, len(FIELDS[kind])))
