@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,16 @@ from diode_engine.choosing.frozen import (
     toml_value,
 )
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.checks import decode_fields
 from diode_engine.core.problem import Problem
-from diode_engine.documents import Limits, Malformed, parse_toml, read_bytes, shortened
+from diode_engine.documents import (
+    Limits,
+    Malformed,
+    check_format,
+    parse_toml,
+    read_bytes,
+    shortened,
+)
 from diode_engine.errors import FrozenChoicesError, RecordError
 
 FORMAT, VERSION = "diode-frozen-choices", 1
@@ -100,52 +108,40 @@ def read(path: Path) -> FrozenChoices:
         raise FrozenChoicesError(f"{path} is no file of frozen choices: {why}.") from None
 
 
-def _frozen(document: Mapping[str, Any], path: str, key: str) -> FrozenChoices:
-    if document.get("format") != FORMAT:
-        raise Malformed(f'It must have the format "{FORMAT}".')
-    if document.get("version") != VERSION:
-        raise Malformed(
-            f"It has the version {document.get('version')!r}; this Diode reads version {VERSION}."
-        )
-    made = document.get("made")
-    names = [field.name for field in fields(Origin)]
-    if not isinstance(made, dict) or any(not isinstance(made.get(n), str) for n in names):
-        raise Malformed(f"Its table made must have the texts {', '.join(names)}.")
-    choices = tuple(_choice(each) for each in _stanzas(document, "product"))
-    decisions = tuple(
-        FrozenDecision(str(each.get("what")), _problem(each), each.get("answer") is True)
-        for each in _stanzas(document, "decision")
-    )
+@dataclass(frozen=True)
+class _Product:
+    """A stanza of a product."""
+
+    problem: Problem
+    kernel: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    dynamic: str = ""
+    epilogue: str = ""
+    batch_invariant: bool = False
+    why: str = ""
+    predicted_us: float | None = None
+    library_us: float | None = None
+    confidence: float | None = None
+
+    def choice(self) -> FrozenChoice:
+        product = ProductForm(self.problem, self.epilogue, self.dynamic, self.batch_invariant)
+        named = Candidate(self.kernel, tuple(self.config.items()))
+        kernel = None if self.kernel == PLAIN else named
+        times = self.predicted_us, self.library_us
+        return FrozenChoice(product, kernel, self.why, *times, self.confidence)
+
+
+@dataclass(frozen=True)
+class _Document:
+    made: Origin
+    product: tuple[_Product, ...] = ()
+    decision: tuple[FrozenDecision, ...] = ()
+
+
+def _frozen(given: Any, path: str, key: str) -> FrozenChoices:
+    check_format(given, FORMAT, VERSION)
+    document: _Document = decode_fields(_Document, given)
+    choices = tuple(product.choice() for product in document.product)
     if len({choice.product.key for choice in choices}) < len(choices):
         raise Malformed("It has two choices for one product.")
-    return FrozenChoices(Origin(**{n: made[n] for n in names}), choices, decisions, path, key)
-
-
-def _stanzas(document: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
-    found = document.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise Malformed(f"Its field {name} must be a list of tables.")
-    return found
-
-
-def _problem(stanza: Mapping[str, Any]) -> Problem:
-    if not isinstance(stanza.get("problem"), dict):
-        raise Malformed("A stanza has no problem.")
-    return Problem.from_dict(stanza["problem"])
-
-
-def _choice(stanza: Mapping[str, Any]) -> FrozenChoice:
-    product = ProductForm(
-        _problem(stanza),
-        str(stanza.get("epilogue", "")),
-        str(stanza.get("dynamic", "")),
-        stanza.get("batch_invariant") is True,
-    )
-    kernel, config = stanza.get("kernel"), stanza.get("config", {})
-    if not isinstance(kernel, str) or not isinstance(config, dict):
-        raise Malformed(f"The choice for {product} must have a kernel, a text, and its config.")
-    numbers = [stanza.get(name) for name in ("predicted_us", "library_us", "confidence")]
-    if any(number is not None and type(number) not in (int, float) for number in numbers):
-        raise Malformed(f"The choice for {product} has a time that is no number.")
-    made = None if kernel == PLAIN else Candidate(kernel, tuple(config.items()))
-    return FrozenChoice(product, made, str(stanza.get("why", "")), *numbers)
+    return FrozenChoices(document.made, choices, document.decision, path, key)
