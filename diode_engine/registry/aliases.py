@@ -72,10 +72,13 @@ def alias_targets(
         )
 
 
-def aliased(alias: str, slug: str) -> ModelVersion | None:
+def aliased(
+    alias: str, slug: str, models: Sequence[ModelVersion] | None = None
+) -> ModelVersion | None:
     """The model that this alias points to on this hardware; None where there is no such alias.
-    Raises RegistryError where it points to no model, or its file is broken."""
-    for _, found in alias_targets(alias, slug):
+    Raises RegistryError where it points to no model, or its file is broken. `models` are as in
+    `alias_targets`."""
+    for _, found in alias_targets(alias, slug, models):
         if isinstance(found, RegistryError):
             raise found
         return found

@@ -78,9 +78,3 @@ def import_model(
             continue  # a damaged one is not the same
     origin = {"archive": where or str(file.absolute()), "sha256": digest}
     return add(manifest, contents, name, origin=origin), True
-
-
-def sha256_of(file: Path) -> str:
-    """The hash of a file's content. Raises ModelError where it cannot be read."""
-    with explain_os_error(ModelError, f"{file} cannot be read"), file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -33,9 +33,9 @@ from diode_engine.errors import (
     RecordError,
     RegistryError,
 )
-from diode_engine.models.archive import MAX_ARCHIVE
+from diode_engine.models.archive import MAX_ARCHIVE, read_content
 from diode_engine.models.manifest import check_name
-from diode_engine.registry.archive import SUFFIX, import_model, sha256_of
+from diode_engine.registry.archive import SUFFIX, import_model
 from diode_engine.registry.sources import ModelVersion
 
 FORMAT = "diode-model-index"
@@ -143,7 +143,7 @@ def import_offer(
 def _download(offer: IndexLine, report: Progress) -> Path:
     """The archive in the folder of downloads; it is downloaded unless it is there."""
     kept = paths.data_dir() / "downloads" / f"{offer.sha256}{SUFFIX}"
-    if kept.is_file() and sha256_of(kept) == offer.sha256:
+    if kept.is_file() and hashlib.sha256(read_content(kept)).hexdigest() == offer.sha256:
         return kept
     request = urllib.request.Request(offer.archive, headers={"User-Agent": "diode-engine"})
     try:

@@ -9,7 +9,7 @@ from diode_engine.core.hardware import KNOWN, Hardware, detect, find_name, slug_
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError, SeveralModelsError
 from diode_engine.models.artifact import load_manifest
 from diode_engine.models.manifest import MANIFEST
-from diode_engine.registry.aliases import alias_targets
+from diode_engine.registry.aliases import aliased
 from diode_engine.registry.choice import best_for
 from diode_engine.registry.sources import ModelVersion, gpus_of_models, list_gpus, list_models
 
@@ -40,7 +40,8 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
         slugs = [within] if within and slug_of(within) == within else []
     else:
         slugs = list_gpus(models) if slug is None else [slug]
-    if not version and (found := _aliased(name, slugs, models)):
+    found = [] if version else [m for each in slugs if (m := aliased(name, each, models))]
+    if found:
         return _one(found, reference, models)
     if slug is not None:
         models = [m for m in models if slug in m.slugs]
@@ -129,17 +130,6 @@ def _place(reference: str) -> Path | None:
         return path if is_model else None
     except (OSError, RuntimeError, ValueError):  # not a path: too long, or of an unknown user
         return None
-
-
-def _aliased(alias: str, slugs: list[str], models: list[ModelVersion]) -> list[ModelVersion]:
-    out = []
-    for slug in slugs:
-        for _, found in alias_targets(alias, slug, models):
-            if isinstance(found, RegistryError):
-                raise found
-            out.append(found)
-            break
-    return out
 
 
 def _one(found: list[ModelVersion], reference: str, models: list[ModelVersion]) -> ModelVersion:

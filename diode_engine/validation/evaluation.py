@@ -44,27 +44,21 @@ class JudgedModel(Protocol):
 
 def evaluate(
     table: TimingTable,
-    asked: JudgedModel | Values,
+    asked: JudgedModel,
     *,
     name: str = "model",
     unseen: bool | None = None,
     seen: TimingTable | None = None,
 ) -> Report:
-    """Judges a model (or its predictions, [n] microseconds for the table's rows, NaN where it has
-    none) against ATen, max-autotune's DEFAULT space, nvMatmulHeuristics, a roofline and the median
-    candidate, on all problems of the table.
+    """Judges a model against ATen, max-autotune's DEFAULT space, nvMatmulHeuristics, a roofline and
+    the median candidate, on all problems of the table.
 
     `name` is the model's in the report; `unseen` is Report.unseen. With `seen`, timings that the
     model may have learned from, a look-up among these is compared too. Raises TrainingError where
-    no problem has two timed candidates, or the number of predictions is not the number of rows.
+    no problem has two timed candidates, or the model has no prediction for any of them.
     """
     pool = CandidatePool.make(table)
-    if isinstance(asked, np.ndarray):
-        if asked.shape != (len(table),):
-            raise TrainingError("There must be one prediction for each timing of the table.")
-        predicted = asked[pool.rows].astype(np.float64)
-    else:
-        predicted = asked.predict_table(pool.table)
+    predicted = asked.predict_table(pool.table)
     model = choosers.model(pool, predicted, name)
     heuristics, notes = choosers.nv_matmul_heuristics(pool)
     everyone = [
@@ -94,11 +88,8 @@ def evaluate(
             "ATen's kernel counts as its choice there.",
             *notes,
         )
-    reaches: list[tuple[float, ...] | None] = [None] * len(cases)
-    compiled: list[CompileTime] = []
-    if not isinstance(asked, np.ndarray):
-        reaches = _reaches(pool, asked, model.score)
-        compiled = _at_compile_time(pool, asked)
+    reaches = _reaches(pool, asked, model.score)
+    compiled = _at_compile_time(pool, asked)
     sure = [i for i, reach in enumerate(reaches) if reach is not None]
     return Report(
         model=name,
@@ -200,7 +191,7 @@ def _cases(
                 best_us=float(pool.time_us[best]),
                 best_predicted_us=_known(predicted[best]),
                 others={name: float(us) for name, us in others.items() if not np.isnan(us)},
-                compiled=compiled[i] if compiled else None,
+                compiled=compiled[i],
             )
         )
     return tuple(out)

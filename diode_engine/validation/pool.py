@@ -25,12 +25,11 @@ class CandidatePool:
     """n candidates of c cases, those of a case together.
 
     `table` has one row for each candidate: its time (the median, where a pair was timed several
-    times) as min_us, NaN where it failed. `rows` is [n] the row of the original table that it was
-    made from. Case i has the rows from `starts[i]` to `starts[i + 1]`.
+    times) as min_us, NaN where it failed. Case i has the rows from `starts[i]` to
+    `starts[i + 1]`.
     """
 
     table: TimingTable
-    rows: npt.NDArray[np.intp]
     starts: npt.NDArray[np.intp]
     left_out: int  # cases with fewer than two times, where there is nothing to choose
 
@@ -85,13 +84,12 @@ class CandidatePool:
                 repeats=np.zeros(n, np.int32),
                 failure=np.where(failed, table.failure[rows], 0).astype(np.uint8),
             ),
-            rows,
             np.append(np.zeros(1, np.intp), np.cumsum(lengths)),
             int(np.count_nonzero(~enough)),
         )
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.table)
 
     @property
     def time_us(self) -> npt.NDArray[np.float64]:

@@ -45,11 +45,10 @@ def _crossed(document: Mapping[str, Any]) -> CrossValidation:
 
 def _report(document: Mapping[str, Any]) -> Report:
     environments = [Environment.from_dict(given) for given in document["environments"]]
-    is_compiled = document["unmeasured"] is not None
     errors = document["errors"]
     if isinstance(errors, dict):
         errors = {name: math.nan if us is None else us for name, us in errors.items()}
-    cases = tuple(_case(given, environments, is_compiled) for given in document["cases"])
+    cases = tuple(_case(given, environments) for given in document["cases"])
     fields = {**document, "rows": document["choosers"], "errors": errors, "cases": ()}
     found: Report = decode_fields(Report, fields)
     if not found.rows:
@@ -59,8 +58,7 @@ def _report(document: Mapping[str, Any]) -> Report:
     return replace(found, cases=cases)
 
 
-def _case(given: Mapping[str, Any], environments: list[Environment], is_compiled: bool) -> Case:
-    """`is_compiled` says whether the report has what a compile would take."""
+def _case(given: Mapping[str, Any], environments: list[Environment]) -> Case:
     best, chosen = given["best"], given["chosen"] or {}
     efficiency = decode(Mapping[int, float] | None, given["efficiency"])
     if efficiency is not None:
@@ -82,7 +80,7 @@ def _case(given: Mapping[str, Any], environments: list[Environment], is_compiled
         best_us=decode(float, best["us"]),
         best_predicted_us=decode(float | None, best["predicted_us"]),
         others=decode(Mapping[str, float], given["others"]),
-        compiled=compiled if is_compiled else None,
+        compiled=compiled,
     )
 
 

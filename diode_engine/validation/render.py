@@ -49,12 +49,11 @@ def remarks(report: Report) -> list[str]:
             f"median Spearman correlation within a problem {e.spearman:.3f}."
         )
     found.append(_noise(report))
-    if report.unmeasured is not None:
-        found.append(
-            f"Among all that Inductor offers, {report.unmeasured} of {report.problems} choices "
-            "would be kernels that were not measured: these figures are of its choices among the "
-            "measured ones, and the best measured one is not the best of all."
-        )
+    found.append(
+        f"Among all that Inductor offers, {report.unmeasured} of {report.problems} choices would "
+        "be kernels that were not measured: these figures are of its choices among the measured "
+        "ones, and the best measured one is not the best of all."
+    )
     return found
 
 

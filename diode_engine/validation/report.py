@@ -74,7 +74,7 @@ class Case:
     best_us: float
     best_predicted_us: float | None
     others: Mapping[str, float]  # by chooser: the efficiency of its first choice
-    compiled: CompileTime | None
+    compiled: CompileTime
 
     @property
     def first(self) -> float | None:
@@ -103,7 +103,7 @@ class Case:
             "best": _candidate(self.best, self.best_us, self.best_predicted_us),
             "others": dict(self.others),
             "compiled": None
-            if compiled is None or compiled.choice is None
+            if compiled.choice is None
             else {
                 **compiled.choice.to_dict(),
                 "measured": compiled.measured,
@@ -145,12 +145,10 @@ class Report:
         return self.rows[0].top[1].geomean
 
     @property
-    def unmeasured(self) -> int | None:
-        """On how many problems the model would take a kernel at compile time that was not measured;
-        None where only predictions were judged."""
-        compiled = [case.compiled for case in self.cases if case.compiled is not None]
-        if not compiled:
-            return None
+    def unmeasured(self) -> int:
+        """On how many problems the model would take a kernel at compile time that was not
+        measured."""
+        compiled = [case.compiled for case in self.cases]
         return sum(c.choice is not None and not c.measured for c in compiled)
 
     def worst(self, n: int) -> list[Case]:
