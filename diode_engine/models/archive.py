@@ -26,18 +26,21 @@ _END = struct.Struct("<4s4H2LH")  # the last record of a zip that has no comment
 _LOCATOR_BYTES = 20  # of the record before it in a zip of over 4 GiB: it points to another list
 
 
-def read_content(file: Path) -> bytes:
-    """The bytes of an archive's file. Raises ModelError where it cannot be read, or is too
-    large."""
+def read_content(file: Path, most: int = MAX_ARCHIVE, *, follow_links: bool = True) -> bytes:
+    """The bytes of a model's archive, or of another of its files. Raises ModelError where the file
+    cannot be read, is no regular file, or has over `most` bytes."""
+    if not follow_links and file.is_symlink():
+        raise ModelError(f"{file} is a link; put the file itself there.")
+    flags = _READ if follow_links else _READ | os.O_NOFOLLOW
     with (
         explain_os_error(ModelError, f"{file} cannot be read"),
-        os.fdopen(os.open(file, _READ), "rb") as opened,
+        os.fdopen(os.open(file, flags), "rb") as opened,
     ):
         found = os.fstat(opened.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise ModelError(f"{file} is not an archive of a model: it is no regular file.")
-        if found.st_size > MAX_ARCHIVE:
-            raise ModelError(f"{file} is too large for an archive of a model.")
+            raise ModelError(f"{file} is not a model's file: it is no regular file.")
+        if found.st_size > most:
+            raise ModelError(f"{file} has {found.st_size} bytes, which is too large.")
         return opened.read(found.st_size)
 
 

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from diode_engine.documents import show
 from diode_engine.errors import ModelError, explain_os_error
 from diode_engine.models.archive import check_member, read_archive, read_content
 from diode_engine.models.confidence import Confidence
-from diode_engine.models.manifest import MANIFEST, MAX_MANIFEST, Manifest, parse_manifest
+from diode_engine.models.manifest import MANIFEST, MAX_FILE, MAX_MANIFEST, Manifest, parse_manifest
 from diode_engine.models.members import family_of
 from diode_engine.models.model_types import MODEL_TYPES
 from diode_engine.models.protocol import TimingModel
@@ -110,7 +109,8 @@ def load_manifest(place: Path) -> Manifest:
     `load_artifact` does for it."""
     if place.is_file():
         return read_files(place)[0]
-    return parse_manifest(_read(place / MANIFEST, None), place)
+    data = read_content(place / MANIFEST, MAX_MANIFEST, follow_links=False)
+    return parse_manifest(data, place)
 
 
 def read_files(place: Path) -> tuple[Manifest, dict[str, bytes]]:
@@ -157,29 +157,11 @@ def load_member(family: str, data: bytes) -> TimingModel:
 def read_member(folder: Path, entry: Mapping[str, Any]) -> bytes:
     """The weight file of one of a manifest's `files`; raises ModelError where it is not the
     file that the manifest describes."""
-    return check_member(_read(folder / entry["file"], entry["bytes"]), entry, folder)
-
-
-def _read(path: Path, size: int | None) -> bytes:
-    """The content of a regular file. The file must have exactly this size; with None, at most
-    MAX_MANIFEST. Links are not followed."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        why = "is a link" if path.is_symlink() else f"cannot be read: {error.strerror}"
-        raise ModelError(f"The model's file {path} {why}.") from None
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise ModelError(f"The model's file {path} is not a regular file.")
-        if size is None and found.st_size > MAX_MANIFEST:
-            raise ModelError(f"The model's file {path} is too large for a manifest.")
-        if size is not None and found.st_size != size:
-            raise ModelError(
-                f"The model's file {path} has {found.st_size} bytes, its manifest says {size}; "
-                "copy or train the model again."
-            )
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read(found.st_size)
-    finally:
-        os.close(handle)
+    path = folder / entry["file"]
+    data = read_content(path, MAX_FILE, follow_links=False)
+    if len(data) != entry["bytes"]:
+        raise ModelError(
+            f"The model's file {path} has {len(data)} bytes, its manifest says {entry['bytes']}; "
+            "copy or train the model again."
+        )
+    return check_member(data, entry, folder)

@@ -37,7 +37,7 @@ MANIFEST = "manifest.json"
 MAX_MANIFEST = 1 << 20  # bytes; the shipped ones have 2,500
 FEATURES = {"version": features.VERSION, "names": features.NAMES_HASH}
 _MANIFEST = Limits(MAX_MANIFEST)
-_MAX_FILE = 256 << 20  # bytes of a member; the shipped trees have 8 million
+MAX_FILE = 256 << 20  # bytes of a member; the shipped trees have 8 million
 _MAX_MEMBERS = 64
 MAX_MODEL = 512 << 20  # bytes of all files of a model, which are in memory together
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -209,9 +209,9 @@ def _check_weight_file(entry: Mapping[str, Any]) -> None:
         )
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ModelError(f"The model's manifest has no valid hash for {file}.")
-    if type(size) is not int or not 0 <= size <= _MAX_FILE:
+    if type(size) is not int or not 0 <= size <= MAX_FILE:
         raise ModelError(
-            f"The model's file {file} has no size, or is larger than {_MAX_FILE >> 20} MiB."
+            f"The model's file {file} has no size, or is larger than {MAX_FILE >> 20} MiB."
         )
 
 
