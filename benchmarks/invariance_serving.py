@@ -78,9 +78,8 @@ def time_serving() -> Iterator[Row]:
     with Gpu().alone():
         prompts, steps = drawn_prompts(), dict(compiled_decoders())
         for batch in TIMED:
-            graphs = {
-                way: graph_of(step, [started(step, prompts[:batch])]) for way, step in steps.items()
-            }
+            states = {way: started(step, prompts[:batch]) for way, step in steps.items()}
+            graphs = {way: graph_of(step, [states[way]]) for way, step in steps.items()}
             us = in_turn(graphs, 7, SECONDS)
             rates = {way: batch / statistics.median(each) * 1e6 for way, each in us.items()}
             yield {"batch": batch, "tokens_per_s": rates}
