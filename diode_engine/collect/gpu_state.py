@@ -66,21 +66,26 @@ class GpuWatch:
     another way (it ignores CUDA_VISIBLE_DEVICES and CUDA's order), so it is asked by name."""
 
     def __init__(self, library: Any) -> None:
-        """`library` is NVML as ctypes loads it, already initialised."""
+        """`library` is NVML as ctypes loads it, already initialised; None: nothing is known."""
         self._library = library
         self._handles: dict[int, ctypes.c_void_p] = {}
+        # By time.monotonic(): when each GPU's state was read, and when it was last throttled.
+        self._read: dict[int, float] = {}
+        self._throttled: dict[int, float] = {}
 
     @classmethod
-    def open(cls) -> Self | None:
-        """A watch; None where there is no NVML."""
+    def open(cls) -> Self:
+        """A watch, which knows nothing where there is no NVML."""
         with contextlib.suppress(OSError, AttributeError):
             library = ctypes.CDLL("libnvidia-ml.so.1")
             if library.nvmlInit_v2() == 0:
                 return cls(library)
-        return None
+        return cls(None)
 
     def add(self, gpu: int, name: str) -> None:
         """Watches the GPU of this name (see `gpus.name_of`), if NVML knows it."""
+        if self._library is None or gpu in self._handles:
+            return
         handle = ctypes.c_void_p()
         for prefix in ("GPU-", "MIG-"):
             full = ctypes.c_char_p(f"{prefix}{name}".encode())
@@ -96,6 +101,23 @@ class GpuWatch:
             if not self._library.nvmlDeviceGetHandleByIndex_v2(gpu, ctypes.byref(handle)):
                 self._handles[gpu] = handle
         return count
+
+    def read(self, gpu: int) -> GpuState | None:
+        """The GPU's state now; None where it is not known, or was read less than READ_SECONDS
+        ago."""
+        now = time.monotonic()
+        if now - self._read.get(gpu, -READ_SECONDS) < READ_SECONDS:
+            return None
+        self._read[gpu] = now
+        state = self.state(gpu)
+        if state is not None and state.throttled:
+            self._throttled[gpu] = now
+        return state
+
+    def throttled_since(self, gpu: int, since: float) -> bool:
+        """Whether a state that was read since then (by time.monotonic()), or just before, was
+        throttled."""
+        return self._throttled.get(gpu, -1.0) >= since - READ_SECONDS
 
     def state(self, gpu: int) -> GpuState | None:
         """The GPU's state now; None where NVML does not know the GPU."""
@@ -131,37 +153,3 @@ class GpuWatch:
         except AttributeError:
             return None
         return None if failed else int(getattr(out, part))
-
-
-class GpuStates:
-    """The states of GPUs, each read at most every READ_SECONDS."""
-
-    def __init__(self, watch: GpuWatch | None) -> None:
-        """Without a watch no state is known."""
-        self._watch = watch
-        self._known: set[int] = set()
-        # By time.monotonic(): when each GPU's state was read, and when it was last throttled.
-        self._read: dict[int, float] = {}
-        self._throttled: dict[int, float] = {}
-
-    def add(self, gpu: int, name: str) -> None:
-        """Begins to watch this GPU, which has this name; nothing where it is watched already."""
-        if self._watch is not None and gpu not in self._known:
-            self._known.add(gpu)
-            self._watch.add(gpu, name)
-
-    def read(self, gpu: int) -> GpuState | None:
-        """The GPU's state now; None where it is not known, or was read a moment ago."""
-        now = time.monotonic()
-        if self._watch is None or now - self._read.get(gpu, -READ_SECONDS) < READ_SECONDS:
-            return None
-        self._read[gpu] = now
-        state = self._watch.state(gpu)
-        if state is not None and state.throttled:
-            self._throttled[gpu] = now
-        return state
-
-    def throttled_since(self, gpu: int, since: float) -> bool:
-        """Whether a state that was read since then (by time.monotonic()), or just before, was
-        throttled."""
-        return self._throttled.get(gpu, -1.0) >= since - READ_SECONDS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,10 +14,14 @@ from typing import Any
 
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.executor import Sessions
-from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
+from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.processes.compiler_pool import COMPILER, CompilerPool
-from diode_engine.collect.processes.gpu_worker import DEADLINE_SECONDS, WORKER, GpuWorker
-from diode_engine.collect.processes.scratch import Scratch
+from diode_engine.collect.processes.gpu_worker import (
+    DEADLINE_SECONDS,
+    WORKER,
+    GpuWorker,
+    GpuWorkers,
+)
 from diode_engine.collect.session_runner import SessionRunner
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
@@ -88,7 +91,7 @@ class LocalExecutor:
         direct: Direct | None = None,
         command: Sequence[str] = WORKER,
         deadline: float = DEADLINE_SECONDS,
-        watch: Callable[[], GpuWatch | None] = GpuWatch.open,
+        watch: Callable[[], GpuWatch] = GpuWatch.open,
     ) -> None:
         self.gpus = tuple(gpus)
         self._per_gpu = workers_per_gpu or workers_of(
@@ -101,7 +104,6 @@ class LocalExecutor:
         self._deadline = deadline
         self._watch = watch
         self._compiler_pools: dict[Environment, CompilerPool] = {}
-        self._open = contextlib.ExitStack()
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -112,31 +114,27 @@ class LocalExecutor:
         }
 
     def __enter__(self) -> LocalExecutor:
-        self._states = GpuStates(self._watch())
-        scratch = Scratch("diode-collect-")
-        self._open.callback(scratch.close)
-        workers = [
-            GpuWorker(
-                gpu,
-                self._states,
-                scratch.path,
-                command=self._command,
-                deadline=self._deadline,
-                in_turn=self._direct is not None,
-            )
-            for gpu in self.gpus * self._per_gpu
-        ]
-        self._threads = self._open.enter_context(ThreadPoolExecutor(len(workers), "worker"))
+        self._workers = GpuWorkers(
+            self.gpus,
+            self._per_gpu,
+            self._watch(),
+            command=self._command,
+            deadline=self._deadline,
+            in_turn=self._direct is not None,
+        )
+        self._threads = ThreadPoolExecutor(len(self._workers.each), "worker")
         self._runner = SessionRunner()
-        for worker in workers:
-            self._open.callback(worker.close)
+        for worker in self._workers.each:
             self._runner.start(self._use(worker))
-        self._open.callback(self._runner.close)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        for compilers in self._compiler_pools.values():
+            compilers.close()
         self._compiler_pools.clear()
+        self._runner.close()
+        self._workers.close()
+        self._threads.shutdown()
 
     async def _use(self, worker: GpuWorker) -> None:
         """Holds sessions by this worker, in a thread that waits for its answers."""
@@ -157,10 +155,11 @@ class LocalExecutor:
             # no core.
             spare = cores() - 2 * len(self.gpus) - 1
             binaries = Binaries(self._direct.binaries, environment)
-            compilers = CompilerPool(binaries, max(1, spare), command=self._direct.compiler)
-            self._compiler_pools[environment] = self._open.enter_context(compilers)
+            self._compiler_pools[environment] = CompilerPool(
+                binaries, max(1, spare), command=self._direct.compiler
+            )
         return self._compiler_pools[environment]
 
     def states(self) -> Mapping[int, GpuState]:
-        found = {gpu: self._states.read(gpu) for gpu in self.gpus}
+        found = {gpu: self._workers.watch.read(gpu) for gpu in self.gpus}
         return {gpu: state for gpu, state in found.items() if state is not None}

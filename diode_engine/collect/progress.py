@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
+from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.core.timing import Failure
 
 RATE_SECONDS = 60.0  # the rate is that of the last so many seconds
@@ -75,13 +75,11 @@ class GpuProgress:
 
 class MachineGpus:
     """The states of all GPUs of this machine while a run that times nothing, such as a training,
-    works on it. `watch` is None where they are not known."""
+    works on it."""
 
-    def __init__(
-        self, watch: GpuWatch | None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        count = 0 if watch is None else watch.add_all()
-        self._states = GpuStates(watch)
+    def __init__(self, watch: GpuWatch, *, clock: Callable[[], float] = time.monotonic) -> None:
+        count = watch.add_all()
+        self._watch = watch
         self._clock, self._began = clock, clock()
         node = platform.node() if count > 1 else ""  # several are shown together
         self._gpus = {gpu: GpuProgress(node=node) for gpu in range(count)}
@@ -89,7 +87,7 @@ class MachineGpus:
     def to_dict(self) -> dict[str, Any]:
         """The GPUs as now and over the run, as a collection's progress has its own."""
         for number, gpu in self._gpus.items():
-            if (state := self._states.read(number)) is not None:
+            if (state := self._watch.read(number)) is not None:
                 gpu.add(self._clock() - self._began, state)
         return {str(number): gpu.to_dict() for number, gpu in self._gpus.items()}
 

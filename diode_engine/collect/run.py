@@ -8,7 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from diode_engine.collect.executor import (
@@ -139,8 +139,7 @@ class _Collection:
         self._claims = claims
         self._seed = seed
         self._executor = executor
-        self._adviser = adviser
-        self._advisers: dict[Hardware, Adviser | None] = {}
+        self._adviser_for = cache(adviser)
 
     def note_states(self) -> None:
         """Takes note of the GPUs' states."""
@@ -256,11 +255,6 @@ class _Collection:
                 deaths += timing.failure in (Failure.CRASH, Failure.TIMEOUT)
         progress.expect(left, 0)  # where the problem was given up
         progress.problems_done += 1
-
-    def _adviser_for(self, hardware: Hardware) -> Adviser | None:
-        if hardware not in self._advisers:
-            self._advisers[hardware] = self._adviser(hardware)
-        return self._advisers[hardware]
 
 
 # Between two transactions, since a transaction costs as much as writing a thousand rows. A

@@ -58,7 +58,6 @@ class Filter:
     """A parsed query. `computed` has, for each field in it without a column, the choices that the
     query accepts."""
 
-    text: str
     conditions: tuple[Condition, ...] = ()
     computed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
@@ -91,7 +90,7 @@ class Language:
                 computed[term.name] = computed.get(term.name, allowed) & allowed
             else:
                 conditions.append(_condition(term, known, known.condition))
-        return Filter(text, tuple(conditions), computed)
+        return Filter(tuple(conditions), computed)
 
     def suggest(
         self, text: str, cursor: int, values: Mapping[str, Sequence[str]] | None = None

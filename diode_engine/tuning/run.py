@@ -43,8 +43,6 @@ JUDGED = 0.05  # the share of the minutes for the judging and the learning curve
 def state_of(gpu: int) -> GpuState | None:
     """The state of a GPU; None where it is not known. Imports torch."""
     watch = GpuWatch.open()
-    if watch is None:
-        return None
     watch.add(gpu, gpu_names.name_of(gpu))
     return watch.state(gpu)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.local import LocalExecutor
 from diode_engine.collect.planning.adviser import Adviser
 from diode_engine.collect.processes import children, worker_process
@@ -32,7 +32,7 @@ FAST, HOPED, SLOW = OFFERED[-1], OFFERED[-2], OFFERED[2]
 HERE = Environment(H200, "", "test", "test")
 
 
-def local(gpus=(0,), *, workers_per_gpu=2, watch=lambda: None, direct=None, **script):
+def local(gpus=(0,), *, workers_per_gpu=2, watch=lambda: GpuWatch(None), direct=None, **script):
     """Workers of these GPUs, which do what the script says."""
     command = worker(**script)
     return LocalExecutor(
@@ -60,10 +60,11 @@ def test_a_budget_has_the_model_s_favourites(store):
     assert {*OFFERED[:2], FAST, HOPED} < {table.candidates[i] for i in table.candidate}
 
 
-class Watch:
+class Watch(GpuWatch):
     """GPUs that are throttled or not."""
 
     def __init__(self, *throttled):
+        super().__init__(None)
         self.throttled = throttled
         self.names = {}
 

@@ -1,5 +1,6 @@
 """Compilers that crash, hang or are killed; and the folder that they fill."""
 
+import contextlib
 import json
 import os
 import signal
@@ -49,7 +50,7 @@ def script(monkeypatch, tmp_path):
 
 
 def compiler_pool(binaries, workers=2, **more):
-    return CompilerPool(binaries, workers, command=COMMAND, **more)
+    return contextlib.closing(CompilerPool(binaries, workers, command=COMMAND, **more))
 
 
 def test_each_class_is_compiled_once(binaries, script):

@@ -13,7 +13,7 @@ import pytest
 
 from diode_engine.cli import main
 from diode_engine.collect import local, session_runner
-from diode_engine.collect.cluster import gpus
+from diode_engine.collect.cluster import executor as cluster
 from diode_engine.collect.cluster.executor import RayExecutor
 from diode_engine.collect.run import BATCH
 from diode_engine.core.hardware import H200
@@ -70,8 +70,8 @@ def test_what_a_lost_machine_was_at_is_asked_again(tmp_path, store, two_machines
 
 def test_a_process_that_hangs_is_replaced(tmp_path, store, made, monkeypatch):
     """The GPU's own process, not a worker of it."""
-    monkeypatch.setattr(gpus, "CHECK_SECONDS", 0.2)
-    monkeypatch.setattr(gpus, "PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(cluster, "PATIENCE_SECONDS", 3.0)
     stopped = tmp_path / "stopped"
     frozen = []
 

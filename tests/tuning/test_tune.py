@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from diode_engine import paths, registry
-from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.local import LocalExecutor
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, KNOWN
@@ -93,7 +93,7 @@ def tuned(store: Store, *, minutes: float = 60.0, look: Any = None, **more: Any)
     usual: dict[str, Any] = {
         "executor": partial(
             LocalExecutor, (0,), command=COMMAND, workers_per_gpu=2,
-            watch=more.pop("watch", lambda: None),
+            watch=more.pop("watch", lambda: GpuWatch(None)),
         ),
         "look": look or (lambda gpu: None), "clock": Clock(store),
     }  # fmt: skip
@@ -265,10 +265,13 @@ def test_a_shared_throttled_gpu_is_told_and_what_it_disturbed_is_left_out(
 ):
     busy = GpuState(1200, 80, 500, ("hw_thermal_slowdown",), 97, 30 << 30)
 
-    class Watch:
+    class Watch(GpuWatch):
         """Sees a throttled GPU for a while."""
 
         looks = 0
+
+        def __init__(self) -> None:
+            super().__init__(None)
 
         def add(self, gpu: int, name: str) -> None:
             pass

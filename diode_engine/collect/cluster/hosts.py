@@ -13,10 +13,9 @@ from typing import Any
 
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.executor import Answer, BatchRequest, Host, SpaceRequest
-from diode_engine.collect.gpu_state import GpuState, GpuStates, GpuWatch
+from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.processes.compiler_pool import CompilerPool
-from diode_engine.collect.processes.gpu_worker import GpuWorker
-from diode_engine.collect.processes.scratch import Scratch
+from diode_engine.collect.processes.gpu_worker import GpuWorkers
 from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
@@ -59,27 +58,20 @@ class GpuHost:
         command = setup.here(setup.worker)
         if setup.binaries is not None:
             command = (*command, str(setup.binaries))
-        self._states = GpuStates(GpuWatch.open())
-        self._scratch = Scratch("diode-collect-")
-        self._workers = [
-            GpuWorker(
-                0,  # the one GPU that Ray lets this process see
-                self._states,
-                self._scratch.path,
-                command=command,
-                deadline=setup.deadline,
-                in_turn=setup.binaries is not None,
-            )
-            for _ in range(workers)
-        ]
-        for worker in self._workers:
-            worker.start()
+        self._workers = GpuWorkers(
+            [0],  # the one GPU that Ray lets this process see
+            workers,
+            GpuWatch.open(),
+            command=command,
+            deadline=setup.deadline,
+            in_turn=setup.binaries is not None,
+        )
         self._environment: Environment | None = None
 
     def hello(self) -> Hello:
         """Waits for the first worker, and says what it found. Raises CollectionError where it
         cannot be started."""
-        host = self._workers[0].host()
+        host = self._workers.each[0].host()
         self._environment = host.environment
         import ray
 
@@ -94,7 +86,7 @@ class GpuHost:
         worker has died and cannot be started again."""
         if isinstance(request, BatchRequest):
             self._fetch(request.classes, references)
-        return self._workers[worker].ask(request)
+        return self._workers.each[worker].ask(request)
 
     def _fetch(self, classes: Sequence[KernelClass], references: Mapping[str, Any]) -> None:
         """Stores the binaries of these classes that this machine lacks."""
@@ -109,13 +101,11 @@ class GpuHost:
 
     def state(self) -> GpuState | None:
         """The GPU's state; None where it is not known, or was read a moment ago."""
-        return self._states.read(0)
+        return self._workers.watch.read(0)
 
     def close(self) -> None:
         """Ends the workers."""
-        for worker in self._workers:
-            worker.close()
-        self._scratch.close()
+        self._workers.close()
 
 
 def compile_classes(
@@ -136,4 +126,4 @@ def _compiler(setup: Setup, environment: Environment) -> CompilerPool:
     """The compiler of this process, which ends with it."""
     assert setup.binaries is not None
     binaries = Binaries(setup.binaries, environment)
-    return CompilerPool(binaries, 1, command=setup.here(setup.compiler)).__enter__()
+    return CompilerPool(binaries, 1, command=setup.here(setup.compiler))

@@ -31,8 +31,7 @@ class CompilerPool:
     """`workers` compilers that fill a folder of binaries, each with a thread that gives it jobs.
 
     A class that ends its compiler, or takes longer than the deadline (seconds), is tried once more
-    and then recorded as failed; the rest of its job goes to another compiler. A context manager:
-    leaving it ends all compilers at once. The binaries that they have finished stay.
+    and then recorded as failed; the rest of its job goes to another compiler.
     """
 
     def __init__(
@@ -64,13 +63,11 @@ class CompilerPool:
             threading.Thread(target=self._work, args=(compiler,), name="compiler", daemon=True)
             for compiler in self._compilers
         ]
-
-    def __enter__(self) -> CompilerPool:
         for thread in self._threads:
             thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Ends all compilers at once. The binaries that they have finished stay."""
         self._book.fail(CollectionError("The compilers were ended."))
         for compiler in self._compilers:
             compiler.close()

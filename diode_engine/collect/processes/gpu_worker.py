@@ -17,9 +17,10 @@ from diode_engine.collect.executor import (
     SpaceAnswer,
     SpaceRequest,
 )
-from diode_engine.collect.gpu_state import GpuStates
+from diode_engine.collect.gpu_state import GpuWatch
 from diode_engine.collect.gpus import visible_to_a_child
 from diode_engine.collect.processes import protocol
+from diode_engine.collect.processes.scratch import Scratch
 from diode_engine.collect.processes.worker_process import WorkerLost, WorkerProcess
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
@@ -40,21 +41,21 @@ class GpuWorker:
 
     `command` starts it. `folder` is for its caches and its log; `deadline` is in seconds. With
     `in_turn` it times the candidates of a batch a few launches of each in turn, and does not say
-    which one it is timing. `states` has the states of the GPUs.
+    which one it is timing. `watch` reads the GPU's state.
     """
 
     def __init__(
         self,
         gpu: int,
-        states: GpuStates,
+        watch: GpuWatch,
         folder: Path,
         *,
-        command: Sequence[str] = WORKER,
-        deadline: float = DEADLINE_SECONDS,
-        in_turn: bool = False,
+        command: Sequence[str],
+        deadline: float,
+        in_turn: bool,
     ) -> None:
         self._gpu = gpu
-        self._states = states
+        self._watch = watch
         self._in_turn = in_turn
         self._process = WorkerProcess(
             command,
@@ -73,7 +74,7 @@ class GpuWorker:
         """Waits until the worker is ready, and returns its host. Raises CollectionError where it
         cannot be started."""
         host = self._process.ready()
-        self._states.add(self._gpu, host.name)
+        self._watch.add(self._gpu, host.name)
         return host
 
     def ask(self, request: SpaceRequest | BatchRequest) -> SpaceAnswer | Refusal | BatchAnswer:
@@ -87,8 +88,8 @@ class GpuWorker:
         return BatchAnswer(
             tuple(batch.timings),
             self._gpu,
-            state=self._states.read(self._gpu),
-            throttled=self._states.throttled_since(self._gpu, began),
+            state=self._watch.read(self._gpu),
+            throttled=self._watch.throttled_since(self._gpu, began),
             workers_lost=batch.workers_lost,
         )
 
@@ -184,3 +185,37 @@ class _BatchTiming:
             deaths += self.timings[-1][1].failure in (Failure.CRASH, Failure.TIMEOUT)
             if deaths == MAX_DEATHS:
                 return
+
+
+class GpuWorkers:
+    """`per_gpu` workers on each of these GPUs, in `each`, and the `watch` of the GPUs. The other
+    arguments are those of a GpuWorker. Raises CollectionError where this process sees fewer
+    GPUs."""
+
+    def __init__(
+        self,
+        gpus: Sequence[int],
+        per_gpu: int,
+        watch: GpuWatch,
+        *,
+        command: Sequence[str],
+        deadline: float,
+        in_turn: bool,
+    ) -> None:
+        self.watch = watch
+        self._scratch = Scratch("diode-collect-")
+        self.each = [
+            GpuWorker(
+                gpu, watch, self._scratch.path, command=command, deadline=deadline, in_turn=in_turn
+            )
+            for _ in range(per_gpu)
+            for gpu in gpus
+        ]
+        for worker in self.each:
+            worker.start()
+
+    def close(self) -> None:
+        """Ends all workers at once."""
+        for worker in self.each:
+            worker.close()
+        self._scratch.close()

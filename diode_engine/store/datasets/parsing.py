@@ -13,13 +13,10 @@ from diode_engine.documents import (
     decompressed,
     load_json,
     read_bytes,
-    shortened,
     show,
     unique,
 )
 from diode_engine.errors import NoSuchDatasetError
-
-__all__ = ["Malformed", "shortened", "show"]
 
 # What one dataset file may hold. The largest shipped one has 2.4 million timings of 8,651 problems
 # by 3,296 candidates, in 45 MiB with 15,260 lists and objects. The largest one that is not packed

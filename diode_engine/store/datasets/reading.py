@@ -20,6 +20,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import KNOWN, Environment, Hardware, find_name
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.documents import Malformed, shortened, show
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.store.datasets import packed, parsing, torch_diode
 from diode_engine.store.datasets.format import (
@@ -29,16 +30,7 @@ from diode_engine.store.datasets.format import (
     VERSION,
     suffix_of,
 )
-from diode_engine.store.datasets.parsing import (
-    Malformed,
-    items,
-    load,
-    mapping,
-    parse_json,
-    parse_msgpack,
-    shortened,
-    show,
-)
+from diode_engine.store.datasets.parsing import items, load, mapping, parse_json, parse_msgpack
 from diode_engine.store.datasets.rows import NOT_TIMED, JoinedRows
 
 _FIELDS = {"format", "version", "environments", "problems", "candidates", "timings"}

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from diode_engine.core.table import FAILURES
 from diode_engine.core.timing import KERNEL_FACTS, MAX_US, Failure
+from diode_engine.documents import Malformed, show
 from diode_engine.store.datasets import parsing
 from diode_engine.store.datasets.format import COLUMNS
-from diode_engine.store.datasets.parsing import Malformed, items, mapping, show
+from diode_engine.store.datasets.parsing import items, mapping
 
 NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1  # the code of a row with neither time nor failure
 _GROUP_FIELDS = {"problem", "environment", *COLUMNS, *KERNEL_FACTS}

@@ -25,16 +25,14 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import templates_for
 from diode_engine.core.timing import MAX_US, Timing
+from diode_engine.documents import Malformed, shortened, show
 from diode_engine.errors import RecordError
 from diode_engine.store.datasets.parsing import (
     MAX_TEXT,
-    Malformed,
     check_records,
     check_rows,
     items,
     mapping,
-    shortened,
-    show,
 )
 
 _SIZES = ("B", "M", "N", "K")

@@ -14,7 +14,7 @@ import numpy as np
 from diode_engine.atomic import FileKind, write_whole
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import KERNEL_FACTS, Failure
-from diode_engine.documents import check_json_counts, check_ratio
+from diode_engine.documents import Malformed, check_json_counts, check_ratio
 from diode_engine.errors import DatasetError, explain_os_error
 from diode_engine.store.datasets import parsing
 from diode_engine.store.datasets.format import (
@@ -27,7 +27,6 @@ from diode_engine.store.datasets.format import (
     suffix_of,
 )
 from diode_engine.store.datasets.packed import pack
-from diode_engine.store.datasets.parsing import Malformed
 
 
 def write_dataset(table: TimingTable, path: str | PathLike[str]) -> None:
