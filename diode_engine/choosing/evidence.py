@@ -4,8 +4,9 @@ predicted well.
 Models that had not seen a problem predicted the times of its candidates (`training/confidence.py`).
 For each problem the evidence has the error of the predicted gain over the library's kernel, and for
 each kind of kernel how often a prediction was missed by far. A problem that is asked for at compile
-time has the error of its neighbours. A kernel of a kind that was missed too often, or hardly ever
-timed, is not proven.
+time has the error of its neighbours, and a larger one where they are far. They have the same type
+and layouts, because for others the library calls other kernels. A kernel of a kind that was missed
+too often, or hardly ever timed, is not proven.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _LIKELY = math.log(2)  # log time: kernels predicted to be this near the best ar
 _NEAR_BEST = math.log(1.05)  # those that could be taken: their worst error is the problem's
 MAX_NEIGHBOURS = 8  # training problems whose errors count for a problem
 _DISTANCE = 0.5  # added to a neighbour's distance, so that the nearest does not count alone
+# Log time that is added to the error for each unit of distance (models/neighbours.py) beyond _NEAR,
+# at which the nearest neighbour is, up to _FAR. docs/notes/margins.md says how they were chosen.
+_ERROR_BEYOND, _NEAR, _FAR = 0.16, 2.25, 5.0
 # The shipped datasets have no valid timing of a Triton kernel with these biases. Inductor expands a
 # bias of one element to the size of the output first; `collect` did not, so the results were wrong.
 # No dataset has a bias of one column (the hook sees the bias of a linear layer with one output as
@@ -71,13 +75,15 @@ class Evidence:
         return (self.timings >= _MIN_TIMINGS) & few
 
     def error_near(self, places: npt.NDArray[np.intp], away: npt.NDArray[np.float32]) -> float:
-        """The error of a problem whose neighbours are at these `places` among the training problems
-        and `away` so far: the mean of theirs, nearer ones counting more. 0 where no error is
-        known."""
+        """Return the error of a problem whose neighbours are at these `places` among the training
+        problems and have these distances, the nearest first: the mean of their known errors, nearer
+        ones counting more, and what is added where the nearest is far."""
         errors = self.errors[places].astype(np.float64)
         weight = np.where(errors == UNKNOWN, 0, 1 / (away.astype(np.float64) + _DISTANCE))
         total = weight.sum()
-        return float((weight * errors).sum() / total) if total > 0 else 0.0
+        mean = float((weight * errors).sum() / total) if total > 0 else 0.0
+        nearest = min(float(away[0]), _FAR) if len(away) else _FAR
+        return mean + _ERROR_BEYOND * max(0.0, nearest - _NEAR)
 
     def proven(self, problem: Problem, candidates: Sequence[Candidate]) -> Mask:
         """[n] whether the candidate is of a kind that is proven; True for a library's kernel."""

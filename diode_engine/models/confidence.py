@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -19,7 +20,13 @@ import numpy.typing as npt
 
 from diode_engine.choosing.evidence import MAX_NEIGHBOURS, Evidence
 from diode_engine.core.problem import Problem
-from diode_engine.models.neighbours import COORDINATES, Places, nearest
+from diode_engine.models.neighbours import (
+    COORDINATES,
+    Places,
+    library_kinds,
+    nearest,
+    places,
+)
 from diode_engine.models.tensors import Tensors
 
 WITHIN = 0.05  # of the best time: a kernel that takes at most so much longer is a good choice
@@ -58,19 +65,34 @@ class Confidence:
     def judge(
         self, problem: Problem, members: Values, library: npt.NDArray[np.bool_]
     ) -> tuple[tuple[float, ...], float | None]:
-        """([MAX_K] the probabilities for k = 1, 2, …, which never fall; Evidence.error_near the
-        problem, None without evidence). The nearest training problems are looked up once for both.
-        `members` is [members, n], the log times that each member of the model predicts for n
-        candidates, at least one; `library` [n] says which of the candidates are a library's
-        kernels."""
-        places, away = nearest(problem, self.places, MAX_NEIGHBOURS)
-        x = inputs(members, library, _mean_distance(away))
+        """Return [MAX_K] the probabilities for k = 1, 2, …, which never fall, and
+        Evidence.error_near the problem (None without evidence). `members` is [members, n], the log
+        times that each member of the model predicts for n candidates, at least one; `library` [n]
+        says which of the candidates are a library's kernels."""
+        x = inputs(members, library, distance(problem, self.places))
         # Sums, not a product of matrices: they give the same bits for any number of threads.
         logits = (x * self.weight).sum(axis=1) + self.bias
         out = 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
         out = np.where(np.isnan(out), 0.0, out)  # what cannot be computed is not sure at all
-        error = None if self.evidence is None else self.evidence.error_near(places, away)
-        return tuple(np.maximum.accumulate(out).tolist()), error
+        return tuple(np.maximum.accumulate(out).tolist()), self._error_near(problem)
+
+    def _error_near(self, problem: Problem) -> float | None:
+        """Return Evidence.error_near the problem, by its neighbours of the same type and layouts;
+        None without evidence."""
+        if self.evidence is None:
+            return None
+        kind = float(library_kinds(places([problem]))[0])
+        if kind not in self._of_kind:
+            found = np.flatnonzero(library_kinds(self.places) == kind)
+            self._of_kind[kind] = found, self.places[:, found]
+        numbers, of_kind = self._of_kind[kind]
+        near, away = nearest(problem, of_kind, MAX_NEIGHBOURS)
+        return self.evidence.error_near(numbers[near], away)
+
+    @cached_property
+    def _of_kind(self) -> dict[float, tuple[npt.NDArray[np.intp], Places]]:
+        """The training problems of a type and layouts: their numbers and places."""
+        return {}
 
     def with_places(self, places: Places) -> Confidence:
         """This confidence with more training problems, of which no errors are known."""

@@ -26,6 +26,14 @@ def places(problems: Sequence[Problem]) -> Places:
     return np.array([_place(p) for p in problems], np.float32).reshape(-1, COORDINATES).T.copy()
 
 
+def library_kinds(places: Places) -> npt.NDArray[np.float32]:
+    """Return [n] a number for the type and the layouts of the problems at these places
+    [COORDINATES, n]: what decides which of its kernels a library calls."""
+    size, tf32, _, _, a, b = places[4:10]
+    kinds: npt.NDArray[np.float32] = 8 * size + 4 * tf32 + 2 * a + b
+    return kinds
+
+
 def distances(problem: Problem, others: Places) -> npt.NDArray[np.float32]:
     """[n] Euclidean distances of a problem to others, whose coordinates are [COORDINATES, n]."""
     away: npt.NDArray[np.float32] = np.sqrt(_squares(problem, others))

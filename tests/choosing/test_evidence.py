@@ -84,7 +84,38 @@ def test_near_errors_count_more_and_unknown_ones_not_at_all():
     away = np.array([0.0, 10.0, 0.0], np.float32)
     assert 0.25 < evidence.error_near(np.arange(3), away) < 0.3  # the far one is right
     assert evidence.error_near(np.array([2]), away[2:]) == 0.0
-    assert evidence.error_near(np.zeros(0, np.intp), away[:0]) == 0.0
+
+
+def test_an_error_counts_more_where_the_nearest_timings_are_far():
+    evidence = Evidence(np.full(2, 0.1, np.float32), *(np.zeros(0, np.float32),) * 3)
+    one = np.zeros(1, np.intp)
+    errors = [evidence.error_near(one, np.array([d], np.float32)) for d in (0, 2, 3, 4, 100)]
+    assert errors[0] == errors[1] == pytest.approx(0.1)
+    assert errors[1] < errors[2] < errors[3] < errors[4] < 1
+    nothing = evidence.error_near(one[:0], np.zeros(0, np.float32))
+    assert nothing == pytest.approx(errors[4] - 0.1)  # no timing is as far as it can be
+
+
+@pytest.mark.parametrize(
+    ("near", "far"),
+    [
+        ({"dtype": "bfloat16"}, {"dtype": "float32"}),
+        ({"dtype": "float32", "allow_tf32": True}, {"dtype": "float32"}),
+        ({"dtype": "float32", "b_layout": "row"}, {"dtype": "float32", "b_layout": "col"}),
+    ],
+)
+def test_only_problems_of_the_same_type_and_layouts_tell_the_error(near, far):
+    """For others the library calls another kernel: with tensor cores, or for other layouts."""
+    evidence = Evidence(np.array([0.0, 0.3], np.float32), *(np.zeros(0, np.float32),) * 3)
+    seen = places(
+        [Problem.make("mm", 512, 512, 512, **near), Problem.make("mm", 600, 600, 600, **far)]
+    )
+    weight = np.zeros((MAX_K, len(INPUTS)), np.float32)
+    confidence = Confidence(weight, np.zeros(MAX_K, np.float32), seen, evidence)
+    members, library = np.zeros((2, 3)), np.array([True, False, False])
+    for of, error in ((near, 0.0), (far, 0.3)):
+        problem = Problem.make("mm", 512, 512, 512, **of)
+        assert confidence.judge(problem, members, library)[1] == pytest.approx(error)
 
 
 def test_a_confidence_keeps_its_evidence_in_its_file():
