@@ -130,6 +130,15 @@ def test_a_kernel_of_a_kind_that_is_not_proven_is_not_taken():
     assert choose(none) == (0, Why.UNPROVEN)
 
 
+def test_a_kernel_that_may_spill_is_not_taken_whatever_the_evidence_says():
+    spilling = tile(128, 128, 16, 1, 4)
+    candidates = [LIBRARY, spilling, tile(32, 32, 16, 1, 4)]
+    assert spills_erratically(FIRST_LAYER, candidates).tolist() == [False, True, False]
+    times = np.array([20.0, 10.0, 11.0])
+    prediction = Prediction(FIRST_LAYER, candidates, times, (0.9,), 0.0, np.ones(3, np.bool_))
+    assert choose(prediction) == (2, Why.FASTEST)
+
+
 @pytest.mark.parametrize(
     ("K", "candidate", "erratic"),
     [

@@ -304,6 +304,32 @@ def test_padding_is_decided_by_what_would_be_taken(
     assert diode_engine.get_stats()["padding_decided"] == 1
 
 
+class UnsureOfPadding(TimesOfPadding):
+    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
+        return Prediction(problem, candidates, self.predict_us(problem, candidates), (0.4,))
+
+
+@ASKS_BEFORE_PADDING
+@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("threshold", [0.3, 0.5])
+def test_padding_of_which_the_model_is_unsure_is_timed_where_the_threshold_asks_for_it(
+    mode: str, deterministic: bool, threshold: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pad_mm, "_should_pad", lambda *_: False)  # what the timing says
+    predictor = UnsureOfPadding(library=(1000.0, 333.0), triton=(1000.0, 333.0))
+    options = {
+        **FAST, "shape_padding": True, "diode_confidence_threshold": threshold,
+        "deterministic": deterministic,
+    }  # fmt: skip
+    timed = threshold > 0.4 and not deterministic
+    found = pads(
+        predictor, float32_gemm, monkeypatch, mode=mode, options=options, benchmark=lambda _: 1.0
+    )
+    assert found != timed
+    assert diode_engine.get_stats()["padding_decided"] == (not timed)
+
+
 @ASKS_BEFORE_PADDING
 @pytest.mark.parametrize(("padded", "expected"), [(800.0, True), (980.0, False)])
 def test_a_padded_operand_keeps_its_order_and_gets_the_librarys_kernel(

@@ -14,7 +14,7 @@ from diode_engine.choosing.choice import Choice
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.hardware import detect
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.choosing.compile_options import offering_options
+from diode_engine.inductor.choosing.compile_options import CompileOptions, offering_options
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.lowering import kernels
 
@@ -42,3 +42,12 @@ def choose_outside_graph(
         prediction = chooser.predict(problem, offered)
         chooser.outside[key] = chooser.chooser.policy.choose(prediction)
     return chooser.outside[key]
+
+
+def is_sure(choice: Choice) -> bool:
+    """Return whether the model is as sure of the choice as the options ask, or does not say. True
+    where nothing may be benchmarked."""
+    options = CompileOptions.current()
+    if choice.confidence is None or options.deterministic:
+        return True
+    return choice.confidence >= options.confidence

@@ -36,7 +36,7 @@ from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.compile_options import chooses_in_any_mode, is_batch_invariant
 from diode_engine.inductor.choosing.current import chooser_for, current_chooser, report_failure
-from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
+from diode_engine.inductor.choosing.outside_graph import choose_outside_graph, is_sure
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.lowering.candidates import problem_from
@@ -237,18 +237,12 @@ def _decide(chooser: ProductChooser, activation: Activation) -> None:
         if search.find_alteration() is not None:
             return None
         choice = choose_outside_graph(chooser, problem, activation.product.meta["val"].device)
-        return choice is not None and choice.candidates[0].is_extern and _is_sure(choice)
+        return choice is not None and choice.candidates[0].is_extern and is_sure(choice)
 
     if chooser.decide("move the activation", problem, by_model):
         name = "GELU by tanh" if activation.is_gelu else "ReLU"
         _replace(activation).meta[_MOVED] = name, problem, choice
         chooser.outcomes.stats.count("activations_moved")
-
-
-def _is_sure(choice: Choice) -> bool:
-    """Return whether the model is as sure of the choice as the program wants, or does not say."""
-    options: Any = config
-    return choice.confidence is None or choice.confidence >= options.diode_confidence_threshold
 
 
 def _replace(activation: Activation) -> Node:

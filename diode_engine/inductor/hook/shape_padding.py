@@ -14,6 +14,8 @@ A padded operand keeps the order of its dimensions, as Inductor lays it out. Whe
 row-major, the library's kernel is taken (`lowering/layouts.py`). A copy reads the operand and
 writes the padded one at memory bandwidth, and is a launch. An operand that can be made padded from
 the start is a launch, which fills what is added.
+
+Where the model is less sure of a choice than diode_confidence_threshold asks, Inductor times both.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from diode_engine.inductor.choosing.compile_options import (
     takes_one_kernel,
 )
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
-from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
+from diode_engine.inductor.choosing.outside_graph import choose_outside_graph, is_sure
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US
 from diode_engine.inductor.guard import STOCK, guard
@@ -90,8 +92,10 @@ def _decide(
         return False
     answer = _predict(chooser, match, mat1, mat2, op, bias)
     if answer is None:
-        # fast_autotune benchmarks nothing
-        return None if tuning and not takes_one_kernel() else False
+        # fast_autotune benchmarks nothing unless the threshold asks for it
+        options: Any = config
+        may_time = tuning or options.diode_confidence_threshold > 0
+        return None if may_time and not takes_one_kernel() else False
     chooser.outcomes.stats.count("padding_decided")
     return answer
 
@@ -99,8 +103,8 @@ def _decide(
 def _predict(
     chooser: ProductChooser, match: Any, mat1: Any, mat2: Any, op: Any, bias: Any
 ) -> bool | None:
-    """Return whether padding is predicted to be faster; None where that cannot be predicted, or the
-    program has changed Inductor's search."""
+    """Return whether padding is predicted to be faster; None where that cannot be predicted surely
+    enough, or the program has changed Inductor's search."""
     if search.find_alteration() is not None:
         return None
     tensors = [t for t in (bias, mat1, mat2) if t is not None]
@@ -142,7 +146,7 @@ def _predict(
         plain, padded = (
             choose_outside_graph(chooser, problem, mat1.device) for problem in (before, after)
         )
-        if plain is None or padded is None:
+        if plain is None or padded is None or not (is_sure(plain) and is_sure(padded)):
             return None
         return is_faster_padded(plain, padded, copies_us, moves=moves)
 
