@@ -32,12 +32,11 @@ _FIRST, _SIEVE = "first.", "sieve."  # before the names of these networks' tenso
 class Cascade(TimingModel):
     """`first` is the distilled network, with one output for each of its teachers; `teachers` has
     the teachers that are networks, by the output that they answer for. For the other teachers
-    (trees, which are too slow for a compile) the first network answers. Without a `sieve`, as in
-    older models, the first network is the sieve too."""
+    (trees, which are too slow for a compile) the first network answers."""
 
     first: DistilledNetwork
     teachers: Mapping[int, DistilledNetwork]
-    sieve: DistilledNetwork | None = None
+    sieve: DistilledNetwork
 
     family: ClassVar[str] = "cascade"
 
@@ -65,7 +64,7 @@ class Cascade(TimingModel):
         more than that."""
         if space.rest.shape[1] <= RANKED:
             return None
-        times = mean_answer((self.sieve or self.first).space_answers(space))
+        times = mean_answer(self.sieve.space_answers(space))
         likely: npt.NDArray[np.bool_] = times <= np.partition(times, RANKED - 1)[RANKED - 1]
         return likely
 
@@ -76,8 +75,7 @@ class Cascade(TimingModel):
         tensors = self.first.tensors(_FIRST)
         for place, teacher in self.teachers.items():
             tensors.update(teacher.tensors(f"{place}."))
-        if self.sieve is not None:
-            tensors.update(self.sieve.tensors(_SIEVE))
+        tensors.update(self.sieve.tensors(_SIEVE))
         # A compile loads the file: half the bytes take half the time.
         packed = {n: t.astype(np.int16) for n, t in tensors.items() if ".weight." in n}
         return save({**tensors, **packed})
@@ -97,6 +95,6 @@ class Cascade(TimingModel):
         }
         if any(len(teacher.layers[-1].weight) != 1 for teacher in teachers.values()):
             raise ModelError("A teacher in the cascade's file must have one output.")
-        sieve = read(_SIEVE) if f"{_SIEVE}low" in tensors else None
+        sieve = read(_SIEVE)
         tensors.end()
         return cls(first, teachers, sieve)

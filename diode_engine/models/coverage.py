@@ -23,28 +23,15 @@ class Coverage:
 
     kernels: tuple[str, ...]  # the names that `kernel` makes
     types: tuple[str, ...]  # the names that `type_of` makes
-    op_types: tuple[str, ...] = ()  # "mm bfloat16"; empty in older models: each op has all types
-
-    @property
-    def known_op_types(self) -> frozenset[str]:
-        """The ops with each type that was timed on them: the names that `op_type` makes."""
-        if self.op_types:
-            return frozenset(self.op_types)
-        ops = {name.partition(" ")[0] for name in self.kernels}
-        return frozenset(f"{op} {type_}" for op in ops for type_ in self.types)
+    op_types: tuple[str, ...]  # the names that `op_type` makes
 
     def joined(self, other: Coverage) -> Coverage:
         """What either covers."""
         return Coverage(
             tuple(sorted({*self.kernels, *other.kernels})),
             tuple(sorted({*self.types, *other.types})),
-            tuple(sorted(self.known_op_types | other.known_op_types)),
+            tuple(sorted({*self.op_types, *other.op_types})),
         )
-
-    def to_dict(self) -> dict[str, list[str]]:
-        """As manifest.json has it. `op_types` is left out where it is empty, as in older models."""
-        named = {"kernels": list(self.kernels), "types": list(self.types)}
-        return {**named, "op_types": list(self.op_types)} if self.op_types else named
 
     @classmethod
     def make(cls, table: TimingTable) -> Coverage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 from diode_engine.models.cascade import Cascade
 from diode_engine.models.distilled import DistilledNetwork, quantize
@@ -30,27 +29,18 @@ def with_teacher(
     """As FittingMethod.with_teacher. A network that predicts the log time itself instead of its
     difference from the base time (not `residual`) has no form in whole numbers and is left out."""
     rows = learned.x[:: max(1, len(learned.x) // CALIBRATED)]
-    networks = {
-        place: cast("Network", member)
+    teachers = {
+        place: quantize(member, rows)
         for place, member in enumerate(teacher)
-        if member.family == Network.family
+        if isinstance(member, Network) and member.residual
     }
-    cascade = Cascade(
-        first,
-        {place: quantize(network, rows) for place, network in networks.items() if network.residual},
+    cascade = Cascade(first, teachers, sieve=first)
+    # The sieve learns the times that the cascade answers.
+    labels, checks = (
+        replace(each, log_us=cascade.predict(each.x), heads=None) for each in (learned, watched)
     )
-    answers = [replace(each, log_us=cascade.predict(each.x)) for each in (learned, watched)]
     as_long = replace(SIEVE, epochs=settings.epochs, seed=settings.seed)
-    return with_sieve(cascade, answers[0], answers[1], as_long)
-
-
-def with_sieve(
-    cascade: Cascade, learned: Examples, watched: Examples, settings: NetworkSettings = SIEVE
-) -> Cascade:
-    """The cascade with a sieve that learns these examples' times, which are the cascade's answers;
-    their heads are not used. Early stopping watches the second examples."""
-    learned, watched = (replace(each, heads=None) for each in (learned, watched))
-    return replace(cascade, sieve=fit_distilled(learned, watched, settings))
+    return replace(cascade, sieve=fit_distilled(labels, checks, as_long))
 
 
 FITTING = FittingMethod(SETTINGS, fit_distilled, with_teacher=with_teacher)

@@ -137,7 +137,7 @@ class Manifest:
         """32 hex digits, equal for models that predict the same, whatever they are called."""
         parts = [
             f"{FORMAT} {VERSION} {' '.join(map(str, FEATURES.values()))} {self.hardware.key}",
-            json.dumps(self.coverage.to_dict(), sort_keys=True),
+            json.dumps(encode_fields(self.coverage), sort_keys=True),
             *(f"{member['family']} {member['sha256']}" for member in self.members),
             *(f"gpu {record.hardware.key}" for record in self.gpus),
         ]

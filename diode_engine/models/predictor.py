@@ -59,7 +59,7 @@ class Predictor:
         coverage = artifact.manifest.coverage
         self._kernels = frozenset(coverage.kernels)
         self._trained = lru_cache(_CACHE_SIZE)(self._trained_on)
-        self._op_types = coverage.known_op_types
+        self._op_types = frozenset(coverage.op_types)
         # The ops that it knows kernels of.
         self.ops = frozenset(name.partition(" ")[0] for name in coverage.kernels)
 

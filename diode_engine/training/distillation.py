@@ -49,7 +49,7 @@ _LIKE = 2.0
 
 def drawn_problems(coverage: Coverage, count: int, *, seed: int) -> list[Problem]:
     """`count` problems of the types and ops that a model covers, drawn as collections draw them."""
-    covered = coverage.known_op_types
+    covered = coverage.op_types
     known = (p for p in mixed(4 * max(count, 0), seed) if op_type(p) in covered)
     return list(islice(known, max(count, 0)))
 

@@ -38,7 +38,8 @@ def register_model(
     times."""
     manifest = Manifest(
         name=name, family="network", hardware=hardware, gpus=gpus,
-        coverage=Coverage(KERNELS, ("bfloat16",)), data=Data(("d" * 32,), (), 9, 99),
+        coverage=Coverage(KERNELS, ("bfloat16",), ("mm bfloat16",)),
+        data=Data(("d" * 32,), (), 9, 99),
     )  # fmt: skip
     confidence = None
     if sure:

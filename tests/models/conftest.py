@@ -110,7 +110,8 @@ def distilled(x: np.ndarray) -> DistilledNetwork:
 def cascade(x: np.ndarray) -> Cascade:
     """Of three teachers, of which the second has no network."""
     first = quantize(network_on(x, 1, heads=3), x)
-    return Cascade(first, {place: quantize(network_on(x, 2 + place), x) for place in (0, 2)})
+    teachers = {place: quantize(network_on(x, 2 + place), x) for place in (0, 2)}
+    return Cascade(first, teachers, sieve=first)
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ def test_the_likely_candidates_and_the_librarys_are_ranked_by_all(
 ):
     offered = [*TILES, LIBRARY]
     kernels = (kernel(MM, "aten::mm"), kernel(MM, "triton::mm"))
-    coverage = Coverage(kernels, ("float16",))
+    coverage = Coverage(kernels, ("float16",), ("mm float16",))
     predictor = Predictor(save(tmp_path / "model", (cascade,), coverage=coverage))
     problem = Problem.make("mm", 512, 512, 1024, "float16")
     ranking = predictor.predict(problem, offered)
@@ -92,10 +92,10 @@ def test_a_sieve_learns_what_the_cascade_answers(x, cascade, monkeypatch):
 
 
 def test_a_file_with_too_much_in_it_is_refused(x, cascade):
-    beyond = Cascade(cascade.first, {3: cascade.teachers[0]})
+    beyond = Cascade(cascade.first, {3: cascade.teachers[0]}, cascade.sieve)
     with pytest.raises(ModelError, match="unknown tensors"):
         Cascade.from_bytes(beyond.to_bytes())
-    two = Cascade(cascade.first, {0: quantize(network_on(x, 1, heads=2), x)})
+    two = Cascade(cascade.first, {0: quantize(network_on(x, 1, heads=2), x)}, cascade.sieve)
     with pytest.raises(ModelError, match="one output"):
         Cascade.from_bytes(two.to_bytes())
     with pytest.raises(ModelError, match="does not fit its place"):

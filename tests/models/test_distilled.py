@@ -81,7 +81,7 @@ def test_of_many_candidates_the_likely_ones_are_ranked(kind, network, distilled,
         kernel(MM, "aten::mm"),
         *(kernel(MM, "triton::mm", many=m) for m in (False, True)),
     )
-    coverage = Coverage(kernels, ("float16",))
+    coverage = Coverage(kernels, ("float16",), ("mm float16",))
     predictor = Predictor(save(tmp_path / "model", (member,), coverage=coverage))
     problem = Problem.make("mm", 5, 300, 700, "float16")
     ranking = predictor.predict(problem, offered)

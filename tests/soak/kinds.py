@@ -259,7 +259,11 @@ def _models() -> dict[str, dict[str, bytes]]:
         "network": (_network(),),
         "distilled": (quantize(_network(3), examples.x),),
         "cascade": (
-            Cascade(quantize(_network(3), examples.x), {1: quantize(_network(), examples.x)}),
+            Cascade(
+                quantize(_network(3), examples.x),
+                {1: quantize(_network(), examples.x)},
+                quantize(_network(), examples.x),
+            ),
         ),
         "trees": (fit_trees(examples, examples, TreesSettings(rounds=3, max_depth=3, threads=1)),),
     }
@@ -269,7 +273,7 @@ def _models() -> dict[str, dict[str, bytes]]:
             folder = Path(name)
             manifest = Manifest(
                 name="small", family="", hardware=H200, data=Data((), (), 8, 96),
-                coverage=Coverage(("mm aten::mm", "mm triton::mm"), ("float16",)),
+                coverage=Coverage(("mm aten::mm", "mm triton::mm"), ("float16",), ("mm float16",)),
                 metrics={"efficiency": 0.9, "by_op": {"mm": 0.9}},
             )  # fmt: skip
             save_artifact(folder / "model", manifest, members, sure)

@@ -55,7 +55,9 @@ def learned(timings):
 
 
 def test_problems_are_drawn_of_what_a_model_covers():
-    coverage = Coverage(("mm aten::mm", "addmm triton::mm"), ("bfloat16", "tf32"))
+    types = ("bfloat16", "tf32")
+    op_types = tuple(f"{op} {of}" for op in ("mm", "addmm") for of in types)
+    coverage = Coverage(("mm aten::mm", "addmm triton::mm"), types, op_types)
     drawn = drawn_problems(coverage, 50, seed=3)
     assert len(drawn) == len(set(drawn)) == 50
     assert {p.op for p in drawn} == {"mm", "addmm"}
@@ -118,7 +120,9 @@ def test_lessons_have_many_loads_a_thread_only_where_they_are_covered(learned, m
     def taught(*many: bool) -> bool:
         """Whether a lesson's loads are more than 24, or 4 in an unpipelined loop, without wgmma."""
         coverage = Coverage(
-            tuple(kernel(MM, "triton::mm", many=each) for each in many), ("bfloat16",)
+            tuple(kernel(MM, "triton::mm", many=each) for each in many),
+            ("bfloat16",),
+            ("mm bfloat16",),
         )
         x = distillation_labels(teacher, coverage, [(problem, H200)]).x
         value = {name: x[:, i] for i, name in enumerate(features.NAMES)}
