@@ -27,7 +27,7 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
 from diode_engine.training.trainable_rows import TrainingSplit, count_problems, trainable_rows
 from diode_engine.training.training_progress import TrainingProgress, planned_fits
-from diode_engine.training.training_stages import Origin
+from diode_engine.training.training_stages import Origin, TrainingMethod
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -37,8 +37,8 @@ WRITE_SECONDS = 1.0  # between two writes of the progress and the curves to the 
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """What is asked of a training; see `train` for family, base, hardware, name, seed, everything
-    and default.
+    """What is asked of a training; see TrainingMethod for family, base, name and seed, and `train`
+    for hardware, everything and default.
 
     It learns from the timings of the problems that `query` finds, in the store or, where files are
     named in `datasets`, in these. `trials` of a search for better settings come first.
@@ -126,11 +126,13 @@ def train_from_store(
         )
         if r.trials:
             settings = _searched(store, r, learned, run, report, told, fits)
+        method = TrainingMethod(
+            family=r.family, base=r.base, name=r.name or "", seed=r.seed, settings=settings,
+            origin=origin, report=run.reporting(report), checkpoints=checkpoints, fits=fits,
+        )  # fmt: skip
         trained = train(
-            table, family=r.family, base=r.base, hardware=r.hardware, name=r.name, seed=r.seed,
-            everything=r.everything, default=r.default, origin=origin, settings=settings,
-            report=run.reporting(report), begin_phase=run.begin_phase, checkpoints=checkpoints,
-            fits=fits,
+            table, method, hardware=r.hardware, everything=r.everything, default=r.default,
+            begin_phase=run.begin_phase,
         )  # fmt: skip
         run.finish(trained, settings)
     return trained

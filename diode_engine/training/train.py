@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diode_engine import registry
 from diode_engine.core.table import TimingTable
-from diode_engine.models.artifact import Artifact
 from diode_engine.models.manifest import check_name
-from diode_engine.models.model_types import ENSEMBLE, TUNED, member_types
+from diode_engine.models.model_types import TUNED, member_types
 from diode_engine.problems import splits
 from diode_engine.training import training_stages as stages
-from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
-from diode_engine.training.fits import FitExecutor, MemberProgressCallback
-from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import TrainingSplit, one_environment
-from diode_engine.training.training_stages import Origin, TrainingMethod
+from diode_engine.training.training_stages import TrainingMethod
 
 
 @dataclass(frozen=True)
@@ -58,52 +54,31 @@ class Trained:
 
 def train(
     table: TimingTable,
+    method: TrainingMethod,
     *,
-    family: str = ENSEMBLE,
-    base: Artifact | None = None,
     hardware: str | None = None,
-    name: str | None = None,
-    seed: int = 0,
     everything: bool = False,
     default: bool = False,
-    origin: Origin | None = None,
-    settings: TrainingSettings | None = None,
-    report: MemberProgressCallback = lambda member, progress: None,
     begin_phase: Callable[[str], None] = lambda what: None,
-    checkpoints: Checkpoints | None = None,
-    fits: FitExecutor | None = None,
 ) -> Trained:
-    """Fits a model of this family for the GPU named `hardware` and registers it as the next version
-    of `name` (None: the family's name); with `default`, as the default model of that GPU. With
-    `base` the model is made by tuning that one to the timings (see `fine_tune`): it is a distilled
-    network, and None as `name` means the base's name.
+    """Fits a model by the method for the GPU named `hardware` and registers it as the next version
+    of its name; with `default`, as the default model of that GPU.
 
     Its metrics are those on the held-out problems (`splits.split`), which it has not seen. Its
     confidence is learned from the other problems; a tuned model has its base's, unless that was
     made for another GPU. With `everything`, a second model is fitted to all problems, and this one
-    is registered; the metrics remain those of the first, and the notes say so. With `checkpoints`,
-    a training that was interrupted continues where it was. `fits` makes the fits of the members and
-    those for the confidence, side by side; None: in this process, one after the other.
-    `begin_phase` is called with what is done before and after the fits, which `report` follows.
+    is registered; the metrics remain those of the first, and the notes say so. `begin_phase` is
+    called with what is done before and after the fits, which the method's `report` follows.
 
     Raises TrainingError where there are too few timings; RegistryError, before anything is fitted,
     where the model could not be registered.
     """
     began = time.monotonic()
-    if base is not None:
-        family = TUNED
+    base = method.base
+    family = method.family if base is None else TUNED
     member_types(family)
-    method = TrainingMethod(
-        name=check_name(name or (family if base is None else base.manifest.name)),
-        family=family,
-        base=base,
-        seed=seed,
-        settings=settings or TrainingSettings(),
-        origin=origin or Origin(),
-        report=report,
-        checkpoints=checkpoints,
-        fits=fits or FitExecutor(),
-    )
+    name = check_name(method.name or (family if base is None else base.manifest.name))
+    method = replace(method, family=family, name=name)
     # A tuned model cannot be judged on problems that its base has learned from.
     by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by
     if base is not None:  # it is tuned to one GPU
@@ -122,8 +97,8 @@ def train(
     if members.everything is not None:
         model = stages.make_model_of_all(model, split, method, members.everything)
     version = stages.register_model(model, default=default)
-    if checkpoints is not None:
-        checkpoints.clear()
+    if method.checkpoints is not None:
+        method.checkpoints.clear()
     data = model.manifest.data
     return Trained(
         model=version,

@@ -20,6 +20,7 @@ from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.fitting import FitProgress
 from diode_engine.models.manifest import Data, GpuRecord, Manifest
+from diode_engine.models.model_types import ENSEMBLE
 from diode_engine.models.predictor import Predictor
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
@@ -55,11 +56,17 @@ class Origin:
 
 @dataclass(frozen=True)
 class TrainingMethod:
-    """What all stages of one training share besides the split."""
+    """How a model is made: what all stages of one training share besides the split.
 
-    name: str  # of the model
-    family: str
-    base: Artifact | None = None  # the model that is tuned; None: a new one is made
+    With a `base` the model is made by tuning that one to the timings (see `fine_tune`): it is a
+    distilled network. Without a `name` it has its base's, or its family's. With `checkpoints`, a
+    training that was interrupted continues where it was. `fits` makes the fits of the members and
+    those for the confidence, side by side, or in this process, one after the other.
+    """
+
+    family: str = ENSEMBLE
+    base: Artifact | None = None
+    name: str = ""
     seed: int = 0
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     origin: Origin = field(default_factory=Origin)
