@@ -225,7 +225,11 @@ def train(
         diagnostics.note(f"Training {what} on the timings in {source} ...")
         try:
             trained = train_from_store(
-                opened, request, report=fit_report(display), told=_trial_report(display), fits=fits
+                opened,
+                request,
+                report=fit_report(display),
+                report_trial=_trial_report(display),
+                fits=fits,
             )
         except KeyboardInterrupt:
             diagnostics.note(

@@ -24,8 +24,7 @@ from diode_engine.errors import ModelError, explain_os_error
 from diode_engine.models.archive import check_member, read_archive, read_content
 from diode_engine.models.confidence import Confidence
 from diode_engine.models.manifest import MANIFEST, MAX_FILE, MAX_MANIFEST, Manifest, parse_manifest
-from diode_engine.models.members import family_of
-from diode_engine.models.model_types import MODEL_TYPES
+from diode_engine.models.model_types import ENSEMBLE, MODEL_TYPES
 from diode_engine.models.protocol import TimingModel
 from diode_engine.version import __version__
 
@@ -62,10 +61,11 @@ def save_artifact(
     for place, member in enumerate(members):
         file = f"{member.family}-{place}.safetensors"
         entries.append({"family": member.family, **entry(file, member.to_bytes())})
+    families = {member.family for member in members}
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     described = {
         **manifest.to_dict(),
-        "family": family_of(members),
+        "family": families.pop() if len(families) == 1 else ENSEMBLE,
         "created": now,
         "diode": __version__,
         "members": entries,

@@ -24,8 +24,14 @@ from diode_engine.models.artifact import Artifact, load_artifact
 from diode_engine.models.blas import one_thread
 from diode_engine.models.coverage import kernel, op_type
 from diode_engine.models.manifest import Manifest
-from diode_engine.models.members import answers_of, likely_of, prediction_of, space_answers_of
-from diode_engine.models.protocol import Matrix, mean_answer
+from diode_engine.models.protocol import (
+    Matrix,
+    answers_of,
+    likely_of,
+    mean_answer,
+    prediction_of,
+    space_answers_of,
+)
 
 Times = npt.NDArray[np.float64]
 _CACHE_SIZE = 256  # pairs of an op and the templates of a space

@@ -1,5 +1,8 @@
 """What every fitted model does: it answers for feature rows, and is written to bytes that hold no
-code. How a model is fitted is a protocol of its own (`fitting_method`)."""
+code. How a model is fitted is a protocol of its own (`fitting_method`).
+
+A model that is registered has one or several fitted ones as members, whose mean is the answer.
+"""
 
 from __future__ import annotations
 
@@ -62,3 +65,32 @@ def mean_answer(answers: Sequence[Matrix] | Matrix) -> Matrix:
     for answer in answers[1:]:
         total = total + answer
     return total / np.float32(len(answers))
+
+
+def answers_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
+    """[m, n] log times of the feature rows [n, F]: a row for each of the models that the members
+    answer for (TimingModel.answers)."""
+    return np.concatenate([member.answers(x) for member in members])
+
+
+def space_answers_of(members: Sequence[TimingModel], space: features.SpaceFeatures) -> Matrix:
+    """[m, n] the same for a problem's candidate space."""
+    return np.concatenate([member.space_answers(space) for member in members])
+
+
+def likely_of(
+    members: Sequence[TimingModel], space: features.SpaceFeatures
+) -> npt.NDArray[np.bool_] | None:
+    """[n] the candidates that a member says may be the fastest; None: all may be."""
+    together = np.zeros(space.rest.shape[1], np.bool_)
+    for member in members:
+        likely = member.likely(space)
+        if likely is None:
+            return None
+        together |= likely
+    return together
+
+
+def prediction_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
+    """[n] the mean of the members' log times: the geometric mean of their times."""
+    return mean_answer([member.predict(x) for member in members])

@@ -18,9 +18,8 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.confidence import Confidence, distance
 from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.fitting import Examples
-from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import Places, places
-from diode_engine.models.protocol import TimingModel
+from diode_engine.models.protocol import TimingModel, answers_of
 from diode_engine.problems.splits import SplitPart, folds
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import fitted_and_watched

@@ -18,9 +18,8 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import ModelError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.fitting import Examples
-from diode_engine.models.members import answers_of
 from diode_engine.models.model_types import MODEL_TYPES
-from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
+from diode_engine.models.protocol import Matrix, TimingModel, answers_of, mean_answer
 from diode_engine.training.trainable_rows import fitted_and_watched
 
 # Few, shallow trees with many rows in a leaf: deeper ones spoil the order of the kernels, which the

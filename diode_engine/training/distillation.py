@@ -28,9 +28,8 @@ from diode_engine.errors import TrainingError
 from diode_engine.models.blas import one_thread
 from diode_engine.models.coverage import Coverage, kernel, op_type
 from diode_engine.models.fitting import Examples
-from diode_engine.models.members import answers_of
 from diode_engine.models.neighbours import distances, places
-from diode_engine.models.protocol import Matrix, TimingModel, mean_answer
+from diode_engine.models.protocol import Matrix, TimingModel, answers_of, mean_answer
 from diode_engine.problems.sources import mixed
 from diode_engine.problems.spaces import exhaustive_space
 

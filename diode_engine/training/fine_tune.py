@@ -11,9 +11,8 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
-from diode_engine.models.members import answers_of
 from diode_engine.models.model_types import MODEL_TYPES, TUNED
-from diode_engine.models.protocol import TimingModel
+from diode_engine.models.protocol import TimingModel, answers_of
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.correction import correct_to

@@ -17,9 +17,8 @@ import numpy as np
 from diode_engine.models.artifact import load_member
 from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
 from diode_engine.models.fitting_method import FitSettings
-from diode_engine.models.members import answers_of
 from diode_engine.models.model_types import MODEL_TYPES
-from diode_engine.models.protocol import TimingModel
+from diode_engine.models.protocol import TimingModel, answers_of
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.distillation import (
     CandidatesToLabel,

@@ -90,7 +90,7 @@ def train_from_store(
     request: TrainingRequest | None = None,
     *,
     report: MemberProgressCallback = lambda member, progress: None,
-    told: Callable[[Trial], None] = lambda trial: None,
+    report_trial: Callable[[Trial], None] = lambda trial: None,
     keep: Callable[[TimingTable], TimingTable] = lambda table: table,
     fits: FitExecutor | None = None,
 ) -> Trained:
@@ -99,9 +99,9 @@ def train_from_store(
     `search/efficiency` by trial) and the result.
 
     A training that was interrupted continues from its checkpoints, in a folder beside the store,
-    when the same is asked again. `told` is called with each trial of a search. `fits` makes the
-    fits (see `search` and `train`); None: in this process. `keep` selects, from the timings that
-    were read, those that the training uses.
+    when the same command runs again. `report_trial` is called with each trial of a search. `fits`
+    makes the fits (see `search` and TrainingMethod); None: in this process. `keep` selects, from
+    the timings that were read, those that the training uses.
     """
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
@@ -125,7 +125,7 @@ def train_from_store(
             trials_together=min(fits.slots, MAX_TOGETHER),
         )
         if r.trials:
-            settings = _searched(store, r, learned, run, report, told, fits)
+            settings = _searched(store, r, learned, run, report, report_trial, fits)
         method = TrainingMethod(
             family=r.family, base=r.base, name=r.name or "", seed=r.seed, settings=settings,
             origin=origin, report=run.reporting(report), checkpoints=checkpoints, fits=fits,
@@ -166,7 +166,7 @@ def _searched(
     learned: TimingTable,
     run: _TrainingRun,
     report: MemberProgressCallback,
-    told: Callable[[Trial], None],
+    report_trial: Callable[[Trial], None],
     fits: FitExecutor | None,
 ) -> TrainingSettings:
     """The best settings that a search on the problems to learn from finds."""
@@ -174,14 +174,14 @@ def _searched(
     def trial_ended(trial: Trial) -> None:
         if trial.efficiency is not None:
             store.add_points(run.id, "search/efficiency", [(trial.number, trial.efficiency)])
-        told(trial)
+        report_trial(trial)
 
     storage = paths.beside(store.location, "-search.db")
     storage.parent.mkdir(parents=True, exist_ok=True)
     return search(
         learned, r.family, r.trials, storage,
         seed=r.seed, settings=r.settings, report=run.reporting(report, curves=False),
-        told=trial_ended, fits=fits,
+        report_trial=trial_ended, fits=fits,
     )  # fmt: skip
 
 

@@ -19,9 +19,8 @@ import numpy as np
 from diode_engine.core.table import TimingTable
 from diode_engine.models.fitting import Examples, FitProgress, efficiency
 from diode_engine.models.fitting_method import Range, SearchedSettings
-from diode_engine.models.members import answers_of
 from diode_engine.models.model_types import MODEL_TYPES, member_types
-from diode_engine.models.protocol import mean_answer
+from diode_engine.models.protocol import answers_of, mean_answer
 from diode_engine.problems.splits import SplitPart, folds
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.fit_pool import TaskProgressCallback
@@ -58,12 +57,12 @@ def search(
     seed: int = 0,
     settings: TrainingSettings | None = None,
     report: MemberProgressCallback = lambda member, progress: None,
-    told: Callable[[Trial], None] = lambda trial: None,
+    report_trial: Callable[[Trial], None] = lambda trial: None,
     fits: FitExecutor | None = None,
 ) -> TrainingSettings:
     """The best settings of this many trials, on rows as `fit` takes them. Trials of an earlier
     search for the same settings count. The first trial is `settings`; what is not searched stays as
-    it is there. `told` is called with each trial, those of the earlier search first.
+    it is there. `report_trial` is called with each trial, those of the earlier search first.
 
     `fits` makes the fits; None: in this process. So many trials are proposed together as `fits`
     makes fits at a time, at most MAX_TOGETHER. The proposals depend on this number, not on where
@@ -94,7 +93,7 @@ def search(
 
     def tell(trial: optuna.trial.FrozenTrial) -> None:
         complete = trial.state is optuna.trial.TrialState.COMPLETE
-        told(Trial(trial.number + 1, trial.params, trial.value if complete else None))
+        report_trial(Trial(trial.number + 1, trial.params, trial.value if complete else None))
 
     earlier = study.get_trials(states=ended)
     for trial in earlier:

@@ -44,7 +44,7 @@ class JudgedModel(Protocol):
 
 def evaluate(
     table: TimingTable,
-    asked: JudgedModel,
+    judged: JudgedModel,
     *,
     name: str = "model",
     unseen: bool | None = None,
@@ -58,7 +58,7 @@ def evaluate(
     no problem has two timed candidates, or the model has no prediction for any of them.
     """
     pool = CandidatePool.make(table)
-    predicted = asked.predict_table(pool.table)
+    predicted = judged.predict_table(pool.table)
     model = choosers.model(pool, predicted, name)
     heuristics, notes = choosers.nv_matmul_heuristics(pool)
     everyone = [
@@ -88,8 +88,8 @@ def evaluate(
             "ATen's kernel counts as its choice there.",
             *notes,
         )
-    reaches = _reaches(pool, asked, model.score)
-    compiled = _at_compile_time(pool, asked)
+    reaches = _reaches(pool, judged, model.score)
+    compiled = _at_compile_time(pool, judged)
     sure = [i for i, reach in enumerate(reaches) if reach is not None]
     return Report(
         model=name,
@@ -132,23 +132,23 @@ def _row(
 
 
 def _reaches(
-    pool: CandidatePool, asked: JudgedModel, score: Values
+    pool: CandidatePool, judged: JudgedModel, score: Values
 ) -> list[tuple[float, ...] | None]:
     """Return how sure the model is of each case's choice among the measured candidates that may be
     chosen."""
     out = []
     for problem, _, rows in pool.cases():
         offered = pool.table.candidate[rows][~np.isnan(score[rows])]
-        out.append(asked.predict(problem, [pool.table.candidates[i] for i in offered]).reaches)
+        out.append(judged.predict(problem, [pool.table.candidates[i] for i in offered]).reaches)
     return out
 
 
-def _at_compile_time(pool: CandidatePool, asked: JudgedModel) -> list[CompileTime]:
+def _at_compile_time(pool: CandidatePool, judged: JudgedModel) -> list[CompileTime]:
     """Return what a compile would take for each case, among all that Inductor offers."""
     out, keys = [], choosers.kernel_keys(pool.table.candidates)
     for problem, environment, rows in pool.cases():
         try:
-            chooser = Chooser(asked, environment.hardware)
+            chooser = Chooser(judged, environment.hardware)
             _, found = choose_offered(problem, chooser, environment.torch)
         except NothingError:
             out.append(CompileTime(None, False, None))

@@ -138,7 +138,7 @@ def of_solution(pool: CandidatePool, solution: Solution) -> ScoredChooser:
 
 
 def against_solution(
-    table: TimingTable, asked: JudgedModel, solution: Solution, *, name: str, ns: Sequence[int]
+    table: TimingTable, judged: JudgedModel, solution: Solution, *, name: str, ns: Sequence[int]
 ) -> dict[str, Any]:
     """The best of the model's first n, for each of `ns`, compared with the solution and with the
     best measured kernel, for each op and for `all`. Where none of the solution's sizes is among the
@@ -165,7 +165,7 @@ def against_solution(
         solution = replace(solution, configs=for_all)
     theirs = efficiencies(pool, of_solution(pool, solution).score, (1,))[0]
     ours = efficiencies(
-        pool, choosers.model(pool, asked.predict_table(pool.table), name).score, tuple(ns)
+        pool, choosers.model(pool, judged.predict_table(pool.table), name).score, tuple(ns)
     )
     both = ~np.isnan(theirs) & (theirs > 0) & ~np.isnan(ours[0])
     if not both.any():

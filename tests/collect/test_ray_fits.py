@@ -67,7 +67,7 @@ def test_a_search_tries_what_it_tries_here(tmp_path, timings, ray_fits, monkeypa
         told[name] = []
         best[name] = search(
             timings, "trees", 5, tmp_path / f"{name}.db", settings=SMALL, fits=fits,
-            told=told[name].append,
+            report_trial=told[name].append,
         )  # fmt: skip
     assert [trial.number for trial in told["ray"]] == [1, 2, 3, 4, 5]
     assert told["ray"] == told["here"]

@@ -31,10 +31,10 @@ from diode_engine.models.confidence import INPUTS, MAX_K, Confidence
 from diode_engine.models.coverage import MIN_PROBLEMS, Coverage
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
-from diode_engine.models.members import prediction_of
 from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
+from diode_engine.models.protocol import prediction_of
 from tests.samples import tile, weighing
 
 

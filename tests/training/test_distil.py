@@ -22,9 +22,8 @@ from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.models.fitting import Examples, ProgressCallback, efficiency
-from diode_engine.models.members import answers_of, prediction_of
 from diode_engine.models.predictor import Predictor
-from diode_engine.models.protocol import Matrix, TimingModel
+from diode_engine.models.protocol import Matrix, TimingModel, answers_of, prediction_of
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.problems.splits import split
 from diode_engine.training.correction import corrected
@@ -258,7 +257,9 @@ def test_a_model_of_a_gpu_like_it_is_corrected_where_few_problems_are_timed(timi
 def trials_of(learned: TimingTable, count: int, path: Path, **more: Any) -> tuple[Any, list[Trial]]:
     told: list[Trial] = []
     settings = SMALL.but("trees", rounds=15)
-    found = search(learned, "trees", count, path, settings=settings, told=told.append, **more)
+    found = search(
+        learned, "trees", count, path, settings=settings, report_trial=told.append, **more
+    )
     return found, told
 
 

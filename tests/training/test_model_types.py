@@ -77,7 +77,7 @@ def test_its_settings_are_given_told_and_searched(store):
     train_from_store(
         store,
         TrainingRequest(family=NAME, trials=3, settings=steep),
-        told=lambda trial: tried.append(trial.parameters[f"{NAME}.slope"]),
+        report_trial=lambda trial: tried.append(trial.parameters[f"{NAME}.slope"]),
     )
     assert tried[0] == 1.25
     assert len(set(tried)) == 3
