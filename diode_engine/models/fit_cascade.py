@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from diode_engine.models.cascade import Cascade
 from diode_engine.models.distilled import DistilledNetwork, quantize
@@ -29,11 +30,12 @@ def with_teacher(
     """As FittingMethod.with_teacher. A network that predicts the log time itself instead of its
     difference from the base time (not `residual`) has no form in whole numbers and is left out."""
     rows = learned.x[:: max(1, len(learned.x) // CALIBRATED)]
-    teachers = {
-        place: quantize(member, rows)
+    networks = {
+        place: cast("Network", member)
         for place, member in enumerate(teacher)
-        if isinstance(member, Network) and member.residual
+        if member.family == Network.family
     }
+    teachers = {place: quantize(each, rows) for place, each in networks.items() if each.residual}
     cascade = Cascade(first, teachers, sieve=first)
     # The sieve learns the times that the cascade answers.
     labels, checks = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ SMALL = TrainingSettings(
     },
     lessons=300,
 )
+small = partial(TrainingMethod, settings=SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -178,19 +180,17 @@ def draw_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tuning_learns_what_is_the_users_and_keeps_the_rest(timings, monkeypatch):
     draw_small(monkeypatch)
-    base = load_artifact(
-        train(timings, TrainingMethod(family="ensemble", settings=SMALL, seed=1)).model.folder
-    )
+    base = load_artifact(train(timings, small("ensemble", seed=1)).model.folder)
     rows = np.array([problem.M for problem in timings.problems])
     theirs = np.flatnonzero(rows >= 512)  # where large tiles turn out to be slow
     world = learnable(shifted(timings, theirs, 4.0))
     mine = world.take(np.isin(world.problem, theirs))
     rest = world.take(rows[world.problem] < 128)
-    tuned = train(mine, TrainingMethod(base=base, settings=SMALL)).model
+    tuned = train(mine, small(base=base)).model
     assert tuned.manifest.everything is False
     for seen, said in ((True, "has seen them"), (None, "may have seen them")):
         spoilt = replace(base, manifest=replace(base.manifest, everything=seen))
-        manifest = train(mine, TrainingMethod(base=spoilt, settings=SMALL)).model.manifest
+        manifest = train(mine, small(base=spoilt)).model.manifest
         assert manifest.everything is seen
         assert said in manifest.notes
     assert tuned.reference == "ensemble@2"
@@ -204,42 +204,36 @@ def test_tuning_learns_what_is_the_users_and_keeps_the_rest(timings, monkeypatch
 
 def test_a_base_that_knows_none_of_the_products_has_no_figure_on_them(timings, monkeypatch):
     draw_small(monkeypatch)
-    base = load_artifact(
-        train(timings, TrainingMethod(family="trees", settings=SMALL)).model.folder
-    )
+    base = load_artifact(train(timings, small("trees")).model.folder)
     assert base.manifest.coverage.types == ("bfloat16",)
     mine = replace(
         timings,
         problems=tuple(Problem.make("mm", p.M, p.N, p.K, "float16") for p in timings.problems),
     )
-    tuned = train(mine, TrainingMethod(base=base, settings=SMALL)).model.manifest
+    tuned = train(mine, small(base=base)).model.manifest
     assert tuned.coverage.types == ("bfloat16", "float16")
     assert tuned.metrics["efficiency"] > 0
     assert "efficiency_of_base" not in tuned.metrics
 
 
 def test_a_model_of_another_generation_is_not_tuned(timings):
-    base = load_artifact(
-        train(timings, TrainingMethod(family="trees", settings=SMALL)).model.folder
-    )
+    base = load_artifact(train(timings, small("trees")).model.folder)
     a100 = replace(H200, name="A100", arch="8.0")
     other = replace(base, manifest=replace(base.manifest, hardware=a100))
     with pytest.raises(TrainingError, match="made for A100, the timings are of NVIDIA H200"):
-        train(timings, TrainingMethod(base=other, settings=SMALL))
+        train(timings, small(base=other))
 
 
 def test_a_model_of_a_gpu_like_it_is_corrected_where_few_problems_are_timed(timings, monkeypatch):
     draw_small(monkeypatch)
-    base = load_artifact(
-        train(timings, TrainingMethod(family="ensemble", settings=SMALL, seed=1)).model.folder
-    )
+    base = load_artifact(train(timings, small("ensemble", seed=1)).model.folder)
     like = replace(H200, name="Like it", memory_gb_s=3352)
     there = replace(timings, environments=(replace(timings.environments[0], hardware=like),))
     rows = np.array([problem.M for problem in timings.problems])
     theirs = np.flatnonzero(rows >= 512)  # where large tiles turn out to be slow there
     world = learnable(shifted(there, theirs, 4.0))
     few = world.take(world.problem % 4 != 0)
-    tuned = train(few, TrainingMethod(base=base, settings=SMALL)).model
+    tuned = train(few, small(base=base)).model
     assert tuned.manifest.hardware == like
     assert tuned.manifest.data.base == base.manifest.identity
     fitted, watched, unseen = (
@@ -291,11 +285,9 @@ def test_a_search_begins_with_what_it_is_given_and_goes_on(learned, tmp_path):
 
 
 def test_where_all_is_timed_nothing_is_tuned(timings, monkeypatch):
-    base = load_artifact(
-        train(timings, TrainingMethod(family="trees", settings=SMALL)).model.folder
-    )
+    base = load_artifact(train(timings, small("trees")).model.folder)
     monkeypatch.setattr(
         "diode_engine.training.distillation.mixed", lambda count, seed: list(timings.problems)
     )
     with pytest.raises(TrainingError, match="problems of every kind"):
-        train(timings, TrainingMethod(base=base, settings=SMALL))
+        train(timings, small(base=base))

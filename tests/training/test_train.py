@@ -43,6 +43,7 @@ SMALL = TrainingSettings(
     lessons=90,
 )
 OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
+small = partial(TrainingMethod, settings=SMALL)
 
 
 @pytest.fixture
@@ -139,10 +140,7 @@ def predicted(model: registry.ModelVersion, timings: TimingTable) -> np.ndarray:
 
 @pytest.mark.parametrize("family", ["trees", "network"])
 def test_a_seed_gives_one_model_and_another_seed_another(family, timings):
-    first, again, other = (
-        train(timings, TrainingMethod(family=family, seed=seed, settings=SMALL)).model
-        for seed in (1, 1, 2)
-    )
+    first, again, other = (train(timings, small(family, seed=seed)).model for seed in (1, 1, 2))
     assert (first.version, again.version) == (1, 2)
     assert first.manifest.identity == again.manifest.identity
     assert first.manifest.metrics == again.manifest.metrics
@@ -154,15 +152,15 @@ def test_the_model_never_sees_what_is_held_out(timings):
     _, held_out = split(timings)
     away = np.isin(timings.problem, held_out.problem)
     spoilt = replace(timings, min_us=np.where(away, timings.min_us * 1000, timings.min_us))
-    first = train(timings, TrainingMethod(family="network", settings=SMALL)).model
-    second = train(spoilt, TrainingMethod(family="network", settings=SMALL)).model
+    first = train(timings, small("network")).model
+    second = train(spoilt, small("network")).model
     assert first.manifest.identity == second.manifest.identity
     assert first.manifest.metrics["log_rmse"] < 1 < second.manifest.metrics["log_rmse"]
 
 
 def test_everything_is_trained_on_and_the_metrics_stay_honest(timings):
-    honest = train(timings, TrainingMethod(family="trees", settings=SMALL))
-    shipped = train(timings, TrainingMethod(family="trees", settings=SMALL), everything=True)
+    honest = train(timings, small("trees"))
+    shipped = train(timings, small("trees"), everything=True)
     assert shipped.problems == honest.problems + honest.held_out_problems
     assert shipped.model.manifest.metrics == honest.model.manifest.metrics
     assert shipped.model.manifest.identity != honest.model.manifest.identity
@@ -180,8 +178,8 @@ def test_everything_is_trained_on_and_the_metrics_stay_honest(timings):
 def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
     older = Environment(H200, "570", "2.13.0", "3.6.0")
     both = joined(timings, make_timings(20, environment=older), make_timings(environment=OTHER))
-    trained = train(both, TrainingMethod(family="trees", settings=SMALL), hardware="nvidia-h200")
-    alone = train(timings, TrainingMethod(family="trees", settings=SMALL))
+    trained = train(both, small("trees"), hardware="nvidia-h200")
+    alone = train(timings, small("trees"))
     assert trained.model.manifest.identity == alone.model.manifest.identity
     assert trained.model.manifest.triton == ("3.7.1",)
     assert list(trained.left_out) == [
@@ -189,7 +187,7 @@ def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
     ]  # fmt: skip
     assert alone.left_out == {}
     with pytest.raises(TrainingError, match="no timings of a GPU named 'A100'"):
-        train(both, TrainingMethod(settings=SMALL), hardware="A100")
+        train(both, small(), hardware="A100")
 
 
 def test_a_model_of_all_gpus(timings, make_timings):
@@ -201,9 +199,7 @@ def test_a_model_of_all_gpus(timings, make_timings):
     slower = make_timings(60, environment=h100)
     slower = replace(slower, min_us=slower.min_us * 2)
     older_gpu = make_timings(10, environment=a100)
-    trained = train(
-        joined(timings, slower, older_gpu), TrainingMethod(family="trees", settings=SMALL)
-    )
+    trained = train(joined(timings, slower, older_gpu), small("trees"))
     manifest = trained.model.manifest
     assert manifest.hardware == H200
     assert [record.hardware for record in manifest.gpus] == [H200, h100.hardware]
@@ -239,7 +235,7 @@ def test_a_model_that_can_say_nothing_of_what_is_held_out_has_no_metrics(timings
     h100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
     two = joined(one, replace(one, environments=(h100,)))
     for table, everything, gpus in ((one, False, 0), (one, True, 0), (two, False, 2)):
-        made = train(table, TrainingMethod(family="network", settings=SMALL), everything=everything)
+        made = train(table, small("network"), everything=everything)
         manifest = made.model.manifest
         assert (manifest.metrics, len(manifest.gpus)) == ({}, gpus)
         assert not any(record.metrics for record in manifest.gpus)
@@ -250,7 +246,7 @@ def test_a_model_that_can_say_nothing_of_what_is_held_out_has_no_metrics(timings
 def test_too_little_to_learn_from_is_a_sentence(timings):
     def message(table: TimingTable, **options: Any) -> str:
         with pytest.raises(TrainingError) as raised:
-            train(table, TrainingMethod(settings=SMALL, **options))
+            train(table, small(**options))
         return str(raised.value)
 
     assert "no timings" in message(timings.take(timings.problem < 0))
@@ -318,10 +314,8 @@ def test_the_run_shows_how_far_it_is(store, monkeypatch):
 
 
 def test_the_default_is_what_a_device_gets(timings):
-    chosen = train(
-        timings, TrainingMethod(family="trees", name="mine", settings=SMALL), default=True
-    ).model
-    train(timings, TrainingMethod(family="trees", name="later", settings=SMALL))
+    chosen = train(timings, small("trees", name="mine"), default=True).model
+    train(timings, small("trees", name="later"))
     match = registry.best_for(H200)
     assert match.model == chosen
 
@@ -329,7 +323,7 @@ def test_the_default_is_what_a_device_gets(timings):
 def test_a_training_that_was_cut_short_goes_on_where_it_was(store, timings, monkeypatch):
     always = partial(Checkpoints, seconds=0)
     monkeypatch.setattr("diode_engine.training.run.Checkpoints", always)
-    whole = train(timings, TrainingMethod(family="network", name="whole", settings=SMALL)).model
+    whole = train(timings, small("network", name="whole")).model
     request = TrainingRequest(family="network", settings=SMALL)
     first: list[tuple[str, int]] = []
 
