@@ -16,12 +16,7 @@ from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.executor import Sessions
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.processes.compiler_pool import COMPILER, CompilerPool
-from diode_engine.collect.processes.gpu_worker import (
-    DEADLINE_SECONDS,
-    WORKER,
-    GpuWorker,
-    GpuWorkers,
-)
+from diode_engine.collect.processes.gpu_worker import DEADLINE_SECONDS, WORKER, GpuWorker
 from diode_engine.collect.session_runner import SessionRunner
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
@@ -98,11 +93,9 @@ class LocalExecutor:
             cores(), len(self.gpus), direct=direct is not None
         )
         self._direct = direct
-        self._command = command
-        if direct is not None:
-            self._command = (*direct.worker, str(direct.binaries))
+        self._command = command if direct is None else direct.worker
         self._deadline = deadline
-        self._watch = watch
+        self._open_watch = watch
         self._compiler_pools: dict[Environment, CompilerPool] = {}
 
     @property
@@ -114,17 +107,21 @@ class LocalExecutor:
         }
 
     def __enter__(self) -> LocalExecutor:
-        self._workers = GpuWorkers(
-            self.gpus,
-            self._per_gpu,
-            self._watch(),
-            command=self._command,
-            deadline=self._deadline,
-            in_turn=self._direct is not None,
-        )
-        self._threads = ThreadPoolExecutor(len(self._workers.each), "worker")
+        self._watch = self._open_watch()
+        self._workers = [
+            GpuWorker(
+                gpu,
+                self._watch,
+                command=self._command,
+                deadline=self._deadline,
+                binaries=None if self._direct is None else self._direct.binaries,
+            )
+            for gpu in self.gpus * self._per_gpu
+        ]
+        self._threads = ThreadPoolExecutor(len(self._workers), "worker")
         self._runner = SessionRunner()
-        for worker in self._workers.each:
+        for worker in self._workers:
+            worker.start()
             self._runner.start(self._use(worker))
         return self
 
@@ -133,7 +130,8 @@ class LocalExecutor:
             compilers.close()
         self._compiler_pools.clear()
         self._runner.close()
-        self._workers.close()
+        for worker in self._workers:
+            worker.close()
         self._threads.shutdown()
 
     async def _use(self, worker: GpuWorker) -> None:
@@ -161,5 +159,5 @@ class LocalExecutor:
         return self._compiler_pools[environment]
 
     def states(self) -> Mapping[int, GpuState]:
-        found = {gpu: self._workers.watch.read(gpu) for gpu in self.gpus}
+        found = {gpu: self._watch.read(gpu) for gpu in self.gpus}
         return {gpu: state for gpu, state in found.items() if state is not None}

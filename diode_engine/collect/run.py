@@ -8,6 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -115,35 +116,29 @@ def claim_number(problem: Problem, environment: Environment) -> int:
     return int(content_key("claim", {"of": problem.key, "in": environment.key})[:15], 16)
 
 
+@dataclass
 class _Collection:
     """The sessions of one run, and what they share."""
 
-    def __init__(
-        self,
-        store: Store,
-        run: int,
-        plan: Plan,
-        progress: Progress,
-        executor: Executor,
-        seed: int,
-        adviser: Callable[[Hardware], Adviser | None],
-        claims: NumberClaims,
-    ) -> None:
-        self.progress = progress
-        self.progress.gpus = {gpu: GpuProgress() for gpu in executor.gpus}
-        self._store = store
-        self.writer = TimingWriter(store)
-        self._run = run
-        self._throttled_run: int | None = None
+    store: Store
+    run: int
+    plan: InitVar[Plan]
+    progress: Progress
+    executor: Executor
+    seed: int
+    adviser: Callable[[Hardware], Adviser | None]
+    claims: NumberClaims
+
+    def __post_init__(self, plan: Plan) -> None:
+        self.progress.gpus = {gpu: GpuProgress() for gpu in self.executor.gpus}
+        self.writer = TimingWriter(self.store)
         self._todo = deque(plan.entries)
-        self._claims = claims
-        self._seed = seed
-        self._executor = executor
-        self._adviser_for = cache(adviser)
+        self._throttled_run: int | None = None
+        self._adviser_for = cache(self.adviser)
 
     def note_states(self) -> None:
         """Takes note of the GPUs' states."""
-        for gpu, state in self._executor.states().items():
+        for gpu, state in self.executor.states().items():
             self._gpu(gpu).add(self.progress.seconds, state)
 
     def _gpu(self, number: int) -> GpuProgress:
@@ -154,13 +149,13 @@ class _Collection:
     def _run_for(self, batch: BatchAnswer) -> int:
         """The run that the batch's timings are written to."""
         if not batch.throttled:
-            return self._run
+            return self.run
         if self._throttled_run is None:
-            self._throttled_run = self._store.start_run("collect", {"throttled_of": self._run})
-            self._store.finish_run(
+            self._throttled_run = self.store.start_run("collect", {"throttled_of": self.run})
+            self.store.finish_run(
                 self._throttled_run,
                 "done",
-                f"timings of run {self._run} that were taken while a GPU was throttled",
+                f"timings of run {self.run} that were taken while a GPU was throttled",
             )
         return self._throttled_run
 
@@ -171,7 +166,7 @@ class _Collection:
         gpu.node = host.node
         for _ in range(len(self._todo)):
             entry = self._todo.popleft()
-            if self._claims.take(claim_number(entry.problem, host.environment)):
+            if self.claims.take(claim_number(entry.problem, host.environment)):
                 return self._claimed(entry, host.environment)
             self._todo.append(entry)  # by then the other collection may be done with it
         self.progress.problems_elsewhere = len(self._todo)
@@ -184,7 +179,7 @@ class _Collection:
             # The claim ends when the problem's timings are in the store: a collection that takes
             # the problem then must find all of them.
             number = claim_number(entry.problem, environment)
-            self.writer.then(partial(self._claims.give_back, number))
+            self.writer.then(partial(self.claims.give_back, number))
 
     def _session(self, entry: PlannedProblem, environment: Environment) -> Session:
         progress, problem = self.progress, entry.problem
@@ -198,7 +193,7 @@ class _Collection:
             progress.expect(expected, 0)
             return
         adviser = self._adviser_for(environment.hardware)
-        compilers = self._executor.compilers(environment)
+        compilers = self.executor.compilers(environment)
         keys = SharedKeys(problem)
         plan = CandidatePlan(
             problem,
@@ -206,8 +201,8 @@ class _Collection:
             unpack_candidates(answer.default),
             environment.hardware,
             selection=entry.selection,
-            done=self._store.timed(problem, environment),
-            seed=self._seed,
+            done=self.store.timed(problem, environment),
+            seed=self.seed,
             advise=lambda rest: None if adviser is None else adviser.advise(problem, rest),
             at_hand=lambda c: compilers is not None and compilers.has(keys(c)),
         )
@@ -248,7 +243,7 @@ class _Collection:
                 ),
             )
             done.name, done.driver = environment.hardware.name, environment.driver
-            done.throttled += len(answer.timings) if run != self._run else 0
+            done.throttled += len(answer.timings) if run != self.run else 0
             for place, timing in answer.timings:
                 plan.record(batch[place], timing.time_us)
                 progress.add_timing(timing.failure, done)

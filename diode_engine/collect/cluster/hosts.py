@@ -15,7 +15,7 @@ from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.executor import Answer, BatchRequest, Host, SpaceRequest
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.processes.compiler_pool import CompilerPool
-from diode_engine.collect.processes.gpu_worker import GpuWorkers
+from diode_engine.collect.processes.gpu_worker import GpuWorker
 from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
@@ -55,23 +55,25 @@ class GpuHost:
 
     def __init__(self, setup: Setup, workers: int) -> None:
         self._binaries = setup.binaries
-        command = setup.here(setup.worker)
-        if setup.binaries is not None:
-            command = (*command, str(setup.binaries))
-        self._workers = GpuWorkers(
-            [0],  # the one GPU that Ray lets this process see
-            workers,
-            GpuWatch.open(),
-            command=command,
-            deadline=setup.deadline,
-            in_turn=setup.binaries is not None,
-        )
+        self._watch = GpuWatch.open()
+        self._workers = [
+            GpuWorker(
+                0,  # the one GPU that Ray lets this process see
+                self._watch,
+                command=setup.here(setup.worker),
+                deadline=setup.deadline,
+                binaries=setup.binaries,
+            )
+            for _ in range(workers)
+        ]
+        for worker in self._workers:
+            worker.start()
         self._environment: Environment | None = None
 
     def hello(self) -> Hello:
         """Waits for the first worker, and says what it found. Raises CollectionError where it
         cannot be started."""
-        host = self._workers.each[0].host()
+        host = self._workers[0].host()
         self._environment = host.environment
         import ray
 
@@ -86,7 +88,7 @@ class GpuHost:
         worker has died and cannot be started again."""
         if isinstance(request, BatchRequest):
             self._fetch(request.classes, references)
-        return self._workers.each[worker].ask(request)
+        return self._workers[worker].ask(request)
 
     def _fetch(self, classes: Sequence[KernelClass], references: Mapping[str, Any]) -> None:
         """Stores the binaries of these classes that this machine lacks."""
@@ -101,11 +103,12 @@ class GpuHost:
 
     def state(self) -> GpuState | None:
         """The GPU's state; None where it is not known, or was read a moment ago."""
-        return self._workers.watch.read(0)
+        return self._watch.read(0)
 
     def close(self) -> None:
         """Ends the workers."""
-        self._workers.close()
+        for worker in self._workers:
+            worker.close()
 
 
 def compile_classes(

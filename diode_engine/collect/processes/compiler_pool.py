@@ -13,7 +13,6 @@ from queue import SimpleQueue
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.orders import Job, Order, OrderBook
 from diode_engine.collect.processes import protocol
-from diode_engine.collect.processes.scratch import Scratch
 from diode_engine.collect.processes.worker_process import WorkerLost, WorkerProcess
 from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
@@ -46,13 +45,11 @@ class CompilerPool:
         self._book = OrderBook(binaries.keys())
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # None: there will be no other one
         self._attempts: Counter[str] = Counter()
-        self._scratch = Scratch("diode-compile-")
         self._compilers = [
             WorkerProcess(
                 command,
                 "Compilers",
                 lambda hello: hello["ready"],
-                folder=self._scratch.path,
                 environment={"CUDA_VISIBLE_DEVICES": ""},  # compiling needs no context on a GPU
                 deadline=deadline,
                 first={"environment": binaries.environment.to_dict(), "root": str(binaries.root)},
@@ -74,7 +71,6 @@ class CompilerPool:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join()
-        self._scratch.close()
 
     def has(self, key: str | None) -> bool:
         return self._book.has(key)

@@ -20,7 +20,6 @@ from diode_engine.collect.executor import (
 from diode_engine.collect.gpu_state import GpuWatch
 from diode_engine.collect.gpus import visible_to_a_child
 from diode_engine.collect.processes import protocol
-from diode_engine.collect.processes.scratch import Scratch
 from diode_engine.collect.processes.worker_process import WorkerLost, WorkerProcess
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
@@ -39,29 +38,27 @@ WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.workers.worker")
 class GpuWorker:
     """A worker on the GPU of this number, which answers one request at a time.
 
-    `command` starts it. `folder` is for its caches and its log; `deadline` is in seconds. With
-    `in_turn` it times the candidates of a batch a few launches of each in turn, and does not say
-    which one it is timing. `watch` reads the GPU's state.
+    `command` starts it; `deadline` is in seconds; `watch` reads the GPU's state. With `binaries`,
+    the folder of compiled kernels, it is a direct worker: it times the candidates of a batch a few
+    launches of each in turn, and does not say which one it is timing.
     """
 
     def __init__(
         self,
         gpu: int,
         watch: GpuWatch,
-        folder: Path,
         *,
         command: Sequence[str],
         deadline: float,
-        in_turn: bool,
+        binaries: Path | None,
     ) -> None:
         self._gpu = gpu
         self._watch = watch
-        self._in_turn = in_turn
+        self._in_turn = binaries is not None
         self._process = WorkerProcess(
-            command,
+            command if binaries is None else (*command, str(binaries)),
             f"Workers for GPU {gpu}",
             self._read_hello,
-            folder=folder,
             environment={"CUDA_VISIBLE_DEVICES": visible_to_a_child(gpu)},
             deadline=deadline,
         )
@@ -185,37 +182,3 @@ class _BatchTiming:
             deaths += self.timings[-1][1].failure in (Failure.CRASH, Failure.TIMEOUT)
             if deaths == MAX_DEATHS:
                 return
-
-
-class GpuWorkers:
-    """`per_gpu` workers on each of these GPUs, in `each`, and the `watch` of the GPUs. The other
-    arguments are those of a GpuWorker. Raises CollectionError where this process sees fewer
-    GPUs."""
-
-    def __init__(
-        self,
-        gpus: Sequence[int],
-        per_gpu: int,
-        watch: GpuWatch,
-        *,
-        command: Sequence[str],
-        deadline: float,
-        in_turn: bool,
-    ) -> None:
-        self.watch = watch
-        self._scratch = Scratch("diode-collect-")
-        self.each = [
-            GpuWorker(
-                gpu, watch, self._scratch.path, command=command, deadline=deadline, in_turn=in_turn
-            )
-            for _ in range(per_gpu)
-            for gpu in gpus
-        ]
-        for worker in self.each:
-            worker.start()
-
-    def close(self) -> None:
-        """Ends all workers at once."""
-        for worker in self.each:
-            worker.close()
-        self._scratch.close()

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from diode_engine.collect.processes import protocol
 from diode_engine.collect.processes.children import end
+from diode_engine.collect.processes.scratch import Scratch
 from diode_engine.errors import CollectionError
 
 START_SECONDS = 300.0  # until a process must have sent its first message
@@ -42,9 +43,9 @@ class WorkerProcess(Generic[Hello]):
 
     `command` starts it; the number of its connection's file descriptor is added to the command.
     `who` is its name in errors, such as "Workers for GPU 0", and `read_hello` reads its first
-    message. `folder` is for its caches and its log, `environment` has variables that are added to
-    this process's, and `first` is sent to it at once. `deadline` is the longest time from one
-    message to the next, in seconds.
+    message. `environment` has variables that are added to this process's, and `first` is sent to it
+    at once. `deadline` is the longest time from one message to the next, in seconds. Raises OSError
+    where there can be no folder for its caches and its log.
 
     One thread at a time may use it; any thread may call `close`.
     """
@@ -55,7 +56,6 @@ class WorkerProcess(Generic[Hello]):
         who: str,
         read_hello: Callable[[protocol.Message], Hello],
         *,
-        folder: Path,
         environment: Mapping[str, str],
         deadline: float,
         first: protocol.Message | None = None,
@@ -63,8 +63,8 @@ class WorkerProcess(Generic[Hello]):
         self._command = command
         self._who = who
         self._read_hello = read_hello
-        self._folder = folder
-        self._log = folder / f"{who}.log"
+        self._scratch = Scratch("diode-worker-")
+        self._log = self._scratch.path / "log"
         self._environment = environment
         self._deadline = deadline
         self._first = first
@@ -85,7 +85,7 @@ class WorkerProcess(Generic[Hello]):
             if self._process is not None:
                 return
             self._connection, theirs = Pipe()
-            self._caches = tempfile.mkdtemp(dir=self._folder)
+            self._caches = tempfile.mkdtemp(dir=self._scratch.path)
             environment = {
                 **os.environ,
                 "TORCHINDUCTOR_CACHE_DIR": self._caches,
@@ -120,7 +120,7 @@ class WorkerProcess(Generic[Hello]):
                 self._failed_starts = 0
             except WorkerLost:
                 self._failed_starts += 1
-                if self._failed_starts >= MAX_FAILED_STARTS:
+                if self._failed_starts >= MAX_FAILED_STARTS and not self._closed:
                     said = last_words(self._log)
                     raise CollectionError(
                         f"{self._who} cannot be started; the last one said: {said}"
@@ -145,6 +145,7 @@ class WorkerProcess(Generic[Hello]):
             self._closed = True
             if self._process is not None:
                 end(self._process)
+            self._scratch.close()
 
     def _send(self, message: protocol.Message) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `receive` reports it
