@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from diode_engine.collect.gpu_state import GpuState
+from diode_engine.collect.orders import Compilers
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
@@ -95,18 +96,6 @@ Answer = SpaceAnswer | Refusal | BatchAnswer | None
 Session = Generator[Request, Answer, None]
 # Gives a worker on this host its next session, or None if there is none left.
 Sessions = Callable[[Host], Session | None]
-
-
-class Compilers(Protocol):
-    """Processes that compile kernels for one environment before they are timed."""
-
-    def has(self, key: str | None) -> bool:
-        """Whether the class of this key is compiled or being compiled; True for None, which stands
-        for a candidate that needs no binary."""
-
-    def order(self, classes: Sequence[KernelClass]) -> Future[None]:
-        """Compiles those classes that are not compiled yet. The result raises CollectionError where
-        the compilers cannot be started."""
 
 
 class Executor(AbstractContextManager[Any], Protocol):

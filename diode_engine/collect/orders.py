@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
 from diode_engine.errors import CollectionError
@@ -35,9 +36,9 @@ class Order(Future[None]):
             self.set_exception(error)
 
 
-class OrderBook:
-    """What is compiled, what is being compiled, and which orders wait for it. Any thread may call
-    its methods."""
+class Compilers(ABC):
+    """Processes that compile kernels for one environment before they are timed, each class once.
+    Any thread may call the methods."""
 
     def __init__(self, compiled: Iterable[str] = ()) -> None:
         """`compiled` are the keys of the classes that are compiled already."""
@@ -52,25 +53,36 @@ class OrderBook:
         for a candidate that needs no binary."""
         return key is None or key in self._compiled or key in self._underway
 
-    def order(
-        self, find_missing: Callable[[], Sequence[KernelClass]], compilers: int
-    ) -> tuple[Order, list[Job]]:
-        """An order of the classes that `find_missing` returns, those that have no binary; and jobs
-        for this number of compilers, with those of the classes that are not being compiled yet."""
+    def order(self, classes: Sequence[KernelClass]) -> Order:
+        """Compiles those classes that have no binary; those that are being compiled already are not
+        begun a second time."""
         with self._lock:
             # Under the lock: a class that is compiled in between would be begun a second time.
-            missing = find_missing()
+            missing = self._missing(classes)
             order = Order(cls.key for cls in missing)
             if self._error is not None:
                 order.fail(self._error)
-                return order, []
+                return order
             self._orders.append(order)
             new = [cls for cls in missing if cls.key not in self._underway]
             self._underway.update(cls.key for cls in new)
-            return order, _jobs(new, ordered=len(missing), compilers=compilers)
+        for job in _jobs(new, ordered=len(missing), compilers=self._count()):
+            self._submit(job)
+        return order
 
-    def note_compiled(self, keys: Iterable[str]) -> None:
-        """Takes note that the classes of these keys are compiled."""
+    @abstractmethod
+    def _missing(self, classes: Sequence[KernelClass]) -> list[KernelClass]:
+        """Those classes that have no binary, each once."""
+
+    @abstractmethod
+    def _count(self) -> int:
+        """The number of compilers."""
+
+    @abstractmethod
+    def _submit(self, job: Job) -> None:
+        """Has the job done, and calls `_note_compiled` for its classes, or `_fail`."""
+
+    def _note_compiled(self, keys: Iterable[str]) -> None:
         keys = set(keys)
         with self._lock:
             self._underway -= keys
@@ -79,7 +91,7 @@ class OrderBook:
                 order.note_compiled(keys)
             self._orders = [order for order in self._orders if not order.done()]
 
-    def fail(self, error: CollectionError) -> None:
+    def _fail(self, error: CollectionError) -> None:
         """Ends all orders, and those to come, with this error."""
         with self._lock:
             self._error = error

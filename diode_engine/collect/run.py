@@ -204,7 +204,7 @@ class _Collection:
             done=self.store.timed(problem, environment),
             seed=self.seed,
             advise=lambda rest: None if adviser is None else adviser.advise(problem, rest),
-            at_hand=lambda c: compilers is not None and compilers.has(keys(c)),
+            is_compiled=lambda c: compilers is not None and compilers.has(keys(c)),
         )
         progress.expect(expected, plan.left)
         deaths = 0

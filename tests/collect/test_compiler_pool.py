@@ -80,7 +80,7 @@ def test_a_class_that_is_done_while_another_order_looks_for_it_is_compiled_once(
 
         def missing(classes):
             found = [*classes] if not first.done() else look(classes)
-            if not compilers._book._lock.locked():
+            if not compilers._lock.locked():
                 first.result()
             return found
 

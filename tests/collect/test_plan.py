@@ -117,11 +117,11 @@ def test_where_advice_knows_nothing_a_budget_is_spent_all_the_same():
     assert len(set(handed_out(plan))) == 41
 
 
-def test_after_so_many_compiles_only_what_is_at_hand_follows():
+def test_after_so_many_compiles_only_what_is_compiled_follows():
     shared = {c for c in GRID if c.config["num_stages"] == 1}
     selection = CandidateSelection(len(OFFERED), compiles=5)
     plan = CandidatePlan(
-        PROBLEM, OFFERED, DEFAULT, H200, selection=selection, at_hand=shared.__contains__
+        PROBLEM, OFFERED, DEFAULT, H200, selection=selection, is_compiled=shared.__contains__
     )
     out = handed_out(plan)[len(DEFAULT) :]
     assert sum(c not in shared for c in out) == 5

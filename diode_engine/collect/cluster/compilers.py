@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from diode_engine.collect.cluster.hosts import Setup, compile_classes
-from diode_engine.collect.orders import Job, Order, OrderBook
+from diode_engine.collect.orders import Compilers, Job
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import KernelClass
@@ -17,7 +17,7 @@ from diode_engine.ray_connection import error_line
 MAX_LOSSES = 3  # of processes that had the same job; then nothing more is compiled
 
 
-class RayCompilers:
+class RayCompilers(Compilers):
     """Compiles for one environment, on the cores of a cluster that nothing else has.
 
     Each job is a task, which Ray begins again where its process or its result is lost. What is
@@ -26,6 +26,7 @@ class RayCompilers:
     """
 
     def __init__(self, ray: Any, setup: Setup, environment: Environment) -> None:
+        super().__init__()
         self._ray = ray
         self._setup = setup
         self._environment = environment
@@ -34,21 +35,17 @@ class RayCompilers:
         )
         self._references: dict[str, Any] = {}  # Ray's, by the key of a compiled class
         self._running: set[Any] = set()  # Ray's references to the ends of tasks
-        self._book = OrderBook()
 
-    def has(self, key: str | None) -> bool:
-        return self._book.has(key)
+    def _missing(self, classes: Sequence[KernelClass]) -> list[KernelClass]:
+        return [cls for cls in dict.fromkeys(classes) if cls.key not in self._references]
 
-    def order(self, classes: Sequence[KernelClass]) -> Order:
-        order, jobs = self._book.order(
-            lambda: [cls for cls in dict.fromkeys(classes) if cls.key not in self._references],
-            int(self._ray.cluster_resources().get("CPU", 1)),
-        )
-        for job in jobs:
-            end, binaries = self._compile.remote(self._setup, self._environment, job)
-            self._running.add(end)
-            end.future().add_done_callback(partial(self._note_end, job, end, binaries))
-        return order
+    def _count(self) -> int:
+        return int(self._ray.cluster_resources().get("CPU", 1))
+
+    def _submit(self, job: Job) -> None:
+        end, binaries = self._compile.remote(self._setup, self._environment, job)
+        self._running.add(end)
+        end.future().add_done_callback(partial(self._note_end, job, end, binaries))
 
     def references(self, classes: Sequence[KernelClass]) -> Mapping[str, Any]:
         """Ray's references to the binaries of these classes, which are compiled, by key."""
@@ -64,8 +61,8 @@ class RayCompilers:
         self._running.discard(end)
         error = ended.exception()
         if error is not None:
-            self._book.fail(CollectionError(f"Nothing more can be compiled: {error_line(error)}"))
+            self._fail(CollectionError(f"Nothing more can be compiled: {error_line(error)}"))
             return
         keys = [cls.key for cls in job]
         self._references.update(dict.fromkeys(keys, binaries))
-        self._book.note_compiled(keys)
+        self._note_compiled(keys)

@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum, auto
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -51,7 +51,7 @@ class CandidatePlan:
     keep the timings representative; and neighbours.
 
     With a limit on compiles: the others may have so many kernels that are not compiled yet
-    (`at_hand`); after these only compiled ones follow.
+    (`is_compiled`); after these only compiled ones follow.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class CandidatePlan:
         done: Mapping[str, float | None] = MappingProxyType({}),
         seed: int = 0,
         advise: Callable[[Sequence[Candidate]], Advice | None] = lambda _: None,
-        at_hand: Callable[[Candidate], bool] = lambda _: False,
+        is_compiled: Callable[[Candidate], bool] = lambda _: False,
     ) -> None:
         """`done` is what was timed before: microseconds by candidate key, None for a failure. It
         counts towards the budget, and neighbours of its fastest are tried too. `advise` is called
-        once, and only with a budget. `at_hand` says whether a candidate's kernel is compiled
+        once, and only with a budget. `is_compiled` says whether a candidate's kernel is compiled
         already; it is called for each batch, and only with a limit on compiles."""
         self._random = random.Random(f"{seed}/{problem.key}")
         self._times: dict[Candidate, float] = {}
@@ -97,7 +97,7 @@ class CandidatePlan:
         self._places = np.array(near).reshape(-1, 6)
         self._open = np.ones(len(self._rest), dtype=bool)
         self._compiles = selection.compiles
-        self._at_hand = at_hand
+        self._is_compiled = is_compiled
         left = len(self._first) + len(self._rest)
         if budget is not None:
             left = min(left, max(0, budget - known))
@@ -122,13 +122,7 @@ class CandidatePlan:
         del self._first[: len(batch)]
         orders: dict[_Reason, Iterator[int]] = {}  # times come in between batches only
         wanted = min(size, self.left) - len(batch)
-        at_hand: dict[int, bool] = {}
-
-        def needs_no_compile(i: int) -> bool:
-            if i not in at_hand:
-                at_hand[i] = self._at_hand(self._rest[i])
-            return at_hand[i]
-
+        is_compiled = cache(lambda i: self._is_compiled(self._rest[i]))
         for _ in range(wanted):
             kind = self._kinds.pop()
             if kind not in orders:
@@ -138,14 +132,14 @@ class CandidatePlan:
                 (
                     i
                     for i in orders[kind]
-                    if self._open[i] and (self._compiles != 0 or needs_no_compile(i))
+                    if self._open[i] and (self._compiles != 0 or is_compiled(i))
                 ),
                 None,
             )
             if chosen is None:
                 self.left = len(batch)
                 break
-            if self._compiles and not needs_no_compile(chosen):
+            if self._compiles and not is_compiled(chosen):
                 self._compiles -= 1
             self._open[chosen] = False
             batch.append(self._rest[chosen])

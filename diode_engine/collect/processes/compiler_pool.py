@@ -11,7 +11,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.orders import Job, Order, OrderBook
+from diode_engine.collect.orders import Compilers, Job
 from diode_engine.collect.processes import protocol
 from diode_engine.collect.processes.worker_process import WorkerLost, WorkerProcess
 from diode_engine.core.timing import Failure
@@ -26,7 +26,7 @@ DEADLINE_SECONDS = 180.0
 MAX_ATTEMPTS = 2  # to compile a class that ends its compiler
 
 
-class CompilerPool:
+class CompilerPool(Compilers):
     """`workers` compilers that fill a folder of binaries, each with a thread that gives it jobs.
 
     A class that ends its compiler, or takes longer than the deadline (seconds), is tried once more
@@ -41,8 +41,8 @@ class CompilerPool:
         command: Sequence[str] = COMPILER,
         deadline: float = DEADLINE_SECONDS,
     ) -> None:
+        super().__init__(binaries.keys())
         self._binaries = binaries
-        self._book = OrderBook(binaries.keys())
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # None: there will be no other one
         self._attempts: Counter[str] = Counter()
         self._compilers = [
@@ -65,25 +65,21 @@ class CompilerPool:
 
     def close(self) -> None:
         """Ends all compilers at once. The binaries that they have finished stay."""
-        self._book.fail(CollectionError("The compilers were ended."))
+        self._fail(CollectionError("The compilers were ended."))
         for compiler in self._compilers:
             compiler.close()
             self._jobs.put(None)
         for thread in self._threads:
             thread.join()
 
-    def has(self, key: str | None) -> bool:
-        return self._book.has(key)
+    def _missing(self, classes: Sequence[KernelClass]) -> list[KernelClass]:
+        return self._binaries.missing(classes)
 
-    def order(self, classes: Sequence[KernelClass]) -> Order:
-        """Compiles the classes that have no binary; those that are being compiled already are not
-        begun a second time."""
-        order, jobs = self._book.order(
-            lambda: self._binaries.missing(classes), len(self._compilers)
-        )
-        for job in jobs:
-            self._jobs.put(job)
-        return order
+    def _count(self) -> int:
+        return len(self._compilers)
+
+    def _submit(self, job: Job) -> None:
+        self._jobs.put(job)
 
     def _work(self, compiler: WorkerProcess[bool]) -> None:
         """Gives the compiler its jobs, until nothing more can be compiled."""
@@ -94,7 +90,7 @@ class CompilerPool:
         except Exception as error:
             log.debug("A compiler's thread ends.", exc_info=True)
             # Those who wait for an order have no deadline.
-            self._book.fail(CollectionError(f"Nothing more can be compiled: {error}"))
+            self._fail(CollectionError(f"Nothing more can be compiled: {error}"))
 
     def _compile(self, compiler: WorkerProcess[bool], job: Job) -> None:
         compiler.send({"classes": [cls.to_dict() for cls in job]})
@@ -105,12 +101,12 @@ class CompilerPool:
                 begun = True
                 compiler.receive(partial(_expect, {"end": place}))
                 finished, begun = place + 1, False
-                self._book.note_compiled([cls.key])
+                self._note_compiled([cls.key])
             compiler.receive(partial(_expect, {"done": True}))
         except WorkerLost as lost:
             rest = job[finished:]
             if begun and self._gives_up(rest[0], lost):
-                self._book.note_compiled([rest[0].key])
+                self._note_compiled([rest[0].key])
                 rest = rest[1:]
             if rest:
                 self._jobs.put(rest)

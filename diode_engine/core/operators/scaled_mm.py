@@ -129,10 +129,10 @@ def _scaling(of_a: tuple[int, ...], of_b: tuple[int, ...], m: int, n: int, k: in
     return BLOCK_1X128 if of_a == (m, _blocks(k)) and of_b == (_blocks(k), n) else None
 
 
-def read_kwargs(told: Mapping[str, Any]) -> Fields:
+def read_kwargs(kwargs: Mapping[str, Any]) -> Fields:
     """Whether sums are accumulated fast. The library's call and Triton's templates have different
     names for it."""
-    return {"fast_accum": bool(told.get("use_fast_accum", told.get("USE_FAST_ACCUM", False)))}
+    return {"fast_accum": bool(kwargs.get("use_fast_accum", kwargs.get("USE_FAST_ACCUM", False)))}
 
 
 def keywords(torch: Any, fields: Fields) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def function_of_its_name(torch: Any, problem: Any) -> Callable[..., Any]:
     return function
 
 
-def no_attributes(told: Mapping[str, Any]) -> Fields | None:
+def no_attributes(given: Mapping[str, Any]) -> Fields | None:
     """For an op that has no attributes."""
     return {}
 
