@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diode_app import text
 from diode_app.data import predictors
@@ -20,10 +20,8 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError
 from diode_engine.models.estimates import Resources, resources
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
-    from diode_engine.store.query import CandidateTiming
+from diode_engine.store import Store
+from diode_engine.store.query import CandidateTiming, timings_of
 
 TIMING_COLUMNS = (
     Column("run", "run", "the run that timed it", right=True),
@@ -78,8 +76,6 @@ def candidate_view(
 ) -> CandidateView:  # fmt: skip
     """Return what is known of the candidate; without a store it has no timings, and with `asks`
     False no model is asked. Raises StoreError where the store cannot be read."""
-    from diode_engine.store.query import timings_of
-
     found = [] if store is None else timings_of(store, problem.key, candidate.key)
     here = [each.timing for each in found if each.environment.hardware == hardware]
     times = [t.median_us if t.min_us is None else t.min_us for t in here if t.failure is None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,14 @@ from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, ModelAnswer
 from diode_app.data.problem import in_default, known_us
 from diode_app.data.problem_columns import ranking_columns, short
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import TYPES, Bias
 from diode_engine.core.problem import Problem
 from diode_engine.models.estimates import Resources, Roofline, resources, roofline
-
-if TYPE_CHECKING:
-    from diode_engine.choosing.prediction import Prediction
+from diode_engine.models.explain import explain, rival
+from diode_engine.problems.spaces import exhaustive_space
 
 # The confidence that is wanted of timing several kernels (Prediction.count_to_reach).
 SURE = 0.9
@@ -94,8 +94,6 @@ class Answer:
 
 def answer(question: Question) -> Answer:
     """Raises ModelError where a model cannot be loaded."""
-    from diode_engine.problems.spaces import exhaustive_space
-
     problem, hardware = question.problem, question.hardware
     candidates = exhaustive_space(problem, question.torch)
     roof, base = roofline(problem, candidates, hardware)
@@ -172,8 +170,6 @@ def why(
     """Explain the place of the candidate at this index of the ranking: it is compared with the
     first one. The first itself, and one that is `chosen`, is compared with ATen's best or, where it
     is that, with the best other. Raises ModelError."""
-    from diode_engine.models.explain import explain, rival
-
     candidate = ranked[place]
     other = 0 if place else rival(ranked)
     if chosen and not candidate.is_extern:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diode_app import text
 from diode_app.data.models import entry_of, facts, read_verdict
 from diode_app.data.pages import Row
-from diode_engine.errors import RecordError
-
-if TYPE_CHECKING:
-    from diode_engine.models.manifest import Manifest
-    from diode_engine.registry import ModelEntry
-    from diode_engine.store import Store
-    from diode_engine.validation.gate import GateVerdict
+from diode_engine import registry
+from diode_engine.errors import NoSuchRunError, RecordError
+from diode_engine.models.manifest import Manifest
+from diode_engine.registry import ModelEntry
+from diode_engine.runs import find
+from diode_engine.store import Store
+from diode_engine.validation.gate import GateVerdict
 
 # The beginning of a lineage row's key says what it leads to: a run, a model, problems of the store.
 RUN, MODEL, DATA, NOWHERE = "run", "model", "data", "none"
@@ -38,8 +38,6 @@ def model_view(store: Store | None, folder: str) -> ModelView:
     """Return the model in this folder; `store` is where its runs and timings may be, if there is
     one to read. Raises NoSuchModelError where the model is gone, RegistryError where the registry
     is broken."""
-    from diode_engine import registry
-
     entry = entry_of(folder)
     model = entry.model
     found = {slug: registry.facts_of(model, slug).gate for slug in model.slugs}
@@ -128,8 +126,6 @@ def _gpu_query(m: Manifest) -> str:
 
 def _trained(store: Store | None, entry: ModelEntry) -> tuple[int, str] | None:
     """Return the run of this store that registered the model, and the text for it."""
-    from diode_engine.runs import find
-
     if store is None:
         return None
     reference, identity = entry.model.reference, entry.manifest and entry.manifest.identity
@@ -141,8 +137,6 @@ def _trained(store: Store | None, entry: ModelEntry) -> tuple[int, str] | None:
 
 
 def _base(identity: str) -> Row:
-    from diode_engine import registry
-
     for entry in registry.overview().entries:
         if entry.manifest is not None and entry.manifest.identity == identity:
             return _row(MODEL, str(entry.model.folder), "tuned from", entry.model.reference)
@@ -152,8 +146,6 @@ def _base(identity: str) -> Row:
 def _source(store: Store | None, name: str) -> Row:
     """Return a run that timings came from, such as "collect 7". It is of the store that the model
     was trained from, which may be another store than this one."""
-    from diode_engine.errors import NoSuchRunError
-
     kind, _, number = name.rpartition(" ")
     if store is not None and number.isdecimal():
         try:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from diode_engine import registry
+from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.chooser import Chooser
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError
-
-if TYPE_CHECKING:  # half a second to import: done in a thread, when one is asked
-    from diode_engine.choosing.choice import Choice
-    from diode_engine.choosing.prediction import Prediction
-    from diode_engine.models.predictor import Predictor
-    from diode_engine.registry import ModelVersion
+from diode_engine.models.predictor import Predictor
+from diode_engine.registry import ModelVersion
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,12 @@ class ModelAnswer:
 
 def models_for(hardware: Hardware) -> tuple[Model, ...]:
     """Return the models that can be taken for this hardware, the first choice first."""
-    from diode_engine import registry
-
     return tuple(_model(match.model, hardware) for match in registry.matches(hardware))
 
 
 def all_models(here: Hardware | None) -> tuple[Model, ...]:
     """Return every registered model that can be read. Those for the hardware of this machine come
     first; without one, the default comes first."""
-    from diode_engine import registry
-
     first = () if here is None else models_for(here)
     found = {model.folder: model for model in first}
     for entry in sorted(registry.overview().entries, key=lambda entry: not entry.taken):
@@ -86,8 +81,6 @@ def predict(
 ) -> ModelAnswer:
     """Return the model's prediction for the candidates on this hardware, and the choice. Raises
     ModelError where the model cannot be loaded."""
-    from diode_engine.choosing.chooser import Chooser
-
     chooser = Chooser(loaded(model), hardware)
     prediction = chooser.predict(problem, candidates)
     return ModelAnswer(model, prediction, chooser.choose_by_default(prediction))
@@ -97,8 +90,6 @@ def predict(
 def loaded(model: Model) -> Predictor:
     """Return the predictor. Raises ModelError where it cannot be loaded, or the folder has another
     model now."""
-    from diode_engine.models.predictor import Predictor
-
     predictor = Predictor.load(model.folder, model.hardware)
     if predictor.identity != model.identity:
         raise ModelError(f"The model in {model.folder} was replaced meanwhile; look again.")

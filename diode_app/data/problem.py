@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,10 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError, NothingError
 from diode_engine.models.estimates import Roofline, roofline
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
-    from diode_engine.store.query import CandidateRow, ProblemRow
+from diode_engine.problems.spaces import default_space
+from diode_engine.store import Store
+from diode_engine.store.query import CandidateRow, ProblemRow, candidates
+from diode_engine.validation.choosers import kernel_keys
 
 MODELS_SHOWN = 3  # beside the measured times, where no others are chosen
 BEST, ATEN, DEFAULT, ROOFLINE = "best measured", "ATen", "max-autotune DEFAULT", "roofline ranking"
@@ -106,15 +106,10 @@ def problem_view(
     ):  # fmt: skip
         return before
     found: list[CandidateRow] = []
-    while page := _candidates(store, row, len(found)):
+    at = row.number, row.environment_number
+    while page := candidates(store, *at, offset=len(found), limit=MAX_ROWS):
         found.extend(page)
     return _view(row, environments, known, models, found)
-
-
-def _candidates(store: Store, row: ProblemRow, offset: int) -> list[CandidateRow]:
-    from diode_engine.store.query import candidates
-
-    return candidates(store, row.number, row.environment_number, offset=offset, limit=MAX_ROWS)
 
 
 def _view(
@@ -180,9 +175,6 @@ def in_default(
     problem: Problem, candidates: Sequence[Candidate], torch: str
 ) -> npt.NDArray[np.bool_]:
     """[n] whether max-autotune offers the candidate in its search space DEFAULT, in this torch."""
-    from diode_engine.problems.spaces import default_space
-    from diode_engine.validation.choosers import kernel_keys
-
     offered = set(kernel_keys(default_space(problem, torch)))
     return np.array([key in offered for key in kernel_keys(candidates)], np.bool_)
 

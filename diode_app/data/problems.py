@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from diode_app import text
 from diode_app.data.columns import Column, cells_of, make_row
 from diode_app.data.pages import Page, PageQuery, Row
 from diode_app.data.problem_columns import CANDIDATE, PROBLEM_COLUMNS, short
-
-if TYPE_CHECKING:
-    from diode_engine.core.candidate import Candidate
-    from diode_engine.store import Store
-    from diode_engine.store.query import ProblemRow
+from diode_engine.core.candidate import Candidate
+from diode_engine.store import Store
+from diode_engine.store.query import ProblemRow, candidates, count_problems, problems
 
 FASTEST = 8  # of a problem's candidates, in its preview
 
@@ -33,8 +30,6 @@ def parse_key(key: str) -> tuple[str, int]:
 def problems_page(store: Store, query: PageQuery) -> Page:
     """Return the problems that the filter matches, sorted by a column of SORTS. Raises QueryError
     for a mistake in the filter."""
-    from diode_engine.store.query import count_problems, problems
-
     found = problems(
         store, query.filter,
         sort=query.sort or "problem",
@@ -67,8 +62,6 @@ class Preview:
 def preview(store: Store, key: str) -> Preview | None:
     """Return the preview of the row with this key (see `key_of`); None where there is no such
     row."""
-    from diode_engine.store.query import candidates
-
     row = row_of(store, *parse_key(key))
     if row is None:
         return None
@@ -86,8 +79,6 @@ def preview(store: Store, key: str) -> Preview | None:
 
 def rows_of(store: Store, key: str) -> list[ProblemRow]:
     """Return the problem in each environment that it was measured in, by its content key."""
-    from diode_engine.store.query import problems
-
     return problems(store, f"key:{key}")
 
 

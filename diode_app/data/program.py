@@ -22,6 +22,7 @@ from diode_engine import paths
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.errors import RecordError, ReportError
+from diode_engine.problems.sources import write_shapeset
 from diode_engine.reports.record import Outcome, Product, write
 
 _SAME = 0.005  # of a time: what differs by less is the same
@@ -61,8 +62,6 @@ def write_by_hand(given: str, here: Hardware | None) -> Source:
 def write_products(problems: Sequence[Problem]) -> Path:
     """Write a shapeset of these products, for a collection or `tune`. Raises ReportError where
     there are none, and DatasetError."""
-    from diode_engine.problems.sources import write_shapeset
-
     if not problems:
         raise ReportError("No product is listed that could be timed; Escape removes the filter.")
     digest = hashlib.sha256("".join(p.key for p in problems).encode()).hexdigest()[:12]

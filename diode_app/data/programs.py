@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diode_app import text
 from diode_app.data.columns import Column, make_row
 from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, all_models, models_for
+from diode_engine import registry
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.errors import DiodeError, ReportError
+from diode_engine.problems.sources import read_shapeset
+from diode_engine.problems.sources.shapeset import is_shapeset
 from diode_engine.reports.record import Graph, Outcome, Product, Report, list_reports, read
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
+from diode_engine.runs import find
+from diode_engine.store import Store
+from diode_engine.version import __version__
 
 PROGRAM_COLUMNS = (
     Column("program", "program", "the command, or the file"),
@@ -76,8 +79,6 @@ class Program:
 
 def find_sources() -> tuple[Source, ...]:
     """Return the reports of the user, then the shapesets in the folder of work."""
-    from diode_engine.problems.sources.shapeset import is_shapeset
-
     here = sorted(path for path in Path.cwd().glob("*.json") if path.stat().st_size < _LARGEST)
     captured = [path.absolute() for path in here if is_shapeset(path)]
     return tuple(Source(path) for path in (*list_reports(), *captured))
@@ -96,8 +97,6 @@ def read_programs(here: Hardware | None) -> dict[Source, Program | DiodeError]:
 
 def list_programs(store: Store | None, here: Hardware | None) -> tuple[Row, ...]:
     """Return a row for each program, with the name of its source as the key."""
-    from diode_engine.runs import find
-
     rows = []
     for source, found in read_programs(here).items():
         record: dict[str, Any] = {"program": f"✗ {found}", "kind": "unreadable"}
@@ -133,9 +132,6 @@ def _record(program: Program) -> dict[str, Any]:
 def read_program(source: Source, here: Hardware | None, store: Store | None = None) -> Program:
     """Return the program. One without a report is for the GPU `here`, or else for that of the first
     model. Raises DiodeError."""
-    from diode_engine.problems.sources import read_shapeset
-    from diode_engine.problems.sources.shapeset import is_shapeset
-
     if source.path is None:
         if store is None or source.run is None:
             raise ReportError("The store cannot be read, and the feedback is in it.")
@@ -161,8 +157,6 @@ def _read(path: Path, _version: int) -> Report:
 
 def _model_for(hardware: str, reference: str = "") -> Model | None:
     """Return the model of this reference for the GPU of this name, or else one that is for it."""
-    from diode_engine import registry
-
     manifests = [entry.manifest for entry in registry.overview().entries]
     gpus = {r.hardware.name: r.hardware for m in manifests if m is not None for r in m.records}
     models = models_for(gpus[hardware]) if hardware in gpus else ()
@@ -175,8 +169,6 @@ def unasked(
     hardware: Hardware | None,
 ) -> Program:  # fmt: skip
     """Return a program of whose products nobody has asked a model yet."""
-    from diode_engine.version import __version__
-
     models = () if hardware is None else models_for(hardware)
     model = next(iter(models or all_models(None)), None)
     gpu = "an unknown GPU" if hardware is None else hardware.name

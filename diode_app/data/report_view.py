@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diode_app import text
 from diode_app.data.columns import Column, make_row
@@ -21,13 +21,12 @@ from diode_app.data.reports import (
     members,
     report_of,
 )
-
-if TYPE_CHECKING:
-    from diode_engine.core.candidate import Candidate
-    from diode_engine.runs import Status
-    from diode_engine.store import Store
-    from diode_engine.validation.report import Case
-
+from diode_engine.core.candidate import Candidate
+from diode_engine.runs import Status, find
+from diode_engine.store import Store
+from diode_engine.store.query import problems
+from diode_engine.validation import ATEN, DEFAULT
+from diode_engine.validation.report import Case
 
 TIE = 0.01  # efficiencies that differ by less are called the same
 _BEST = "1 is as fast as the best kernel that was measured"
@@ -221,9 +220,6 @@ def report_view(
     """Return the report of this run (None: the last one), compared with this chooser or with the
     report of this run (None: max-autotune DEFAULT). What `before` has read already is not read
     again."""
-    from diode_engine.runs import find
-    from diode_engine.store.query import problems
-
     newest = next(iter(find(store, "kind:validate", limit=1)), None)
     last = None if newest is None or newest.state == "done" else newest
     timings = bool(problems(store, limit=1))
@@ -243,8 +239,6 @@ def report_view(
 
 
 def _wanted(store: Store, wanted: int | None, before: ShownReport | None) -> ShownReport | None:
-    from diode_engine.runs import find
-
     if wanted is None:
         last = find(store, "kind:validate state:done", limit=1)
         if not last:
@@ -256,8 +250,6 @@ def _wanted(store: Store, wanted: int | None, before: ShownReport | None) -> Sho
 def _other(
     store: Store, report: ShownReport, against: str | int | None, before: ReportView | None
 ) -> Other | None:
-    from diode_engine.validation import ATEN, DEFAULT
-
     names = [c.chooser for c in report.choosers if c.chooser != report.model]
     if isinstance(against, int):
         theirs = report_of(store, against)
@@ -297,8 +289,6 @@ def name_judged(status: Status) -> str:
 
 def reports(store: Store) -> tuple[tuple[int, str], ...]:
     """(run, what it judged) for the finished validations, the last one first."""
-    from diode_engine.runs import find
-
     return tuple(
         (status.run.id, name_judged(status)) for status in find(store, "kind:validate state:done")
     )

@@ -6,18 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diode_engine.errors import NothingError, ReportError
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
-    from diode_engine.validation import Report
-    from diode_engine.validation.cross_validation import CrossValidation
-    from diode_engine.validation.report import Case
-
+from diode_engine.store import Store
+from diode_engine.validation import Report, read_report
+from diode_engine.validation.cross_validation import CrossValidation
+from diode_engine.validation.metrics import M_ABOVE, M_BANDS, Summary, groups
+from diode_engine.validation.report import Case
 
 _WITHIN = 1.05  # of the best time
 _WHOLE = ""  # the part that is the whole report
@@ -48,10 +45,6 @@ class ChooserFigures:
     @classmethod
     def make(cls, chooser: str, efficiency: Sequence[float]) -> ChooserFigures:
         """Return the figures of at least one efficiency."""
-        import numpy as np
-
-        from diode_engine.validation.metrics import Summary
-
         s = Summary.make(np.array(efficiency))
         within = sum(value * _WITHIN >= 1 for value in efficiency) / len(efficiency)
         return cls(chooser, s.problems, s.geomean, s.p10, s.worst, within)
@@ -103,8 +96,6 @@ class ShownReport:
     def groups(self) -> tuple[Mapping[str, tuple[str, ...]], ...]:
         """The groups to which each of `cases` belongs, by kind; "part" is a kind in a
         cross-validation."""
-        from diode_engine.validation.metrics import groups
-
         return tuple(
             {_KINDS.get(kind, kind): names for kind, names in groups(case.problem).items()}
             | ({"part": (name,)} if self.whole is None else {})
@@ -131,8 +122,6 @@ class Other:
 
 def report_of(store: Store, run: int) -> ShownReport:
     """Raises NoReportError where the run left none, or one that this Diode cannot read."""
-    from diode_engine.validation import Report, read_report
-
     document = store.result(run)
     if document is None:
         raise NoReportError(f"Run {run} has left no report; validate again.")
@@ -182,11 +171,9 @@ WITHIN = np.arange(61) * 0.005  # of the best: 0 to 30 %
 
 def members(report: ShownReport, kind: str) -> dict[str, list[Case]]:
     """Return the cases in each group of a kind, in the groups' natural order."""
-    from diode_engine.validation.metrics import M_ABOVE, M_BANDS
-
     found: dict[str, list[Case]] = {}
-    for case, groups in zip(report.cases, report.groups, strict=True):
-        for name in groups.get(kind, ()):
+    for case, names in zip(report.cases, report.groups, strict=True):
+        for name in names.get(kind, ()):
             found.setdefault(name, []).append(case)
     bands = [*(name for _, name in M_BANDS), M_ABOVE]
     order = [b for b in bands if b in found] if kind == "M" else sorted(found)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+# What `reader` returns: it reads the store, or None where the store cannot be read.
+Reader = Callable[["Store"], T]
+ReaderIfReady = Callable[["Store | None"], T]
 # For HORIZONTAL_BREAKPOINTS: a screen has the class -wide where two parts have room side by side.
 WIDTHS = [(0, "-narrow"), (120, "-wide")]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -19,6 +18,7 @@ from diode_app.data.candidate import (
     candidate_view,
 )
 from diode_app.data.problem_columns import short
+from diode_app.screens.base import ReaderIfReady
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
 from diode_app.widgets.facts import Facts
@@ -26,9 +26,6 @@ from diode_app.widgets.table import MemoryTable, PagedTable
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
 
 
 class CandidateScreen(TabbedScreen):
@@ -70,7 +67,7 @@ class CandidateScreen(TabbedScreen):
                     self.session, PREDICTION_COLUMNS, what="predictions", id="predictions"
                 )
 
-    def reader(self) -> Callable[[Store | None], CandidateView]:
+    def reader(self) -> ReaderIfReady[CandidateView]:
         asked = self._asked
         return lambda store: candidate_view(store, *asked)
 

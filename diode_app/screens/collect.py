@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from textual.content import Content
 
@@ -16,13 +16,11 @@ from diode_app.data.collection import (
     describe_sources,
     planned,
 )
+from diode_app.screens.base import Reader
 from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
 from diode_app.widgets.command_form import CommandForm
 from diode_app.widgets.modals import Confirm, Notice
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
 
 _BAR = 16
 
@@ -72,7 +70,7 @@ class CollectScreen(CommandScreen):
             if self.session.store.last.ready:
                 self.reload()
 
-    def reader(self) -> Callable[[Store], CollectionPlan] | None:
+    def reader(self) -> Reader[CollectionPlan] | None:
         if self.form.mistakes:
             return None
         spec, gpus = self.form.spec, self._gpus or 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -11,6 +11,7 @@ from diode_app.actions import Action
 from diode_app.data.compare_runs import ComparedRuns, Winning, compare_runs, why_won
 from diode_app.data.curves import CurveReader, series_of
 from diode_app.data.trainings import RunReader
+from diode_app.screens.base import Reader
 from diode_app.screens.compare import ComparisonScreen
 from diode_app.session import Session
 from diode_app.widgets.curve_charts import RunCurves, training_charts
@@ -60,7 +61,7 @@ class CompareRunsScreen(ComparisonScreen):
         yield from super().body()
         yield Plot("None of these runs has drawn curves.")
 
-    def reader(self) -> Callable[[Store], tuple[ComparedRuns, Winning | None]]:
+    def reader(self) -> Reader[tuple[ComparedRuns, Winning | None]]:
         wanted, reader, asks_why = tuple(self._colours), self._reader, self._asks_why
         trainings = self._trainings
 

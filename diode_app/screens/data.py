@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -23,7 +22,7 @@ from diode_app.data.problems import (
     problems_page,
     row_of,
 )
-from diode_app.screens.base import WIDTHS
+from diode_app.screens.base import WIDTHS, Reader
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.problem import ProblemScreen
@@ -35,9 +34,10 @@ from diode_app.widgets.facts import Facts
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.saving import ask_target
 from diode_app.widgets.table import MemoryTable, PagedTable
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
+from diode_engine.store import Store
+from diode_engine.store.datasets.format import SUFFIXES
+from diode_engine.store.query import problems
+from diode_engine.store.run_query import known_values
 
 # The actions that need timings in the store.
 _WITH_TIMINGS = ("open", "map", "choose", "export_dataset")
@@ -114,11 +114,8 @@ class DataScreen(FilteredList):
         super().reload()
         self.table.reload()
 
-    def reader(self) -> Callable[[Store], tuple[bool, dict[str, list[str]]]]:
+    def reader(self) -> Reader[tuple[bool, dict[str, list[str]]]]:
         def read(store: Store) -> tuple[bool, dict[str, list[str]]]:
-            from diode_engine.store.query import problems
-            from diode_engine.store.run_query import known_values
-
             return bool(problems(store, limit=1)), known_values(store)
 
         return read
@@ -194,8 +191,6 @@ class DataScreen(FilteredList):
 
     @acts(writes=True)
     async def action_export_dataset(self) -> str | None:
-        from diode_engine.store.datasets.format import SUFFIXES
-
         question = "Write all timings of the store to which file?"
         target = await ask_target(self.app, question, "timings.msgpack.zst", SUFFIXES)
         if target is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from diode_app.data.overview import RUNS_SHOWN, StoreOverview, model_in_use, ove
 from diode_app.data.progress import headline, outcome
 from diode_app.data.store_access import Condition, Look
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.session import Session
 from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
@@ -30,7 +30,6 @@ from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
-    from diode_engine.store import Store
 
 _NEXT = (
     Step("Import timings", "app.import_timings", "Those that come with Diode, or a file's.", "i"),
@@ -139,7 +138,7 @@ class HomeScreen(DiodeScreen):
             self._registry = look.registry
             self.run_worker(self._show_model(), group="hardware", exit_on_error=False)
 
-    def reader(self) -> Callable[[Store], StoreOverview]:
+    def reader(self) -> Reader[StoreOverview]:
         return overview
 
     def show(self, snapshot: StoreOverview) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -14,16 +13,14 @@ from textual.widgets import Markdown, Static, TabbedContent, TabPane
 from diode_app.actions import Action
 from diode_app.data.columns import Column
 from diode_app.data.lineage import DATA, MODEL, RUN, ModelView, model_view
+from diode_app.screens.base import ReaderIfReady
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, write_verdict
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.table import MemoryTable, PagedTable
-
-if TYPE_CHECKING:
-    from diode_engine.registry import ModelEntry
-    from diode_engine.store import Store
-    from diode_engine.validation.gate import GateVerdict
+from diode_engine.registry import ModelEntry
+from diode_engine.validation.gate import GateVerdict
 
 _STEPS = (
     Column("leads", "", sortable=False),
@@ -87,7 +84,7 @@ class ModelScreen(TabbedScreen, ModelActions):
     def entry(self) -> ModelEntry | None:
         return None if self._view is None else self._view.entry
 
-    def reader(self) -> Callable[[Store | None], ModelView]:
+    def reader(self) -> ReaderIfReady[ModelView]:
         return partial(model_view, folder=self._folder)
 
     def show(self, snapshot: ModelView) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from textual.widgets import Static
 
 from diode_app.actions import Action
 from diode_app.data.models import MODEL_COLUMNS, Models, facts, models
+from diode_app.screens.base import ReaderIfReady
 from diode_app.screens.filtered_list import ListScreen
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
 from diode_app.session import Session
@@ -82,7 +82,7 @@ class ModelsScreen(ListScreen, ModelActions):
         if self._asked != (self.session.here is not None):  # the hardware was found out
             self.reload()
 
-    def reader(self) -> Callable[[object], Models]:
+    def reader(self) -> ReaderIfReady[Models]:
         here = self.session.here
         self._asked = here is not None
         hardware, gpus = (None, 0) if here is None else (here.hardware, here.count)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -21,7 +20,7 @@ from diode_app.data.candidate import (
 )
 from diode_app.data.problem import Choice, ProblemView, problem_view
 from diode_app.data.problem_columns import FAILED_COLUMNS, measured_columns, short
-from diode_app.screens.base import WIDTHS
+from diode_app.screens.base import WIDTHS, Reader
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
@@ -31,10 +30,7 @@ from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable, PagedTable
-
-if TYPE_CHECKING:
-    from diode_engine.core.candidate import Candidate
-    from diode_engine.store import Store
+from diode_engine.core.candidate import Candidate
 
 
 class ProblemScreen(TabbedScreen):
@@ -98,7 +94,7 @@ class ProblemScreen(TabbedScreen):
             yield Plot("Asking the models ...")
             yield Facts(id="problem-candidate")
 
-    def reader(self) -> Callable[[Store], ProblemView]:
+    def reader(self) -> Reader[ProblemView]:
         key, environment = self._key, self._environment
         references, before = self._references, self._view
         return lambda store: problem_view(store, key, environment, references, before)

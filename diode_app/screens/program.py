@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -28,7 +27,7 @@ from diode_app.data.program import (
 )
 from diode_app.data.programs import REPORT, Program, Source, read_program, read_programs
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import WIDTHS, DiodeScreen
+from diode_app.screens.base import WIDTHS, DiodeScreen, ReaderIfReady
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.ranking import Ranking
 from diode_app.session import Session
@@ -38,10 +37,6 @@ from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import MemoryTable
 from diode_engine.core.problem import Problem
 from diode_engine.reports.record import Outcome, Product
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
-
 
 _AT_ONCE = 8  # products that the model is asked about before they are shown
 _MINUTES = 10  # of a tuning
@@ -112,7 +107,7 @@ class ProgramScreen(DiodeScreen):
 
     # What is read
 
-    def reader(self) -> Callable[[Store | None], Program]:
+    def reader(self) -> ReaderIfReady[Program]:
         source, hardware = self._source, self.session.hardware
         return lambda store: read_program(source, hardware, store)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.widgets import Static
@@ -14,6 +12,7 @@ from diode_app.actions import Action
 from diode_app.data.pages import Row
 from diode_app.data.program import parse_products, write_by_hand
 from diode_app.data.programs import PROGRAM_COLUMNS, Source, list_programs
+from diode_app.screens.base import ReaderIfReady
 from diode_app.screens.filtered_list import ListScreen
 from diode_app.screens.program import ProgramScreen
 from diode_app.widgets.acting import acts
@@ -23,9 +22,6 @@ from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.table import MemoryTable
 from diode_engine.errors import ReportError
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
 
 _HOW = (
     "diode-engine report -- python program.py   reports on a program\n"
@@ -68,7 +64,7 @@ class ProgramsScreen(ListScreen):
     def values(self) -> dict[str, object]:
         return {"file": self.table.pointed if self.has_body else None}
 
-    def reader(self) -> Callable[[Store | None], tuple[Row, ...]]:
+    def reader(self) -> ReaderIfReady[tuple[Row, ...]]:
         return partial(list_programs, here=self.session.hardware)
 
     def show(self, snapshot: tuple[Row, ...]) -> None:

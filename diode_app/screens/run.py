@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import VerticalGroup, VerticalScroll
@@ -17,6 +17,7 @@ from diode_app.actions import Action
 from diode_app.data.curves import OVER_TIME, CurveReader, kinds, series_of
 from diode_app.data.progress import outcome
 from diode_app.data.runs import Gauge, RunView, run_view
+from diode_app.screens.base import Reader
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.screens.validate_new import open_validation
@@ -25,9 +26,6 @@ from diode_app.widgets.curve_charts import RunCurves, collection_charts, trainin
 from diode_app.widgets.facts import Facts, Meter, badge
 from diode_app.widgets.log_pane import LogPane
 from diode_app.widgets.plot import Plot
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
 
 
 class RunScreen(TabbedScreen, RunActions):
@@ -105,7 +103,7 @@ class RunScreen(TabbedScreen, RunActions):
     def body_mounted(self) -> None:
         self.tabs.hide_tab("tab-result")
 
-    def reader(self) -> Callable[[Store], RunView]:
+    def reader(self) -> Reader[RunView]:
         run, curves = self._run, self._curves
         return lambda store: run_view(store, run, curves)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from diode_app.data.pages import Page, PageQuery
 from diode_app.data.progress import outcome
 from diode_app.data.run_columns import RUN_COLUMNS
 from diode_app.data.runs import RunLister, RunPreview, run_preview
-from diode_app.screens.base import WIDTHS
+from diode_app.screens.base import WIDTHS, Reader
 from diode_app.screens.compare_runs import CompareRunsScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
@@ -124,7 +124,7 @@ class RunsScreen(FilteredList, RunActions):
 
     # The preview
 
-    def reader(self) -> Callable[[Store], RunPreview]:
+    def reader(self) -> Reader[RunPreview]:
         # Where it is narrow only the pinned one is of interest.
         wide, reader = self.has_class("-wide"), self._reader
         run, marked = (self.run, sorted(self._marks)) if wide else (None, [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.color import Color
@@ -13,12 +12,9 @@ from textual.widgets import Static
 from diode_app.actions import Action
 from diode_app.data.columns import Column
 from diode_app.data.space_map import AXES, FEW, SizeMap, short_count, short_size, size_map
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.session import Session
 from diode_app.widgets.table import MemoryTable
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
 
 
 class SpaceMapScreen(DiodeScreen):
@@ -57,7 +53,7 @@ class SpaceMapScreen(DiodeScreen):
     def table(self) -> MemoryTable:
         return self.query_one(MemoryTable)
 
-    def reader(self) -> Callable[[Store], SizeMap]:
+    def reader(self) -> Reader[SizeMap]:
         query, across, down = self._query, self._across, self._down
         return lambda store: size_map(store, query, across, down)
 

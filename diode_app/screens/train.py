@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from textual.widgets import Input
 
 from diode_app.actions import Action, import_timings
 from diode_app.data.filters import suggestions
 from diode_app.data.training import Part, TrainingPlan, planned
+from diode_app.screens.base import Reader
 from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
 from diode_app.widgets.command_form import CommandForm
 from diode_app.widgets.form import ChoiceField
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
 
 
 class TrainScreen(CommandScreen):
@@ -42,7 +37,7 @@ class TrainScreen(CommandScreen):
 
     # What is read
 
-    def reader(self) -> Callable[[Store], TrainingPlan] | None:
+    def reader(self) -> Reader[TrainingPlan] | None:
         if self.form.mistakes:
             return None
         spec = self.form.spec

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
@@ -20,6 +19,7 @@ from diode_app.data.report_view import (
     reports,
 )
 from diode_app.data.reports import ShownReport, curves, kinds, members
+from diode_app.screens.base import Reader
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.screens.validate_new import open_validation
@@ -39,11 +39,7 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.table import MemoryTable, PagedTable
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
-    from diode_engine.validation.report import Case
-
+from diode_engine.validation.report import Case
 
 _REPORT_ACTIONS = ("against", "curves", "reports", "run", "tab")
 
@@ -117,7 +113,7 @@ class ValidateScreen(TabbedScreen):
             self.session.pending_report, self._wanted = None, run
             self.reload()
 
-    def reader(self) -> Callable[[Store], ReportView]:
+    def reader(self) -> Reader[ReportView]:
         wanted, against, before = self._wanted, self._against, self._view
         return lambda store: report_view(store, wanted, against, before)
 

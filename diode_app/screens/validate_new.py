@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.filters import check_query, suggestions
 from diode_app.data.threads import in_thread
-from diode_app.screens.base import DiodeScreen
+from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
 from diode_app.widgets.acting import acts
 from diode_app.widgets.command_form import CommandForm, form_options
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
 
 
 def model_choices() -> tuple[str, ...]:
@@ -68,17 +64,13 @@ class NewValidationScreen(CommandScreen):
             checks={"query": partial(check_query, "data")},
         )  # fmt: skip
 
-    def reader(self) -> Callable[[Store], int] | None:
+    def reader(self) -> Reader[int] | None:
         if self.form.mistakes:
             return None
+        from diode_engine.store.query import count_problems
+
         query = self.form.values["query"]
-
-        def count(store: Store) -> int:
-            from diode_engine.store.query import count_problems
-
-            return count_problems(store, query)
-
-        return count
+        return lambda store: count_problems(store, query)
 
     def show(self, snapshot: int) -> None:
         command = self.headless_command("validation.start")
