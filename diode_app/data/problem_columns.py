@@ -12,7 +12,6 @@ from diode_app.data.columns import Column
 if TYPE_CHECKING:
     from diode_engine.core.candidate import Candidate
     from diode_engine.core.problem import Problem
-    from diode_engine.store.query import ProblemRow
 
 
 def dtype(problem: Problem) -> str:
@@ -20,10 +19,13 @@ def dtype(problem: Problem) -> str:
     return "tf32" if problem.allow_tf32 else problem.dtype.short
 
 
-def short(candidate: Candidate) -> str:
-    """Return a candidate in about 26 characters: its template's short name and its parameters."""
+def short(candidate: Candidate | None) -> str:
+    """Return a candidate in about 26 characters: its template's short name and its parameters;
+    empty for None."""
     from diode_engine.core.templates import template_of
 
+    if candidate is None:
+        return ""
     name = candidate.template
     return str(candidate).replace(name, template_of(name).short_name, 1)
 
@@ -40,10 +42,6 @@ def layout(problem: Problem) -> str:
 
 
 _number = partial(Column, right=True)
-
-
-def _fastest(row: ProblemRow) -> str:
-    return "" if row.best is None else short(row.best)
 
 
 # In the order in which they are shown by default. Where there is no room, the highest rank goes
@@ -77,8 +75,8 @@ PROBLEM_COLUMNS = (
             cell=lambda r: f"{r.failed:,}", rank=6),
     Column("gpu", "GPU", "what it was timed on", cell=lambda r: r.environment.hardware.name,
            rank=8),
-    Column("fastest", "fastest", "the candidate with the best time", cell=_fastest, sortable=False,
-           rank=3),
+    Column("fastest", "fastest", "the candidate with the best time",
+           cell=lambda r: short(r.best), sortable=False, rank=3),
     Column("bias", "bias", "how the bias lies, where the operator has one",
            cell=lambda r: str(r.problem.bias), sortable=False, rank=9),
     Column("align", "align", "of the two operands, in elements: what every row's start is "

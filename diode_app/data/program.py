@@ -101,7 +101,7 @@ class ProductView:
 
     @property
     def kernel(self) -> str:
-        return "" if self.product.kernel is None else short(self.product.kernel)
+        return short(self.product.kernel)
 
     @property
     def saved_us(self) -> float | None:
@@ -131,7 +131,7 @@ def view_products(
                 is_fused=_differs(product.library_us, None if said is None else said.aten_us),
                 phase=program.report.graphs[product.graph].phase,
                 default_us=None if said is None else said.default_us,
-                other="" if kernel is None else short(kernel),
+                other=short(kernel),
                 other_us=us,
             )
         )

@@ -23,7 +23,7 @@ from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.styling import COMPACT
-from diode_app.widgets.table import MemoryTable
+from diode_app.widgets.table import PagedTable
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.errors import RecordError
@@ -58,7 +58,7 @@ class AskScreen(DiodeScreen):
         #ask-models Select { width: 30; }
         #ask-says { height: auto; padding: 0 1; margin-top: 1; }
         Ranking { margin-top: 1; }
-        Ranking MemoryTable { width: 2fr; }
+        Ranking PagedTable { width: 2fr; }
     }
     """
 
@@ -89,7 +89,7 @@ class AskScreen(DiodeScreen):
         )  # fmt: skip
 
     @property
-    def table(self) -> MemoryTable:
+    def table(self) -> PagedTable:
         return self.query_one(Ranking).table
 
     def values(self) -> Mapping[str, object]:

@@ -22,7 +22,7 @@ from diode_app.screens.base import ReaderIfReady
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
 from diode_app.widgets.facts import Facts
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import PagedTable
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
@@ -61,9 +61,9 @@ class CandidateScreen(TabbedScreen):
         yield Facts()
         with TabbedContent(initial="tab-timings"):
             with TabPane("Timings", id="tab-timings"):
-                yield MemoryTable(self.session, TIMING_COLUMNS, what="timings", id="timings")
+                yield PagedTable(self.session, TIMING_COLUMNS, what="timings", id="timings")
             with TabPane("Predictions", id="tab-predictions"):
-                yield MemoryTable(
+                yield PagedTable(
                     self.session, PREDICTION_COLUMNS, what="predictions", id="predictions"
                 )
 
@@ -76,8 +76,8 @@ class CandidateScreen(TabbedScreen):
 
     def show(self, snapshot: CandidateView) -> None:
         self.query_one(Facts).show(candidate_facts(snapshot))
-        self.query_one("#timings", MemoryTable).show_rows(snapshot.timings)
-        self.query_one("#predictions", MemoryTable).show_rows(snapshot.predictions)
+        self.query_one("#timings", PagedTable).show_rows(snapshot.timings)
+        self.query_one("#predictions", PagedTable).show_rows(snapshot.predictions)
 
     def action_copy(self) -> None:
         config = json.dumps(self._asked[1].to_dict())
@@ -88,5 +88,5 @@ class CandidateScreen(TabbedScreen):
             self.action_run()
 
     def action_run(self) -> None:
-        if (row := self.query_one("#timings", MemoryTable).pointed_row) is not None:
+        if (row := self.query_one("#timings", PagedTable).pointed_row) is not None:
             self.open_run(int(row.record["run"]))

@@ -13,7 +13,7 @@ from diode_app.data.comparison import FACT, Comparison
 from diode_app.data.pages import Row
 from diode_app.screens.base import DiodeScreen
 from diode_app.session import Session
-from diode_app.widgets.table import MemoryTable
+from diode_app.widgets.table import PagedTable
 
 
 class ComparisonScreen(DiodeScreen):
@@ -31,7 +31,7 @@ class ComparisonScreen(DiodeScreen):
     def body(self) -> ComposeResult:
         yield Static(id="comparison-title", markup=False)
         yield Static(id="comparison-warning", markup=False)
-        yield MemoryTable(self.session, (FACT,), what="facts", wraps=True)
+        yield PagedTable(self.session, (FACT,), what="facts", wraps=True)
 
     def show_comparison(
         self, title: str, names: Mapping[str, str], found: Comparison, *, all_facts: bool = True
@@ -45,7 +45,7 @@ class ComparisonScreen(DiodeScreen):
         self.put("#comparison-title", title)
         self.put("#comparison-warning", f"⚠ {warning}")
         self.query_one("#comparison-warning").display = bool(warning)
-        table = self.query_one(MemoryTable)
+        table = self.query_one(PagedTable)
         columns = (Column(key, name, rank=place) for place, (key, name) in enumerate(names.items()))
         table.set_columns((FACT, *columns))
         table.show_rows(rows)

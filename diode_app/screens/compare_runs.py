@@ -39,7 +39,7 @@ class CompareRunsScreen(ComparisonScreen):
     )  # fmt: skip
     DEFAULT_CSS = """
     CompareRunsScreen {
-        MemoryTable { height: 2fr; }
+        PagedTable { height: 2fr; }
         Plot { height: 3fr; border-top: solid $panel; }
     }
     """

@@ -33,7 +33,7 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.saving import ask_target
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import PagedTable
 from diode_engine.store import Store
 from diode_engine.store.datasets.format import SUFFIXES
 from diode_engine.store.query import problems
@@ -96,7 +96,7 @@ class DataScreen(FilteredList):
             suggest=suggestions("data", self._known),
         )
         with Horizontal(id="data-parts"):
-            yield MemoryTable(
+            yield PagedTable(
                 self.session, PREVIEW_COLUMNS, what="fastest candidates", id="data-preview"
             )
             yield Facts(id="data-candidate")
@@ -152,7 +152,7 @@ class DataScreen(FilteredList):
     def _show_preview(self, found: Preview | None) -> None:
         self._preview = found
         rows = () if found is None else found.rows
-        self.query_one("#data-preview", MemoryTable).show_rows(rows)
+        self.query_one("#data-preview", PagedTable).show_rows(rows)
         if not rows:
             self.query_one("#data-candidate", Facts).show(())
 

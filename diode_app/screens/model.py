@@ -18,7 +18,7 @@ from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, write_v
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
 from diode_app.widgets.facts import Facts
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import PagedTable
 from diode_engine.registry import ModelEntry
 from diode_engine.validation.gate import GateVerdict
 
@@ -64,7 +64,7 @@ class ModelScreen(TabbedScreen, ModelActions):
             with TabPane("Facts", id="tab-facts"), VerticalScroll():
                 yield Facts()
             with TabPane("Lineage", id="tab-lineage"):
-                yield MemoryTable(self.session, _STEPS, what="steps")
+                yield PagedTable(self.session, _STEPS, what="steps")
             with TabPane("Card", id="tab-card"), VerticalScroll():
                 yield Markdown(open_links=False)
             with TabPane("Gate", id="tab-gate"), VerticalScroll():
@@ -104,7 +104,7 @@ class ModelScreen(TabbedScreen, ModelActions):
             ),
         )  # fmt: skip
         self.query_one(Facts).show(snapshot.facts)
-        self.query_one(MemoryTable).show_rows(snapshot.lineage)
+        self.query_one(PagedTable).show_rows(snapshot.lineage)
         if before is None or before.card != snapshot.card:
             self.query_one(Markdown).update(snapshot.card)
         self.put(

@@ -19,7 +19,7 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import PagedTable
 
 if TYPE_CHECKING:
     from diode_engine.registry import ModelEntry, ModelVersion
@@ -70,7 +70,7 @@ class ModelsScreen(ListScreen, ModelActions):
     def body(self) -> ComposeResult:
         yield Static(id="models-taken", markup=False)
         yield Static(id="models-problems", markup=False)
-        yield MemoryTable(self.session, MODEL_COLUMNS, what="models")
+        yield PagedTable(self.session, MODEL_COLUMNS, what="models")
         yield Facts(id="models-preview")
         yield EmptyState(*_EMPTY, id="models-none")
 
@@ -93,8 +93,8 @@ class ModelsScreen(ListScreen, ModelActions):
         self.put("#models-taken", snapshot.taken)
         self.put("#models-problems", "\n".join(f"✗ {sentence}" for sentence in snapshot.problems))
         self.query_one("#models-problems").display = bool(snapshot.problems)
-        self.query_one(MemoryTable).show_rows(snapshot.rows)
-        self.show_empty(not snapshot.rows, "MemoryTable")
+        self.query_one(PagedTable).show_rows(snapshot.rows)
+        self.show_empty(not snapshot.rows, "PagedTable")
         self._preview()
 
     def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:

@@ -29,7 +29,7 @@ from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import PagedTable
 from diode_engine.core.candidate import Candidate
 
 
@@ -83,11 +83,11 @@ class ProblemScreen(TabbedScreen):
         yield Static("Asking the models ...", id="problem-choices")
         with TabbedContent(initial="tab-candidates"):
             with TabPane("Candidates", id="tab-candidates"):
-                yield MemoryTable(
+                yield PagedTable(
                     self.session, measured_columns(()), what="candidates", id="problem-candidates"
                 )
             with TabPane("Failed", id="tab-failed"):
-                yield MemoryTable(
+                yield PagedTable(
                     self.session, FAILED_COLUMNS, what="failed candidates", id="problem-failures"
                 )
         with Horizontal(id="problem-parts"):
@@ -117,10 +117,10 @@ class ProblemScreen(TabbedScreen):
         )
         self.query_one("#problem-facts", Static).update(_facts(view))
         self.query_one("#problem-choices", Static).update(_choices(view.choices))
-        table = self.query_one("#problem-candidates", MemoryTable)
+        table = self.query_one("#problem-candidates", PagedTable)
         table.set_columns(measured_columns(tuple(view.predicted_us)))
         table.show_rows(view.rows)
-        self.query_one("#problem-failures", MemoryTable).show_rows(view.failures)
+        self.query_one("#problem-failures", PagedTable).show_rows(view.failures)
         self._draw(view)
 
     # The candidate under the cursor
@@ -128,7 +128,7 @@ class ProblemScreen(TabbedScreen):
     @property
     def _candidate(self) -> Candidate | None:
         """The candidate under the cursor of the tab that is shown."""
-        table = self.query_one(f"#{self.tabs.active}").query_one(MemoryTable)
+        table = self.query_one(f"#{self.tabs.active}").query_one(PagedTable)
         row = table.pointed_row
         return None if row is None else candidate_in(row)
 

@@ -34,7 +34,7 @@ from diode_app.session import Session
 from diode_app.widgets.acting import acts
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import MemoryTable
+from diode_app.widgets.table import PagedTable
 from diode_engine.core.problem import Problem
 from diode_engine.reports.record import Outcome, Product
 
@@ -92,15 +92,15 @@ class ProgramScreen(DiodeScreen):
     def body(self) -> ComposeResult:
         yield Static(id="program-title", markup=False)
         yield Static("Reading ...", id="program-says")
-        yield MemoryTable(
+        yield PagedTable(
             self.session, product_columns(""), what="distinct products", sort="saved_us",
             descending=True, id="program-products",
         )  # fmt: skip
         yield Ranking(self.session)
 
     @property
-    def table(self) -> MemoryTable:
-        return self.query_one("#program-products", MemoryTable)
+    def table(self) -> PagedTable:
+        return self.query_one("#program-products", PagedTable)
 
     def values(self) -> Mapping[str, object]:
         return {"program": str(self._source), "products": None}

@@ -20,7 +20,7 @@ from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
-from diode_app.widgets.table import MemoryTable
+from diode_app.widgets.table import PagedTable
 from diode_engine.errors import ReportError
 
 _HOW = (
@@ -51,7 +51,7 @@ class ProgramsScreen(ListScreen):
     DEFAULT_CSS = "ProgramsScreen #programs-how { height: auto; padding: 0 1; color: $text-muted; }"
 
     def body(self) -> ComposeResult:
-        yield MemoryTable(
+        yield PagedTable(
             self.session, PROGRAM_COLUMNS, what="programs", sort="created", descending=True
         )
         yield EmptyState(
@@ -68,8 +68,8 @@ class ProgramsScreen(ListScreen):
         return partial(list_programs, here=self.session.hardware)
 
     def show(self, snapshot: tuple[Row, ...]) -> None:
-        self.query_one(MemoryTable).show_rows(snapshot)
-        self.show_empty(not snapshot, "MemoryTable")
+        self.query_one(PagedTable).show_rows(snapshot)
+        self.show_empty(not snapshot, "PagedTable")
 
     # Actions
 

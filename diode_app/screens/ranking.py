@@ -21,7 +21,7 @@ from diode_app.data.threads import in_thread
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.session import Session
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import PagedTable
 from diode_engine.core.candidate import Candidate
 
 _NO_WORDS = Content("")
@@ -34,7 +34,7 @@ class Ranking(Horizontal):
     DEFAULT_CSS = """
     Ranking {
         height: 1fr;
-        MemoryTable { width: 1fr; }
+        PagedTable { width: 1fr; }
         #ranking-why { width: 1fr; padding: 0 1; border-left: solid $panel; }
     }
     """
@@ -47,14 +47,14 @@ class Ranking(Horizontal):
         self._explaining: Latest[RankReasons] = Latest(self, self._show_why, self._clear)
 
     def compose(self) -> ComposeResult:
-        yield MemoryTable(self._session, ranking_columns(False), what="candidates")
+        yield PagedTable(self._session, ranking_columns(False), what="candidates")
         with VerticalScroll(id="ranking-why", can_focus=True):
             yield Static(id="ranking-words")
             yield Static(id="ranking-reasons")
 
     @property
-    def table(self) -> MemoryTable:
-        return self.query_one(MemoryTable)
+    def table(self) -> PagedTable:
+        return self.query_one(PagedTable)
 
     def focus_words(self) -> None:
         self.query_one("#ranking-why").focus()

@@ -14,7 +14,7 @@ from diode_app.data.columns import Column
 from diode_app.data.space_map import AXES, FEW, SizeMap, short_count, short_size, size_map
 from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.session import Session
-from diode_app.widgets.table import MemoryTable
+from diode_app.widgets.table import PagedTable
 
 
 class SpaceMapScreen(DiodeScreen):
@@ -47,11 +47,11 @@ class SpaceMapScreen(DiodeScreen):
     def body(self) -> ComposeResult:
         yield Static(id="map-title", markup=False)
         yield Static(id="map-says", markup=False)
-        yield MemoryTable(self.session, (), what="ranges of sizes")
+        yield PagedTable(self.session, (), what="ranges of sizes")
 
     @property
-    def table(self) -> MemoryTable:
-        return self.query_one(MemoryTable)
+    def table(self) -> PagedTable:
+        return self.query_one(PagedTable)
 
     def reader(self) -> Reader[SizeMap]:
         query, across, down = self._query, self._across, self._down

@@ -22,7 +22,7 @@ from diode_app.screens.filtered_list import QueryScreen
 from diode_app.session import Session
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.reading import Latest
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import PagedTable
 
 if TYPE_CHECKING:
     from diode_engine.store.console import Answer
@@ -78,13 +78,13 @@ class SqlScreen(QueryScreen):
                 yield TextArea(FIRST, compact=True, id="sql-statement")
                 yield Static("n goes to the statement, ^g answers it.", id="sql-says", markup=False)
                 with ContentSwitcher(initial="sql-table", id="sql-answer"):
-                    yield MemoryTable(self.session, (), what="rows", id="sql-table")
+                    yield PagedTable(self.session, (), what="rows", id="sql-table")
                     yield Plot("The answer has no numbers to draw.", id="sql-plot")
-            yield MemoryTable(self.session, SCHEMA, what="columns", id="sql-schema")
+            yield PagedTable(self.session, SCHEMA, what="columns", id="sql-schema")
 
     def body_mounted(self) -> None:
         self.area.cursor_blink = False
-        schema = self.query_one("#sql-schema", MemoryTable)
+        schema = self.query_one("#sql-schema", PagedTable)
         schema.query_now = replace(schema.query_now, rows=MAX_ROWS)
         schema.show_rows(schema_rows())
 
@@ -130,7 +130,7 @@ class SqlScreen(QueryScreen):
             self._history.remove(asked)
         self._history.append(asked)
         columns, rows = answer_table(self._answer)
-        table = self.query_one("#sql-table", MemoryTable)
+        table = self.query_one("#sql-table", PagedTable)
         table.ask(replace(table.query_now, sort=None, filter="", page=0))
         table.set_columns(columns)
         table.show_rows(rows)
@@ -181,7 +181,7 @@ class SqlScreen(QueryScreen):
 
     def action_schema(self) -> None:
         self.toggle_class("-tables")
-        self.query_one("#sql-schema", MemoryTable).focus_rows()
+        self.query_one("#sql-schema", PagedTable).focus_rows()
 
 
 def chart(columns: Sequence[Column], rows: Sequence[Row]) -> list[Lines]:

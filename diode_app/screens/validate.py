@@ -9,16 +9,20 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app.actions import Action
-from diode_app.data.report_view import (
+from diode_app.data.reports import (
     CASES,
     FIGURES,
     GROUPS,
+    PERCENT,
     ReportView,
+    ShownReport,
+    curves,
     environment_of,
+    kinds,
+    members,
     report_view,
     reports,
 )
-from diode_app.data.reports import ShownReport, curves, kinds, members
 from diode_app.screens.base import Reader
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.tabs import TabbedScreen
@@ -38,7 +42,7 @@ from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Line, Lines, Plot
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import PagedTable
 from diode_engine.validation.report import Case
 
 _REPORT_ACTIONS = ("against", "curves", "reports", "run", "tab")
@@ -86,7 +90,7 @@ class ValidateScreen(TabbedScreen):
         yield Static(id="report-says")
         with TabbedContent(initial="tab-figures"):
             with TabPane("Figures", id="tab-figures"):
-                yield MemoryTable(
+                yield PagedTable(
                     self.session, FIGURES, what="choosers", sort="geomean", descending=True,
                     id="report-figures",
                 )  # fmt: skip
@@ -96,10 +100,10 @@ class ValidateScreen(TabbedScreen):
                 yield Plot(id="report-curves")
             with TabPane("Groups", id="tab-groups"):
                 yield Static(id="groups-legend", classes="legend", markup=False)
-                yield MemoryTable(self.session, GROUPS, what="groups", id="report-groups")
+                yield PagedTable(self.session, GROUPS, what="groups", id="report-groups")
             with TabPane("Worst", id="tab-worst"):
                 yield Static(id="cases-legend", classes="legend", markup=False)
-                yield MemoryTable(
+                yield PagedTable(
                     self.session, CASES, what="cases", sort="efficiency", id="report-cases"
                 )
             with TabPane("How sure", id="tab-sure"), Horizontal():
@@ -146,8 +150,8 @@ class ValidateScreen(TabbedScreen):
             return
         if before is not None and before.cases is snapshot.cases:
             return
-        self.query_one("#report-figures", MemoryTable).show_rows(snapshot.figures)
-        self.query_one("#report-groups", MemoryTable).show_rows(snapshot.groups)
+        self.query_one("#report-figures", PagedTable).show_rows(snapshot.figures)
+        self.query_one("#report-groups", PagedTable).show_rows(snapshot.groups)
         self._show_cases()
         self.put("#groups-legend", f"{self._legend} · better: by more than 1 %")
         self.put("#report-remarks-text", remarks(report))
@@ -175,7 +179,7 @@ class ValidateScreen(TabbedScreen):
             return
         kind, _, name = (self._group or "").partition("/")
         only = members(view.report, kind).get(name)
-        self.query_one("#report-cases", MemoryTable).show_rows(
+        self.query_one("#report-cases", PagedTable).show_rows(
             [row for row, groups in zip(view.cases, view.report.groups, strict=True)
              if only is None or name in groups[kind]]
         )  # fmt: skip
@@ -192,8 +196,8 @@ class ValidateScreen(TabbedScreen):
         by = "" if kind == "chooser" else f", {view.report.model} by {kind}"
         self.query_one("#report-curves", Plot).show(
             Lines(
-                [Line(c.name, c.within, c.share, strong=c.name == view.report.model)
-                 for c in curves(view.report, view.against, kind)],
+                [Line(name, PERCENT, share, strong=name == view.report.model)
+                 for name, share in curves(view.report, view.against, kind).items()],
                 title=f"% of problems within x % of the best{by}",
                 x_range=(0, 30),
                 y_range=(0, 100),
@@ -236,7 +240,7 @@ class ValidateScreen(TabbedScreen):
             self._open(report.cases[int(event.key)])
         elif event.table.id == "report-groups":
             self._narrow(event.key)
-        elif event.key in {c.chooser for c in report.choosers} - {report.model}:
+        elif event.key in report.choosers and event.key != report.model:
             self._hold_against(event.key)
 
     def _hold_against(self, other: str | int) -> None:
@@ -267,7 +271,7 @@ class ValidateScreen(TabbedScreen):
         report = self.report
         assert report is not None
         there = await self.session.store.read(reports)
-        choices = [(c.chooser, c.chooser) for c in report.choosers if c.chooser != report.model]
+        choices = [(name, name) for name in report.choosers if name != report.model]
         choices += [(f"#{run}", f"{judged}, as run {run} judged it")
                     for run, judged in there if run != report.run]  # fmt: skip
         now = f"#{self._against}" if isinstance(self._against, int) else self._against

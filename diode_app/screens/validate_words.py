@@ -5,8 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from diode_app import text
-from diode_app.data.report_view import ReportView, name_judged
-from diode_app.data.reports import ShownReport
+from diode_app.data.reports import ReportView, ShownReport, name_judged
 from diode_app.widgets.empty import Step
 from diode_app.widgets.facts import badge
 from diode_app.widgets.plot import Line, Lines

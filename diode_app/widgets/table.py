@@ -46,7 +46,9 @@ Read = Callable[["Store", PageQuery], Page]
 
 class PagedTable(Actions, Vertical):
     """Shows one page of what `read(store, query)` returns. The reader runs in a thread, must be
-    quick, and raises a DiodeError where the filter is not valid.
+    quick, and raises a DiodeError where the filter is not valid. Without a reader, it shows the
+    rows of `show_rows`: it sorts them by the values in their records and filters them by words, and
+    without a sort they keep the order in which they were given.
 
     `reload` reads again and keeps the cursor where it is. Posts `PagedTable.Chosen` (Enter or a
     click) and `PagedTable.Pointed` (the cursor is on it) with the row's key.
@@ -91,23 +93,24 @@ class PagedTable(Actions, Vertical):
         self,
         session: Session,
         columns: Sequence[Column],
-        read: Read | None,
+        read: Read | None = None,
         *,
         what: str,
         sort: str | None = None,
         descending: bool = False,
-        filter_hint: str = "",
+        filter_hint: str = "words that a row has; -word for those without it",
         suggest: Suggest | None = None,
+        rows: Sequence[Row] = (),
         wraps: bool = False,
         id: str | None = None,
     ) -> None:
-        """`what` the rows are, in the plural; it also names the exported file. `read` is None in a
-        subclass with its own `fetch`. Where it `wraps`, cells that have no room take several
-        lines; else columns are left out."""
+        """`what` the rows are, in the plural; it also names the exported file. Where it `wraps`,
+        cells that have no room take several lines; else columns are left out."""
         super().__init__(id=id)
         self._session = session
         self._grid = PageGrid(columns, (sort, descending), wraps=wraps)
         self._read = read
+        self._rows = tuple(rows)  # without a reader
         self._what = what
         self._filter_hint = filter_hint
         self._suggest = suggest
@@ -165,6 +168,11 @@ class PagedTable(Actions, Vertical):
 
     # Reading
 
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        """Show these rows from now on."""
+        self._rows = tuple(rows)
+        self.reload()
+
     def reload(self) -> None:
         self._reading.do(partial(self._fetch, self.query_now))
 
@@ -174,7 +182,8 @@ class PagedTable(Actions, Vertical):
     async def fetch(self, query: PageQuery) -> Page:
         """Return the page that is asked for. Raises DiodeError where the filter has a mistake."""
         read = self._read
-        assert read is not None
+        if read is None:
+            return page_in_memory(self._rows, query)
         return await self._session.store.read(lambda store: read(store, query))
 
     def ask(self, query: PageQuery) -> None:
@@ -319,11 +328,11 @@ class PagedTable(Actions, Vertical):
     def _show_groups(self, by: Column, rows: Sequence[Row]) -> None:
         app: Any = self.app  # a DiodeApp, whose module imports this one
         columns, groups = group_rows(rows, by, self.columns)
-        table = MemoryTable(self._session, columns, what="groups", rows=groups)
+        table = PagedTable(self._session, columns, what="groups", rows=groups)
 
         def list_group(value: str) -> None:
             found = [row for row in rows if group_of(row, by) == value]
-            listed = MemoryTable(self._session, self.columns, what=self._what, rows=found)
+            listed = PagedTable(self._session, self.columns, what=self._what, rows=found)
             app.show_table(f"{by.label}: {value}", listed, choose)
 
         def choose(key: str) -> None:
@@ -379,38 +388,6 @@ class PagedTable(Actions, Vertical):
             found.extend(rows)
             query = replace(query, page=query.page + 1)
         return found
-
-
-class MemoryTable(PagedTable):
-    """Pages, sorts (by the values in the rows' records) and filters (by words) the rows of
-    `show_rows`. Without a sort they keep the order in which they were given."""
-
-    def __init__(
-        self,
-        session: Session,
-        columns: Sequence[Column],
-        *,
-        what: str,
-        sort: str | None = None,
-        descending: bool = False,
-        filter_hint: str = "words that a row has; -word for those without it",
-        wraps: bool = False,
-        rows: Sequence[Row] = (),
-        id: str | None = None,
-    ) -> None:
-        super().__init__(
-            session, columns, None, what=what, sort=sort, descending=descending,
-            filter_hint=filter_hint, wraps=wraps, id=id,
-        )  # fmt: skip
-        self._rows_in_memory = tuple(rows)
-
-    def show_rows(self, rows: Sequence[Row]) -> None:
-        """Show these rows from now on."""
-        self._rows_in_memory = tuple(rows)
-        self.reload()
-
-    async def fetch(self, query: PageQuery) -> Page:
-        return page_in_memory(self._rows_in_memory, query)
 
 
 class TableDialog(Dialog[None]):

@@ -58,8 +58,7 @@ def test_a_report_is_read_without_torch(timed, model):
     program = f"""
 import sys
 from pathlib import Path
-from diode_app.data.reports import curves, kinds
-from diode_app.data.report_view import report_view
+from diode_app.data.reports import curves, kinds, report_view
 from diode_engine.store import Store
 with Store.open(Path(sys.argv[1])) as store:
     view = report_view(store, None, None, None)

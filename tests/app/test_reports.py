@@ -7,8 +7,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diode_app.data.report_view import group_rows, report_view
-from diode_app.data.reports import NoReportError, Other, curves, kinds, report_of
+from diode_app.data.reports import (
+    PERCENT,
+    NoReportError,
+    Other,
+    curves,
+    group_rows,
+    kinds,
+    report_of,
+    report_view,
+)
 from diode_app.screens.validate_words import headline
 from diode_app.text import drop_usual_note
 from diode_engine.runs.process import current_process
@@ -87,14 +95,14 @@ def test_the_usual_note_of_a_model_is_not_repeated_with_another_count():
 def test_curves_tell_the_share_within(timed, model):
     _, report = judge(timed, model)
     view = report_view(timed, None, ATEN, None)
-    by_chooser = {curve.name: curve for curve in curves(view.report, view.against, "chooser")}
+    by_chooser = curves(view.report, view.against, "chooser")
     assert list(by_chooser)[:2] == ["plain@1", ATEN]
     ours = by_chooser["plain@1"]
     within = sum(case.efficiency[1] * 1.05 >= 1 for case in report.cases)
-    assert ours.share[ours.within.index(5.0)] == pytest.approx(100 * within / len(report.cases))
-    assert list(ours.share) == sorted(ours.share)
+    assert ours[PERCENT.index(5.0)] == pytest.approx(100 * within / len(report.cases))
+    assert ours == sorted(ours)
     assert kinds(view.report) == ("chooser", "op", "dtype", "M", "layout")
-    bands = [curve.name for curve in curves(view.report, view.against, "M")]
+    bands = list(curves(view.report, view.against, "M"))
     assert bands[0].startswith("M ≤ 16 (")
     assert sum(int(name.split("(")[1][:-1]) for name in bands) == len(report.cases)
 
@@ -109,9 +117,9 @@ def test_a_cross_validation_is_a_report_by_parts(timed, model):
     found = report_of(timed, run)
     assert found.whole is None
     assert found.model == "trees, folds"
-    ours = found.choosers[0]
-    assert ours.geomean == pytest.approx(crossed.together().geomean)
-    assert ours.fifth == pytest.approx(crossed.together(5).geomean)
+    ours = found.choosers[found.model]
+    assert ours["geomean"] == pytest.approx(crossed.together().geomean)
+    assert ours["fifth"] == pytest.approx(crossed.together(5).geomean)
     assert "part" in kinds(found)
 
 

@@ -18,7 +18,7 @@ from diode_app.screens.runs import RunsScreen
 from diode_app.settings import Settings
 from diode_app.themes import SERIES
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import PagedTable
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 from tests.app.judged import judge
@@ -89,7 +89,7 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         assert colours == [0, 1, len(SERIES) - 1]
         await press(pilot, "v")
         assert isinstance(app.screen, CompareRunsScreen)
-        rows = {row.key: row.cells for row in app.screen.query_one(MemoryTable).page.rows}
+        rows = {row.key: row.cells for row in app.screen.query_one(PagedTable).page.rows}
         assert rows["setting trees depth"][str(runs[1])] == "8 (+2)"
         assert rows["of best"][str(runs[1])] == "0.97 (+0.06)"
         assert rows["of best"][str(runs[0])] == "0.91"
@@ -97,7 +97,7 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         assert "worst tenth, below" not in rows
         assert len(drawn(app)) == 3
         await press(pilot, "d")
-        rows = {row.key for row in app.screen.query_one(MemoryTable).page.rows}
+        rows = {row.key for row in app.screen.query_one(PagedTable).page.rows}
         assert {"setting seed", "worst tenth, below", "judged on"} <= rows
         await press(pilot, "v", "l")
         chart = app.screen.query_one(Plot).charts[0]
@@ -117,7 +117,7 @@ async def test_a_validation_has_its_efficiency_among_the_runs(make_app, store, t
     async with running(make_app(), (160, 40), "R", "space", "down") as (app, pilot):
         assert cell(app, run, "efficiency")[0] == f"{report.efficiency:.3f}"
         await press(pilot, "v")
-        rows = {row.key: row.cells for row in app.screen.query_one(MemoryTable).page.rows}
+        rows = {row.key: row.cells for row in app.screen.query_one(PagedTable).page.rows}
         # They were judged on different problems, so that there is no difference in brackets.
         assert rows["of best"] == {
             "fact": "of best", str(run): f"{report.efficiency:.6g}", str(training): "0.9",
@@ -273,10 +273,10 @@ def make_trainings(store: Store) -> list[int]:
     ]  # fmt: skip
 
 
-async def why(pilot) -> MemoryTable:
+async def why(pilot) -> PagedTable:
     """Marks the last three trainings and asks why the best one won."""
     await press_each(pilot, "space", "down", "space", "down", "space", "v", "w")
-    return pilot.app.screen.query_one(MemoryTable)
+    return pilot.app.screen.query_one(PagedTable)
 
 
 async def test_settings_are_listed_by_importance_with_the_marked_runs_values(make_app, store):

@@ -18,16 +18,16 @@ from diode_app.screens.sql import SqlScreen, chart
 from diode_app.settings import Settings, load
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Plot
-from diode_app.widgets.table import MemoryTable, TableDialog
+from diode_app.widgets.table import PagedTable, TableDialog
 from diode_engine.store.console import Answer
 from tests.app.waiting import enter, press, press_each, running, text_of
 
 
-async def ask(pilot, statement: str) -> MemoryTable:
+async def ask(pilot, statement: str) -> PagedTable:
     """Puts a statement into the page, and waits for its answer."""
     pilot.app.screen.query_one(TextArea).load_text(statement)
     await press(pilot, "ctrl+g")
-    return pilot.app.screen.query_one("#sql-table", MemoryTable)
+    return pilot.app.screen.query_one("#sql-table", PagedTable)
 
 
 async def test_a_statement_is_answered_as_a_table_to_sort_plot_and_export(

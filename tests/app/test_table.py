@@ -13,7 +13,7 @@ from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import PickOne
-from diode_app.widgets.table import MemoryTable, PagedTable
+from diode_app.widgets.table import PagedTable
 from diode_engine import registry
 from tests.app.judged import judge
 from tests.app.registered import register_model
@@ -28,7 +28,7 @@ class TableApp(App[None]):
     def __init__(self, folder, rows=3, columns=COLUMNS, cell="0.459", settings=None):
         super().__init__()
         session = Session(StoreAccess(folder / "none.db"), settings or Settings(), None)
-        self.table = MemoryTable(session, columns, what="things")
+        self.table = PagedTable(session, columns, what="things")
         self._rows = [
             Row(str(i), {c.key: cell for c in columns}, {c.key: i for c in columns})
             for i in range(rows)
@@ -140,7 +140,7 @@ async def test_what_is_compared_is_wrapped_and_not_clipped(make_app, store, size
         app,
         pilot,
     ):
-        table = app.screen.query_one(MemoryTable)
+        table = app.screen.query_one(PagedTable)
         assert table.grid.virtual_size.width <= table.grid.size.width
         shown = _cells(table)
         for run, query in zip((1, 2, 3), queries, strict=True):
@@ -172,7 +172,7 @@ async def test_two_models_are_compared_whole_at_80_columns(make_app, store, tmp_
     async with running(make_app(), (80, 24), "M", "c", "enter") as (app, _pilot):
         commands = [("Back", "diode-engine models compare plain@1 stages@1")]
         assert app.screen.headless_commands() == commands
-        table = app.screen.query_one(MemoryTable)
+        table = app.screen.query_one(PagedTable)
         assert table.grid.virtual_size.width <= table.grid.size.width
         shown = {cells["fact"]: cells for cells in _cells(table)}
         assert list(shown["data"].values()) == ["data", left["data"], right["data"]]

@@ -28,8 +28,7 @@ import numpy as np
 import zstandard
 
 from diode_app import settings as dashboard
-from diode_app.data.report_view import case_rows, figure_rows, group_rows
-from diode_app.data.reports import report_of
+from diode_app.data.reports import case_rows, figure_rows, group_rows, report_of
 from diode_engine import features
 from diode_engine.cli import settings, workflow
 from diode_engine.cli.group import COMMANDS
