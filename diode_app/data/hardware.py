@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:
-    from diode_engine.core.hardware import Hardware
+    from diode_engine.core.hardware import Environment, Hardware
 
 _PROGRAM = """
 import importlib.metadata, json, os, sys
@@ -54,6 +54,14 @@ class LocalHardware:
             f"{self.count} × {hw.name} ({hw.backend} {hw.arch}, {hw.multiprocessors} "
             f"multiprocessors, {hw.clock_mhz} MHz, {hw.memory_gb_s} GB/s)"
         )
+
+
+def describe_environment(environment: Environment) -> str:
+    """Return the GPU and its software; a version that is not known is left out."""
+    e = environment
+    versions = (("torch", e.torch), ("Triton", e.triton), ("driver", e.driver))
+    known = (f"{name} {version}" for name, version in versions if version)
+    return " · ".join((e.hardware.name, *known))
 
 
 async def find_hardware() -> LocalHardware:

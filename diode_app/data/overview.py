@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,22 +12,19 @@ from diode_engine.errors import DiodeError, SeveralModelsError
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
     from diode_engine.runs import Status
-    from diode_engine.store import Store
+    from diode_engine.store import Store, StoreStats
 
 RUNS_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class StoreOverview:
-    """The store in figures, and its last runs, the newest first."""
+    """The store in figures, and its last runs, the newest first. `size_bytes` counts what is being
+    written too."""
 
+    stats: StoreStats
     size_bytes: int
     schema: str
-    problems: int
-    candidates: int
-    timings: int
-    failures: Mapping[str, int]
-    environments: tuple[tuple[str, int], ...]  # (GPU and software, timings)
     last: tuple[Status, ...]
 
 
@@ -38,19 +34,9 @@ def overview(store: Store) -> StoreOverview:
 
     stats = store.stats()
     wal = paths.beside(store.location, "-wal")  # of a file that is being written
-    return StoreOverview(
-        size_bytes=stats.size_bytes + (wal.stat().st_size if wal.is_file() else 0),
-        schema=HEAD,  # a store of another schema is not opened
-        problems=stats.problems,
-        candidates=stats.candidates,
-        timings=stats.timings,
-        failures=dict(stats.failures),
-        environments=tuple(
-            (f"{e.hardware.name} · torch {e.torch} · Triton {e.triton} · driver {e.driver}", n)
-            for e, n in stats.by_environment
-        ),
-        last=tuple(find(store, limit=RUNS_SHOWN)),
-    )
+    size = stats.size_bytes + (wal.stat().st_size if wal.is_file() else 0)
+    # A store of another schema is not opened.
+    return StoreOverview(stats, size, HEAD, tuple(find(store, limit=RUNS_SHOWN)))
 
 
 def find_main_hardware(store: Store) -> Hardware | None:

@@ -39,7 +39,10 @@ def _expected(status: Status) -> float:
 
 
 def seconds_left(status: Status) -> float | None:
-    """Seconds until the run is done: as the run says, else by its mean pace so far."""
+    """Seconds until the run is done: as the run says, else by its mean pace so far. None where that
+    is not known, or the run has ended."""
+    if status.state.ended:
+        return None
     progress = status.run.progress or {}
     told = as_number(progress.get("seconds_left"))
     if told is not None:

@@ -57,8 +57,9 @@ def _rate(run: Listed) -> float | None:
     return as_number(run.progress.get("rate"))
 
 
-def _left(run: Listed) -> float | None:
-    return None if run.status.state.ended else seconds_left(run.status)
+def _left(run: Listed) -> str:
+    left = seconds_left(run.status)
+    return "" if left is None else text.seconds(left)
 
 
 # In the order in which they are shown by default. Where there is no room, the highest rank goes
@@ -79,8 +80,7 @@ RUN_COLUMNS = (
            cell=lambda r: f"{_rate(r):.3g}/s" if _rate(r) else "",
            sort=lambda r: _rate(r) or 0.0, rank=13, right=True),
     Column("left", "time left", "time until it is done, at its pace so far",
-           cell=lambda r: "" if _left(r) is None else text.seconds(_left(r)),
-           sort=lambda r: _left(r) or 0.0, rank=4),
+           cell=_left, sort=lambda r: seconds_left(r.status) or 0.0, rank=4),
     Column("duration", "duration", "how long it has worked",
            cell=lambda r: text.seconds(r.status.seconds), sort=lambda r: r.status.seconds, rank=7),
     Column("family", "family", "the kind of model that a training makes, or the model that it "

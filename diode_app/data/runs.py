@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from diode_app import text
 from diode_app.data.columns import cells_of
 from diode_app.data.curves import CurveReader, Curves, kinds, samples
+from diode_app.data.hardware import describe_environment
 from diode_app.data.pages import Page, PageQuery, Row
-from diode_app.data.progress import describe_progress, fraction, remarks, seconds_left
+from diode_app.data.progress import describe_progress, remarks, seconds_left
 from diode_app.data.run_columns import RUN_COLUMNS, SORTS, changed_settings, show_efficiency
 from diode_app.data.trainings import (
     Listed,
@@ -45,39 +45,16 @@ class Gauge:
 
 @dataclass(frozen=True)
 class RunView:
-    """A run as its page shows it. `fraction` is the part of its work that is done, None if it is
-    not known."""
+    """A run as its page shows it. `failures` are counts by their reasons; `baseline` is a pinned
+    training and its curves; `is_resumed` says whether a later run continues it."""
 
     status: Status
-    fraction: float | None
-    left_seconds: float | None
     failures: Mapping[str, int]
-    gauges: tuple[Gauge, ...]
     facts: tuple[tuple[str, str], ...]
-    says: str  # what it is doing now, and how good the results are
     curves: Curves
-    baseline: tuple[int, Curves] | None = None  # a pinned training and its curves
-    trained: TrainingResult | None = None
-    is_resumed: bool = False  # a later run continues it
-
-    @property
-    def command(self) -> str | None:
-        run = self.status.run
-        return None if run.command is None else shlex.join(run.command)
-
-
-def view(status: Status) -> RunView:
-    progress = status.run.progress or {}
-    return RunView(
-        status=status,
-        fraction=fraction(status),
-        left_seconds=None if status.state.ended else seconds_left(status),
-        failures=dict(progress.get("failures") or {}),
-        gauges=_gauges(status),
-        facts=tuple(_facts(status)),
-        says=describe_progress(status),
-        curves=samples(progress),
-    )
+    baseline: tuple[int, Curves] | None
+    trained: TrainingResult | None
+    is_resumed: bool
 
 
 def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
@@ -85,33 +62,36 @@ def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     from diode_engine.runs import look
     from diode_engine.store.run_query import resumed_runs, run_contents
 
-    seen = replace(view(look(store, run)), is_resumed=run in resumed_runs(store))
-    seen = replace(seen, curves={**seen.curves, **curves.read(store, run)})
-    if seen.status.run.kind == "train":
+    status, contents = look(store, run), run_contents(store, run)
+    progress = status.run.progress or {}
+    baseline, trained = None, None
+    if status.run.kind == "train":
         pinned = baseline_of(store)
         if pinned is not None and pinned != run:
-            seen = replace(seen, baseline=(pinned, curves.read(store, pinned)))
-        if seen.status.state == "done":
-            seen = replace(seen, trained=training_result(store.result(run)))
-    contents = run_contents(store, run)
-    if not contents.timings:
-        return seen
-    timings = text.quantity(contents.timings, "timings")
-    holds = [("holds", f"{timings} of {text.quantity(contents.problems, 'problems')}")]
-    holds += [
-        (
-            "environment",
-            f"{e.hardware.name}, torch {e.torch}, Triton {e.triton}, driver {e.driver} "
-            f"({n:,} timings)",
-        )
-        for e, n in contents.by_environment
+            baseline = pinned, curves.read(store, pinned)
+        if status.state == "done":
+            trained = training_result(store.result(run))
+    facts = _facts(status)
+    if contents.timings:
+        timings = text.quantity(contents.timings, "timings")
+        facts.append(("holds", f"{timings} of {text.quantity(contents.problems, 'problems')}"))
+    facts += [
+        ("environment", f"{describe_environment(environment)} ({timings:,} timings)")
+        for environment, timings in contents.by_environment
     ]
-    # The run's own report also counts the failures that are not in the store yet.
-    failures = seen.failures or contents.failures
-    return replace(seen, facts=(*seen.facts, *holds), failures=failures)
+    return RunView(
+        status=status,
+        # The run's own report also counts the failures that are not in the store yet.
+        failures=dict(progress.get("failures") or contents.failures),
+        facts=tuple(facts),
+        curves={**samples(progress), **curves.read(store, run)},
+        baseline=baseline,
+        trained=trained,
+        is_resumed=run in resumed_runs(store),
+    )
 
 
-def _gauges(status: Status) -> tuple[Gauge, ...]:
+def gauges(status: Status) -> tuple[Gauge, ...]:
     """Return a gauge for each GPU of this machine, or for each machine of a cluster, and one for
     the run's machine."""
     machine, found = _machine(status), (status.run.progress or {}).get("gpus") or {}
@@ -119,12 +99,12 @@ def _gauges(status: Status) -> tuple[Gauge, ...]:
     for gpu in found.values():
         by_machine.setdefault(str(gpu.get("node") or ""), []).append(gpu)
     if "" in by_machine:
-        gpus = [_gpu(f"GPU {number}", [gpu]) for number, gpu in found.items()]
+        shown = [_gpu(f"GPU {number}", [gpu]) for number, gpu in found.items()]
     else:
-        gpus = [
+        shown = [
             _gpu(f"{name}, {text.quantity(len(of), 'GPUs')}", of) for name, of in by_machine.items()
         ]
-    return (*gpus, *([] if machine is None else [machine]))
+    return (*shown, *([] if machine is None else [machine]))
 
 
 def _gpu(title: str, gpus: Sequence[Mapping[str, Any]]) -> Gauge:
@@ -306,11 +286,11 @@ def run_preview(
 
 def _main_facts(listed: Listed, view: RunView) -> tuple[tuple[str, str], ...]:
     status = view.status
-    left = view.left_seconds
+    left = seconds_left(status)
     facts = [
         ("took" if status.state.ended else "so far", text.seconds(status.seconds)),
         ("left", "" if left is None else text.seconds(left)),
-        ("message", remarks(status) or view.says),
+        ("message", remarks(status) or describe_progress(status)),
         ("efficiency", show_efficiency(listed)),
         ("model", listed.model),
         ("data", listed.data),

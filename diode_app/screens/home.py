@@ -14,7 +14,7 @@ from textual.widgets import Static
 from diode_app import text
 from diode_app.actions import Action, import_timings
 from diode_app.data.commands import run_command
-from diode_app.data.hardware import HardwareUnknownError, find_hardware
+from diode_app.data.hardware import HardwareUnknownError, describe_environment, find_hardware
 from diode_app.data.overview import RUNS_SHOWN, StoreOverview, model_in_use, overview
 from diode_app.data.progress import headline, outcome
 from diode_app.data.store_access import Condition, Look
@@ -143,19 +143,20 @@ class HomeScreen(DiodeScreen):
 
     def show(self, snapshot: StoreOverview) -> None:
         on_disk = isinstance(self.session.location, Path)
+        stats = snapshot.stats
         facts = [
             ("file" if on_disk else "server", str(self.session.location)),
             ("size", f"{text.size(snapshot.size_bytes)}, schema {snapshot.schema}"),
-            ("problems", text.count(snapshot.problems)),
-            ("timings", f"{snapshot.timings:,}, {sum(snapshot.failures.values()):,} failed"),
-            ("candidates", f"{snapshot.candidates:,} different ones"),
+            ("problems", text.count(stats.problems)),
+            ("timings", f"{stats.timings:,}, {sum(stats.failures.values()):,} failed"),
+            ("candidates", f"{stats.candidates:,} different ones"),
         ]
-        facts += [("on", f"{name} ({n:,})") for name, n in snapshot.environments]
+        facts += [("on", f"{describe_environment(e)} ({n:,})") for e, n in stats.by_environment]
         self.query_one("#store-facts", Facts).show(facts)
         self._show_runs(snapshot.last)
-        self.query_one("#home-next").display = snapshot.timings == 0
-        if self._has_timings is not (snapshot.timings > 0):
-            self._has_timings = snapshot.timings > 0
+        self.query_one("#home-next").display = stats.timings == 0
+        if self._has_timings is not (stats.timings > 0):
+            self._has_timings = stats.timings > 0
             self.refresh_bindings()
         self.call_after_refresh(self.store_looked)
 

@@ -18,6 +18,7 @@ from diode_app.data.candidate import (
     candidate_in,
     candidate_view,
 )
+from diode_app.data.hardware import describe_environment
 from diode_app.data.problem import Choice, ProblemView, problem_view
 from diode_app.data.problem_columns import FAILED_COLUMNS, measured_columns, short
 from diode_app.screens.base import WIDTHS, Reader
@@ -206,9 +207,7 @@ class ProblemScreen(TabbedScreen):
 
 def _facts(view: ProblemView) -> str:
     row, roof = view.row, view.roofline
-    e = row.environment
-    software = [f"torch {e.torch}", f"Triton {e.triton}", f"driver {e.driver}"]
-    where = " · ".join([e.hardware.name, *(word for word in software if not word.endswith(" "))])
+    where = describe_environment(row.environment)
     if len(view.environments) > 1:
         now = view.environments.index(row.environment_number) + 1
         where += f" ({now} of {len(view.environments)}: v)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,8 @@ from textual.widgets import Static, TabbedContent, TabPane
 from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.curves import OVER_TIME, CurveReader, kinds, series_of
-from diode_app.data.progress import outcome
-from diode_app.data.runs import Gauge, RunView, run_view
+from diode_app.data.progress import describe_progress, fraction, outcome, seconds_left
+from diode_app.data.runs import Gauge, RunView, gauges, run_view
 from diode_app.screens.base import Reader
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.screens.tabs import TabbedScreen
@@ -124,18 +125,16 @@ class RunScreen(TabbedScreen, RunActions):
                 f"  {text.seconds(status.seconds)}" + (f"  {why}" if why else ""),
             ),
         )
-        command = snapshot.command
-        self.put("#run-command", "" if command is None else f"$ {command}")
-        left = snapshot.left_seconds
-        words = ["" if left is None else f"{text.seconds(left)} left", snapshot.says]
-        done = snapshot.fraction
+        self.put("#run-command", "" if run.command is None else f"$ {shlex.join(run.command)}")
+        left, done = seconds_left(status), fraction(status)
+        words = ["" if left is None else f"{text.seconds(left)} left", describe_progress(status)]
         self.query_one("#run-progress", Meter).show(
             done, "" if done is None else f"{100 * done:.0f} %", " · ".join(filter(None, words))
         )
         failed = text.pairs(snapshot.failures)
         self.put("#run-failed", f"failed: {failed}" if failed else "")
         self.query_one("#run-failed").display = bool(failed)
-        self._show_gauges(snapshot.gauges)
+        self._show_gauges(gauges(status))
         self._show_result(before)
         if before is None or (before.trained, before.status.state, before.is_resumed) != (
             snapshot.trained, status.state, snapshot.is_resumed
@@ -154,14 +153,14 @@ class RunScreen(TabbedScreen, RunActions):
         self.tabs.show_tab("tab-result")
         self.tabs.active = "tab-result"
 
-    def _show_gauges(self, gauges: tuple[Gauge, ...]) -> None:
+    def _show_gauges(self, shown: tuple[Gauge, ...]) -> None:
         group = self.query_one("#run-gauges", VerticalGroup)
         meters = list(group.query(Meter))
-        if [meter.label for meter in meters] != [gauge.title for gauge in gauges]:
+        if [meter.label for meter in meters] != [gauge.title for gauge in shown]:
             group.remove_children()
-            meters = [Meter(gauge.title) for gauge in gauges]
+            meters = [Meter(gauge.title) for gauge in shown]
             group.mount_all(meters)
-        for meter, gauge in zip(meters, gauges, strict=True):
+        for meter, gauge in zip(meters, shown, strict=True):
             colour = f"${gauge.colour}"
             meter.show(gauge.share, gauge.value, gauge.says, colour=colour)
 

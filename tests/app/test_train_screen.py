@@ -9,6 +9,7 @@ import pytest
 from textual.widgets import Input, TabbedContent
 
 from diode_app.data.curves import CurveReader, kinds, series_of, thin_points
+from diode_app.data.progress import describe_progress, fraction, seconds_left
 from diode_app.data.training import planned
 from diode_app.data.trainings import training_result
 from diode_app.screens.model import ModelScreen
@@ -17,6 +18,7 @@ from diode_app.text import quantity
 from diode_app.widgets.command_form import first_value, form_options, read_value
 from diode_engine.core.hardware import H200
 from diode_engine.core.table import TimingTable
+from diode_engine.runs import look
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store, write_dataset
 from tests.app.trained import drawn, make_training
@@ -229,25 +231,26 @@ def test_a_result_of_another_kind_is_none():
 
 
 def test_a_training_that_is_at_work_tells_what_it_is_at(store):
-    from diode_app.data.runs import run_view
-
     run = start_quietly(store)
-    assert run_view(store, run, CurveReader()).says == ""
+    assert describe_progress(look(store, run)) == ""
     store.update_run(run, progress={"fraction": 0.0, "doing": "makes the features"})
-    assert run_view(store, run, CurveReader()).says == "makes the features"
+    assert describe_progress(look(store, run)) == "makes the features"
     store.update_run(run, progress={"member": "network-1", "step": 3, "steps": 40,
                                     "efficiency": 0.9512})  # fmt: skip
-    seen = run_view(store, run, CurveReader())
-    assert seen.says == "network-1: 3 of 40, efficiency 0.951"
-    assert seen.fraction is None  # these are the steps of one fit, and not of the run
+    seen = look(store, run)
+    assert describe_progress(seen) == "network-1: 3 of 40, efficiency 0.951"
+    assert fraction(seen) is None  # these are the steps of one fit, and not of the run
     store.update_run(run, progress={
         "member": "network-1", "step": 3, "steps": 40, "efficiency": 0.9512, "rate": 2.5,
         "fraction": 0.31, "seconds_left": 90.0, "stage": 3, "stages": 16,
     })  # fmt: skip
-    seen = run_view(store, run, CurveReader())
-    assert seen.says == "network-1: 3 of 40, efficiency 0.951 · 2.5 steps/s · fit 3 of 16"
-    assert seen.fraction == pytest.approx(0.31)
-    assert seen.left_seconds == 90.0
+    seen = look(store, run)
+    assert (
+        describe_progress(seen)
+        == "network-1: 3 of 40, efficiency 0.951 · 2.5 steps/s · fit 3 of 16"
+    )
+    assert fraction(seen) == pytest.approx(0.31)
+    assert seconds_left(seen) == 90.0
 
 
 def start_quietly(store: Store) -> int:
