@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
@@ -22,10 +22,11 @@ from diode_app.links import Link, link, page_of
 from diode_app.session import Session
 from diode_app.settings import Settings, sentence
 from diode_app.themes import NAMES
+from diode_engine import registry
 from diode_engine.errors import DiodeError, QueryError
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
+from diode_engine.runs import find
+from diode_engine.store import Store
+from diode_engine.store.query import count_problems, problems
 
 _RUNS = 500  # so many of the last ones are searched
 _PROBLEMS = 8  # of a query that are shown
@@ -119,8 +120,6 @@ class Everything(Provider):
         return partial(app.open_link, link)
 
     def _runs(self, store: Store) -> list[Found]:
-        from diode_engine.runs import find
-
         found: list[Found] = []
         for status in find(store, limit=_RUNS):
             run = status.run
@@ -133,8 +132,6 @@ class Everything(Provider):
         return found
 
     def _problems(self, store: Store, query: str) -> list[Found]:
-        from diode_engine.store.query import count_problems, problems
-
         asked = _problem_query(query.strip().removeprefix("problem").strip())
         if asked is None:
             return []
@@ -159,8 +156,6 @@ class Everything(Provider):
         return found
 
     def _models(self) -> list[Found]:
-        from diode_engine import registry
-
         found = []
         for entry in registry.overview().entries:
             words = [f"model {entry.model.reference}", *entry.aliases, *entry.facts.tags]

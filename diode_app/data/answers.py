@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diode_app import text
 from diode_app.data.columns import Column, make_row
 from diode_app.data.pages import Row
-
-if TYPE_CHECKING:
-    from diode_engine.store.console import Answer
+from diode_engine.store import console
+from diode_engine.store.console import Answer
 
 SCHEMA = (
     Column("column", "column", "A table, or below it one of its columns."),
@@ -34,8 +33,6 @@ def answer_table(answer: Answer) -> tuple[list[Column], list[Row]]:
 def schema_rows() -> list[Row]:
     """Return a row for each table of the store and for each of its columns. The key is the text to
     put into a statement."""
-    from diode_engine.store import console
-
     rows = []
     columns = console.store_columns()
     for table, meaning in console.describe_tables().items():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from diode_engine.cli.collect import expected_rate, make_plan
+from diode_engine.cli.group import parse
 from diode_engine.errors import CollectionError, DatasetError, NothingError
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
+from diode_engine.problems.sources import SOURCES
+from diode_engine.runs import command_line
+from diode_engine.store import Store
 
 MAX_PROBLEMS = 20_000  # in a plan; counting their candidates takes a second
 
@@ -18,8 +20,6 @@ MAX_PROBLEMS = 20_000  # in a plan; counting their candidates takes a second
 def describe_sources() -> str:
     """Return what each source of problems draws, and its parameters with their defaults, in the
     engine's own words."""
-    from diode_engine.problems.sources import SOURCES
-
     parts = []
     for name, kind in SOURCES.items():
         draws = " ".join((kind.__doc__ or "").replace("`", "").split())
@@ -30,8 +30,6 @@ def describe_sources() -> str:
 
 def complete_source(given: str, _cursor: int) -> list[str]:
     """Return the texts that the field of the sources may become: its last word completed."""
-    from diode_engine.problems.sources import SOURCES
-
     before, blank, word = given.rpartition(" ")
     return [f"{before}{blank}{name}" for name in SOURCES if word and name.startswith(word)]
 
@@ -54,10 +52,6 @@ def planned(store: Store, spec: Mapping[str, Any], gpus: int) -> CollectionPlan:
     """Return the plan of `diode-engine collect` with these options (as `runs.command_line` takes
     them), on this many GPUs where the options name none. Needs no torch."""
     import click
-
-    from diode_engine.cli.collect import expected_rate, make_plan
-    from diode_engine.cli.group import parse
-    from diode_engine.runs import command_line
 
     mistakes = {}
     try:

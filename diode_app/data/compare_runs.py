@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diode_app import text
 from diode_app.data.comparison import NOT_COMPARABLE, Comparison, flatten, name_metric
@@ -14,9 +14,9 @@ from diode_app.data.progress import outcome
 from diode_app.data.run_columns import show_efficiency
 from diode_app.data.trainings import RunReader, baseline_of, read_run
 from diode_engine.errors import DiodeError
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
+from diode_engine.runs import find, look
+from diode_engine.store import Store
+from diode_engine.training.importance import setting_importances
 
 OF_BEST = "of best"
 _TRAININGS = 500  # at most, the last ones
@@ -55,8 +55,6 @@ def compare_runs(store: Store, wanted: Sequence[int], reader: CurveReader) -> Co
 
 def _facts(store: Store, run: int) -> dict[str, Any]:
     """Return what is known of a run, by name; numbers stay numbers, the rest becomes texts."""
-    from diode_engine.runs import look
-
     status = look(store, run)
     listed = read_run(store, status)
     facts: dict[str, Any] = {
@@ -142,9 +140,6 @@ class Winning:
 
 def why_won(store: Store, wanted: Sequence[int], trainings: RunReader) -> Winning:
     """Return why the best of these runs is better than the others."""
-    from diode_engine.runs import find
-    from diode_engine.training.importance import setting_importances
-
     found = [trainings.read(store, s) for s in find(store, "kind:train state:done",
                                                     limit=_TRAININGS)]  # fmt: skip
     settings = {

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from diode_engine.store import Store
+from diode_engine.store import Store
 
 Points = tuple[tuple[float, ...], tuple[float, ...]]  # xs, ys
 Curves = Mapping[str, Points]  # by series

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diode_app import text
-from diode_app.data.models import entry_of, facts, read_verdict
+from diode_app.data.models import entry_of, facts
 from diode_app.data.pages import Row
 from diode_engine import registry
+from diode_engine.core.checks import decode
 from diode_engine.errors import NoSuchRunError, RecordError
 from diode_engine.models.manifest import Manifest
 from diode_engine.registry import ModelEntry
@@ -62,9 +63,10 @@ def model_view(store: Store | None, folder: str) -> ModelView:
 
 def _verdict(given: Mapping[str, Any]) -> GateVerdict | None:
     try:
-        return read_verdict(given)
+        verdict: GateVerdict = decode(GateVerdict, given)
     except RecordError:
         return None
+    return verdict
 
 
 def _lineage(store: Store | None, entry: ModelEntry, m: Manifest) -> tuple[Row, ...]:

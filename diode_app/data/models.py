@@ -7,23 +7,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diode_app import text
 from diode_app.data.columns import Column, make_row
 from diode_app.data.commands import CommandError
 from diode_app.data.comparison import NOT_COMPARABLE, Comparison, name_metric
 from diode_app.data.pages import Row
-from diode_app.data.threads import in_thread
+from diode_app.data.store_access import StoreAccess
+from diode_engine import registry
+from diode_engine.core.checks import decode
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import DiodeError, NoSuchModelError, RecordError
-
-if TYPE_CHECKING:  # numpy comes with it: imported in a thread
-    from diode_app.data.store_access import StoreAccess
-    from diode_engine.models.manifest import Manifest
-    from diode_engine.registry import Match, ModelEntry, ModelVersion
-    from diode_engine.store import Store
-    from diode_engine.validation.gate import GateVerdict
+from diode_engine.models.manifest import Manifest
+from diode_engine.registry import Match, ModelEntry, ModelVersion
+from diode_engine.store import Store
+from diode_engine.store.run_query import runs
+from diode_engine.validation.gate import GateVerdict
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,6 @@ class Models:
 def models(here: Hardware | None, gpus: int) -> Models:
     """Return the models as they are now. `here` is this machine's hardware, None while it is not
     known; `gpus` is how many it has."""
-    from diode_engine import registry
-
     found = registry.overview()
     entries = {str(entry.model.folder): entry for entry in found.entries}
     problems = [f"{entry.model.reference} cannot be used: {entry.error}"
@@ -55,8 +53,6 @@ def models(here: Hardware | None, gpus: int) -> Models:
 
 
 def _taken(here: Hardware | None, gpus: int) -> str:
-    from diode_engine import registry
-
     if here is None:
         return "Looking at this machine's hardware ..."
     if not gpus:
@@ -196,8 +192,6 @@ def _list_gpu_figures(m: Manifest) -> dict[str, str]:
 
 def compare(a: ModelEntry, b: ModelEntry) -> Comparison:
     """Return two models by their own metrics. Raises ModelError where one cannot be read."""
-    from diode_engine import registry
-
     names = [entry.model.reference for entry in (a, b)]
     if names[0] == names[1]:  # of two GPUs
         names = [f"{entry.model.slug}/{entry.model.reference}" for entry in (a, b)]
@@ -236,25 +230,14 @@ async def promote(
         if not said.strip():
             raise
     try:
-        document = json.loads(said)
-        return await in_thread(partial(read_verdict, document), "verdict")
+        verdict: GateVerdict = decode(GateVerdict, json.loads(said))
+        return verdict
     except (ValueError, RecordError):
         raise DiodeError(f"The gate answered what cannot be read: {said[:200]}") from None
 
 
-def read_verdict(document: Any) -> GateVerdict:
-    """Return the gate's verdict that a document has. Raises RecordError."""
-    from diode_engine.core.checks import decode
-    from diode_engine.validation.gate import GateVerdict
-
-    verdict: GateVerdict = decode(GateVerdict, document)
-    return verdict
-
-
 def _last_judged(model: ModelVersion, slug: str, store: Store) -> int | None:
     """Return the last run that judged the model for a promotion on this hardware."""
-    from diode_engine.store.run_query import runs
-
     for run in runs(store, "kind:promote state:done"):
         of = run.spec["model"], run.spec.get("hardware", model.slug)
         if of == (model.reference, slug):
@@ -271,8 +254,6 @@ def find_slug_to_change(entry: ModelEntry, here: Hardware | None) -> str:
 
 def entry_of(folder: str) -> ModelEntry:
     """Raises NoSuchModelError where it is not there any more."""
-    from diode_engine import registry
-
     for entry in registry.overview().entries:
         if str(entry.model.folder) == folder:
             return entry

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from diode_engine import paths
+from diode_engine import paths, registry
 from diode_engine.errors import DiodeError
-
-if TYPE_CHECKING:
-    from diode_engine.registry import ModelVersion
+from diode_engine.registry import ModelVersion
 
 
 def prepare_default(reference: str, slug: str) -> Callable[[], None]:
     """For the undo of a roll-back: a function that makes this model, the present default, the
     default again, with the status that it has now."""
-    from diode_engine import registry
-
     model = registry.resolve(reference, slug)
     known = registry.facts_of(model, slug)
 
@@ -33,8 +28,6 @@ def prepare_default(reference: str, slug: str) -> Callable[[], None]:
 def can_roll_back(slug: str, version: int) -> bool:
     """Whether there is a promotion on this hardware to undo. `version` is that of the registry (see
     `registry_version`)."""
-    from diode_engine import registry
-
     try:
         registry.last_change(slug)
     except DiodeError:
@@ -47,8 +40,6 @@ def remove_model(model: ModelVersion) -> Callable[[], str] | None:
     aliases, tags and note, as the next version, and return its name; None where the model is
     broken, so that this is not possible. The last removed model is kept in a file in Diode's data
     directory."""
-    from diode_engine import registry
-
     folder = paths.data_dir() / "removed"
     archive = folder / "model.diode.zip"
     try:
@@ -77,31 +68,23 @@ def remove_model(model: ModelVersion) -> Callable[[], str] | None:
 
 def tags_of(model: ModelVersion) -> tuple[str, ...]:
     """Return the model's tags now."""
-    from diode_engine import registry
-
     return tuple(registry.facts_of(model).tags)
 
 
 def set_tags(model: ModelVersion, tags: Sequence[str]) -> None:
     """Give the model these tags, and no others."""
-    from diode_engine import registry
-
     registry.tag(model, tags, [tag for tag in tags_of(model) if tag not in tags])
 
 
 def aliases_of(model: ModelVersion) -> tuple[str, ...]:
     """Return the model's aliases on its own hardware now, without the default, which is set by
     promoting a model."""
-    from diode_engine import registry
-
     reference, found = model.reference_on(model.slug), registry.aliases_for(model.slug)
     return tuple(name for name, of in found.items() if of == reference and name != registry.DEFAULT)
 
 
 def set_aliases(model: ModelVersion, aliases: Sequence[str]) -> None:
     """Give the model these aliases, and no others."""
-    from diode_engine import registry
-
     now = aliases_of(model)
     for name in aliases:
         if name not in now:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diode_app import text
 from diode_app.data.columns import cells_of
@@ -21,10 +21,9 @@ from diode_app.data.trainings import (
     read_run,
     training_result,
 )
-
-if TYPE_CHECKING:
-    from diode_engine.runs import Status
-    from diode_engine.store import Store
+from diode_engine.runs import Status, find, look
+from diode_engine.store import Store
+from diode_engine.store.run_query import resumed_runs, run_contents
 
 LOG_BYTES = 256 * 1024  # of a log that are shown
 _HOT_C = 85  # where a GPU is shown as warm
@@ -59,9 +58,6 @@ class RunView:
 
 def run_view(store: Store, run: int, curves: CurveReader) -> RunView:
     """Raises StoreError where there is no such run."""
-    from diode_engine.runs import look
-    from diode_engine.store.run_query import resumed_runs, run_contents
-
     status, contents = look(store, run), run_contents(store, run)
     progress = status.run.progress or {}
     baseline, trained = None, None
@@ -218,9 +214,6 @@ class RunLister:
     def page(self, store: Store, query: PageQuery, marks: Mapping[int, str]) -> Page:
         """Return the runs that the filter matches (see `diode_engine.store.fields`), sorted by a
         column; `marks` by the runs' numbers. Raises QueryError for a mistake in the filter."""
-        from diode_engine.runs import find, look
-        from diode_engine.store.run_query import resumed_runs
-
         number = baseline_of(store)
         pinned = None if number is None else self._reader.read(store, look(store, number))
 

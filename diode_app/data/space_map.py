@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from diode_app.data.pages import Row
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
+from diode_engine.store import Store
+from diode_engine.store.problem_counts import space_map
 
 AXES = ("b", "m", "n", "k")
 FEW = 3  # problems in a bin that a model could learn little from
@@ -57,8 +55,6 @@ class SizeMap:
 def size_map(store: Store, query: str, across: str, down: str) -> SizeMap:
     """Return the map of the problems that a filter query matches. Raises QueryError for a mistake
     in it."""
-    from diode_engine.store.problem_counts import space_map
-
     found = space_map(store, query, x=across, y=down)
     rows, columns = found.counts.shape
     return SizeMap(

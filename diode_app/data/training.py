@@ -6,13 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from diode_engine import registry
 from diode_engine.errors import DiodeError
+from diode_engine.models.manifest import check_name
 from diode_engine.models.model_types import TUNED
+from diode_engine.store import Store, read_dataset
+from diode_engine.store.problem_counts import statistics
+from diode_engine.store.run_query import known_values
+from diode_engine.store.transfer import read_datasets
+from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import MIN_FITTED, MIN_HELD_OUT, MIN_WATCHED
 
-if TYPE_CHECKING:
-    from diode_engine.store import Store
+# With fewer problems a training fails, however they are split.
+_LEAST = MIN_FITTED + MIN_WATCHED + MIN_HELD_OUT
 
 
 @dataclass(frozen=True)
@@ -27,21 +37,15 @@ class Part:
 
 
 @dataclass(frozen=True)
-class TrainingData:
-    """What a training would learn from: the largest part of the chosen GPU's timings, and what is
-    left out. `chosen` is None where there is nothing, or a GPU must still be chosen."""
+class TrainingPlan:
+    """What a training would learn from (`chosen`: the largest part of the chosen GPU's timings;
+    None where there is nothing, or a GPU must still be chosen) and what is left out, the registered
+    models, and the default hyper-parameters as texts by field; or sentences for the fields with
+    mistakes."""
 
     gpus: tuple[str, ...]
     chosen: Part | None
     left_out: tuple[Part, ...]
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """The data, the registered models, and the default hyper-parameters as texts by field; or
-    sentences for the fields with mistakes."""
-
-    data: TrainingData
     models: tuple[str, ...]
     known: Mapping[str, list[str]]  # values of fields that filter queries name
     usual: Mapping[str, str]
@@ -51,9 +55,6 @@ class TrainingPlan:
 def planned(store: Store, spec: Mapping[str, Any]) -> TrainingPlan:
     """Return the plan of `diode-engine train` with these options (as `runs.command_line` takes
     them). Needs no torch."""
-    from diode_engine.models.manifest import check_name
-    from diode_engine.store.run_query import known_values
-
     mistakes: dict[str, str] = {}
     parts: tuple[Part, ...] = ()
     files, query, base = spec.get("dataset"), spec.get("query", ""), spec.get("fine_tune")
@@ -67,7 +68,7 @@ def planned(store: Store, spec: Mapping[str, Any]) -> TrainingPlan:
         mistakes[source] = f"{error.filename}: {error.strerror}."
     except DiodeError as error:
         mistakes[source] = str(error)
-    data = _chosen(parts, spec.get("hardware", ""))
+    gpus, chosen = _choose_part(parts, spec.get("hardware", ""))
     if source not in mistakes:
         if not parts and (files or query):
             mistakes[source] = "There are no timings of such problems."
@@ -76,12 +77,12 @@ def planned(store: Store, spec: Mapping[str, Any]) -> TrainingPlan:
                 "There are no timings in the store yet: import those that come with Diode (i), or "
                 "collect some (C)."
             )
-        elif data.chosen is not None and data.chosen.problems < (least := _least()):
+        elif chosen is not None and chosen.problems < _LEAST:
             mistakes[source] = (
-                f"{data.chosen.problems:,} problems are too few to learn from and to judge by; it "
-                f"takes {least} at least, and hundreds for a good model."
+                f"{chosen.problems:,} problems are too few to learn from and to judge by; it "
+                f"takes {_LEAST} at least, and hundreds for a good model."
             )
-    models, why = _base(base, data.chosen)
+    models, why = _base(base, chosen)
     if why is not None:
         mistakes["fine_tune"] = why
     if "name" in spec:
@@ -90,19 +91,11 @@ def planned(store: Store, spec: Mapping[str, Any]) -> TrainingPlan:
         except DiodeError as error:
             mistakes["name"] = str(error)
     usual = _usual(tuned=base is not None)
-    return TrainingPlan(data, models, known_values(store), usual, mistakes)
-
-
-def _least() -> int:
-    """Return the least number of problems: with fewer, a training fails, however they are split."""
-    from diode_engine.training.trainable_rows import MIN_FITTED, MIN_HELD_OUT, MIN_WATCHED
-
-    return MIN_FITTED + MIN_WATCHED + MIN_HELD_OUT
+    left_out = tuple(part for part in parts if part is not chosen)
+    return TrainingPlan(gpus, chosen, left_out, models, known_values(store), usual, mistakes)
 
 
 def _in_store(store: Store, query: str) -> tuple[Part, ...]:
-    from diode_engine.store.problem_counts import statistics
-
     return tuple(
         Part(group.values[0], group.values[1], group.problems, group.timings, group.failed)
         for group in statistics(store, query, by=("gpu", "torch"))
@@ -112,11 +105,6 @@ def _in_store(store: Store, query: str) -> tuple[Part, ...]:
 @lru_cache(maxsize=2)  # while a person changes other fields
 def _in_files(files: tuple[tuple[str, int], ...]) -> tuple[Part, ...]:
     """Return the parts in dataset files, each given with the time of its last change."""
-    import numpy as np
-
-    from diode_engine.store import read_dataset
-    from diode_engine.store.transfer import read_datasets
-
     paths = [Path(path) for path, _ in files]
     table = read_dataset(paths[0]) if len(paths) == 1 else read_datasets(paths)
     parts = []
@@ -130,19 +118,15 @@ def _in_files(files: tuple[tuple[str, int], ...]) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.timings)
 
 
-def _chosen(parts: tuple[Part, ...], gpu: str) -> TrainingData:
+def _choose_part(parts: tuple[Part, ...], gpu: str) -> tuple[tuple[str, ...], Part | None]:
+    """Return the GPUs, and the largest part of the chosen one; of the only one, if there is one."""
     gpus = tuple(dict.fromkeys(part.gpu for part in parts))
-    if len(gpus) == 1:
-        gpu = gpus[0]
-    of_gpu = sorted((part for part in parts if part.gpu == gpu), key=lambda part: -part.timings)
-    chosen = of_gpu[0] if of_gpu else None
-    return TrainingData(gpus, chosen, tuple(part for part in parts if part is not chosen))
+    wanted = [part for part in parts if part.gpu == gpu or len(gpus) == 1]
+    return gpus, max(wanted, key=lambda part: part.timings, default=None)
 
 
 def _base(reference: str | None, data: Part | None) -> tuple[tuple[str, ...], str | None]:
     """Return the registered models, and what is wrong with the one to tune."""
-    from diode_engine import registry
-
     models = tuple(dict.fromkeys(model.reference for model in registry.list_models()))
     if not reference:
         return models, None
@@ -158,8 +142,6 @@ def _base(reference: str | None, data: Part | None) -> tuple[tuple[str, ...], st
 
 
 def _usual(*, tuned: bool) -> Mapping[str, str]:
-    from diode_engine.training.settings import TrainingSettings
-
     settings = TrainingSettings()
     network, trees = settings.find(TUNED if tuned else "network"), settings.find("trees")
     return {

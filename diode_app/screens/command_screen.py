@@ -14,6 +14,7 @@ from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.widgets.acting import acts
 from diode_app.widgets.command_form import CommandForm
 from diode_app.widgets.form import Field
+from diode_engine.runs import command_line
 
 
 class CommandScreen(DiodeScreen):
@@ -78,8 +79,6 @@ class CommandScreen(DiodeScreen):
         self.put("#command-details", details)
 
     def values(self) -> Mapping[str, object]:
-        from diode_engine.runs import command_line
-
         try:
             return {"command": command_line(self.COMMAND, self.form.spec, self.session.location)}
         except ValueError:  # the quotes in a field do not match

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 
@@ -16,9 +15,7 @@ from diode_app.screens.compare import ComparisonScreen
 from diode_app.session import Session
 from diode_app.widgets.curve_charts import RunCurves, training_charts
 from diode_app.widgets.plot import Line, Lines, Plot
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
+from diode_engine.store import Store
 
 
 class CompareRunsScreen(ComparisonScreen):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from diode_app.actions import Action
 from diode_app.data.models import compare, find_slug_to_change, promote
-from diode_app.data.models import models as all_models
 from diode_app.data.registry_changes import (
     aliases_of,
     can_roll_back,
@@ -26,10 +24,9 @@ from diode_app.screens.validate_new import open_validation
 from diode_app.widgets.acting import acts
 from diode_app.widgets.modals import Confirm, Notice, PickOne, Prompt
 from diode_app.widgets.saving import ask_target
-
-if TYPE_CHECKING:
-    from diode_engine.registry import ModelEntry
-    from diode_engine.validation.gate import GateVerdict
+from diode_engine import registry
+from diode_engine.registry import ModelEntry
+from diode_engine.validation.gate import GateVerdict
 
 MODEL_ACTIONS = (
     Action("models.promote", "p", "Promote", "Judge this model by the gate, and make it its "
@@ -144,8 +141,6 @@ class ModelActions(Labels):
 
     @acts(writes=True)
     async def action_rollback(self) -> str | None:
-        from diode_engine import registry
-
         slug = self._slug(self._chosen)
         now, before = await in_thread(lambda: registry.last_change(slug), "history")
         then = before or "what Diode, or a package, has as the default"
@@ -176,8 +171,8 @@ class ModelActions(Labels):
         from diode_app.screens.compare import CompareScreen
 
         entry = self._chosen
-        known = (await in_thread(lambda: all_models(None, 0), "models")).entries
-        others = {folder: other for folder, other in known.items()
+        known = (await in_thread(registry.overview, "models")).entries
+        others = {str(other.model.folder): other for other in known
                   if other.model != entry.model and other.manifest is not None}  # fmt: skip
         if not others:
             return "There is no other model."
@@ -194,8 +189,6 @@ class ModelActions(Labels):
 
     @acts(writes=True)
     async def action_export_model(self) -> str | None:
-        from diode_engine import registry
-
         model = self._chosen.model
         name = f"{model.name}-{model.version}.diode.zip"
         target = await ask_target(self.app, f"Write {model.reference} to", name)
@@ -252,8 +245,6 @@ class ModelActions(Labels):
         )
 
     def action_note(self) -> None:
-        from diode_engine import registry
-
         model, store = self._chosen.model, self.session.store
         self.edit_label(
             "note",

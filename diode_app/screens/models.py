@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.widgets import Static
@@ -20,9 +19,8 @@ from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.table import PagedTable
-
-if TYPE_CHECKING:
-    from diode_engine.registry import ModelEntry, ModelVersion
+from diode_engine import registry
+from diode_engine.registry import ModelEntry, ModelVersion
 
 _EMPTY = (
     "There are no models",
@@ -115,8 +113,6 @@ class ModelsScreen(ListScreen, ModelActions):
 
     @acts(writes=True)
     async def action_import_model(self) -> str | None:
-        from diode_engine import registry
-
         question = "Register the model in this archive, or folder"
         prompt = Prompt(question, check=_check_file, suggest=complete_path)
         given = await self.app.push_screen_wait(prompt)

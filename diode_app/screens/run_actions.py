@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diode_app.actions import Action
 from diode_app.data.trainings import pin
 from diode_app.screens.labels import Labels
 from diode_app.widgets.acting import acts
-
-if TYPE_CHECKING:
-    from diode_engine.store import RunState, Store
+from diode_engine.runs import look, repeat, resume
+from diode_engine.store import Store
 
 RUN_ACTIONS = (
     Action("runs.pin", "p", "Pin", "Make this training the one that others are compared with, or "
@@ -87,13 +86,7 @@ class RunActions(Labels):
     @acts(writes=True)
     async def action_cancel(self) -> str | None:
         run = self._chosen
-
-        def state_of(store: Store) -> RunState:
-            from diode_engine.runs import look
-
-            return look(store, run).state
-
-        state = await self.session.store.read(state_of)
+        state = await self.session.store.read(lambda store: look(store, run).state)
         if state.ended:
             return f"Run {run} has ended already ({state})."
         if not await self.confirm(
@@ -111,12 +104,6 @@ class RunActions(Labels):
         run, known = self._chosen, self.run_record
         assert known is not None
         is_done = known["state"] == "done"
-
-        def start(store: Store) -> int:
-            from diode_engine.runs import repeat, resume
-
-            return (repeat if is_done else resume)(store, run).id
-
         question = (
             f"Start the command of run {run} once more, as a new run?"
             if is_done
@@ -124,7 +111,8 @@ class RunActions(Labels):
         )
         if not await self.confirm(question, "Start it" if is_done else "Continue"):
             return None
-        started = await self.session.store.write(start)
+        start = repeat if is_done else resume
+        started = await self.session.store.write(lambda store: start(store, run).id)
         self.open_run(started)
         return f"Run {started} {'does the same as' if is_done else 'continues'} run {run}."
 

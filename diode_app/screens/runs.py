@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -29,9 +29,7 @@ from diode_app.widgets.curve_charts import RunCurves, collection_charts, trainin
 from diode_app.widgets.facts import Facts, badge
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import PagedTable
-
-if TYPE_CHECKING:
-    from diode_engine.store import Store
+from diode_engine.store import Store
 
 _PINNED, _MARKED = "★", "●"
 _POINTED = len(SERIES) - 1  # the colour of the run that the cursor is on, where it has no other

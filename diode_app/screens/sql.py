@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -23,9 +22,8 @@ from diode_app.session import Session
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import PagedTable
-
-if TYPE_CHECKING:
-    from diode_engine.store.console import Answer
+from diode_engine.store import console
+from diode_engine.store.console import Answer
 
 FIRST = """SELECT op, dtype, count(*) AS problems, avg(best_us / aten_us) AS efficiency
 FROM summaries JOIN problems ON problems.id = problem
@@ -116,8 +114,6 @@ class SqlScreen(QueryScreen):
         self._say("Asking ...")
 
         def answer() -> tuple[str, Answer, float]:
-            from diode_engine.store import console
-
             began = time.monotonic()
             found = console.ask(self.session.location, asked)
             return asked, found, time.monotonic() - began

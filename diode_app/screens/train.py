@@ -44,7 +44,7 @@ class TrainScreen(CommandScreen):
         return lambda store: planned(store, spec)
 
     def show(self, snapshot: TrainingPlan) -> None:
-        form, data = self.form, snapshot.data
+        form, part = self.form, snapshot.chosen
         self._models = snapshot.models
         self._known.update(snapshot.known)
         for name, usual in snapshot.usual.items():
@@ -52,10 +52,9 @@ class TrainScreen(CommandScreen):
         gpus = form.field("hardware")
         assert isinstance(gpus, ChoiceField)
         if not snapshot.mistakes:  # a query that finds nothing takes no choice away
-            gpus.offer(data.gpus)
+            gpus.offer(snapshot.gpus)
             form.follow()
         form.complain(snapshot.mistakes)
-        part = data.chosen
         if part is None:
             self.show_plan()
             return
@@ -64,7 +63,7 @@ class TrainScreen(CommandScreen):
         lines = [
             f"About {part.problems - held_out:,} to learn from, {held_out:,} held out.",
             f"torch {part.torch}; {part.failed:,} candidates have no time.",
-            *(_left_out(other) for other in data.left_out),
+            *(_left_out(other) for other in snapshot.left_out),
         ]
         self.show_plan(counts, "\n".join(lines))
 

@@ -14,13 +14,13 @@ from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
 from diode_app.widgets.acting import acts
 from diode_app.widgets.command_form import CommandForm, form_options
+from diode_engine import registry
+from diode_engine.store.query import count_problems
 
 
 def model_choices() -> tuple[str, ...]:
     """Return the registered models as `--model` takes them: by reference; by folder where a
     reference is of several."""
-    from diode_engine import registry
-
     models = registry.list_models()
     references = [model.reference for model in models]
     return tuple(
@@ -67,8 +67,6 @@ class NewValidationScreen(CommandScreen):
     def reader(self) -> Reader[int] | None:
         if self.form.mistakes:
             return None
-        from diode_engine.store.query import count_problems
-
         query = self.form.values["query"]
         return lambda store: count_problems(store, query)
 

@@ -123,7 +123,7 @@ def fixed(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "size", lambda _: "5.1 MiB")
     monkeypatch.setattr("diode_app.screens.sql.time", SimpleNamespace(monotonic=lambda: 0.0))
     rate = Rate(30.0, "the last collection in the store")
-    monkeypatch.setattr("diode_engine.cli.collect.expected_rate", lambda *_, **__: rate)
+    monkeypatch.setattr("diode_app.data.collection.expected_rate", lambda *_, **__: rate)
     monkeypatch.setattr(home, "model_in_use", lambda _: MODEL)
     monkeypatch.setattr(home, "overview", lambda store: replace(overview(store), schema="0004"))
     monkeypatch.setattr(paths, "shipped_dir", lambda: Path("diode"))

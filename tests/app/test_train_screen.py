@@ -58,8 +58,8 @@ def test_options_without_a_meaning_do_not_apply(change, without):
 def test_what_a_training_would_learn_from(filled):
     found = planned(filled, {})
     assert found.mistakes == {}
-    assert found.data.chosen.problems == 40
-    assert found.data.chosen.timings == filled.stats().timings
+    assert found.chosen.problems == 40
+    assert found.chosen.timings == filled.stats().timings
     assert found.usual["rounds"] == "1200"
     assert any(reference.startswith("gemm@") for reference in found.models)
     assert planned(filled, {"query": "m<0"}).mistakes["query"].startswith("There are no")
@@ -76,10 +76,10 @@ def test_too_few_problems_are_told_before_it_starts(store):
 def test_one_gpu_of_several_is_chosen_and_the_rest_left_out(store):
     store.import_table(make_timings(40), key="x", spec={})
     store.import_table(_on("NVIDIA A100", "2.10.0"), key="y", spec={})
-    found = planned(store, {}).data
+    found = planned(store, {})
     assert found.chosen is None
     assert len(found.gpus) == 2
-    found = planned(store, {"hardware": "NVIDIA A100"}).data
+    found = planned(store, {"hardware": "NVIDIA A100"})
     assert found.chosen.torch == "2.10.0"
     assert [part.gpu for part in found.left_out] == [H200.name]
 
@@ -95,7 +95,7 @@ def test_a_file_in_place_of_the_store(filled, tmp_path):
     file = tmp_path / "few.msgpack"
     write_dataset(make_timings(20), file)
     found = planned(filled, {"dataset": [str(file)]})
-    assert found.data.chosen.problems == 20
+    assert found.chosen.problems == 20
     file.write_bytes(b"no dataset")
     assert "dataset" in planned(filled, {"dataset": [str(file)]}).mistakes
     assert "dataset" in planned(filled, {"dataset": ["gone.json"]}).mistakes
