@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -22,23 +24,21 @@ from textual.widgets import Input, Tab, Tabs
 
 from diode_app import settings as user_settings
 from diode_app.actions import Actions
-from diode_app.app_actions import APP_ACTIONS
 from diode_app.data.overview import shipped_timings
 from diode_app.data.store_access import Condition, StoreAccess
+from diode_app.data.threads import in_thread
 from diode_app.keys import KeyHandled, Keys
-from diode_app.links import Link, page_of
+from diode_app.links import Link, link_to, page_of
 from diode_app.notifications import RESTORE_TITLE, SAVE_TITLE, RunNotifier, describe_end
-from diode_app.preloading import import_screens
-from diode_app.screen_commands import headless_commands, palette_entries, read_text
 from diode_app.screens.base import DiodeScreen, StoreLooked
-from diode_app.screens.places import ASIDE, PLACES, Place
+from diode_app.screens.places import APP_ACTIONS, ASIDE, PLACES, Place, modules
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
 from diode_app.widgets.acting import acts
 from diode_app.widgets.jump import Jump, jump_targets
 from diode_app.widgets.modals import Confirm, HeadlessCommands, Prompt
-from diode_app.widgets.plain import PlainText
+from diode_app.widgets.plain import PlainText, read_text
 from diode_engine import paths
 from diode_engine.errors import DiodeError
 from diode_engine.location import Location
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 POLL_SECONDS = 0.5
-# The screens that are made while no key is pressed, so that a first visit is as quick as the next.
+_FIRST_MODULE = "diode_app.screens.runs"  # what most others need comes with it
+# The screens that are made while no key is pressed.
 MADE_AHEAD = tuple(place.mode for place in PLACES if place.mode != "home")
 QUIET_SECONDS = 0.3  # without a key, before the next of these screens is made
 _AHEAD = "ahead"  # the mode, which is never shown, of the screens that are made ahead
@@ -201,7 +202,15 @@ class DiodeApp(Actions, App[None]):
                 screen.show_waiting()
 
     async def _work_ahead(self) -> None:
-        await import_screens(self._is_busy)
+        """Import the modules of all screens and make the screens while there is nothing else to do,
+        so that a first visit is as quick as the next."""
+        for name in modules():
+            await asyncio.sleep(0)
+            # The first one is imported while the first figures are read, without waiting.
+            while name != _FIRST_MODULE and self._is_busy():
+                await asyncio.sleep(_LOOK_SECONDS)
+            await in_thread(partial(importlib.import_module, name), "imports")
+        gc.freeze()  # a full collection of all of it takes a tenth of a second
         places = {place.mode: place for place in PLACES}
         for mode in MADE_AHEAD:
             while self._is_busy() or self.keys.quiet_seconds < QUIET_SECONDS:
@@ -434,12 +443,25 @@ class DiodeApp(Actions, App[None]):
     # Commands and texts
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        return palette_entries(self, screen)
+        """Yield an entry for each action that can be done now, with its key. How to move about is
+        in the help alone."""
+        for active in list(screen.active_bindings.values()):
+            binding = active.binding
+            if binding.id is not None and active.enabled and not binding.id.startswith("move."):
+                yield SystemCommand(
+                    binding.description,
+                    f"{self.get_key_display(binding)}  {binding.tooltip}",
+                    partial(self.run_action, binding.action, active.node),
+                )
 
     def action_commands(self) -> None:
-        if not isinstance(self.screen, DiodeScreen):
+        screen, session = self.screen, self.session
+        if not isinstance(screen, DiodeScreen):
             return
-        commands = headless_commands(self.session, self.screen)
+        commands = screen.headless_commands()
+        if (link := link_to(screen)) is not None:
+            opening = link.command(session.location, read_only=session.read_only)
+            commands.insert(0, ("Open this", opening))
         if not commands:
             self.notify("Nothing on this screen has a command.")
             return

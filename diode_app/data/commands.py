@@ -21,13 +21,19 @@ class CommandError(DiodeError):
 
 
 async def run_command(words: Sequence[str]) -> str:
-    """Return what `diode-engine WORDS...` has written to stdout when it is done. The command
-    continues where the caller is cancelled or this process ends. Raises CommandError, with the
-    command's last words, where it fails."""
+    """Return what `diode-engine WORDS...` has written to stdout when it is done (see
+    `run_python`)."""
+    return await run_python("-m", "diode_engine", *words)
+
+
+async def run_python(*words: str) -> str:
+    """Return what `python WORDS...` has written to stdout when it is done. It continues where the
+    caller is cancelled or this process ends. Raises CommandError, with its last words, where it
+    fails."""
     # Files, not pipes: the command must not wait for a reader.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "diode_engine", *words,
+            sys.executable, "-P", *words,
             stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=said, start_new_session=True,
         )  # fmt: skip
         code = await process.wait()

@@ -3,15 +3,12 @@ takes seconds."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_engine.errors import DiodeError
+from diode_app.data.commands import run_python
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Environment, Hardware
@@ -31,10 +28,6 @@ except importlib.metadata.PackageNotFoundError:
     pass
 json.dump({"hardware": detect().to_dict(), "count": count, "versions": versions}, sys.stdout)
 """
-
-
-class HardwareUnknownError(DiodeError):
-    """The hardware here could not be found out."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +58,8 @@ def describe_environment(environment: Environment) -> str:
 
 
 async def find_hardware() -> LocalHardware:
-    """Take seconds. Raises HardwareUnknownError, with the reason."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-c", _PROGRAM,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        out, said = await process.communicate()
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-    if process.returncode != 0:
-        lines = said.decode(errors="replace").strip().splitlines()
-        why = lines[-1] if lines else "torch could not be imported"
-        raise HardwareUnknownError(f"The hardware here could not be found out: {why}")
+    """Take seconds. Raises CommandError, with the reason."""
     from diode_engine.core.hardware import Hardware
 
-    found = json.loads(out)
+    found = json.loads(await run_python("-c", _PROGRAM))
     return LocalHardware(Hardware.from_dict(found["hardware"]), found["count"], found["versions"])

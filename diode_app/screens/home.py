@@ -13,8 +13,8 @@ from textual.widgets import Static
 
 from diode_app import text
 from diode_app.actions import Action, import_timings
-from diode_app.data.commands import run_command
-from diode_app.data.hardware import HardwareUnknownError, describe_environment, find_hardware
+from diode_app.data.commands import CommandError, run_command
+from diode_app.data.hardware import describe_environment, find_hardware
 from diode_app.data.overview import RUNS_SHOWN, StoreOverview, model_in_use, overview
 from diode_app.data.progress import headline, outcome
 from diode_app.data.store_access import Condition, Look
@@ -193,8 +193,8 @@ class HomeScreen(DiodeScreen):
         await self._show_model()
         try:
             self.session.here = await find_hardware()
-        except HardwareUnknownError as error:
-            panel.update(f"✗ {error}")
+        except CommandError as error:
+            panel.update(f"✗ The hardware here could not be found out: {error}")
             return
         here = self.session.here
         versions = ", ".join(f"{name} {version}" for name, version in here.versions.items())

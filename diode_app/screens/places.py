@@ -49,6 +49,30 @@ PLACES = (
     Place("settings", "S", None, "Settings", "diode_app.screens.settings:SettingsScreen"),
     Place("about", "A", None, "About", "diode_app.screens.about:AboutScreen"),
 )
+# What works everywhere.
+APP_ACTIONS = (
+    *(place.action for place in PLACES),
+    Action("app.palette", "colon", "Commands", "All that can be done here, by name.",
+           does="command_palette"),
+    Action("app.commands", "y", "As command", "The commands that do the same without the "
+           "dashboard."),
+    Action("app.text", "Y", "As text", "Copy the table as text, in columns; where there is none, "
+           "what the screen shows.", footer=False, does="copy_as_text"),
+    Action("app.help", "question_mark", "Help", "The keys and the columns of this screen, and all "
+           "others."),
+    Action("app.jump", "apostrophe,ctrl+o", "Jump", "A letter at each field, table and tab; the "
+           "letter goes there.", footer=False),
+    Action("app.theme", "comma", "Theme", "The next colours.", footer=False),
+    Action("app.undo", "U", "Undo", "Undo the last roll-back, change of tags or deletion that "
+           "was made here.", footer=False, writes=True),
+    Action("move.down", "j", "Down", "As the arrow key.", footer=False, does="press('down')"),
+    Action("move.up", "k", "Up", "As the arrow key.", footer=False, does="press('up')"),
+    Action("move.first", "g", "First", "To the first row or line.", footer=False,
+           does="press('ctrl+home')"),
+    Action("move.last", "G", "Last", "To the last row or line.", footer=False,
+           does="press('ctrl+end')"),
+    Action("app.quit", "q", "Quit", "Leave; runs go on."),
+)  # fmt: skip
 # Visited from elsewhere: Escape goes back there.
 ASIDE = ("sql", "settings", "about")
 # Pages that are opened from another screen, for the help and the settings.

@@ -1,12 +1,16 @@
-"""The plain mode: pages of text for a screen reader, without drawing characters."""
+"""A screen as text: the plain mode, for a screen reader, without drawing characters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
+from textual.geometry import Region
+from textual.screen import Screen
+from textual.widget import Widget
 
 from diode_app import text
 from diode_app.data.pages import as_text
@@ -42,3 +46,16 @@ def describe_charts(charts: Sequence[Lines]) -> str:
         ]  # fmt: skip
         parts.append(f"{chart.title} over {chart.x_label or 'x'}\n{as_text(head, rows)}")
     return "\n".join(parts)
+
+
+def read_text(screen: Screen[Any]) -> str:
+    """Return what the screen shows, as lines of text."""
+    lines = [" " * screen.size.width] * screen.size.height
+    for widget in screen.walk_children(Widget):
+        if not widget.region:
+            continue  # it is not shown
+        seen = widget.region.intersection(screen.find_widget(widget).clip)
+        crop = Region(*(seen.offset - widget.region.offset), *seen.size)
+        for y, strip in enumerate(widget.render_lines(crop) if seen else (), seen.y):
+            lines[y] = lines[y][: seen.x] + strip.text + lines[y][seen.right :]
+    return "".join(f"{line.rstrip()}\n" for line in lines)

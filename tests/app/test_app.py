@@ -14,11 +14,10 @@ from textual.widgets import Input, Static
 from textual.widgets._toast import Toast
 
 from diode_app.app import DiodeApp
-from diode_app.app_actions import APP_ACTIONS
 from diode_app.data.store_access import Condition
 from diode_app.screens.help import Help
 from diode_app.screens.home import HomeScreen
-from diode_app.screens.places import PLACES, sections
+from diode_app.screens.places import APP_ACTIONS, PLACES, sections
 from diode_app.screens.runs import RunsScreen
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.key_bar import KeyBar

@@ -10,9 +10,8 @@ from textual.events import Key, Paste
 from textual.widgets import Input
 
 from diode_app import app as app_module
-from diode_app.app_actions import APP_ACTIONS
 from diode_app.screens.data import DataScreen
-from diode_app.screens.places import sections
+from diode_app.screens.places import APP_ACTIONS, sections
 from diode_app.screens.run import RunScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.search import Everything

@@ -20,7 +20,6 @@ from diode_app.app import DiodeApp
 from diode_app.data.models import compare
 from diode_app.data.models import models as all_models
 from diode_app.data.programs import Source
-from diode_app.screen_commands import palette_entries
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.compare import CompareScreen
 from diode_app.screens.compare_runs import CompareRunsScreen
@@ -302,7 +301,7 @@ async def test_what_would_be_refused_is_not_offered(make_app, filled):
         seen.update(writing)
         offered = {active.binding.id for active in screen.active_bindings.values()}
         assert not offered & writing.keys()
-        labels = [command.title for command in palette_entries(app, screen)]
+        labels = [command.title for command in app.get_system_commands(screen)]
         assert not {a.label for a in writing.values()} & set(labels) - _HARMLESS
         for button in screen.query(Button):
             where, _, action = str(button.action).partition(".")
