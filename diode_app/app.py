@@ -38,6 +38,7 @@ from diode_app.themes import NAMES, THEMES
 from diode_app.widgets.acting import acts
 from diode_app.widgets.jump import Jump, jump_targets
 from diode_app.widgets.modals import Confirm, HeadlessCommands, Prompt
+from diode_app.widgets.path_completion import complete_path, existing_file
 from diode_app.widgets.plain import PlainText, read_text
 from diode_engine import paths
 from diode_engine.errors import DiodeError
@@ -62,17 +63,6 @@ def _everything() -> type[Provider]:
     from diode_app.search import Everything
 
     return Everything
-
-
-def _ask_for_timings() -> Prompt:
-    from diode_app.widgets.form import existing_file
-    from diode_app.widgets.path_completion import complete_path
-
-    return Prompt(
-        "Import the timings of which dataset file? Without one, those that come with Diode",
-        check=lambda given: existing_file(given) if given else None,
-        suggest=complete_path,
-    )
 
 
 class DiodeApp(Actions, App[None]):
@@ -285,7 +275,12 @@ class DiodeApp(Actions, App[None]):
     @acts(writes=True)
     async def action_import_timings(self, shipped: bool = False) -> str | None:
         """Import a dataset file, or, where none is named or they are meant, those shipped."""
-        given = "" if shipped else await self.push_screen_wait(_ask_for_timings())
+        prompt = Prompt(
+            "Import the timings of which dataset file? Without one, those that come with Diode",
+            check=lambda given: existing_file(given) if given else None,
+            suggest=complete_path,
+        )
+        given = "" if shipped else await self.push_screen_wait(prompt)
         if given is None:
             return None
         files = (Path(given).expanduser(),) if given else shipped_timings()

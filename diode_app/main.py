@@ -20,12 +20,6 @@ _NO_TEXTUAL = (
 )
 
 
-def _themes() -> tuple[str, ...]:
-    from diode_app.themes import NAMES
-
-    return NAMES
-
-
 @click.command(
     name="diode-tui",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -86,11 +80,12 @@ def _command(
     try:
         from diode_app import links
         from diode_app.app import create_app
+        from diode_app.themes import NAMES
     except ModuleNotFoundError as error:
         raise click.ClickException(_NO_TEXTUAL.format(error.name)) from error
-    if theme is not None and theme not in _themes():
+    if theme is not None and theme not in NAMES:
         raise click.BadParameter(
-            f"there is no theme {theme!r}; there are {', '.join(_themes())}.",
+            f"there is no theme {theme!r}; there are {', '.join(NAMES)}.",
             param_hint="--theme",
         )
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,11 +104,19 @@ def answer(question: Question) -> Answer:
     chosen = [each.place for each in answers]
     rows = []
     for rank, i in enumerate(order.tolist(), 1):
-        signs = " ".join(str(n) for n, place in enumerate(chosen, 1) if place == i)
-        kind = "library" if extern[i] else "DEFAULT" if space[i] else ""
         times = [float(each.prediction.predicted_us[i]) for each in answers]
-        behind = times[0] / float(us[order[0]]) - 1
-        rows.append(_row(rank, candidates[i], signs, kind, times, behind, float(base[i])))
+        record = {
+            "rank": rank,
+            "taken by": " ".join(str(n) for n, place in enumerate(chosen, 1) if place == i),
+            "candidate": short(candidates[i]),
+            "predicted_us": times[0],
+            "behind": times[0] / float(us[order[0]]) - 1,
+            "other_us": known_us(times[1]) if len(times) > 1 else None,
+            "roofline_us": known_us(float(base[i])),
+            "space": "library" if extern[i] else "DEFAULT" if space[i] else "",
+            **candidates[i].to_dict(),
+        }
+        rows.append(make_row(candidates[i].key, record, ranking_columns(True), {}))
     other = answers[-1].place if len(answers) > 1 else None
     return Answer(
         question=question,
@@ -126,29 +133,6 @@ def answer(question: Question) -> Answer:
 def _least(us: npt.NDArray[np.float64]) -> float | None:
     known = us[~np.isnan(us)]
     return float(known.min()) if len(known) else None
-
-
-def _row(
-    rank: int,
-    candidate: Candidate,
-    signs: str,
-    kind: str,
-    us: Sequence[float],
-    behind: float,
-    base: float,
-) -> Row:
-    record: dict[str, Any] = {
-        "rank": rank,
-        "taken by": signs,
-        "candidate": short(candidate),
-        "predicted_us": us[0],
-        "behind": behind,
-        "other_us": known_us(us[1]) if len(us) > 1 else None,
-        "roofline_us": known_us(base),
-        "space": kind,
-        **candidate.to_dict(),
-    }
-    return make_row(candidate.key, record, ranking_columns(True), {})
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.errors import RecordError, ReportError
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.reports.record import Outcome, Product, write
+from diode_engine.reports.text import describe_places
 
 _SAME = 0.005  # of a time: what differs by less is the same
 
@@ -191,13 +192,13 @@ def product_rows(views: Sequence[ProductView], columns: Sequence[Column]) -> tup
 
 def _record(view: ProductView) -> dict[str, Any]:
     product, p = view.product, view.product.problem
-    modules = [place.module or place.kind or place.code for place in product.places]
-    more = f" +{len(modules) - 1}" if len(modules) > 1 else ""
+    places = describe_places(product.places)
+    more = f" +{len(places) - 1}" if len(places) > 1 else ""
     return {
         **({} if p is None else p.to_dict()),
         "product": product.name if p is None else f"{sizes(p)} {dtype(p)}",
         "count": product.count,
-        "where": f"{modules[0]}{more}" if modules else "",
+        "where": f"{places[0]}{more}" if places else "",
         "kernel": view.kernel or ("left" if product.why else ""),
         "layout": "" if p is None else layout(p),
         "outcome": str(product.outcome),

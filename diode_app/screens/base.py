@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -44,12 +43,11 @@ ReaderIfReady = Callable[["Store | None"], T]
 WIDTHS = [(0, "-narrow"), (120, "-wide")]
 
 
+@dataclass
 class StoreLooked(Message, bubble=False):
     """The state of the store was read. Posted to the screen that is shown."""
 
-    def __init__(self, look: Look) -> None:
-        super().__init__()
-        self.look = look
+    look: Look
 
 
 class DiodeScreen(Actions, Screen[None]):
@@ -292,9 +290,9 @@ class DiodeScreen(Actions, Screen[None]):
             self.post_message(events.Resize(self.app.size, self.app.size))
 
     def _focus_table(self) -> None:
-        tables: Any = self.query("#body PagedTable").results()
-        for table in islice(tables, 1):
-            table.focus_rows()
+        tables: Any = self.query("#body PagedTable")
+        if tables:
+            tables.first().focus_rows()
 
     async def on_screen_resume(self, event: events.ScreenResume) -> None:
         # Textual would style every widget again, and make each table's cells anew. That is needed

@@ -29,7 +29,7 @@ from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.session import Session
 from diode_app.widgets.acting import acts
-from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.empty import IMPORT, EmptyState, Step
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.reading import Latest
 from diode_app.widgets.saving import ask_target
@@ -42,7 +42,7 @@ from diode_engine.store.run_query import known_values
 # The actions that need timings in the store.
 _WITH_TIMINGS = ("open", "map", "choose", "export_dataset")
 _NEXT = (
-    Step("Import timings", "app.import_timings", "Those that come with Diode, or a file's.", "i"),
+    IMPORT,
     Step("Collect", "app.go('collect')", "Time kernels on the GPUs of this machine.", "C"),
 )
 

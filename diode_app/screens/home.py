@@ -22,7 +22,7 @@ from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.session import Session
 from diode_app.widgets.acting import acts
-from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.empty import IMPORT, EmptyState, Step
 from diode_app.widgets.facts import Facts, badge
 from diode_app.widgets.modals import Notice
 from diode_app.widgets.styling import FocusScroll
@@ -31,10 +31,7 @@ from diode_engine.errors import DiodeError
 if TYPE_CHECKING:
     from diode_engine.runs import Status
 
-_NEXT = (
-    Step("Import timings", "app.import_timings", "Those that come with Diode, or a file's.", "i"),
-    Step("Collect timings", "app.go('collect')", "On this machine's GPUs.", "C"),
-)
+_NEXT = (IMPORT, Step("Collect timings", "app.go('collect')", "On this machine's GPUs.", "C"))
 
 
 class _RunLine(Static, can_focus=True):

@@ -17,9 +17,8 @@ from diode_app.screens.filtered_list import ListScreen
 from diode_app.screens.program import ProgramScreen
 from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
-from diode_app.widgets.form import existing_file
 from diode_app.widgets.modals import Prompt
-from diode_app.widgets.path_completion import complete_path
+from diode_app.widgets.path_completion import complete_path, existing_file
 from diode_app.widgets.table import PagedTable
 from diode_engine.errors import ReportError
 

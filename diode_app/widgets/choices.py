@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -31,14 +32,9 @@ class Choices(Widget, can_focus=True):
         Binding("space", "take", "Take", show=False),
     ]
 
+    @dataclass
     class Changed(Message):
-        def __init__(self, choices: Choices) -> None:
-            super().__init__()
-            self.choices = choices
-
-        @property
-        def control(self) -> Choices:
-            return self.choices
+        choices: Choices
 
     def __init__(
         self, names: Sequence[str], chosen: Collection[str] = (), *, several: bool = False

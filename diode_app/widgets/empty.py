@@ -23,6 +23,11 @@ class Step:
     key: str = ""
 
 
+IMPORT = Step(
+    "Import timings", "app.import_timings", "Those that come with Diode, or a file's.", "i"
+)
+
+
 class EmptyState(VerticalGroup):
     """A title, a sentence, and a button for each next step; it is hidden at first."""
 

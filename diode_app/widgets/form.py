@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -37,14 +37,11 @@ class Field(VerticalGroup):
     }
     """
 
+    @dataclass
     class Changed(Message):
-        def __init__(self, field: Field, value: str, right: bool) -> None:
-            super().__init__()
-            self.field, self.value, self.right = field, value, right
-
-        @property
-        def control(self) -> Field:
-            return self.field
+        field: Field
+        value: str
+        right: bool
 
     def __init__(
         self, name: str, label: str, sentence: str = "", value: str = "", *, hint: str = "",
@@ -138,14 +135,6 @@ class ChoiceField(Field):
 
 def _parts(value: str) -> tuple[str, ...]:
     return tuple(filter(None, value.split(",")))
-
-
-def existing_file(given: str) -> str | None:
-    """Return a check: the path of an existing file."""
-    path = Path(given).expanduser()
-    if path.is_dir():
-        return f"{path} is a folder; give a file in it."
-    return None if path.is_file() else f"There is no file {path}."
 
 
 class _FieldScroll(FocusScroll, inherit_bindings=False):

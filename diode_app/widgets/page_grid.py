@@ -85,10 +85,9 @@ class PageGrid(ScrollView, can_focus=True):
         Binding("ctrl+end", "move_to_end(1)", "Last", show=False),
     ]
 
+    @dataclass
     class Pointed(Message):
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
+        key: str
 
     class Chosen(Pointed):
         pass

@@ -1,4 +1,4 @@
-"""Completes the path at the end of a line."""
+"""Paths as a person types them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,11 @@ def complete_path(given: str, cursor: int) -> list[str]:
         return []
     kept = f"{folder}/" if "/" in path else ""
     return [f"{before}{blank}{kept}{name}" for name in names]
+
+
+def existing_file(given: str) -> str | None:
+    """Return a check: the path of an existing file."""
+    path = Path(given).expanduser()
+    if path.is_dir():
+        return f"{path} is a folder; give a file in it."
+    return None if path.is_file() else f"There is no file {path}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,12 @@ _GREY = (128, 128, 128)
 class PlotCanvas(PlotextPlot):
     """The curves and their axes, without a legend. `at` is the crosshair's place on the x axis."""
 
+    @dataclass
     class Pointed(Message):
         """The mouse points at this place on the x axis; None: at none."""
 
-        def __init__(self, canvas: PlotCanvas, place: float | None) -> None:
-            super().__init__()
-            self.canvas = canvas
-            self.place = place
+        canvas: PlotCanvas
+        place: float | None
 
     frame: Frame | None = None
     at: float | None = None
@@ -171,7 +171,7 @@ class Plot(Actions, Vertical):
     def __init__(self, nothing: str = "Nothing to draw yet.", *, id: str | None = None) -> None:
         super().__init__(id=id, classes="-nothing")
         self._nothing = nothing
-        self._charts: tuple[Lines, ...] = ()
+        self.charts: tuple[Lines, ...] = ()  # what is shown
 
     def compose(self) -> ComposeResult:
         yield Grid(classes="plot--panels")
@@ -180,15 +180,10 @@ class Plot(Actions, Vertical):
     async def on_mount(self) -> None:
         await self._lay_out()
 
-    @property
-    def charts(self) -> tuple[Lines, ...]:
-        """What is shown."""
-        return self._charts
-
     def show(self, *charts: Lines) -> None:
-        if charts == self._charts:
+        if charts == self.charts:
             return
-        self._charts = charts
+        self.charts = charts
         if self.is_mounted:
             self.call_next(self._lay_out)
 
@@ -197,9 +192,9 @@ class Plot(Actions, Vertical):
         self.query_one(".plot--nothing", Static).update(sentence)
 
     async def _lay_out(self) -> None:
-        frames = [frame for frame in map(lay_out_chart, self._charts) if frame is not None]
+        frames = [frame for frame in map(lay_out_chart, self.charts) if frame is not None]
         if frames and getattr(self.app, "is_plain", False):
-            self.say_nothing(describe_charts(self._charts))
+            self.say_nothing(describe_charts(self.charts))
             return
         self.set_class(not frames, "-nothing")
         grid = self.query_one(".plot--panels", Grid)
@@ -253,7 +248,7 @@ class Plot(Actions, Vertical):
 
     @work(group=ASKING, exit_on_error=False)
     async def action_export(self) -> None:
-        charts = self._charts
+        charts = self.charts
         title = charts[0].title if charts else ""
         name = "-".join("".join(c if c.isalnum() else " " for c in title).split()) or "plot"
 

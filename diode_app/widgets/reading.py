@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 class Latest(Generic[T]):
     """`do` awaits an answer and gives it to `show`, or a sentence to `fail`. While one answer is in
-    progress, further questions wait, and only the last of them is asked. So what changes all the
-    time is shown as fast as it can be answered."""
+    progress (`busy`), further questions wait, and only the last of them is asked. So what changes
+    all the time is shown as fast as it can be answered."""
 
     def __init__(
         self, node: Widget, show: Callable[[T], None], fail: Callable[[str], None]
@@ -24,18 +24,13 @@ class Latest(Generic[T]):
         self._node = node
         self._show = show
         self._fail = fail
-        self._busy = False
+        self.busy = False
         self._next: Callable[[], Awaitable[T]] | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether an answer is in progress."""
-        return self._busy
 
     def do(self, asking: Callable[[], Awaitable[T]]) -> None:
         self._next = asking
-        if not self._busy:
-            self._busy = True
+        if not self.busy:
+            self.busy = True
             self._node.run_worker(
                 self._go(),
                 group="reading",
@@ -57,7 +52,7 @@ class Latest(Generic[T]):
                     if self._next is None and self._node.is_mounted:
                         self._shown(result)
         finally:
-            self._busy = False
+            self.busy = False
 
     def _shown(self, result: T) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,15 +76,10 @@ class PagedTable(Actions, Vertical):
                "JSON.", writes=True),
     )  # fmt: skip
 
+    @dataclass
     class Chosen(Message):
-        def __init__(self, table: PagedTable, key: str) -> None:
-            super().__init__()
-            self.table = table
-            self.key = key
-
-        @property
-        def control(self) -> PagedTable:
-            return self.table
+        table: PagedTable
+        key: str
 
     class Pointed(Chosen):
         pass
@@ -108,10 +103,10 @@ class PagedTable(Actions, Vertical):
         cells that have no room take several lines; else columns are left out."""
         super().__init__(id=id)
         self._session = session
-        self._grid = PageGrid(columns, (sort, descending), wraps=wraps)
+        self.grid = PageGrid(columns, (sort, descending), wraps=wraps)
         self._read = read
         self._rows = tuple(rows)  # without a reader
-        self._what = what
+        self.what = what
         self._filter_hint = filter_hint
         self._suggest = suggest
         self._reading: Latest[tuple[PageQuery, Page]] = Latest(self, self._show, self._fail)
@@ -123,33 +118,24 @@ class PagedTable(Actions, Vertical):
     # What it consists of
 
     def compose(self) -> ComposeResult:
-        history = self._session.filter_history.setdefault(self._what, [])
+        history = self._session.filter_history.setdefault(self.what, [])
         yield FilterBox(self._filter_hint, self._suggest, history)
-        yield self._grid
+        yield self.grid
         yield Static(classes="table--foot", markup=False)
 
     def on_mount(self) -> None:
         # The colours of the theme are in the cells.
-        self.app.theme_changed_signal.subscribe(self, lambda _: self._grid.show_page(self.page))
-
-    @property
-    def what(self) -> str:
-        """What the rows are, in the plural."""
-        return self._what
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.grid.show_page(self.page))
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """All columns, also those for which there is no room."""
-        return self._grid.all_columns
-
-    @property
-    def grid(self) -> PageGrid:
-        return self._grid
+        return self.grid.all_columns
 
     @property
     def pointed(self) -> str | None:
         """The key of the row under the cursor."""
-        return self._grid.pointed
+        return self.grid.pointed
 
     @property
     def pointed_row(self) -> Row | None:
@@ -157,10 +143,10 @@ class PagedTable(Actions, Vertical):
         return next((row for row in self.page.rows if row.key == self.pointed), None)
 
     def focus_rows(self) -> None:
-        self._grid.focus()
+        self.grid.focus()
 
     def set_columns(self, columns: Sequence[Column]) -> None:
-        self._grid.set_columns(columns)
+        self.grid.set_columns(columns)
         self._write_foot()
 
     def on_resize(self) -> None:
@@ -189,7 +175,7 @@ class PagedTable(Actions, Vertical):
     def ask(self, query: PageQuery) -> None:
         """Show the result of this query from now on."""
         before, self.query_now = self.query_now, replace(query, rows=min(query.rows, MAX_ROWS))
-        self._grid.sorted_by = query.sort, query.descending
+        self.grid.sorted_by = query.sort, query.descending
         self.query_one(FilterBox).put(query.filter)
         if query.filter != before.filter:
             self.refresh_bindings()
@@ -213,7 +199,7 @@ class PagedTable(Actions, Vertical):
             return
         changed = page != self.page or query.page != self._shown_page
         self.page = page
-        self._grid.show_page(page)
+        self.grid.show_page(page)
         if changed:  # what can be done with a row, and which pages there are
             self._shown_page = query.page
             self.refresh_bindings()
@@ -225,10 +211,10 @@ class PagedTable(Actions, Vertical):
             return  # nothing is read yet
         shown = f"page {query.page + 1} of {self.pages} · " if self.pages > 1 else ""
         matching = f" · filter: {query.filter}" if query.filter else ""
-        hidden = self._grid.left_out
+        hidden = self.grid.left_out
         more = f" · {text.quantity(hidden, 'more columns')}: → ←" if hidden else ""
         self.query_one(".table--foot", Static).update(
-            f"{shown}{text.quantity(self.page.total, self._what)}{matching}{more}"
+            f"{shown}{text.quantity(self.page.total, self.what)}{matching}{more}"
         )
 
     def _fail(self, sentence: str) -> None:
@@ -284,7 +270,7 @@ class PagedTable(Actions, Vertical):
         """Ask for one of the columns; None where there is none, or the person leaves."""
         if not columns:
             return None
-        choices = [(column.key, self._grid.heading(column)) for column in columns]
+        choices = [(column.key, self.grid.heading(column)) for column in columns]
         key = await self.app.push_screen_wait(PickOne(question, choices, now))
         return next((column for column in columns if column.key == key), None)
 
@@ -321,7 +307,7 @@ class PagedTable(Actions, Vertical):
     @work(group=ASKING, exit_on_error=False)
     async def action_count(self) -> None:
         columns = [column for column in self.columns if column.label and self.page.rows]
-        question = f"Count the {self._what} by which column?"
+        question = f"Count the {self.what} by which column?"
         if (column := await self._pick_column(question, columns)) is not None:
             self._show_groups(column, await self._all_rows())
 
@@ -332,7 +318,7 @@ class PagedTable(Actions, Vertical):
 
         def list_group(value: str) -> None:
             found = [row for row in rows if group_of(row, by) == value]
-            listed = PagedTable(self._session, self.columns, what=self._what, rows=found)
+            listed = PagedTable(self._session, self.columns, what=self.what, rows=found)
             app.show_table(f"{by.label}: {value}", listed, choose)
 
         def choose(key: str) -> None:
@@ -341,7 +327,7 @@ class PagedTable(Actions, Vertical):
             place = [row.key for row in rows].index(key)
             self.run_worker(self._choose_row(place), exit_on_error=False)
 
-        title = f"{text.quantity(len(rows), self._what)} by {by.label}"
+        title = f"{text.quantity(len(rows), self.what)} by {by.label}"
         app.show_table(title, table, list_group)
 
     async def _choose_row(self, place: int) -> None:
@@ -349,8 +335,8 @@ class PagedTable(Actions, Vertical):
         page, row = divmod(place, self.query_now.rows)
         self.query_now = replace(self.query_now, page=page)
         self._show(await self._fetch(self.query_now))
-        self._grid.point(row)
-        self._grid.action_choose_row()
+        self.grid.point(row)
+        self.grid.action_choose_row()
 
     # Copy and export
 
@@ -360,7 +346,7 @@ class PagedTable(Actions, Vertical):
         rows = [[row.cells.get(column.key, "") for column in columns] for row in self.page.rows]
         self.app.copy_to_clipboard(as_text([column.label for column in columns], rows))
         are = "is" if len(rows) == 1 else "are"
-        copied = f"{text.quantity(len(rows), self._what)} {are} copied as text."
+        copied = f"{text.quantity(len(rows), self.what)} {are} copied as text."
         self.notify(copied, markup=False)
 
     @work(group=ASKING, exit_on_error=False)
@@ -373,12 +359,12 @@ class PagedTable(Actions, Vertical):
             count = len(records)
             return as_json(records) if target.suffix == ".json" else as_csv(records)
 
-        question = f"Write {text.quantity(self.page.total, self._what)} to (.csv or .json)"
-        name = f"{self._what.replace(' ', '-')}.csv"
+        question = f"Write {text.quantity(self.page.total, self.what)} to (.csv or .json)"
+        name = f"{self.what.replace(' ', '-')}.csv"
         target = await save_as(self, question, name, (".csv", ".json"), make_text)
         if target is not None:
             are = "is" if count == 1 else "are"
-            self.notify(f"{text.quantity(count, self._what)} {are} in {target}.", markup=False)
+            self.notify(f"{text.quantity(count, self.what)} {are} in {target}.", markup=False)
 
     async def _all_rows(self) -> list[Row]:
         """Return all rows that the filter matches."""
