@@ -41,12 +41,7 @@ class CandidateScreen(TabbedScreen):
                "--candidates reads it."),
     )  # fmt: skip
     HEADLESS = (("Timings", "diode-engine data show {key} --store={store}"),)
-    DEFAULT_CSS = """
-    CandidateScreen {
-        #candidate-title { height: 1; padding: 0 1; }
-        Facts { max-height: 10; }
-    }
-    """
+    DEFAULT_CSS = "CandidateScreen Facts { max-height: 10; }"
 
     def __init__(
         self, session: Session, problem: Problem, candidate: Candidate, hardware: Hardware
@@ -57,7 +52,7 @@ class CandidateScreen(TabbedScreen):
     def body(self) -> ComposeResult:
         problem, candidate, _ = self._asked
         title = Content.assemble((short(candidate), "bold"), f" · {problem}")
-        yield Static(title, id="candidate-title")
+        yield Static(title, classes="line")
         yield Facts()
         with TabbedContent(initial="tab-timings"):
             with TabPane("Timings", id="tab-timings"):

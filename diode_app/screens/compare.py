@@ -19,18 +19,11 @@ from diode_app.widgets.table import PagedTable
 class ComparisonScreen(DiodeScreen):
     """A title, what cannot be compared, and a table with a column for each thing."""
 
-    DEFAULT_CSS = """
-    ComparisonScreen {
-        #comparison-title { height: auto; max-height: 2; padding: 0 1; text-style: bold; }
-        #comparison-warning {
-            height: auto; padding: 0 1; color: $text-warning; display: none;
-        }
-    }
-    """
+    DEFAULT_CSS = "ComparisonScreen #comparison-warning { display: none; }"
 
     def body(self) -> ComposeResult:
-        yield Static(id="comparison-title", markup=False)
-        yield Static(id="comparison-warning", markup=False)
+        yield Static(id="comparison-title", classes="lines bold", markup=False)
+        yield Static(id="comparison-warning", classes="words warning", markup=False)
         yield PagedTable(self.session, (FACT,), what="facts", wraps=True)
 
     def show_comparison(

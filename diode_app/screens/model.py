@@ -47,8 +47,6 @@ class ModelScreen(TabbedScreen, ModelActions):
     )
     DEFAULT_CSS = """
     ModelScreen {
-        #model-title { height: 1; padding: 0 1; }
-        .words { padding: 0 1; }
         Markdown { padding: 0 1; margin: 0; background: transparent; }
     }
     """
@@ -59,7 +57,7 @@ class ModelScreen(TabbedScreen, ModelActions):
         self._view: ModelView | None = None
 
     def body(self) -> ComposeResult:
-        yield Static(id="model-title")
+        yield Static(id="model-title", classes="line")
         with TabbedContent(initial="tab-facts"):
             with TabPane("Facts", id="tab-facts"), VerticalScroll():
                 yield Facts()

@@ -51,7 +51,6 @@ class ModelsScreen(ListScreen, ModelActions):
     HEADLESS = (("List", "diode-engine models list"),)
     DEFAULT_CSS = """
     ModelsScreen {
-        #models-taken { height: auto; padding: 0 1; text-style: bold; }
         #models-problems {
             height: auto; max-height: 4; padding: 0 1; color: $text-error; display: none;
         }
@@ -66,7 +65,7 @@ class ModelsScreen(ListScreen, ModelActions):
         self._asked = False
 
     def body(self) -> ComposeResult:
-        yield Static(id="models-taken", markup=False)
+        yield Static(id="models-taken", classes="words bold", markup=False)
         yield Static(id="models-problems", markup=False)
         yield PagedTable(self.session, MODEL_COLUMNS, what="models")
         yield Facts(id="models-preview")

@@ -57,9 +57,6 @@ class ProblemScreen(TabbedScreen):
     HEADLESS = (("Timings", "diode-engine data show {key} --store={store}"),)
     DEFAULT_CSS = """
     ProblemScreen {
-        #problem-title { height: 1; padding: 0 1; }
-        #problem-facts { height: auto; padding: 0 1; color: $text-muted; }
-        #problem-choices { height: auto; padding: 0 1; }
         #problem-parts { height: 15; }
         #problem-candidate { display: none; width: 1fr; height: 1fr; border-left: solid $panel; }
         Plot { width: 1fr; }
@@ -79,9 +76,9 @@ class ProblemScreen(TabbedScreen):
         self._pointing: Latest[CandidateView] = Latest(self, self._show_candidate, self.fail)
 
     def body(self) -> ComposeResult:
-        yield Static(id="problem-title")
-        yield Static(id="problem-facts", markup=False)
-        yield Static("Asking the models ...", id="problem-choices")
+        yield Static(id="problem-title", classes="line")
+        yield Static(id="problem-facts", classes="words muted", markup=False)
+        yield Static("Asking the models ...", id="problem-choices", classes="words")
         with TabbedContent(initial="tab-candidates"):
             with TabPane("Candidates", id="tab-candidates"):
                 yield PagedTable(

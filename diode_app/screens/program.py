@@ -70,8 +70,7 @@ class ProgramScreen(DiodeScreen):
     HEADLESS = (("As text", "diode-engine report --file {program}"),)
     DEFAULT_CSS = """
     ProgramScreen {
-        #program-title { height: 1; padding: 0 1; }
-        #program-says { height: auto; max-height: 5; padding: 0 1; }
+        #program-says { max-height: 5; }
         #program-products { height: 1fr; }
         Ranking { border-top: solid $panel; }
         &.-narrow Ranking, &.-low Ranking { display: none; }
@@ -90,8 +89,8 @@ class ProgramScreen(DiodeScreen):
         self._answering: Latest[dict[Problem, Answer]] = Latest(self, self._show_answers, self.fail)
 
     def body(self) -> ComposeResult:
-        yield Static(id="program-title", markup=False)
-        yield Static("Reading ...", id="program-says")
+        yield Static(id="program-title", classes="line", markup=False)
+        yield Static("Reading ...", id="program-says", classes="words")
         yield PagedTable(
             self.session, product_columns(""), what="distinct products", sort="saved_us",
             descending=True, id="program-products",

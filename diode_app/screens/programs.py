@@ -47,7 +47,6 @@ class ProgramsScreen(ListScreen):
                writes=True),
     )  # fmt: skip
     HEADLESS = (("Report on a program", "diode-engine report -- python PROGRAM"),)
-    DEFAULT_CSS = "ProgramsScreen #programs-how { height: auto; padding: 0 1; color: $text-muted; }"
 
     def body(self) -> ComposeResult:
         yield PagedTable(
@@ -58,7 +57,7 @@ class ProgramsScreen(ListScreen):
             id="programs-none",
         )  # fmt: skip
         how = _HOW.format(store=self.session.location)
-        yield Static(how, id="programs-how", markup=False)
+        yield Static(how, classes="words muted", markup=False)
 
     def values(self) -> dict[str, object]:
         return {"file": self.table.pointed if self.has_body else None}

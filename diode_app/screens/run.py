@@ -51,14 +51,7 @@ class RunScreen(TabbedScreen, RunActions):
         ("Log", "diode-engine runs follow {run} --store={store}"),
         ("Facts", "diode-engine runs show {run} --store={store}"),
     )
-    DEFAULT_CSS = """
-    RunScreen {
-        #run-title { height: auto; max-height: 3; padding: 0 1; text-style: bold; }
-        #run-command { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
-        #run-gauges { height: auto; }
-        #run-failed { height: auto; padding: 0 1; color: $text-warning; display: none; }
-    }
-    """
+    DEFAULT_CSS = "RunScreen #run-failed { display: none; }"
 
     def __init__(self, session: Session, run: int) -> None:
         super().__init__(session)
@@ -86,10 +79,10 @@ class RunScreen(TabbedScreen, RunActions):
         return self._view is None and self.reading.busy
 
     def body(self) -> ComposeResult:
-        yield Static(f"Run {self._run}", id="run-title")
-        yield Static(id="run-command", markup=False)
+        yield Static(f"Run {self._run}", id="run-title", classes="lines bold")
+        yield Static(id="run-command", classes="lines muted", markup=False)
         yield Meter("done", id="run-progress")
-        yield Static(id="run-failed", markup=False)
+        yield Static(id="run-failed", classes="words warning", markup=False)
         yield VerticalGroup(id="run-gauges")
         with TabbedContent(initial="tab-curves"):
             with TabPane("Curves", id="tab-curves"):

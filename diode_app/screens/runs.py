@@ -66,7 +66,6 @@ class RunsScreen(FilteredList, RunActions):
     RunsScreen {
         #runs-parts { height: 1fr; }
         #runs-preview { display: none; width: 2fr; border-left: solid $panel; }
-        #preview-title { height: 1; padding: 0 1; }
         #preview-facts { max-height: 40%; }
         PagedTable { width: 3fr; }
         &.-wide #runs-preview { display: block; }
@@ -93,7 +92,7 @@ class RunsScreen(FilteredList, RunActions):
                 suggest=suggestions("runs"),
             )
             with Vertical(id="runs-preview"):
-                yield Static(id="preview-title")
+                yield Static(id="preview-title", classes="line")
                 yield Facts(id="preview-facts")
                 yield Plot("No curves.")
 

@@ -31,12 +31,6 @@ class SpaceMapScreen(DiodeScreen):
         Action("map.list", "enter", "Problems", "List the problems of the row.",
                "diode-engine data problems {row} --store={store}"),
     )  # fmt: skip
-    DEFAULT_CSS = """
-    SpaceMapScreen {
-        #map-title { height: 1; padding: 0 1; text-style: bold; }
-        #map-says { height: 1; padding: 0 1; color: $text-muted; }
-    }
-    """
 
     def __init__(self, session: Session, query: str, narrow: Callable[[str], None]) -> None:
         super().__init__(session)
@@ -45,8 +39,8 @@ class SpaceMapScreen(DiodeScreen):
         self._across, self._down = "n", "m"
 
     def body(self) -> ComposeResult:
-        yield Static(id="map-title", markup=False)
-        yield Static(id="map-says", markup=False)
+        yield Static(id="map-title", classes="line bold", markup=False)
+        yield Static(id="map-says", classes="line muted", markup=False)
         yield PagedTable(self.session, (), what="ranges of sizes")
 
     @property

@@ -52,7 +52,7 @@ class SqlScreen(QueryScreen):
     SqlScreen {
         TextArea { height: 6; border-bottom: solid $panel; }
         TextArea:focus { border-bottom: solid $primary; }
-        #sql-says { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
+        #sql-says { max-height: 3; padding: 0 1; color: $text-muted; }
         #sql-says.-wrong { color: $text-error; }
         #sql-left { width: 1fr; }
         #sql-answer { height: 1fr; }

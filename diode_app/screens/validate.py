@@ -68,12 +68,9 @@ class ValidateScreen(TabbedScreen):
     )  # fmt: skip
     DEFAULT_CSS = """
     ValidateScreen {
-        #report-title { height: 1; padding: 0 1; }
-        #report-says { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
         #report-figures { height: 11; }
         #report-remarks { height: 1fr; padding: 0 1; }
         #report-confidence { width: 38; padding: 0 1; }
-        .legend { height: 1; padding: 0 1; color: $text-muted; }
     }
     """
 
@@ -86,8 +83,8 @@ class ValidateScreen(TabbedScreen):
         self._view: ReportView | None = None
 
     def body(self) -> ComposeResult:
-        yield Static(id="report-title")
-        yield Static(id="report-says")
+        yield Static(id="report-title", classes="line")
+        yield Static(id="report-says", classes="lines muted")
         with TabbedContent(initial="tab-figures"):
             with TabPane("Figures", id="tab-figures"):
                 yield PagedTable(
@@ -99,10 +96,10 @@ class ValidateScreen(TabbedScreen):
             with TabPane("Curves", id="tab-curves"):
                 yield Plot(id="report-curves")
             with TabPane("Groups", id="tab-groups"):
-                yield Static(id="groups-legend", classes="legend", markup=False)
+                yield Static(id="groups-legend", classes="line muted", markup=False)
                 yield PagedTable(self.session, GROUPS, what="groups", id="report-groups")
             with TabPane("Worst", id="tab-worst"):
-                yield Static(id="cases-legend", classes="legend", markup=False)
+                yield Static(id="cases-legend", classes="line muted", markup=False)
                 yield PagedTable(
                     self.session, CASES, what="cases", sort="efficiency", id="report-cases"
                 )

@@ -30,7 +30,6 @@ class LogPane(Actions, Vertical):
     LogPane {
         height: 1fr;
         Log { height: 1fr; background: $surface; }
-        #log-says { height: 1; color: $text-muted; padding: 0 1; }
     }
     """
     HELP_TITLE = "In a log"
@@ -47,7 +46,7 @@ class LogPane(Actions, Vertical):
     def compose(self) -> ComposeResult:
         yield _Search("text to look for; Escape shows all lines")
         yield Log(max_lines=_MAX_LINES, auto_scroll=True)
-        yield Static(id="log-says", markup=False)
+        yield Static(id="log-says", classes="line muted", markup=False)
 
     def on_mount(self) -> None:
         self._tell()
