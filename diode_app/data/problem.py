@@ -34,17 +34,13 @@ Times = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Choice:
-    """What a chooser would take. `time_us` is measured, None where the candidate failed or was
-    never timed; `efficiency` is the best measured time divided by it. `candidate` is None where the
-    chooser has no answer. `sure` is a model's confidence in it."""
+    """What a chooser would take: one of the candidates' rows, None where the chooser has no answer.
+    `sure` is a model's confidence in it."""
 
     sign: str
     chooser: str
-    candidate: Candidate | None = None
-    time_us: float | None = None
-    efficiency: float | None = None
-    failed: str = ""
-    sure: float | None = None
+    taken: Row | None
+    sure: float | None
 
 
 @dataclass(frozen=True)
@@ -145,7 +141,6 @@ def _view(
         for i, (model, answer) in enumerate(answers.items(), 1)
     ]
     takers.append((_SIGNS[ROOFLINE], ROOFLINE, _least(base), None))
-    choices = [_choice(sign, name, at, sure, found, row) for sign, name, at, sure in takers]
 
     shown = []
     for i, c in enumerate(found):
@@ -160,7 +155,10 @@ def _view(
         roofline=roof,
         known=known,
         models=models,
-        choices=tuple(choices),
+        choices=tuple(
+            Choice(sign, name, None if at is None else shown[at], sure)
+            for sign, name, at, sure in takers
+        ),
         rows=tuple(shown[:timed]),
         failures=tuple(shown[timed:]),
         measured_us=tuple(times[:timed].tolist()),
@@ -184,24 +182,6 @@ def _least(values: Times) -> int | None:
     return int(known[np.argmin(values[known])]) if len(known) else None
 
 
-def _choice(
-    sign: str,
-    name: str,
-    at: int | None,
-    sure: float | None,
-    found: Sequence[CandidateRow],
-    row: ProblemRow,
-) -> Choice:
-    if at is None:
-        return Choice(sign, name)
-    taken = found[at]
-    efficiency = None
-    if taken.time_us is not None and row.best_us is not None:
-        efficiency = row.best_us / taken.time_us
-    failed = "" if taken.time_us is not None else _failures(taken)
-    return Choice(sign, name, taken.candidate, taken.time_us, efficiency, failed, sure)
-
-
 def _row(
     rank: int,
     c: CandidateRow,
@@ -220,11 +200,10 @@ def _row(
         "roofline_us": known_us(base),
         "space": kind,
         "taken by": signs,
+        "why": _failures(c),
     }
-    record["why"] = _failures(c)
-    return make_row(
-        c.candidate.key, record, measured_columns(tuple(predicted)), {"why": record["why"]}
-    )
+    shown = {"why": record["why"]}
+    return make_row(c.candidate.key, record, measured_columns(tuple(predicted)), shown)
 
 
 def known_us(value: float) -> float | None:

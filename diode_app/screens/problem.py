@@ -20,7 +20,7 @@ from diode_app.data.candidate import (
 )
 from diode_app.data.hardware import describe_environment
 from diode_app.data.problem import Choice, ProblemView, problem_view
-from diode_app.data.problem_columns import FAILED_COLUMNS, measured_columns, short
+from diode_app.data.problem_columns import FAILED_COLUMNS, measured_columns
 from diode_app.screens.base import WIDTHS, Reader
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.tabs import TabbedScreen
@@ -227,16 +227,14 @@ def _choices(choices: tuple[Choice, ...]) -> Content:
     width = max(len(choice.chooser) for choice in choices)
     lines = []
     for choice in choices:
-        if choice.candidate is None:
+        row = choice.taken
+        if row is None:
             words, style = "cannot say", "dim"
-        elif choice.time_us is None:
-            words, style = (
-                f"{short(choice.candidate)}, which failed: {choice.failed}",
-                "$text-error",
-            )
+        elif row.record["time_us"] is None:
+            words = f"{row.cells['candidate']}, which failed: {row.cells['why']}"
+            style = "$text-error"
         else:
-            words = f"{text.microseconds(choice.time_us):>10} µs {text.ratio(choice.efficiency)}  "
-            words += short(choice.candidate)
+            words = "{time_us:>10} µs {efficiency}  {candidate}".format_map(row.cells)
             style = ""
         sure = "" if choice.sure is None else f"  sure {choice.sure:.2f}"
         lines.append(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from textual.widgets import Input
 
+from diode_app.data.candidate import candidate_in
 from diode_app.data.problem import ATEN, BEST, DEFAULT, ROOFLINE, NoSuchProblemError, problem_view
 from diode_app.data.space_map import SizeMap, size_map
 from diode_app.screens.data import DataScreen
@@ -58,13 +59,14 @@ def test_a_problem_s_candidates_with_what_each_chooser_would_take(filled, tmp_pa
     assert {row.key for row in view.failures} == set(times) - set(timed)
     assert all(row.cells["why"] == "timeout" for row in view.failures)
 
-    choices = {choice.chooser: choice for choice in view.choices}
+    choices = {choice.chooser: choice.taken for choice in view.choices}
     best = min(timed.values())
-    assert choices[BEST].time_us == best
-    assert choices[ATEN].candidate.is_extern
-    assert choices[ATEN].efficiency == pytest.approx(best / choices[ATEN].time_us)
+    assert choices[BEST].record["time_us"] == best
+    assert candidate_in(choices[ATEN]).is_extern
+    aten = choices[ATEN].record
+    assert aten["efficiency"] == pytest.approx(best / aten["time_us"])
     offered = [row for row in view.rows if row.record["space"] in ("DEFAULT", "library")]
-    assert choices[DEFAULT].time_us == min(row.record["time_us"] for row in offered)
+    assert choices[DEFAULT].record["time_us"] == min(row.record["time_us"] for row in offered)
     spaces = {row.key: row.record["space"] for row in (*view.rows, *view.failures)}
     default = {c.key for c in default_space(problem, "2.13.0")}
     assert {key for key, space in spaces.items() if space == "DEFAULT"} == {
@@ -74,12 +76,12 @@ def test_a_problem_s_candidates_with_what_each_chooser_would_take(filled, tmp_pa
     predictor = Predictor.load(model.folder)
     predicted = predictor.predict_us(problem, TIMINGS.candidates)
     first = TIMINGS.candidates[int(np.nanargmin(predicted))]
-    assert choices[ROOFLINE].candidate == first
+    assert candidate_in(choices[ROOFLINE]) == first
     prediction = predictor.predict(problem, TIMINGS.candidates)
     choice = Policy().choose(prediction.offered_by_default())
     assert choice is not None
     compiled = choice.candidates[0]
-    assert choices["plain@1"].candidate == compiled
+    assert candidate_in(choices["plain@1"]) == compiled
     by_key = dict(zip((c.key for c in TIMINGS.candidates), predicted, strict=True))
     for row in view.rows:
         us = row.record["plain@1 us"]
@@ -111,10 +113,10 @@ def test_max_autotune_takes_the_best_of_its_own_space(store):
     us = np.where(faster, 1e-3, TIMINGS.min_us)
     failure = np.where(faster, 0, TIMINGS.failure).astype(np.uint8)
     store.import_table(replace(TIMINGS, min_us=us, failure=failure), key="x", spec={})
-    choices = {c.chooser: c for c in problem_view(store, problem.key).choices}
-    assert choices[BEST].candidate == TIMINGS.candidates[other]
-    assert choices[DEFAULT].candidate.key in offered
-    assert choices[DEFAULT].efficiency < 0.1
+    choices = {c.chooser: c.taken for c in problem_view(store, problem.key).choices}
+    assert candidate_in(choices[BEST]) == TIMINGS.candidates[other]
+    assert choices[DEFAULT].key in offered
+    assert choices[DEFAULT].record["efficiency"] < 0.1
 
 
 def test_what_has_not_changed_is_not_predicted_again(filled):
