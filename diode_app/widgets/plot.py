@@ -114,9 +114,11 @@ class PlotPanel(Vertical):
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _BESIDE, "-beside")
-        self.call_after_refresh(self._tell)
+        self._tell()
 
     def _tell(self) -> None:
+        if not self.children:
+            return  # the page is being left
         frame, at = self.canvas.frame, self.canvas.at
         if frame is None:
             return

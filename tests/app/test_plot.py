@@ -15,7 +15,7 @@ from textual.containers import Grid
 from diode_app.data.curves import kinds, samples
 from diode_app.widgets.charts import Line, Lines, lay_out_chart, linear, logarithmic
 from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
-from diode_app.widgets.plot import Plot, PlotCanvas
+from diode_app.widgets.plot import Plot, PlotCanvas, PlotPanel
 from tests.app.waiting import enter, lines_of, press, running, settled, text_of
 
 FALLING = Lines([Line("loss", (1, 2, 3, 4), (0.5, 0.05, 0.02, 0.001))], log_y=True)
@@ -233,3 +233,15 @@ async def test_a_page_can_be_left_while_its_plot_is_laid_out(make_app, store, mo
         app.screen.query_one(Plot).show(Lines([Line("a", [1, 2], [1, 2])]))
         await settled(pilot)
         assert app.is_running
+
+
+async def test_a_plot_may_be_left_while_its_size_changes():
+    """The legend is written for the new size, where it is still there."""
+    async with _Shown().run_test(size=(60, 20)) as pilot:
+        plot = await drawn(pilot, TOP)
+        panel = plot.query_one(PlotPanel)
+        panel.on_resize()
+        await panel.remove_children()
+        panel.on_resize()
+        await settled(pilot)
+        assert pilot.app.is_running
