@@ -20,7 +20,7 @@ from diode_app.data.threads import in_thread
 from diode_app.data.trainings import data_of
 from diode_app.links import Link, link, page_of
 from diode_app.session import Session
-from diode_app.settings import Settings, sentence
+from diode_app.settings import Settings
 from diode_app.themes import NAMES
 from diode_engine import registry
 from diode_engine.errors import DiodeError, QueryError
@@ -186,7 +186,7 @@ class Everything(Provider):
     def _settings(self) -> Iterable[Found]:
         for field in fields(Settings):
             name = field.name.replace("_", " ")
-            yield Found(f"setting {name}", sentence(field.name), self._open(Link("settings")))
+            yield Found(f"setting {name}", field.metadata["sentence"], self._open(Link("settings")))
 
     def _filters(self) -> Iterable[Found]:
         for name, query in self._session.settings.filters.items():

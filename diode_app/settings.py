@@ -101,11 +101,6 @@ class Settings:
                 )
 
 
-def sentence(name: str) -> str:
-    """Return the meaning of the field of this name."""
-    return next(str(f.metadata["sentence"]) for f in fields(Settings) if f.name == name)
-
-
 def write_value(value: object) -> str:
     """Return a setting's value on one line."""
     if isinstance(value, Mapping):
@@ -179,7 +174,7 @@ def save(path: Path, settings: Settings) -> None:
         value = list(value) if isinstance(value, tuple) else value
         value = dict(value) if isinstance(value, Mapping) else value
         if item.name not in document and not isinstance(value, dict):
-            document.add(tomlkit.comment(sentence(item.name)))
+            document.add(tomlkit.comment(item.metadata["sentence"]))
         if isinstance(value, dict) and not value:
             document.pop(item.name, None)
             continue

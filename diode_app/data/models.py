@@ -79,34 +79,22 @@ def why(match: Match) -> str:
     return "; ".join(parts)
 
 
-def _ratio(key: str, label: str, meaning: str, rank: int) -> Column:
-    return Column(key, label, meaning, text.ratio, right=True, rank=rank)
-
-
-def _count(key: str, rank: int) -> Column:
-    meaning = "how many it was trained on"
-    return Column(key, key, meaning, _value_or_nothing, right=True, rank=rank)
-
-
-def _value_or_nothing(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
 MODEL_COLUMNS = (
     Column("model", "model", "its name and version"),
     Column("hardware", "hardware", "the GPU that it is made for", rank=4),
     Column("status", "status", "draft (not judged), validated, rejected, retired, or broken",
            rank=3),
     Column("taken", "taken", "● it is what torch.compile takes on its GPU, and why", rank=2),
-    _ratio("efficiency", "of best", "on held-out problems, a geometric mean; 1 is as fast as the "
-           "best kernel that was measured", 1),
-    _ratio("efficiency_p10", "p10", "a tenth of the problems has an efficiency below this", 5),
+    Column("efficiency", "of best", "on held-out problems, a geometric mean; 1 is as fast as the "
+           "best kernel that was measured", text.ratio, right=True, rank=1),
+    Column("efficiency_p10", "p10", "a tenth of the problems has an efficiency below this",
+           text.ratio, right=True, rank=5),
     Column("family", "family", "the kind of model: trees, network, ensemble, distilled", rank=6),
     Column("created", "created", "the day", rank=7),
     Column("aliases", "aliases", "other names; default is the one that is used", " ".join, rank=10),
     Column("tags", "tags", "your tags", " ".join, rank=9),
-    _count("problems", 12),
-    _count("timings", 11),
+    Column("problems", "problems", "how many it was trained on", text.count, right=True, rank=12),
+    Column("timings", "timings", "how many it was trained on", text.count, right=True, rank=11),
     Column("from", "from", "the registry or package that it lies in", rank=13),
     Column("note", "note", "your note", lambda note: note.replace("\n", " "), rank=8),
 )  # fmt: skip

@@ -236,11 +236,6 @@ class DiodeScreen(Actions, Screen[None]):
                 found.append((action.label, command))
         return found
 
-    def headless_command(self, action_id: str) -> str | None:
-        """Return the command of the action of this id, if it has one."""
-        action = next((action for action in self.ACTIONS if action.id == action_id), None)
-        return None if action is None else action.command(self.session.location, self.values())
-
     # Frame
 
     def compose(self) -> ComposeResult:

@@ -26,15 +26,10 @@ class ComparisonScreen(DiodeScreen):
         yield Static(id="comparison-warning", classes="words warning", markup=False)
         yield PagedTable(self.session, (FACT,), what="facts", wraps=True)
 
-    def show_comparison(
-        self, title: str, names: Mapping[str, str], found: Comparison, *, all_facts: bool = True
-    ) -> None:
-        """Show what is known of each thing; `names` are the headings, by the things' keys."""
-        self.show_facts(title, names, found.rows(all_facts=all_facts), found.warning)
-
     def show_facts(
         self, title: str, names: Mapping[str, str], rows: Sequence[Row], warning: str
     ) -> None:
+        """Show what is known of each thing; `names` are the headings, by the things' keys."""
         self.put("#comparison-title", title)
         self.put("#comparison-warning", f"⚠ {warning}")
         self.query_one("#comparison-warning").display = bool(warning)
@@ -60,8 +55,9 @@ class CompareScreen(ComparisonScreen):
         self._comparison = comparison
 
     def body_mounted(self) -> None:
-        names = {name: name for name in self._comparison.facts}
-        self.show_comparison(" and ".join(names), names, self._comparison)
+        found = self._comparison
+        names = {name: name for name in found.facts}
+        self.show_facts(" and ".join(names), names, found.rows(all_facts=True), found.warning)
 
     def values(self) -> Mapping[str, object]:
         return dict(zip("ab", self._comparison.facts, strict=True))

@@ -87,7 +87,8 @@ class CompareRunsScreen(ComparisonScreen):
         names = {
             str(run): f"run {run}{' (pinned)' if run == found.pinned else ''}" for run in found.runs
         }
-        self.show_comparison(title, names, found.comparison, all_facts=self._all_facts)
+        rows = found.comparison.rows(all_facts=self._all_facts)
+        self.show_facts(title, names, rows, found.comparison.warning)
 
     def _draw(self) -> None:
         found = self._compared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from functools import partial
 
@@ -15,6 +16,7 @@ from diode_app.session import Session
 from diode_app.widgets.acting import acts
 from diode_app.widgets.command_form import CommandForm, form_options
 from diode_engine import registry
+from diode_engine.runs import command_line
 from diode_engine.store.query import count_problems
 
 
@@ -71,5 +73,5 @@ class NewValidationScreen(CommandScreen):
         return lambda store: count_problems(store, query)
 
     def show(self, snapshot: int) -> None:
-        command = self.headless_command("validation.start")
+        command = shlex.join(command_line(self.COMMAND, self.form.spec, self.session.location))
         self.show_plan(f"{text.quantity(snapshot, 'problems')} with timings.", f"$ {command}")

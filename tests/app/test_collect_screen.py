@@ -112,7 +112,7 @@ async def test_the_plan_follows_the_fields(make_app, store):
         await put(pilot, app.screen.query_one("#field-gpu Input", Input), "7")
         assert "There is no GPU 7 here" in text_of(app)
         assert "No plan yet" in text_of(app)
-        assert "--problems=25 --gpu=7" in app.screen.headless_command("collect.start")
+        assert "--problems=25 --gpu=7" in dict(app.screen.headless_commands())["Start"]
         await press(pilot, "d")
         assert "300 problems" in text_of(app)
 
@@ -142,7 +142,7 @@ async def test_a_limit_on_compiles_is_asked_for_where_it_can_be(make_app, store)
         assert app.screen.form.values["compiles"] == "4"
         await put(pilot, app.screen.form.field("budget"), "")
         assert "compiles" not in app.screen.form.values
-        assert "--compiles" not in app.screen.headless_command("collect.start")
+        assert "--compiles" not in dict(app.screen.headless_commands())["Start"]
 
 
 async def test_sources_are_described_and_completed(make_app, store):

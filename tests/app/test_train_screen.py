@@ -176,7 +176,7 @@ async def test_a_gpu_is_chosen_where_there_are_several(make_app, filled):
     filled.import_table(_on("NVIDIA A100", "2.10.0"), key="y", spec={})
     async with running(make_app(), (80, 40), "T") as (app, pilot):
         assert app.screen.form.field("hardware").display
-        command = app.screen.headless_command("train.start")
+        command = dict(app.screen.headless_commands())["Start"]
         assert "--hardware='NVIDIA" in command or "'--hardware=NVIDIA" in command
         await put(pilot, app.screen.form.field("hardware"), "NVIDIA A100")
         assert "timings of NVIDIA A100" in text_of(app)
@@ -200,7 +200,7 @@ async def test_a_real_training_from_the_form_to_its_model(make_app, filled, monk
         assert "small@1 reaches 0." in text_of(app)
         assert "ATen" in text_of(app)
         assert f" of {quantity(os.cpu_count(), 'cores')} · " in text_of(app)
-        assert "--model=small@1" in app.screen.headless_command("run.validate")
+        assert "--model=small@1" in dict(app.screen.headless_commands())["Validate"]
         await press(pilot, "v")
         assert app.screen.query_one(TabbedContent).active == "tab-curves"
         assert "efficiency on problems not fitted to" in text_of(app)
