@@ -24,9 +24,9 @@ from textual.widgets import Input, Tab, Tabs
 
 from diode_app import settings as user_settings
 from diode_app.actions import Actions
+from diode_app.data.background import in_thread
 from diode_app.data.overview import shipped_timings
 from diode_app.data.store_access import Condition, StoreAccess
-from diode_app.data.threads import in_thread
 from diode_app.keys import KeyHandled, Keys
 from diode_app.links import Link, link_to, page_of
 from diode_app.notifications import RESTORE_TITLE, SAVE_TITLE, RunNotifier, describe_end
@@ -35,11 +35,11 @@ from diode_app.screens.places import APP_ACTIONS, ASIDE, PLACES, Place, modules
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
 from diode_app.themes import NAMES, THEMES
-from diode_app.widgets.acting import acts
+from diode_app.widgets.files import complete_path, existing_file
 from diode_app.widgets.jump import Jump, jump_targets
 from diode_app.widgets.modals import Confirm, HeadlessCommands, Prompt
-from diode_app.widgets.path_completion import complete_path, existing_file
 from diode_app.widgets.plain import PlainText, read_text
+from diode_app.widgets.work import acts
 from diode_engine import paths
 from diode_engine.errors import DiodeError
 from diode_engine.location import Location

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
+from diode_app.data.background import in_thread
 from diode_app.data.filters import query_language
-from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import PLACES
 from diode_app.session import Session

@@ -15,8 +15,8 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from diode_app import text
+from diode_app.data.background import in_thread
 from diode_app.data.progress import outcome, remarks
-from diode_app.data.threads import in_thread
 from diode_app.data.trainings import data_of
 from diode_app.links import Link, link, page_of
 from diode_app.session import Session

@@ -7,8 +7,7 @@ from statistics import median
 from typing import Any
 
 from diode_app import text
-from diode_app.data.columns import Column, make_row
-from diode_app.data.pages import Row
+from diode_app.data.tables import Column, Row, make_row
 from diode_engine.store import console
 from diode_engine.store.console import Answer
 

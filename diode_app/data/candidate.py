@@ -11,10 +11,9 @@ from typing import Any
 
 from diode_app import text
 from diode_app.data import predictors
-from diode_app.data.columns import Column, make_row
-from diode_app.data.pages import Row
 from diode_app.data.predictors import Model
 from diode_app.data.problem_columns import short
+from diode_app.data.tables import Column, Row, make_row
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem

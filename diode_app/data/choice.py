@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_app.data import predictors
-from diode_app.data.columns import make_row
-from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, ModelAnswer
 from diode_app.data.problem import in_default, known_us
 from diode_app.data.problem_columns import ranking_columns, short
+from diode_app.data.tables import Row, make_row
 from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware

@@ -9,9 +9,9 @@ from typing import Any
 from diode_app import text
 from diode_app.data.comparison import NOT_COMPARABLE, Comparison, flatten, name_metric
 from diode_app.data.curves import CurveReader, Curves, kinds
-from diode_app.data.pages import Row
 from diode_app.data.progress import outcome
 from diode_app.data.run_columns import show_efficiency
+from diode_app.data.tables import Row
 from diode_app.data.trainings import RunReader, baseline_of, read_run
 from diode_engine.errors import DiodeError
 from diode_engine.runs import find, look

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diode_app import text
-from diode_app.data.columns import Column
-from diode_app.data.pages import Row
+from diode_app.data.tables import Column, Row
 
 FACT = Column("fact", "fact", "what is known; in brackets the difference to the first")
 NOT_COMPARABLE = (

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_app.data.commands import run_python
+from diode_app.data.background import run_python
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Environment, Hardware

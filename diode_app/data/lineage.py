@@ -8,7 +8,7 @@ from typing import Any
 
 from diode_app import text
 from diode_app.data.models import entry_of, facts
-from diode_app.data.pages import Row
+from diode_app.data.tables import Row
 from diode_engine import registry
 from diode_engine.core.checks import decode
 from diode_engine.errors import NoSuchRunError, RecordError

@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any
 
 from diode_app import text
-from diode_app.data.columns import Column, make_row
-from diode_app.data.commands import CommandError
+from diode_app.data.background import CommandError
 from diode_app.data.comparison import NOT_COMPARABLE, Comparison, name_metric
-from diode_app.data.pages import Row
 from diode_app.data.store_access import StoreAccess
+from diode_app.data.tables import Column, Row, make_row
 from diode_engine import registry
 from diode_engine.core.checks import decode
 from diode_engine.core.hardware import Hardware

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_app.data import predictors
-from diode_app.data.columns import make_row
-from diode_app.data.pages import MAX_ROWS, Row
 from diode_app.data.predictors import Model, ModelAnswer
 from diode_app.data.problem_columns import measured_columns, short
 from diode_app.data.problems import rows_of
+from diode_app.data.tables import MAX_ROWS, Row, make_row
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError, NothingError

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from diode_app import text
-from diode_app.data.columns import Column
+from diode_app.data.tables import Column
 
 if TYPE_CHECKING:
     from diode_engine.core.candidate import Candidate

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from diode_app import text
-from diode_app.data.columns import Column, cells_of, make_row
-from diode_app.data.pages import Page, PageQuery, Row
 from diode_app.data.problem_columns import CANDIDATE, PROBLEM_COLUMNS, short
+from diode_app.data.tables import Column, Page, PageQuery, Row, cells_of, make_row
 from diode_engine.core.candidate import Candidate
 from diode_engine.store import Store
 from diode_engine.store.query import ProblemRow, candidates, count_problems, problems

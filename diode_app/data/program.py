@@ -12,12 +12,11 @@ from typing import Any
 
 from diode_app import text
 from diode_app.data.choice import Answer, Question, answer
-from diode_app.data.columns import Column, make_row
-from diode_app.data.pages import Row
 from diode_app.data.predictors import Model
 from diode_app.data.problem_columns import dtype, layout, short, sizes
 from diode_app.data.problem_text import parse_problem
 from diode_app.data.programs import REPORT, Program, Source, unasked
+from diode_app.data.tables import Column, Row, make_row
 from diode_engine import paths
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from diode_app import text
-from diode_app.data.columns import Column, make_row
-from diode_app.data.pages import Row
 from diode_app.data.predictors import Model, all_models, models_for
+from diode_app.data.tables import Column, Row, make_row
 from diode_engine import registry
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from diode_app import text
-from diode_app.data.columns import Column, make_row
-from diode_app.data.pages import Row
 from diode_app.data.problem import NoSuchProblemError
 from diode_app.data.problem_columns import dtype, layout, short, sizes
 from diode_app.data.problems import rows_of
+from diode_app.data.tables import Column, Row, make_row
 from diode_engine.errors import NothingError, ReportError
 from diode_engine.runs import Status, find
 from diode_engine.store import Store

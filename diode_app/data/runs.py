@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diode_app import text
-from diode_app.data.columns import cells_of
 from diode_app.data.curves import CurveReader, Curves, kinds, samples
 from diode_app.data.hardware import describe_environment
-from diode_app.data.pages import Page, PageQuery, Row
 from diode_app.data.progress import describe_progress, remarks, seconds_left
 from diode_app.data.run_columns import RUN_COLUMNS, SORTS, changed_settings, show_efficiency
+from diode_app.data.tables import Page, PageQuery, Row, cells_of
 from diode_app.data.trainings import (
     Listed,
     RunReader,

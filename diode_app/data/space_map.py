@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diode_app.data.pages import Row
+from diode_app.data.tables import Row
 from diode_engine.store import Store
 from diode_engine.store.problem_counts import space_map
 

@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from diode_app.data.commands import run_command
-from diode_app.data.threads import in_thread
+from diode_app.data.background import in_thread, run_command
 from diode_engine import paths
 from diode_engine.errors import (
     SchemaTooNewError,

@@ -11,19 +11,19 @@ from textual.containers import Horizontal
 from textual.widgets import Input, Label, Select, Static
 
 from diode_app.actions import Action
+from diode_app.data.background import in_thread
 from diode_app.data.choice import Answer, Question, answer
 from diode_app.data.overview import find_main_hardware
 from diode_app.data.predictors import Model, all_models
 from diode_app.data.problem_text import parse_problem, write_problem
-from diode_app.data.threads import in_thread
 from diode_app.screens.base import WIDTHS, DiodeScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.ranking import Ranking, headline
 from diode_app.session import Session
 from diode_app.widgets.empty import EmptyState, Step
-from diode_app.widgets.reading import Latest
 from diode_app.widgets.styling import COMPACT
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.work import Latest
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.errors import RecordError

@@ -26,8 +26,8 @@ from diode_app.widgets.choices import Choices
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Confirm, Working
-from diode_app.widgets.reading import Latest
 from diode_app.widgets.top_bar import TopBar
+from diode_app.widgets.work import Latest
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware

@@ -11,9 +11,9 @@ from textual.content import Content
 from textual.widgets import Button, Static
 
 from diode_app.screens.base import WIDTHS, DiodeScreen
-from diode_app.widgets.acting import acts
 from diode_app.widgets.command_form import CommandForm
 from diode_app.widgets.form import Field
+from diode_app.widgets.work import acts
 from diode_engine.runs import command_line
 
 

@@ -11,7 +11,6 @@ from textual.containers import Horizontal
 
 from diode_app.actions import Action, import_timings
 from diode_app.data.candidate import CandidateView, candidate_facts, candidate_view
-from diode_app.data.columns import Column, pick
 from diode_app.data.filters import suggestions
 from diode_app.data.problem_columns import PROBLEM_COLUMNS
 from diode_app.data.problems import (
@@ -22,18 +21,18 @@ from diode_app.data.problems import (
     problems_page,
     row_of,
 )
+from diode_app.data.tables import Column, pick
 from diode_app.screens.base import WIDTHS, Reader
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.session import Session
-from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import IMPORT, EmptyState, Step
 from diode_app.widgets.facts import Facts
-from diode_app.widgets.reading import Latest
-from diode_app.widgets.saving import ask_target
+from diode_app.widgets.files import ask_target
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.work import Latest, acts
 from diode_engine.store import Store
 from diode_engine.store.datasets.format import SUFFIXES
 from diode_engine.store.query import problems

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from diode_app.actions import Action
-from diode_app.data.columns import Column
+from diode_app.data.tables import Column
 from diode_app.screens.base import DiodeScreen
 from diode_app.settings import COLUMNS
-from diode_app.widgets.acting import acts
 from diode_app.widgets.modals import Choose, Prompt
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.work import acts
 from diode_engine.documents import shortened
 
 

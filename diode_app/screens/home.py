@@ -13,19 +13,18 @@ from textual.widgets import Static
 
 from diode_app import text
 from diode_app.actions import Action, import_timings
-from diode_app.data.commands import CommandError, run_command
+from diode_app.data.background import CommandError, in_thread, run_command
 from diode_app.data.hardware import describe_environment, find_hardware
 from diode_app.data.overview import RUNS_SHOWN, StoreOverview, model_in_use, overview
 from diode_app.data.progress import headline, outcome
 from diode_app.data.store_access import Condition, Look
-from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.session import Session
-from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import IMPORT, EmptyState, Step
 from diode_app.widgets.facts import Facts, badge
 from diode_app.widgets.modals import Notice
 from diode_app.widgets.styling import FocusScroll
+from diode_app.widgets.work import acts
 from diode_engine.errors import DiodeError
 
 if TYPE_CHECKING:

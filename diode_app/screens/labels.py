@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from diode_app.screens.base import DiodeScreen
-from diode_app.widgets.acting import acts
 from diode_app.widgets.modals import Prompt
+from diode_app.widgets.work import acts
 
 
 class Labels(DiodeScreen):

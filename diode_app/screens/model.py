@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.widgets import Markdown, Static, TabbedContent, TabPane
 
 from diode_app.actions import Action
-from diode_app.data.columns import Column
 from diode_app.data.lineage import DATA, MODEL, RUN, ModelView, model_view
+from diode_app.data.tables import Column
 from diode_app.screens.base import ReaderIfReady
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions, write_verdict
 from diode_app.screens.tabs import TabbedScreen

@@ -8,6 +8,7 @@ from functools import partial
 from textual.content import Content
 
 from diode_app.actions import Action
+from diode_app.data.background import in_thread
 from diode_app.data.models import compare, find_slug_to_change, promote
 from diode_app.data.registry_changes import (
     aliases_of,
@@ -18,12 +19,11 @@ from diode_app.data.registry_changes import (
     set_tags,
     tags_of,
 )
-from diode_app.data.threads import in_thread
 from diode_app.screens.labels import Labels
 from diode_app.screens.validate_new import open_validation
-from diode_app.widgets.acting import acts
+from diode_app.widgets.files import ask_target
 from diode_app.widgets.modals import Confirm, Notice, PickOne, Prompt
-from diode_app.widgets.saving import ask_target
+from diode_app.widgets.work import acts
 from diode_engine import registry
 from diode_engine.registry import ModelEntry
 from diode_engine.validation.gate import GateVerdict

@@ -13,12 +13,12 @@ from diode_app.screens.base import ReaderIfReady
 from diode_app.screens.filtered_list import ListScreen
 from diode_app.screens.model_actions import MODEL_ACTIONS, ModelActions
 from diode_app.session import Session
-from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.facts import Facts
+from diode_app.widgets.files import complete_path
 from diode_app.widgets.modals import Prompt
-from diode_app.widgets.path_completion import complete_path
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.work import acts
 from diode_engine import registry
 from diode_engine.registry import ModelEntry, ModelVersion
 

@@ -78,7 +78,7 @@ ASIDE = ("sql", "settings", "about")
 # Pages that are opened from another screen, for the help and the settings.
 PAGES = (
     "diode_app.screens.run:RunScreen",
-    "diode_app.screens.compare_runs:CompareRunsScreen",
+    "diode_app.screens.compare:CompareRunsScreen",
     "diode_app.screens.problem:ProblemScreen",
     "diode_app.screens.candidate:CandidateScreen",
     "diode_app.screens.program:ProgramScreen",

@@ -25,12 +25,11 @@ from diode_app.screens.base import WIDTHS, Reader
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
-from diode_app.widgets.acting import acts
 from diode_app.widgets.facts import Facts
 from diode_app.widgets.modals import Choose
 from diode_app.widgets.plot import Line, Lines, Plot
-from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.work import Latest, acts
 from diode_engine.core.candidate import Candidate
 
 

@@ -13,8 +13,8 @@ from textual.widgets import Static
 
 from diode_app import text
 from diode_app.actions import Action
+from diode_app.data.background import in_thread
 from diode_app.data.choice import Answer
-from diode_app.data.pages import page_in_memory
 from diode_app.data.predictors import Model, all_models
 from diode_app.data.problems import rows_of
 from diode_app.data.program import (
@@ -26,15 +26,14 @@ from diode_app.data.program import (
     write_products,
 )
 from diode_app.data.programs import REPORT, Program, Source, read_program, read_programs
-from diode_app.data.threads import in_thread
+from diode_app.data.tables import page_in_memory
 from diode_app.screens.base import WIDTHS, DiodeScreen, ReaderIfReady
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.ranking import Ranking
 from diode_app.session import Session
-from diode_app.widgets.acting import acts
 from diode_app.widgets.modals import PickOne
-from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.work import Latest, acts
 from diode_engine.core.problem import Problem
 from diode_engine.reports.record import Outcome, Product
 

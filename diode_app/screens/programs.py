@@ -9,17 +9,17 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.pages import Row
 from diode_app.data.program import parse_products, write_by_hand
 from diode_app.data.programs import PROGRAM_COLUMNS, Source, list_programs
+from diode_app.data.tables import Row
 from diode_app.screens.base import ReaderIfReady
 from diode_app.screens.filtered_list import ListScreen
 from diode_app.screens.program import ProgramScreen
-from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
+from diode_app.widgets.files import complete_path, existing_file
 from diode_app.widgets.modals import Prompt
-from diode_app.widgets.path_completion import complete_path, existing_file
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.work import acts
 from diode_engine.errors import ReportError
 
 _HOW = (

@@ -12,16 +12,16 @@ from textual.content import Content
 from textual.widgets import Static
 
 from diode_app import text
+from diode_app.data.background import in_thread
 from diode_app.data.candidate import describe_tiles
 from diode_app.data.choice import SURE, Answer, RankReasons, why
-from diode_app.data.pages import Row
 from diode_app.data.predictors import ModelAnswer
 from diode_app.data.problem_columns import ranking_columns, short
-from diode_app.data.threads import in_thread
+from diode_app.data.tables import Row
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.session import Session
-from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.work import Latest
 from diode_engine.core.candidate import Candidate
 
 _NO_WORDS = Content("")

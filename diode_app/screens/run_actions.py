@@ -9,7 +9,7 @@ from typing import Any
 from diode_app.actions import Action
 from diode_app.data.trainings import pin
 from diode_app.screens.labels import Labels
-from diode_app.widgets.acting import acts
+from diode_app.widgets.work import acts
 from diode_engine.runs import look, repeat, resume
 from diode_engine.store import Store
 

@@ -12,15 +12,14 @@ from textual.content import Content
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.columns import Column, pick
 from diode_app.data.curves import CurveReader
 from diode_app.data.filters import suggestions
-from diode_app.data.pages import Page, PageQuery
 from diode_app.data.progress import outcome
 from diode_app.data.run_columns import RUN_COLUMNS
 from diode_app.data.runs import RunLister, RunPreview, run_preview
+from diode_app.data.tables import Column, Page, PageQuery, pick
 from diode_app.screens.base import WIDTHS, Reader
-from diode_app.screens.compare_runs import CompareRunsScreen
+from diode_app.screens.compare import CompareRunsScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.session import Session

@@ -14,9 +14,9 @@ from diode_app.data.filters import check_query
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import sections
 from diode_app.settings import Settings, read_value, write_value
-from diode_app.widgets.acting import acts
 from diode_app.widgets.form import ChoiceField, Field
 from diode_app.widgets.styling import FocusScroll
+from diode_app.widgets.work import acts
 from diode_engine.errors import DiodeError
 
 

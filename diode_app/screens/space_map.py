@@ -10,8 +10,8 @@ from textual.color import Color
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.columns import Column
 from diode_app.data.space_map import AXES, FEW, SizeMap, short_count, short_size, size_map
+from diode_app.data.tables import Column
 from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.session import Session
 from diode_app.widgets.table import PagedTable

@@ -13,15 +13,14 @@ from textual.widgets import ContentSwitcher, Static, TextArea
 from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.answers import SCHEMA, answer_table, is_numeric, schema_rows
-from diode_app.data.columns import Column
-from diode_app.data.pages import MAX_ROWS, Row
-from diode_app.data.threads import in_thread
+from diode_app.data.background import in_thread
+from diode_app.data.tables import MAX_ROWS, Column, Row
 from diode_app.screens.base import WIDTHS
 from diode_app.screens.filtered_list import QueryScreen
 from diode_app.session import Session
 from diode_app.widgets.plot import Line, Lines, Plot
-from diode_app.widgets.reading import Latest
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.work import Latest
 from diode_engine.store import console
 from diode_engine.store.console import Answer
 

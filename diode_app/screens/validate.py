@@ -38,11 +38,11 @@ from diode_app.screens.validate_words import (
     remarks,
 )
 from diode_app.session import Session
-from diode_app.widgets.acting import acts
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.table import PagedTable
+from diode_app.widgets.work import acts
 from diode_engine.validation.report import Case
 
 _REPORT_ACTIONS = ("against", "curves", "reports", "run", "tab")

@@ -8,13 +8,13 @@ from functools import partial
 
 from diode_app import text
 from diode_app.actions import Action
+from diode_app.data.background import in_thread
 from diode_app.data.filters import check_query, suggestions
-from diode_app.data.threads import in_thread
 from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
-from diode_app.widgets.acting import acts
 from diode_app.widgets.command_form import CommandForm, form_options
+from diode_app.widgets.work import acts
 from diode_engine import registry
 from diode_engine.runs import command_line
 from diode_engine.store.query import count_problems

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
+from diode_app.widgets.files import complete_path
 from diode_app.widgets.filter_box import Suggest
 from diode_app.widgets.form import Check, ChoiceField, Field, FieldRows
-from diode_app.widgets.path_completion import complete_path
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import Option
 

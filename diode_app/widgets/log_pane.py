@@ -11,8 +11,8 @@ from textual.containers import Vertical
 from textual.widgets import Log, Static
 
 from diode_app.actions import Action, Actions
+from diode_app.data.background import in_thread
 from diode_app.data.runs import LOG_BYTES
-from diode_app.data.threads import in_thread
 from diode_app.widgets.filter_box import FilterBox
 from diode_engine.runs import Tail
 

@@ -20,8 +20,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from diode_app.data.columns import Column, fit_columns, share_width
-from diode_app.data.pages import Page
+from diode_app.data.tables import Column, Page, fit_columns, share_width
 from diode_app.widgets.facts import state_style
 
 _MIN_WRAPPED_WIDTH = 12  # of a column whose cells are wrapped; then columns are left out

@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from diode_app import text
-from diode_app.data.pages import as_text
+from diode_app.data.tables import as_text
 from diode_app.widgets.charts import Lines
 
 # Lines and corners, blocks, shapes and braille; signs of a state have a letter.

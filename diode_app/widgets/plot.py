@@ -20,8 +20,8 @@ from diode_app.actions import Action, Actions
 from diode_app.keys import ASKING
 from diode_app.themes import SERIES
 from diode_app.widgets.charts import DrawnLine, Frame, Line, Lines, as_csv, lay_out_chart
+from diode_app.widgets.files import save_as
 from diode_app.widgets.plain import describe_charts
-from diode_app.widgets.saving import save_as
 
 __all__ = ["Line", "Lines", "Plot"]
 

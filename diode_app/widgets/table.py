@@ -17,9 +17,9 @@ from textual.widgets import Static
 from diode_app import text
 from diode_app.actions import Action, Actions
 from diode_app.data.answers import group_of, group_rows
-from diode_app.data.columns import Column
-from diode_app.data.pages import (
+from diode_app.data.tables import (
     MAX_ROWS,
+    Column,
     Page,
     PageQuery,
     Row,
@@ -30,12 +30,12 @@ from diode_app.data.pages import (
 )
 from diode_app.keys import ASKING
 from diode_app.session import Session
+from diode_app.widgets.files import save_as
 from diode_app.widgets.filter_box import FilterBox, Suggest
 from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Dialog, PickOne
 from diode_app.widgets.page_grid import PageGrid
-from diode_app.widgets.reading import Latest
-from diode_app.widgets.saving import save_as
+from diode_app.widgets.work import Latest
 
 if TYPE_CHECKING:
     from diode_engine.store import Store

@@ -277,7 +277,7 @@ async def test_no_torch_and_quick_to_quit(path):
 import asyncio, sys, threading
 from pathlib import Path
 import diode_app.app as app
-from diode_app.data.threads import in_thread
+from diode_app.data.background import in_thread
 assert not {{"torch", "sqlalchemy", "xgboost"}} & set(sys.modules), "at import"
 made = app.create_app(Path({str(path)!r}), settings_path=Path({str(path) + ".toml"!r}))
 async def main():

@@ -7,9 +7,9 @@ import pytest
 from textual.widgets import Input
 
 from diode_app.settings import Settings, SettingsError
+from diode_app.widgets.files import complete_path
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.modals import Prompt
-from diode_app.widgets.path_completion import complete_path
 from diode_engine.runs.process import current_process
 from tests.app.judged import judge
 from tests.app.registered import register_model

@@ -21,8 +21,7 @@ from diode_app.data.models import compare
 from diode_app.data.models import models as all_models
 from diode_app.data.programs import Source
 from diode_app.screens.candidate import CandidateScreen
-from diode_app.screens.compare import CompareScreen
-from diode_app.screens.compare_runs import CompareRunsScreen
+from diode_app.screens.compare import CompareRunsScreen, CompareScreen
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.places import PAGES, PLACES
 from diode_app.screens.problem import ProblemScreen

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from textual.widgets import Log
 
-from diode_app.data import commands
+from diode_app.data import background
 from diode_app.widgets.modals import Confirm
 from diode_engine.collect.gpu_state import GpuState
 from diode_engine.collect.progress import GpuProgress
@@ -21,7 +21,7 @@ PYTHON = sys.executable  # which the fixture job replaces
 
 
 async def test_a_run_is_watched_cancelled_and_done_again(make_app, store, job, monkeypatch):
-    monkeypatch.setattr(commands, "sys", SimpleNamespace(executable=PYTHON))
+    monkeypatch.setattr(background, "sys", SimpleNamespace(executable=PYTHON))
     run = start(store, "collect", {"gpu": [0]})
     assert job.hear() == f"begun {run.id}"
     async with running(make_app(), (120, 40), "R", "enter") as (app, pilot):

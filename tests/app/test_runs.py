@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from diode_app.data.columns import Column, fit_columns
 from diode_app.data.compare_runs import compare_runs
 from diode_app.data.comparison import name_metric
 from diode_app.data.curves import CurveReader
-from diode_app.data.pages import PageQuery
 from diode_app.data.runs import RunLister
-from diode_app.screens.compare_runs import CompareRunsScreen
+from diode_app.data.tables import Column, PageQuery, fit_columns
+from diode_app.screens.compare import CompareRunsScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.settings import Settings
 from diode_app.themes import SERIES

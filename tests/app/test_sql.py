@@ -8,8 +8,7 @@ from dataclasses import replace
 from textual.widgets import Input, TextArea
 
 from diode_app.data.answers import answer_table, group_rows
-from diode_app.data.columns import Column
-from diode_app.data.pages import Row
+from diode_app.data.tables import Column, Row
 from diode_app.links import Link, link, link_to
 from diode_app.screens.data import DataScreen
 from diode_app.screens.problem import ProblemScreen

@@ -6,9 +6,8 @@ import pytest
 from textual.app import App
 from textual.widgets import OptionList
 
-from diode_app.data.columns import Column
-from diode_app.data.pages import Page, PageQuery, Row, page_in_memory
 from diode_app.data.store_access import StoreAccess
+from diode_app.data.tables import Column, Page, PageQuery, Row, page_in_memory
 from diode_app.session import Session
 from diode_app.settings import Settings
 from diode_app.widgets.key_bar import KeyBar

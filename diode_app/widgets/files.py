@@ -1,20 +1,54 @@
-"""Asks for a file to write, and writes what is on the screen to it."""
+"""Files that a person names: their paths, completed and checked, and what is written to them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from textual.app import App
 from textual.widget import Widget
 
-from diode_app.data.threads import in_thread
+from diode_app.data.background import in_thread
 from diode_app.session import Session
 from diode_app.widgets.modals import Confirm, ErrorDialog, Prompt
-from diode_app.widgets.path_completion import complete_path
 from diode_engine.atomic import FileKind, write_whole
 from diode_engine.errors import DiodeError
+
+_MAX_ENTRIES = 2000  # entries of a folder that are looked at
+
+
+def complete_path(given: str, cursor: int) -> list[str]:
+    """Return the lines that `given` can be completed to: the path at its end by one name. A
+    folder's name ends in a slash. A line may have several paths with spaces between."""
+    before, blank, path = given[:cursor].rpartition(" ")
+    folder, _, start = path.rpartition("/")
+    if not path:
+        return []
+    where = Path(f"{folder}/" if "/" in path else ".").expanduser()
+    try:
+        with os.scandir(where) as entries:
+            names = sorted(
+                f"{entry.name}/" if entry.is_dir() else entry.name
+                for entry in islice(entries, _MAX_ENTRIES)
+                if entry.name.startswith(start)
+                and " " not in entry.name
+                and (start.startswith(".") or not entry.name.startswith("."))
+            )
+    except (OSError, RuntimeError):  # no such folder, or no such user's home
+        return []
+    kept = f"{folder}/" if "/" in path else ""
+    return [f"{before}{blank}{kept}{name}" for name in names]
+
+
+def existing_file(given: str) -> str | None:
+    """Return a check: the path of an existing file."""
+    path = Path(given).expanduser()
+    if path.is_dir():
+        return f"{path} is a folder; give a file in it."
+    return None if path.is_file() else f"There is no file {path}."
 
 
 async def ask_target(
