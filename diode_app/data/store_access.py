@@ -159,8 +159,7 @@ class StoreAccess:
     async def start_import(self, files: Sequence[Path]) -> int:
         """Start an import of dataset files, into a store that is made first where there is none;
         returns the number of its run. Raises StoreError and RunError."""
-        if not await in_thread(self._is_there, "look"):
-            await self.create()
+        await self.create()
 
         def start(store: Store) -> int:
             from diode_engine.runs import start_import
@@ -168,15 +167,6 @@ class StoreAccess:
             return start_import(store, files).id
 
         return await self.write(start)
-
-    def _is_there(self) -> bool:
-        from diode_engine.store.backends import backend_of
-
-        try:
-            backend_of(self.location).revision()
-        except StoreMissingError:
-            return False
-        return True
 
     def must_be_writable(self) -> None:
         """Raises StoreError where the dashboard was started with --read-only. Everything that

@@ -16,7 +16,7 @@ from diode_app.data.choice import Answer, Question, answer
 from diode_app.data.overview import find_main_hardware
 from diode_app.data.predictors import Model, all_models
 from diode_app.data.problem_text import parse_problem, write_problem
-from diode_app.screens.base import WIDTHS, DiodeScreen
+from diode_app.screens.base import DiodeScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.ranking import Ranking, headline
 from diode_app.session import Session
@@ -41,7 +41,6 @@ class AskScreen(DiodeScreen):
 
     MODE = "ask"
     NEEDS_STORE = False
-    HORIZONTAL_BREAKPOINTS = WIDTHS
     ACTIONS = (
         Action("ask.rows", "escape", "List", "From the fields to the candidates."),
         Action("ask.sizes", "m", "Problem", "Type another problem: the operator, the sizes, the "

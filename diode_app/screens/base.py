@@ -39,8 +39,6 @@ T = TypeVar("T")
 # What `reader` returns: it reads the store, or None where the store cannot be read.
 Reader = Callable[["Store"], T]
 ReaderIfReady = Callable[["Store | None"], T]
-# For HORIZONTAL_BREAKPOINTS: a screen has the class -wide where two parts have room side by side.
-WIDTHS = [(0, "-narrow"), (120, "-wide")]
 
 
 @dataclass
@@ -65,6 +63,10 @@ class DiodeScreen(Actions, Screen[None]):
     MODE: ClassVar[str] = ""
     NEEDS_STORE: ClassVar[bool] = True
     HELP_TITLE: ClassVar[str] = ""
+    # As classes: -wide where two parts have room side by side, -high where they have it above each
+    # other.
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # as Textual types it
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012  # as Textual types it
     LINK: ClassVar[str] = ""  # of a page: the key in `values` of the name that links to it have
     HEADLESS: ClassVar[tuple[tuple[str, str], ...]] = ()  # (label, command) beside the actions'
 
@@ -247,18 +249,13 @@ class DiodeScreen(Actions, Screen[None]):
 
     def _take_size(self) -> None:
         if getattr(self.app, "is_plain", False):  # one part below the other, on any screen
-            self.HORIZONTAL_BREAKPOINTS = WIDTHS[:1]
+            self.HORIZONTAL_BREAKPOINTS = self.HORIZONTAL_BREAKPOINTS[:1]
             self.add_class("-plain")
-        self._take_breakpoints()
-
-    def _take_breakpoints(self) -> None:
-        """Set the classes of the breakpoints before there is a widget in the screen. Textual does
-        so when all are made, and styles each of them again."""
-        size = self.app.size
-        across, down = self.HORIZONTAL_BREAKPOINTS or (), self.VERTICAL_BREAKPOINTS or ()
-        for room, breakpoints in ((size.width, across), (size.height, down)):
-            if reached := [(least, name) for least, name in breakpoints if least <= room]:
-                self.add_class(max(reached)[1])
+        # Set the classes of the breakpoints before there is a widget in the screen. Textual does so
+        # when all are made, and styles each of them again.
+        across, down = self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS
+        for room, breakpoints in ((self.app.size.width, across), (self.app.size.height, down)):
+            self.add_class(max((least, name) for least, name in breakpoints if least <= room)[1])
 
     def on_mount(self) -> None:
         self.styled_in = self.app.theme

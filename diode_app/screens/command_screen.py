@@ -10,7 +10,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Static
 
-from diode_app.screens.base import WIDTHS, DiodeScreen
+from diode_app.screens.base import DiodeScreen
 from diode_app.widgets.command_form import CommandForm
 from diode_app.widgets.form import Field
 from diode_app.widgets.work import acts
@@ -23,7 +23,6 @@ class CommandScreen(DiodeScreen):
 
     COMMAND: ClassVar[str] = ""
     NOUN: ClassVar[str] = ""
-    HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
     DEFAULT_CSS = """
     CommandScreen {

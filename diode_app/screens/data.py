@@ -22,7 +22,7 @@ from diode_app.data.problems import (
     row_of,
 )
 from diode_app.data.tables import Column, pick
-from diode_app.screens.base import WIDTHS, Reader
+from diode_app.screens.base import Reader
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.problem import ProblemScreen
@@ -52,8 +52,6 @@ class DataScreen(FilteredList):
 
     MODE = "data"
     COLUMNS = "problem_columns"
-    HORIZONTAL_BREAKPOINTS = WIDTHS
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("data.open", "enter", "Open", "The page of this problem.",
                "diode-engine data show {problem} --store={store}", footer=False),

@@ -39,7 +39,6 @@ class ModelsScreen(ListScreen, ModelActions):
 
     MODE = "models"
     NEEDS_STORE = False
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("models.open", "enter", "Open", "This model's card, lineage, gate and history.",
                "diode-engine models show {model} --hardware={hardware}", footer=False),

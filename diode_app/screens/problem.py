@@ -21,7 +21,7 @@ from diode_app.data.candidate import (
 from diode_app.data.hardware import describe_environment
 from diode_app.data.problem import Choice, ProblemView, problem_view
 from diode_app.data.problem_columns import FAILED_COLUMNS, measured_columns
-from diode_app.screens.base import WIDTHS, Reader
+from diode_app.screens.base import Reader
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.session import Session
@@ -40,7 +40,6 @@ class ProblemScreen(TabbedScreen):
     MODE = "data"
     HELP_TITLE = "A problem"
     LINK = "problem"
-    HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("problem.back", "escape", "Back", "To where this page was opened."),

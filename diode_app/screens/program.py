@@ -27,7 +27,7 @@ from diode_app.data.program import (
 )
 from diode_app.data.programs import REPORT, Program, Source, read_program, read_programs
 from diode_app.data.tables import page_in_memory
-from diode_app.screens.base import WIDTHS, DiodeScreen, ReaderIfReady
+from diode_app.screens.base import DiodeScreen, ReaderIfReady
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.ranking import Ranking
 from diode_app.session import Session
@@ -49,8 +49,6 @@ class ProgramScreen(DiodeScreen):
     NEEDS_STORE = False
     HELP_TITLE = "A program"
     LINK = "program"
-    HORIZONTAL_BREAKPOINTS = WIDTHS
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-high")]  # noqa: RUF012  # as Textual types it
     ACTIONS = (
         Action("program.back", "escape", "Back", "To where this page was opened."),
         Action("program.open", "enter", "Open", "What was timed of this product, or else what the "

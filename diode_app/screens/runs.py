@@ -18,7 +18,7 @@ from diode_app.data.progress import outcome
 from diode_app.data.run_columns import RUN_COLUMNS
 from diode_app.data.runs import RunLister, RunPreview, run_preview
 from diode_app.data.tables import Column, Page, PageQuery, pick
-from diode_app.screens.base import WIDTHS, Reader
+from diode_app.screens.base import Reader
 from diode_app.screens.compare import CompareRunsScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
@@ -49,7 +49,6 @@ class RunsScreen(FilteredList, RunActions):
 
     MODE = "runs"
     COLUMNS = "run_columns"
-    HORIZONTAL_BREAKPOINTS = WIDTHS
     ACTIONS = (
         Action("runs.open", "enter", "Open", "The page of this run.",
                "diode-engine runs show {run} --store={store}", footer=False),

@@ -15,7 +15,6 @@ from diode_app.actions import Action
 from diode_app.data.answers import SCHEMA, answer_table, is_numeric, schema_rows
 from diode_app.data.background import in_thread
 from diode_app.data.tables import MAX_ROWS, Column, Row
-from diode_app.screens.base import WIDTHS
 from diode_app.screens.filtered_list import QueryScreen
 from diode_app.session import Session
 from diode_app.widgets.plot import Line, Lines, Plot
@@ -34,7 +33,6 @@ class SqlScreen(QueryScreen):
     """A statement, its answer as a table or as a plot, and the columns of the store's tables."""
 
     MODE = "sql"
-    HORIZONTAL_BREAKPOINTS = WIDTHS
     ACTIONS = (
         Action("sql.run", "ctrl+g", "Run", "Answer the statement. It can write nothing, and ends "
                "after ten seconds or a thousand rows.",
