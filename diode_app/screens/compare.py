@@ -8,8 +8,7 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.compare_runs import ComparedRuns, Winning, compare_runs, why_won
-from diode_app.data.comparison import FACT, Comparison
+from diode_app.data.comparison import FACT, ComparedRuns, Comparison, Winning, compare_runs, why_won
 from diode_app.data.curves import CurveReader, series_of
 from diode_app.data.tables import Column, Row
 from diode_app.data.trainings import RunReader

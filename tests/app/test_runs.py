@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from diode_app.data.compare_runs import compare_runs
-from diode_app.data.comparison import name_metric
+from diode_app.data.comparison import compare_runs, name_metric
 from diode_app.data.curves import CurveReader
 from diode_app.data.runs import RunLister
 from diode_app.data.tables import Column, PageQuery, fit_columns
