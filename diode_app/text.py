@@ -7,27 +7,17 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-# A state is told by its sign and its word; colour only repeats it.
-STATE_SIGNS = {
-    "queued": "◌",
-    "running": "▶",
-    "cancelling": "◍",
-    "done": "✓",
-    "failed": "✗",
-    "cancelled": "■",
-    "dead": "†",
-    "refused": "✗",  # a promotion, by the gate
-}
-# The theme's colour for each state, as a CSS class has it.
-STATE_COLOURS = {
-    "queued": "text-muted",
-    "running": "text-primary",
-    "cancelling": "text-warning",
-    "done": "text-success",
-    "failed": "text-error",
-    "cancelled": "text-warning",
-    "dead": "text-error",
-    "refused": "text-warning",
+# The sign of a state and its colour, a variable of the theme. A state is told by its sign and its
+# word; colour only repeats it.
+STATES = {
+    "queued": ("◌", "text-muted"),
+    "running": ("▶", "text-primary"),
+    "cancelling": ("◍", "text-warning"),
+    "done": ("✓", "text-success"),
+    "failed": ("✗", "text-error"),
+    "cancelled": ("■", "text-warning"),
+    "dead": ("†", "text-error"),
+    "refused": ("✗", "text-warning"),  # a promotion, by the gate
 }
 NONE = "–"
 _USUAL_NOTE = re.compile(r"The metrics are on [\d,]+ problems that this model has not seen\.")
@@ -35,7 +25,7 @@ _USUAL_NOTE = re.compile(r"The metrics are on [\d,]+ problems that this model ha
 
 def state(name: str) -> str:
     """Return the state with its sign, such as `▶ running`."""
-    return f"{STATE_SIGNS.get(name, '?')} {name}"
+    return f"{STATES[name][0]} {name}"
 
 
 def count(number: int | None) -> str:

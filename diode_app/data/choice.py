@@ -20,7 +20,7 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import TYPES, Bias
 from diode_engine.core.problem import Problem
 from diode_engine.models.estimates import Resources, Roofline, resources, roofline
-from diode_engine.models.explain import explain, rival
+from diode_engine.models.explain import Explanation, explain, rival
 from diode_engine.problems.spaces import exhaustive_space
 
 # The confidence that is wanted of timing several kernels (Prediction.count_to_reach).
@@ -136,14 +136,12 @@ def _least(us: npt.NDArray[np.float64]) -> float | None:
 
 @dataclass(frozen=True)
 class RankReasons:
-    """Why the model puts one candidate before or behind another. `factors` multiply the predicted
-    time, the largest effects first: below 1 they make the candidate faster."""
+    """Why the model puts one candidate before or behind another; `difference` is None where the
+    model does not predict both."""
 
     candidate: Candidate
     baseline: Candidate | None
-    candidate_us: float | None
-    baseline_us: float | None
-    factors: tuple[tuple[str, float], ...]
+    difference: Explanation | None
     resources: Resources | None
 
 
@@ -158,16 +156,9 @@ def why(
     if chosen and not candidate.is_extern:
         other = next((i for i, each in enumerate(ranked) if each.is_extern), other)
     baseline = None if other is None else ranked[other]
-    found = None
+    difference = None
     if baseline is not None:
         predictor = predictors.loaded(question.model)
-        found = explain(predictor, question.problem, candidate, baseline)
-    factors = () if found is None else tuple(found.factors.items())
-    return RankReasons(
-        candidate=candidate,
-        baseline=baseline,
-        candidate_us=None if found is None else found.candidate_us,
-        baseline_us=None if found is None else found.baseline_us,
-        factors=factors,
-        resources=resources(question.problem, candidate, question.hardware),
-    )
+        difference = explain(predictor, question.problem, candidate, baseline)
+    needs = resources(question.problem, candidate, question.hardware)
+    return RankReasons(candidate, baseline, difference, needs)

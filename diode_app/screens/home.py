@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -199,12 +200,9 @@ class HomeScreen(DiodeScreen):
         await self._show_model()
 
     async def _show_model(self) -> None:
-        here = self.session.here
         panel = self.query_one("#no-model", Static)
         try:
-            model = await in_thread(
-                lambda: model_in_use(None if here is None else here.hardware), "model"
-            )
+            model = await in_thread(partial(model_in_use, self.session.hardware), "model")
         except DiodeError as error:
             panel.update(f"✗ {error}")
             return

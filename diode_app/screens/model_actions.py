@@ -100,8 +100,7 @@ class ModelActions(Labels):
         }
 
     def _slug(self, entry: ModelEntry) -> str:
-        here = self.session.here
-        return find_slug_to_change(entry, None if here is None else here.hardware)
+        return find_slug_to_change(entry, self.session.hardware)
 
     def model_removed(self) -> None:
         """Called when the chosen model was deleted."""

@@ -185,17 +185,16 @@ def why_words(found: RankReasons) -> Content:
     """Return the comparison with another kernel, what each group of features adds to it, and the
     resources that the kernel needs."""
     lines = [Content.styled(short(found.candidate), "bold")]
-    if found.baseline is not None and found.candidate_us is not None:
-        assert found.baseline_us is not None
-        ratio = found.candidate_us / found.baseline_us
+    if (apart := found.difference) is not None:
+        ratio = apart.candidate_us / apart.baseline_us
         lines += [
-            Content(f"{text.microseconds(found.candidate_us)} µs, {ratio:.2f}× as long as"),
-            Content(f"{short(found.baseline)}, {text.microseconds(found.baseline_us)} µs."),
+            Content(f"{text.microseconds(apart.candidate_us)} µs, {ratio:.2f}× as long as"),
+            Content(f"{short(found.baseline)}, {text.microseconds(apart.baseline_us)} µs."),
             Content(""),
             Content.styled("What makes it faster (▼) and slower (▲)", "dim"),
         ]
-        most = max((abs(math.log(factor)) for _, factor in found.factors), default=0.0)
-        for name, factor in found.factors:
+        most = max((abs(math.log(factor)) for factor in apart.factors.values()), default=0.0)
+        for name, factor in apart.factors.items():
             lines.append(_factor(name, factor, most))
         lines.append(Content.styled("Shapley values; they multiply to the ratio above.", "dim"))
     resources = found.resources

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from diode_app.themes import SERIES
 
@@ -125,17 +124,14 @@ def _ends(
     return low - room, high + room
 
 
-def as_csv(charts: Sequence[Lines]) -> str:
-    """Return the numbers of the charts, one row for each point: chart, curve, x, y."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("chart", "curve", "x", "y"))
-    for chart in charts:
-        for line in chart.lines:
-            writer.writerows(
-                (chart.title, line.name, x, y) for x, y in zip(line.xs, line.ys, strict=True)
-            )
-    return out.getvalue()
+def chart_records(charts: Sequence[Lines]) -> list[dict[str, Any]]:
+    """Return a record for each point of the charts."""
+    return [
+        {"chart": chart.title, "curve": line.name, "x": x, "y": y}
+        for chart in charts
+        for line in chart.lines
+        for x, y in zip(line.xs, line.ys, strict=True)
+    ]
 
 
 # Round numbers along an axis

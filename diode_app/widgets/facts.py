@@ -62,11 +62,11 @@ class Meter(Static):
 
 def badge(state: str) -> Content:
     """For a widget, such as `✗ failed`."""
-    return Content.styled(text.state(state), f"${text.STATE_COLOURS.get(state, 'text')}")
+    return Content.styled(text.state(state), f"${text.STATES[state][1]}")
 
 
 def state_style(app: App[object], shown: str) -> str:
     """Return the colour of a state that is shown as `✗ failed`, in the app's theme; for a table's
     cell, which knows no CSS variables."""
-    colour = text.STATE_COLOURS.get(shown.rpartition(" ")[2], "").removeprefix("text-")
-    return "" if colour in ("", "muted") else app.theme_variables[colour]
+    _, colour = text.STATES.get(shown.rpartition(" ")[2], ("", "text-muted"))
+    return "" if colour == "text-muted" else app.theme_variables[colour.removeprefix("text-")]

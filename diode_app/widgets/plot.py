@@ -17,9 +17,10 @@ from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
 from diode_app.actions import Action, Actions
+from diode_app.data.tables import as_csv
 from diode_app.keys import ASKING
 from diode_app.themes import SERIES
-from diode_app.widgets.charts import DrawnLine, Frame, Line, Lines, as_csv, lay_out_chart
+from diode_app.widgets.charts import DrawnLine, Frame, Line, Lines, chart_records, lay_out_chart
 from diode_app.widgets.files import save_as
 from diode_app.widgets.plain import describe_charts
 
@@ -255,8 +256,9 @@ class Plot(Actions, Vertical):
         name = "-".join("".join(c if c.isalnum() else " " for c in title).split()) or "plot"
 
         async def make_text(target: Path) -> str:
-            is_csv = target.suffix == ".csv"
-            return as_csv(charts) if is_csv else self.app.export_screenshot(title=title)
+            if target.suffix == ".csv":
+                return as_csv(chart_records(charts))
+            return self.app.export_screenshot(title=title)
 
         question = "Write this plot to (.csv, or .svg as it is on the screen)"
         target = await save_as(self, question, f"{name}.csv", (".csv", ".svg"), make_text)

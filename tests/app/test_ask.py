@@ -97,8 +97,10 @@ def test_why_compares_with_a_library_s_kernel_and_others_with_the_first(model):
     last = why(question, found.ranked, len(found.ranked) - 1)
     assert last.baseline == found.ranked[0]
     # The model is the estimate of the features: nothing else has a part.
-    assert last.factors[0][0] == "roofline"
-    assert last.factors[0][1] == pytest.approx(last.candidate_us / last.baseline_us, rel=1e-4)
+    ((name, factor), *_) = last.difference.factors.items()
+    assert name == "roofline"
+    ratio = last.difference.candidate_us / last.difference.baseline_us
+    assert factor == pytest.approx(ratio, rel=1e-4)
     limits = [us for _, us in last.resources.limits_us]
     assert limits == sorted(limits, reverse=True)
 
