@@ -66,14 +66,9 @@ def remove_model(model: ModelVersion) -> Callable[[], str] | None:
     return restore
 
 
-def tags_of(model: ModelVersion) -> tuple[str, ...]:
-    """Return the model's tags now."""
-    return tuple(registry.facts_of(model).tags)
-
-
 def set_tags(model: ModelVersion, tags: Sequence[str]) -> None:
     """Give the model these tags, and no others."""
-    registry.tag(model, tags, [tag for tag in tags_of(model) if tag not in tags])
+    registry.tag(model, tags, [tag for tag in registry.facts_of(model).tags if tag not in tags])
 
 
 def aliases_of(model: ModelVersion) -> tuple[str, ...]:
@@ -86,7 +81,7 @@ def aliases_of(model: ModelVersion) -> tuple[str, ...]:
 def set_aliases(model: ModelVersion, aliases: Sequence[str]) -> None:
     """Give the model these aliases, and no others."""
     now = aliases_of(model)
-    for name in aliases:
+    for name in dict.fromkeys(aliases):
         if name not in now:
             registry.set_alias(name, model)
     for name in now:

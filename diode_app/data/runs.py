@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diode_app import text
-from diode_app.data.curves import CurveReader, Curves, kinds, samples
+from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.hardware import describe_environment
 from diode_app.data.progress import describe_progress, remarks, seconds_left
 from diode_app.data.run_columns import RUN_COLUMNS, SORTS, changed_settings, show_efficiency
@@ -204,31 +204,25 @@ MAX_RUNS = 10_000  # the last ones that a filter matches
 _RESULTS = frozenset({"family", "efficiency", "against", "model", "data"})
 
 
-class RunLister:
-    """Reads pages of the list of runs. For one thread at a time."""
+def runs_page(store: Store, query: PageQuery, marks: Mapping[int, str], reader: RunReader) -> Page:
+    """Return the runs that the filter matches (see `diode_engine.store.fields`), sorted by a
+    column; `marks` by the runs' numbers. Raises QueryError for a mistake in the filter."""
+    number = baseline_of(store)
+    pinned = None if number is None else reader.read(store, look(store, number))
 
-    def __init__(self) -> None:
-        self._reader = RunReader()
+    def listed(status: Status) -> Listed:
+        mark = marks.get(status.run.id, "")
+        return replace(reader.read(store, status), pinned=pinned, mark=mark)
 
-    def page(self, store: Store, query: PageQuery, marks: Mapping[int, str]) -> Page:
-        """Return the runs that the filter matches (see `diode_engine.store.fields`), sorted by a
-        column; `marks` by the runs' numbers. Raises QueryError for a mistake in the filter."""
-        number = baseline_of(store)
-        pinned = None if number is None else self._reader.read(store, look(store, number))
-
-        def listed(status: Status) -> Listed:
-            mark = marks.get(status.run.id, "")
-            return replace(self._reader.read(store, status), pinned=pinned, mark=mark)
-
-        found = find(store, query.filter, limit=MAX_RUNS)
-        make = listed if query.sort in _RESULTS else Listed
-        if query.sort is not None:
-            sort = SORTS[query.sort]
-            found = [r.status for r in sorted(map(make, found), key=sort, reverse=query.descending)]
-        first = query.page * query.rows
-        resumed = resumed_runs(store)
-        rows = [_row(listed(status), resumed) for status in found[first : first + query.rows]]
-        return Page(tuple(rows), len(found))
+    found = find(store, query.filter, limit=MAX_RUNS)
+    make = listed if query.sort in _RESULTS else Listed
+    if query.sort is not None:
+        sort = SORTS[query.sort]
+        found = [r.status for r in sorted(map(make, found), key=sort, reverse=query.descending)]
+    first = query.page * query.rows
+    resumed = resumed_runs(store)
+    rows = [_row(listed(status), resumed) for status in found[first : first + query.rows]]
+    return Page(tuple(rows), len(found))
 
 
 def _row(listed: Listed, resumed: Collection[int]) -> Row:
@@ -251,11 +245,6 @@ class RunPreview:
     facts: tuple[tuple[str, str], ...]
     pinned: int | None
     curves: Mapping[int, Curves]
-
-    @property
-    def kind(self) -> str | None:
-        """The first kind of the curves."""
-        return next(iter(kinds(name for curves in self.curves.values() for name in curves)), None)
 
 
 def run_preview(

@@ -8,6 +8,8 @@ from diode_app.screens.base import DiodeScreen
 from diode_app.widgets.modals import Prompt
 from diode_app.widgets.work import acts
 
+WORDS = ", with spaces between"
+
 
 class Labels(DiodeScreen):
     """A mixin for a screen with something that has labels."""
@@ -24,7 +26,8 @@ class Labels(DiodeScreen):
         check: Callable[[str], str | None] = lambda _: None,
     ) -> str | None:
         """Ask for a new text of a label, such as the tags of run 3, and write it; this can be
-        undone. `check` returns a sentence for a text that cannot be written."""
+        undone. `hint` says how it is written; `check` returns a sentence for a text that cannot be
+        a label."""
 
         def sentence(now: str) -> str:
             return f"The {label} of {of}: {now or '(none)'}."
@@ -41,22 +44,3 @@ class Labels(DiodeScreen):
 
         self.session.undo.append(undo)
         return sentence(given)
-
-    def edit_words(
-        self,
-        label: str,
-        of: str,
-        read: Callable[[], Awaitable[tuple[str, ...]]],
-        write: Callable[[tuple[str, ...]], Awaitable[object]],
-        *,
-        check: Callable[[str], str | None] = lambda _: None,
-    ) -> None:
-        """As `edit_label`, for several words in a label, such as tags."""
-
-        async def read_text() -> str:
-            return " ".join(await read())
-
-        async def write_text(given: str) -> object:
-            return await write(tuple(dict.fromkeys(given.split())))
-
-        self.edit_label(label, of, read_text, write_text, hint=", with spaces between", check=check)

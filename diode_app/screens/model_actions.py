@@ -17,9 +17,8 @@ from diode_app.data.registry_changes import (
     remove_model,
     set_aliases,
     set_tags,
-    tags_of,
 )
-from diode_app.screens.labels import Labels
+from diode_app.screens.labels import WORDS, Labels
 from diode_app.screens.validate_new import open_validation
 from diode_app.widgets.files import ask_target
 from diode_app.widgets.modals import Confirm, Notice, PickOne, Prompt
@@ -226,21 +225,23 @@ class ModelActions(Labels):
 
     def action_alias(self) -> None:
         model, store = self._chosen.model, self.session.store
-        self.edit_words(
+        self.edit_label(
             "aliases",
             model.reference,
-            lambda: in_thread(partial(aliases_of, model), "aliases"),
-            lambda words: store.change(partial(set_aliases, model, words), "alias"),
+            lambda: in_thread(lambda: " ".join(aliases_of(model)), "aliases"),
+            lambda given: store.change(partial(set_aliases, model, given.split()), "alias"),
+            hint=WORDS,
             check=_check_aliases,
         )
 
     def action_tag(self) -> None:
         model, store = self._chosen.model, self.session.store
-        self.edit_words(
+        self.edit_label(
             "tags",
             model.reference,
-            lambda: in_thread(partial(tags_of, model), "tags"),
-            lambda words: store.change(partial(set_tags, model, words), "tag"),
+            lambda: in_thread(lambda: " ".join(registry.facts_of(model).tags), "tags"),
+            lambda given: store.change(partial(set_tags, model, given.split()), "tag"),
+            hint=WORDS,
         )
 
     def action_note(self) -> None:

@@ -15,7 +15,7 @@ from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app import text
 from diode_app.actions import Action
-from diode_app.data.curves import OVER_TIME, CurveReader, kinds, series_of
+from diode_app.data.curves import CurveReader, kinds
 from diode_app.data.progress import describe_progress, fraction, outcome, seconds_left
 from diode_app.data.runs import Gauge, RunView, gauges, run_view
 from diode_app.screens.base import Reader
@@ -23,7 +23,7 @@ from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
 from diode_app.screens.tabs import TabbedScreen
 from diode_app.screens.validate_new import open_validation
 from diode_app.session import Session
-from diode_app.widgets.curve_charts import RunCurves, collection_charts, training_charts
+from diode_app.widgets.curve_charts import RunCurves, training_charts
 from diode_app.widgets.facts import Facts, Meter, badge
 from diode_app.widgets.log_pane import LogPane
 from diode_app.widgets.plot import Plot
@@ -166,20 +166,12 @@ class RunScreen(TabbedScreen, RunActions):
             over = view.status.state.ended
             nothing = "This run has drawn no curves." if over else "No curves yet: they grow here."
             self.put("Plot Static", nothing)
-        kind = self._shown_kind(found)
-        plot = self.query_one(Plot)
-        if view.status.run.kind == "collect":
-            plot.show(*collection_charts(view.curves, kind, log_y=self._log_scale))
-            return
-        if kind in OVER_TIME:
-            timed = {n: xy for n, xy in view.curves.items() if series_of(n).kind in OVER_TIME}
-            plot.show(*collection_charts(timed, kind, log_y=self._log_scale))
-            return
         drawn = [RunCurves(view.curves, strong=view.baseline is not None)]
         if view.baseline is not None:
             pinned, curves = view.baseline
             drawn.append(RunCurves(curves, behind=f", pinned {pinned}"))
-        plot.show(*training_charts(drawn, kind, log_y=self._log_scale))
+        charts = training_charts(drawn, self._shown_kind(found), log_y=self._log_scale)
+        self.query_one(Plot).show(*charts)
 
     def _shown_kind(self, found: Sequence[str]) -> str | None:
         """The kind that was chosen, else the first."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from diode_app.actions import Action
 from diode_app.data.trainings import pin
-from diode_app.screens.labels import Labels
+from diode_app.screens.labels import WORDS, Labels
 from diode_app.widgets.work import acts
 from diode_engine.runs import look, repeat, resume
 from diode_engine.store import Store
@@ -118,11 +118,12 @@ class RunActions(Labels):
 
     def action_tag(self) -> None:
         run, store = self._chosen, self.session.store
-        self.edit_words(
+        self.edit_label(
             "tags",
             f"run {run}",
-            lambda: store.read(lambda opened: opened.run(run).tags),
-            lambda words: store.write(partial(_set_tags, run, words)),
+            lambda: store.read(lambda opened: " ".join(opened.run(run).tags)),
+            lambda given: store.write(partial(_set_tags, run, given.split())),
+            hint=WORDS,
         )
 
     def action_note(self) -> None:
@@ -135,7 +136,7 @@ class RunActions(Labels):
         )
 
 
-def _set_tags(run: int, words: tuple[str, ...], store: Store) -> None:
+def _set_tags(run: int, words: Sequence[str], store: Store) -> None:
     now = store.run(run).tags
     store.tag(run, *(word for word in words if word not in now))
     store.untag(run, *(tag for tag in now if tag not in words))

@@ -12,12 +12,13 @@ from textual.content import Content
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.curves import CurveReader
+from diode_app.data.curves import CurveReader, kinds
 from diode_app.data.filters import suggestions
 from diode_app.data.progress import outcome
 from diode_app.data.run_columns import RUN_COLUMNS
-from diode_app.data.runs import RunLister, RunPreview, run_preview
+from diode_app.data.runs import RunPreview, run_preview, runs_page
 from diode_app.data.tables import Column, Page, PageQuery, pick
+from diode_app.data.trainings import RunReader
 from diode_app.screens.base import Reader
 from diode_app.screens.compare import CompareRunsScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
@@ -75,7 +76,7 @@ class RunsScreen(FilteredList, RunActions):
         self._marks: dict[int, int] = {}  # the colours of the marked runs
         self._pinned: int | None = None
         self._reader = CurveReader()
-        self._lister = RunLister()
+        self._known = RunReader()
 
     def body(self) -> ComposeResult:
         with Horizontal(id="runs-parts"):
@@ -111,7 +112,7 @@ class RunsScreen(FilteredList, RunActions):
         marks = {run: f"{_MARKED}{colour}" for run, colour in dict(self._marks).items()}
         if self._pinned is not None:
             marks[self._pinned] = f"{_PINNED}0"
-        return self._lister.page(store, query, marks)
+        return runs_page(store, query, marks, self._known)
 
     def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
         columns = pick(RUN_COLUMNS, names)
@@ -156,7 +157,8 @@ class RunsScreen(FilteredList, RunActions):
             )
             for each, curves in snapshot.curves.items()
         ]
-        plot.show(*training_charts(drawn, snapshot.kind))
+        found = kinds(name for curves in snapshot.curves.values() for name in curves)
+        plot.show(*training_charts(drawn, next(iter(found), None)))
 
     def _colour(self, run: int) -> int:
         if run == self._pinned:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diode_app.data.curves import Curves, kinds, series_of, thin_points
+from diode_app.data.curves import OVER_TIME, Curves, kinds, series_of, thin_points
 from diode_app.widgets.charts import Line, Lines
 
 _AXES = ("epoch", "round", "trial")
@@ -30,7 +30,10 @@ def training_charts(
 ) -> tuple[Lines, ...]:
     """Return the curves of one kind over each other, those of networks over epochs and those of
     trees over rounds, each on axes of their own. A run that has one colour has no curves on the
-    problems that it was fitted to."""
+    problems that it was fitted to. Of a kind that is over the time of the first run, return the
+    charts of `collection_charts`."""
+    if kind in OVER_TIME:
+        return collection_charts(runs[0].curves, kind, log_y=log_y)
     lines: dict[str, list[Line]] = {}
     for run in runs:
         found = [(series_of(name), points) for name, points in run.curves.items()]
@@ -69,6 +72,7 @@ def collection_charts(
 ) -> tuple[Lines, ...]:
     """Return a chart for each kind of the GPUs' values over the run's time, with a line for each
     GPU. The kind `first` comes first; the others follow in their order, from there around."""
+    curves = {name: xy for name, xy in curves.items() if series_of(name).kind in OVER_TIME}
     found = kinds(curves)
     if first in found:
         at = found.index(first)

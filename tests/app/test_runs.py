@@ -9,8 +9,9 @@ import pytest
 
 from diode_app.data.comparison import compare_runs, name_metric
 from diode_app.data.curves import CurveReader
-from diode_app.data.runs import RunLister
+from diode_app.data.runs import runs_page
 from diode_app.data.tables import Column, PageQuery, fit_columns
+from diode_app.data.trainings import RunReader
 from diode_app.screens.compare import CompareRunsScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.settings import Settings
@@ -37,8 +38,8 @@ async def test_a_training_is_a_run_with_what_came_of_it(store):
     second = make_training(store, "network", 0.95, {"query": "op:mm"})
     make_training(store, "network", 0.5, {"query": "op:bmm"})
     store.tag(first, "diode/baseline")
-    lister = RunLister()
-    page = lister.page(store, PageQuery(sort="efficiency", descending=True), {})
+    reader = RunReader()
+    page = runs_page(store, PageQuery(sort="efficiency", descending=True), {}, reader)
     assert [row.key for row in page.rows][:2] == [str(second), str(first)]
     cells = page.rows[1].cells
     assert cells["family"] == "trees"
@@ -49,7 +50,7 @@ async def test_a_training_is_a_run_with_what_came_of_it(store):
     assert page.rows[0].cells["against"] == "+0.050"
     assert page.rows[2].cells["against"] == ""  # it was judged on other problems
     store.set_note(first, "the first")  # what is known of a result is read once, a note each time
-    page = lister.page(store, PageQuery(), {})
+    page = runs_page(store, PageQuery(), {}, reader)
     assert page.rows[2].cells["note"] == "the first"
 
 
