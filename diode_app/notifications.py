@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from diode_app import text
-from diode_app.data.progress import fraction, outcome
+from diode_app.data.run_results import fraction, outcome
 from diode_app.data.store_access import Look
 from diode_app.settings import BELL, NOTIFICATION
 

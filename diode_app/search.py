@@ -16,8 +16,7 @@ from textual.content import Content
 
 from diode_app import text
 from diode_app.data.background import in_thread
-from diode_app.data.progress import outcome, remarks
-from diode_app.data.trainings import data_of
+from diode_app.data.run_results import data_of, outcome, remarks
 from diode_app.links import Link, link, page_of
 from diode_app.session import Session
 from diode_app.settings import Settings

@@ -8,10 +8,9 @@ from typing import Any
 
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, kinds
-from diode_app.data.progress import outcome
 from diode_app.data.run_columns import show_efficiency
+from diode_app.data.run_results import RunReader, baseline_of, outcome, read_run
 from diode_app.data.tables import Column, Row
-from diode_app.data.trainings import RunReader, baseline_of, read_run
 from diode_engine.errors import DiodeError
 from diode_engine.runs import find, look
 from diode_engine.store import Store
@@ -105,6 +104,9 @@ def _write(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# Runs
 
 
 OF_BEST = "of best"

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from diode_app import text
-from diode_app.data.progress import as_number, fraction, outcome, remarks, seconds_left
+from diode_app.data.run_results import Listed, as_number, fraction, outcome, remarks, seconds_left
 from diode_app.data.tables import Column
-from diode_app.data.trainings import Listed
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status

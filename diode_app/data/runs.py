@@ -9,17 +9,19 @@ from typing import Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.hardware import describe_environment
-from diode_app.data.progress import describe_progress, remarks, seconds_left
 from diode_app.data.run_columns import RUN_COLUMNS, SORTS, changed_settings, show_efficiency
-from diode_app.data.tables import Page, PageQuery, Row, cells_of
-from diode_app.data.trainings import (
+from diode_app.data.run_results import (
     Listed,
     RunReader,
     TrainingResult,
     baseline_of,
+    describe_progress,
     read_run,
+    remarks,
+    seconds_left,
     training_result,
 )
+from diode_app.data.tables import Page, PageQuery, Row, cells_of
 from diode_engine.runs import Status, find, look
 from diode_engine.store import Store
 from diode_engine.store.run_query import resumed_runs, run_contents

@@ -97,6 +97,9 @@ def _plain(value: object) -> object:
     return json.dumps(value, default=str)
 
 
+# Columns
+
+
 def _write(value: Any) -> str:
     return "" if value is None else str(value)
 

@@ -22,11 +22,10 @@ from diode_app.actions import Actions, fill_in
 from diode_app.data.store_access import Condition, Look
 from diode_app.screens.places import ASIDE, PLACES
 from diode_app.session import Session
+from diode_app.widgets.bars import KeyBar, TopBar
 from diode_app.widgets.choices import Choices
 from diode_app.widgets.empty import EmptyState, Step
-from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Confirm, Working
-from diode_app.widgets.top_bar import TopBar
 from diode_app.widgets.work import Latest
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from textual.widgets import Static
 from diode_app.actions import Action
 from diode_app.data.comparison import FACT, ComparedRuns, Comparison, Winning, compare_runs, why_won
 from diode_app.data.curves import CurveReader, series_of
+from diode_app.data.run_results import RunReader
 from diode_app.data.tables import Column, Row
-from diode_app.data.trainings import RunReader
 from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.session import Session
 from diode_app.widgets.curve_charts import RunCurves, training_charts

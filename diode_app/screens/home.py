@@ -17,7 +17,7 @@ from diode_app.actions import Action, import_timings
 from diode_app.data.background import CommandError, in_thread, run_command
 from diode_app.data.hardware import describe_environment, find_hardware
 from diode_app.data.overview import RUNS_SHOWN, StoreOverview, model_in_use, overview
-from diode_app.data.progress import headline, outcome
+from diode_app.data.run_results import headline, outcome
 from diode_app.data.store_access import Condition, Look
 from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.session import Session

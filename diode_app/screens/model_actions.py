@@ -9,11 +9,13 @@ from textual.content import Content
 
 from diode_app.actions import Action
 from diode_app.data.background import in_thread
-from diode_app.data.models import compare, find_slug_to_change, promote
-from diode_app.data.registry_changes import (
+from diode_app.data.models import (
     aliases_of,
     can_roll_back,
+    compare,
+    find_slug_to_change,
     prepare_default,
+    promote,
     remove_model,
     set_aliases,
     set_tags,

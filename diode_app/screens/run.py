@@ -16,7 +16,7 @@ from textual.widgets import Static, TabbedContent, TabPane
 from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.curves import CurveReader, kinds
-from diode_app.data.progress import describe_progress, fraction, outcome, seconds_left
+from diode_app.data.run_results import describe_progress, fraction, outcome, seconds_left
 from diode_app.data.runs import Gauge, RunView, gauges, run_view
 from diode_app.screens.base import Reader
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions

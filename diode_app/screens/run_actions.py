@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from diode_app.actions import Action
-from diode_app.data.trainings import pin
+from diode_app.data.run_results import pin
 from diode_app.screens.labels import WORDS, Labels
 from diode_app.widgets.work import acts
 from diode_engine.runs import look, repeat, resume

@@ -14,11 +14,10 @@ from textual.widgets import Static
 from diode_app.actions import Action
 from diode_app.data.curves import CurveReader, kinds
 from diode_app.data.filters import suggestions
-from diode_app.data.progress import outcome
 from diode_app.data.run_columns import RUN_COLUMNS
+from diode_app.data.run_results import RunReader, outcome
 from diode_app.data.runs import RunPreview, run_preview, runs_page
 from diode_app.data.tables import Column, Page, PageQuery, pick
-from diode_app.data.trainings import RunReader
 from diode_app.screens.base import Reader
 from diode_app.screens.compare import CompareRunsScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions

@@ -30,9 +30,9 @@ from diode_app.data.tables import (
 )
 from diode_app.keys import ASKING
 from diode_app.session import Session
+from diode_app.widgets.bars import KeyBar
 from diode_app.widgets.files import save_as
 from diode_app.widgets.filter_box import FilterBox, Suggest
-from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Dialog, PickOne
 from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.work import Latest

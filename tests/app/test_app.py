@@ -19,8 +19,8 @@ from diode_app.screens.help import Help
 from diode_app.screens.home import HomeScreen
 from diode_app.screens.places import APP_ACTIONS, PLACES, sections
 from diode_app.screens.runs import RunsScreen
+from diode_app.widgets.bars import KeyBar
 from diode_app.widgets.filter_box import FilterBox
-from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Choose, Confirm, PickOne
 from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.table import PagedTable

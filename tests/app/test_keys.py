@@ -15,8 +15,8 @@ from diode_app.screens.places import APP_ACTIONS, sections
 from diode_app.screens.run import RunScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.search import Everything
+from diode_app.widgets.bars import KeyBar
 from diode_app.widgets.filter_box import FilterBox
-from diode_app.widgets.key_bar import KeyBar
 from diode_app.widgets.modals import Confirm, Prompt
 from diode_engine.store import RunState
 from tests.app.trained import make_training

@@ -26,7 +26,7 @@ from diode_app.app import DiodeApp, create_app
 from diode_app.data.overview import overview
 from diode_app.screens import help as help_screen
 from diode_app.screens import home
-from diode_app.widgets.top_bar import TopBar
+from diode_app.widgets.bars import TopBar
 from diode_engine import paths, registry
 from diode_engine.collect.planning.plan import Rate
 from diode_engine.models import artifact

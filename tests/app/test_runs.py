@@ -9,9 +9,9 @@ import pytest
 
 from diode_app.data.comparison import compare_runs, name_metric
 from diode_app.data.curves import CurveReader
+from diode_app.data.run_results import RunReader
 from diode_app.data.runs import runs_page
 from diode_app.data.tables import Column, PageQuery, fit_columns
-from diode_app.data.trainings import RunReader
 from diode_app.screens.compare import CompareRunsScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.settings import Settings

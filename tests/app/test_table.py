@@ -10,7 +10,7 @@ from diode_app.data.store_access import StoreAccess
 from diode_app.data.tables import Column, Page, PageQuery, Row, page_in_memory
 from diode_app.session import Session
 from diode_app.settings import Settings
-from diode_app.widgets.key_bar import KeyBar
+from diode_app.widgets.bars import KeyBar
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.table import PagedTable
 from diode_engine import registry

@@ -9,9 +9,8 @@ import pytest
 from textual.widgets import Input, TabbedContent
 
 from diode_app.data.curves import CurveReader, kinds, series_of, thin_points
-from diode_app.data.progress import describe_progress, fraction, seconds_left
+from diode_app.data.run_results import describe_progress, fraction, seconds_left, training_result
 from diode_app.data.training import planned
-from diode_app.data.trainings import training_result
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.run import RunScreen
 from diode_app.text import quantity

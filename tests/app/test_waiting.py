@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 from textual.widgets import Input
 
-from diode_app.data.progress import outcome
+from diode_app.data.run_results import outcome
 from diode_app.widgets.modals import Prompt
 from diode_engine.runs import look
 from diode_engine.store import Store

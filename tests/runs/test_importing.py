@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diode_app.data.progress import fraction, seconds_left
+from diode_app.data.run_results import fraction, seconds_left
 from diode_engine.runs import import_as_run, importing, job, look, repeat, start_import
 from diode_engine.runs.job import VARIABLE, Job
 from diode_engine.runs.process import current_process
