@@ -7,7 +7,7 @@ import pytest
 
 from diode_app import text
 from diode_app.screens.run import RunScreen
-from diode_app.widgets.form import existing_file
+from diode_app.widgets.files import existing_file
 from diode_engine.store import RunState
 from tests.app.waiting import press, running, settled
 
