@@ -48,10 +48,6 @@ class Action:
             id=self.id,
         )
 
-    def command(self, store: Location, values: Mapping[str, object]) -> str | None:
-        """Return the headless command with its values, if there is one."""
-        return None if self.headless is None else fill_in(self.headless, store, values)
-
 
 def fill_in(command: str, store: Location, values: Mapping[str, object]) -> str:
     """Return the headless command with its values; a value that is not chosen is the name in

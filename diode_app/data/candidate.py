@@ -54,8 +54,6 @@ class CandidateView:
     `predictions` are those for this hardware. `kernel` has facts and their values; `config` is the
     candidate as `collect --candidates` reads it."""
 
-    problem: Problem
-    candidate: Candidate
     hardware: Hardware
     measured_us: float | None
     timings: tuple[Row, ...]
@@ -81,8 +79,6 @@ def candidate_view(
     measured = median(us for us in times if us is not None) if times else None
     models = predictors.models_for(hardware) if asks else ()
     return CandidateView(
-        problem=problem,
-        candidate=candidate,
         hardware=hardware,
         measured_us=measured,
         timings=tuple(_timing(i, each) for i, each in enumerate(found)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,7 +49,7 @@ def model_view(store: Store | None, folder: str) -> ModelView:
         entry=entry,
         facts=facts(entry),
         card="" if entry.manifest is None else registry.card(entry.model, entry.facts),
-        lineage=() if entry.manifest is None else _lineage(store, entry, entry.manifest),
+        lineage=() if entry.manifest is None else _number(_steps(store, entry, entry.manifest)),
         gates={slug: _verdict(gate) for slug, gate in found.items() if gate is not None},
         history=tuple(
             (
@@ -69,9 +69,8 @@ def _verdict(given: Mapping[str, Any]) -> GateVerdict | None:
     return verdict
 
 
-def _lineage(store: Store | None, entry: ModelEntry, m: Manifest) -> tuple[Row, ...]:
-    """Return the rows of the lineage; several may lead to the same place."""
-    steps = _steps(store, entry, m)
+def _number(steps: Iterable[Row]) -> tuple[Row, ...]:
+    """Number the rows of the lineage: several may lead to the same place."""
     return tuple(replace(step, key=f"{i}:{step.key}") for i, step in enumerate(steps))
 
 

@@ -59,11 +59,6 @@ class ShownReport:
     choosers: Mapping[str, Figures]
 
     @property
-    def name(self) -> str:
-        """A name that differs from that of another report on the same model."""
-        return f"{self.model} (run {self.run})"
-
-    @property
     def whole(self) -> Report | None:
         """The report where it is one; None for a cross-validation, which judges no existing
         model."""
@@ -422,7 +417,9 @@ def report_view(
 def _other(store: Store, report: ShownReport, against: str | int | None) -> Other | None:
     if isinstance(against, int):
         theirs = report_of(store, against)
-        return Other(theirs.name, theirs.efficiency_of(theirs.model))
+        # With the run: there may be several reports on a model.
+        judged = f"{theirs.model} (run {theirs.run})"
+        return Other(judged, theirs.efficiency_of(theirs.model))
     names = [name for name in report.choosers if name != report.model]
     preferred = [name for name in (against, DEFAULT, ATEN) if name in names]
     name = next(iter([*preferred, *names]), None)

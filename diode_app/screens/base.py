@@ -225,17 +225,12 @@ class DiodeScreen(Actions, Screen[None]):
     def headless_commands(self) -> list[tuple[str, str]]:
         """(what it does, command) for the actions that have a headless command and can be done
         now."""
-        values = self.values()
-        found = [
-            (label, fill_in(command, self.session.location, values))
-            for label, command in self.HEADLESS
-        ]
+        values, found = self.values(), list(self.HEADLESS)
         for action in self.ACTIONS:
-            command = action.command(self.session.location, values)
             can = bool(action.does) or self.check_action(action.name, ()) is not False
-            if command is not None and can:
-                found.append((action.label, command))
-        return found
+            if action.headless is not None and can:
+                found.append((action.label, action.headless))
+        return [(label, fill_in(c, self.session.location, values)) for label, c in found]
 
     # Frame
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -48,16 +47,6 @@ class HelpLine:
 Section = tuple[str, list[HelpLine]]
 
 
-class _Search(Input):
-    """The search field. A ? in the empty field closes the help."""
-
-    def on_key(self, event: events.Key) -> None:
-        if event.character == "?" and not self.value:
-            event.stop()
-            event.prevent_default()
-            self.screen.dismiss()
-
-
 class Help(Actions, ModalScreen[None]):
     """In front of the screen `behind`."""
 
@@ -93,7 +82,7 @@ class Help(Actions, ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with Vertical(id="help-box") as box:
             box.border_title = "Help"
-            yield _Search(placeholder="Search: a key, a column, a word", compact=True)
+            yield Input(placeholder="Search: a key, a column, a word", compact=True)
             yield VerticalScroll(can_focus=False)
             yield DialogKeys(
                 ("Escape closes it", "close"), ("↑ ↓ move it", None), ("letters search", None),
@@ -112,7 +101,10 @@ class Help(Actions, ModalScreen[None]):
             text.display = bool(text.content)
         await self.query_one(VerticalScroll).mount_all(texts)
 
-    def on_input_changed(self) -> None:
+    def on_input_changed(self, event: Input.Changed) -> None:
+        if event.value == "?":  # the key that opens the help closes it
+            self.dismiss()
+            return
         scroll = self.query_one(VerticalScroll)
         for widget, text in zip(scroll.query_children(Static), self._texts(), strict=False):
             if widget.content != text:
