@@ -50,7 +50,7 @@ def write_by_hand(given: str, here: Hardware | None) -> Source:
     """Write a report of these products, with what the model would choose, among the user's reports,
     and return where it is. Raises ReportError and ModelError."""
     problems = parse_products(given)
-    program = unasked(Source(), REPORT, f"by hand: {given}", datetime.now(UTC), problems, here)
+    program = unasked(REPORT, f"by hand: {given}", datetime.now(UTC), problems, here)
     answers = {} if program.model is None else ask_models(program.problems, program, None)
     products = (
         _answered(p, None if p.problem is None else answers.get(p.problem))

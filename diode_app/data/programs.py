@@ -62,7 +62,6 @@ class Program:
     """`report` has the products; those that nobody was asked about have no kernel. `model` and
     `hardware` are what the report names, and None where no such model is registered."""
 
-    source: Source
     kind: str
     report: Report
     model: Model | None
@@ -137,16 +136,16 @@ def read_program(source: Source, here: Hardware | None, store: Store | None = No
         run, table = store.run(source.run), store.read(run=source.run)
         gpu = table.environments[0].hardware if table.environments else here
         name = " ".join(run.spec.get("program", ())) or f"run {run.id}"
-        return unasked(source, FEEDBACK, name, run.started, dict.fromkeys(table.problems, 1), gpu)
+        return unasked(FEEDBACK, name, run.started, dict.fromkeys(table.problems, 1), gpu)
     if is_shapeset(source.path):
         found = dict.fromkeys(read_shapeset(source.path).problems(0), 1)
         made = datetime.fromtimestamp(source.path.stat().st_mtime, UTC)
-        return unasked(source, CAPTURED, source.path.name, made, found, here)
+        return unasked(CAPTURED, source.path.name, made, found, here)
     try:
         report = _read(source.path, source.path.stat().st_mtime_ns)
     except OSError as error:
         raise ReportError(f"{source.path} cannot be read: {error.strerror}.") from error
-    return Program(source, REPORT, report, _model_for(report.hardware, report.model))
+    return Program(REPORT, report, _model_for(report.hardware, report.model))
 
 
 @lru_cache(maxsize=64)
@@ -164,7 +163,7 @@ def _model_for(hardware: str, reference: str = "") -> Model | None:
 
 
 def unasked(
-    source: Source, kind: str, name: str, made: datetime, problems: Mapping[Problem, int],
+    kind: str, name: str, made: datetime, problems: Mapping[Problem, int],
     hardware: Hardware | None,
 ) -> Program:  # fmt: skip
     """Return a program of whose products nobody has asked a model yet."""
@@ -183,4 +182,4 @@ def unasked(
         model="" if model is None else model.reference, fingerprint="", active=False, reason="",
         processes=1, cached_graphs=0, notes=(), graphs=(Graph("", "", 0),), products=products,
     )  # fmt: skip
-    return Program(source, kind, report, model)
+    return Program(kind, report, model)

@@ -263,12 +263,11 @@ _BASE = "the model it was tuned from"
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """`efficiency` is that on problems that the judged model had not seen; `facts` are (name,
-    value), first what all choosers reach on these problems, the best first."""
+    """`facts` are (name, value), first what all choosers reach on problems that the judged model
+    had not seen, the best first."""
 
     model: str
     folder: str
-    efficiency: float
     facts: tuple[tuple[str, str], ...]
 
 
@@ -304,7 +303,7 @@ def training_result(document: Mapping[str, Any] | None) -> TrainingResult | None
         ("note", text.drop_usual_note(document.get("notes") or "")),
     ]  # fmt: skip
     known = tuple((name, value) for name, value in facts if value)
-    return TrainingResult(document["model"], document["folder"], of["efficiency"], known)
+    return TrainingResult(document["model"], document["folder"], known)
 
 
 def _bar(efficiency: float) -> str:
