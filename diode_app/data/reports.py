@@ -64,22 +64,6 @@ class ShownReport:
         model."""
         return self.parts.get(_WHOLE)
 
-    @property
-    def hardware(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.hardware))
-
-    @property
-    def candidates(self) -> int:
-        return sum(part.candidates for part in self.parts.values())
-
-    @property
-    def left_out(self) -> int:
-        return sum(part.left_out for part in self.parts.values())
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(note for part in self.parts.values() for note in part.notes))
-
     @cached_property
     def cases(self) -> tuple[Case, ...]:
         """The cases of all parts."""

@@ -17,15 +17,19 @@ from diode_app.data.background import in_thread
 from diode_app.data.choice import Answer
 from diode_app.data.predictors import Model, all_models
 from diode_app.data.problems import rows_of
-from diode_app.data.program import (
+from diode_app.data.programs import (
+    REPORT,
     ProductView,
+    Program,
+    Source,
     ask_models,
     product_columns,
     product_rows,
+    read_program,
+    read_programs,
     view_products,
     write_products,
 )
-from diode_app.data.programs import REPORT, Program, Source, read_program, read_programs
 from diode_app.data.tables import page_in_memory
 from diode_app.screens.base import DiodeScreen, ReaderIfReady
 from diode_app.screens.problem import ProblemScreen

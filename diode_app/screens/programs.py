@@ -9,8 +9,13 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.program import parse_products, write_by_hand
-from diode_app.data.programs import PROGRAM_COLUMNS, Source, list_programs
+from diode_app.data.programs import (
+    PROGRAM_COLUMNS,
+    Source,
+    list_programs,
+    parse_products,
+    write_by_hand,
+)
 from diode_app.data.tables import Row
 from diode_app.screens.base import ReaderIfReady
 from diode_app.screens.filtered_list import ListScreen

@@ -11,15 +11,20 @@ import numpy as np
 import pytest
 
 from diode_app.data.choice import why
-from diode_app.data.program import (
+from diode_app.data.programs import (
+    CAPTURED,
+    FEEDBACK,
+    REPORT,
+    Source,
     ask_models,
+    list_programs,
     parse_products,
     product_columns,
     product_rows,
+    read_program,
     view_products,
     write_by_hand,
 )
-from diode_app.data.programs import CAPTURED, FEEDBACK, REPORT, Source, list_programs, read_program
 from diode_app.screens.ask import AskScreen
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.problem import ProblemScreen

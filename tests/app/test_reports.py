@@ -17,7 +17,7 @@ from diode_app.data.reports import (
     report_of,
     report_view,
 )
-from diode_app.screens.validate_words import headline
+from diode_app.screens.validate import headline
 from diode_app.text import drop_usual_note
 from diode_engine.runs.process import current_process
 from diode_engine.validation.choosers import ATEN, DEFAULT
