@@ -45,6 +45,7 @@ PROGRAM_COLUMNS = (
 )  # fmt: skip
 REPORT, CAPTURED, FEEDBACK = "report", "captured", "feedback"
 _LARGEST = 4 << 20  # bytes of a shapeset in the folder of work
+_SAME = 0.005  # of a time: what differs by less is the same
 
 
 @dataclass(frozen=True)
@@ -190,9 +191,6 @@ def unasked(
         processes=1, cached_graphs=0, notes=(), graphs=(Graph("", "", 0),), products=products,
     )  # fmt: skip
     return Program(kind, report, model)
-
-
-_SAME = 0.005  # of a time: what differs by less is the same
 
 
 # By hand
