@@ -67,8 +67,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Program:
-    """`report` has the products; those that nobody was asked about have no kernel. `model` and
-    `hardware` are what the report names, and None where no such model is registered."""
+    """`report` has the products; those that nobody was asked about have no kernel. `model` is the
+    one that the report names, or else one for its GPU; None where none is registered."""
 
     kind: str
     report: Report
