@@ -131,6 +131,13 @@ class PageGrid(ScrollView, can_focus=True):
         """The key of the row under the cursor."""
         return self._page.rows[self.cursor_row].key if self.row_count else None
 
+    def cells_of(self, row: int) -> dict[str, tuple[str, str]]:
+        """Return the text and the style of each cell that is drawn, by column."""
+        return {
+            column.key: (" ".join(" ".join(cell.lines).split()), cell.style)
+            for column, cell in zip(self.columns, self._rows[row], strict=True)
+        }
+
     def heading(self, column: Column) -> str:
         key, descending = self.sorted_by
         return column.label + ((" ▼" if descending else " ▲") if column.key == key else "")

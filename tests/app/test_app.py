@@ -26,17 +26,7 @@ from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.table import PagedTable
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
-from tests.app.waiting import (
-    cells_of,
-    looked,
-    press,
-    press_each,
-    put,
-    running,
-    settled,
-    text_of,
-    toasts,
-)
+from tests.app.waiting import looked, press, press_each, put, running, settled, text_of, toasts
 
 # The store's states
 
@@ -245,7 +235,7 @@ async def test_a_theme_colours_the_states_in_a_table(make_app, store):
     app = make_app(theme="okabe-ito-light")
 
     def colours():
-        return {style for _, style in cells_of(app.screen.query_one(PageGrid), 0).values()}
+        return {style for _, style in app.screen.query_one(PageGrid).cells_of(0).values()}
 
     async with running(app, (120, 30), "R") as (_, pilot):
         assert app.theme_variables["error"] in colours()

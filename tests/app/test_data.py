@@ -22,17 +22,7 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
 from diode_engine.store import Store
 from tests.app.registered import register_model
-from tests.app.waiting import (
-    cells_of,
-    enter,
-    imported,
-    looked,
-    press,
-    running,
-    settled,
-    text_of,
-    toasts,
-)
+from tests.app.waiting import enter, imported, looked, press, running, settled, text_of, toasts
 from tests.training.conftest import ENVIRONMENT, make_timings
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
@@ -300,7 +290,7 @@ async def test_the_map_narrows_the_list(make_app, filled):
         fullest = max(page.table.page.rows, key=lambda row: sum(row.record.values()))
         place = page.table.page.rows.index(fullest)
         # The fuller cells are brighter.
-        styles = [style for text, style in cells_of(page.table.grid, place).values() if style]
+        styles = [style for text, style in page.table.grid.cells_of(place).values() if style]
         assert len(set(styles)) > 1
         await press(pilot, *["down"] * place, "enter")
         assert app.screen is screen

@@ -23,15 +23,14 @@ from diode_engine.store import RunState, Store
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import drawn, make_training
-from tests.app.waiting import cells_of, looked, press, press_each, running, settled, text_of, toasts
+from tests.app.waiting import looked, press, press_each, running, settled, text_of, toasts
 from tests.training.conftest import make_timings
 
 
 def cell(app, run: int, column: str):
     """The text and the style of a cell that is drawn."""
     table = app.screen.query_one(PagedTable)
-    place = [row.key for row in table.page.rows].index(str(run))
-    return cells_of(table.grid, place)[column]
+    return table.grid.cells_of([row.key for row in table.page.rows].index(str(run)))[column]
 
 
 async def test_a_training_is_a_run_with_what_came_of_it(store):

@@ -17,7 +17,7 @@ from diode_engine import registry
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import cells_of, lines_of, press, press_each, running, settled, text_of
+from tests.app.waiting import lines_of, press, press_each, running, settled, text_of
 from tests.training.conftest import make_timings
 
 COLUMNS = [Column(key, key.upper(), right=True) for key in ("n", "eff", "wide")]
@@ -152,7 +152,7 @@ async def test_what_is_compared_is_wrapped_and_not_clipped(make_app, store, size
 
 def _cells(table) -> list[dict[str, str]]:
     """The texts of the cells that are drawn, the lines of a cell together."""
-    rows = (cells_of(table.grid, row) for row in range(table.grid.row_count))
+    rows = (table.grid.cells_of(row) for row in range(table.grid.row_count))
     return [{column: text for column, (text, _) in row.items()} for row in rows]
 
 

@@ -12,7 +12,7 @@ from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
 from tests.app.judged import judge
 from tests.app.registered import register_model
-from tests.app.waiting import cells_of, looked, press, running, settled, text_of
+from tests.app.waiting import looked, press, running, settled, text_of
 from tests.training.conftest import make_timings
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
@@ -46,7 +46,7 @@ async def test_the_report_and_the_worst_problems_page(make_app, timed, model):
         await press(pilot, "4")
         table = app.screen.query_one("#report-cases PageGrid", PageGrid)
         assert table.has_focus
-        assert f"{worst.problem.M}×{worst.problem.N}" in cells_of(table, 0)["problem"][0]
+        assert f"{worst.problem.M}×{worst.problem.N}" in table.cells_of(0)["problem"][0]
         await press(pilot, "enter")
         assert isinstance(app.screen, ProblemScreen)
         assert str(worst.problem) in text_of(app)
@@ -75,7 +75,7 @@ async def test_a_model_is_compared_with_anothers_report(make_app, timed, model, 
         assert app.screen.query_one(TabbedContent).active == "tab-figures"
         assert f"plain@1 (run {first})" in text_of(app)
         await press(pilot, "3")
-        row = cells_of(app.screen.query_one("#report-groups PageGrid", PageGrid), 0)
+        row = app.screen.query_one("#report-groups PageGrid", PageGrid).cells_of(0)
         assert row["ours"][0] == f"{of_other.efficiency:.3f}"
         assert row["theirs"][0] == f"{of_plain.efficiency:.3f}"
         for key, shown in (("down", "plain@1 takes"), ("up", "stages@1 takes")):

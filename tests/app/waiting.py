@@ -19,7 +19,6 @@ from diode_app.app import DiodeApp
 from diode_app.data.store_access import Condition
 from diode_app.screens.run import RunScreen
 from diode_app.widgets.modals import Confirm, Working
-from diode_app.widgets.page_grid import PageGrid
 from diode_engine.store import Run, Store
 from tests.runs.conftest import wait_for_end
 
@@ -166,11 +165,3 @@ async def imported(pilot: Pilot[None]) -> Run:
     await pilot.press("escape")
     await looked(pilot)
     return run
-
-
-def cells_of(grid: PageGrid, row: int) -> dict[str, tuple[str, str]]:
-    """The text and the style of each cell that is drawn, by column."""
-    return {
-        column.key: (" ".join(" ".join(cell.lines).split()), cell.style)
-        for column, cell in zip(grid.columns, grid._rows[row], strict=True)
-    }
