@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from diode_engine.errors import CollectionError, explain_os_error
 
@@ -33,14 +32,10 @@ def visible_to_a_child(number: int) -> str:
 
 def name_of(number: int) -> str:
     """The UUID of this process's GPU `number`: every process has the same one for the GPU, and no
-    other GPU has it. Where the GPU has none, its PCI address. Imports torch."""
+    other GPU has it. Imports torch."""
     import torch
 
-    p: Any = torch.cuda.get_device_properties(number)
-    uuid = getattr(p, "uuid", None)
-    if uuid is not None:
-        return str(uuid)
-    return f"{p.pci_domain_id:04x}:{p.pci_bus_id:02x}:{p.pci_device_id:02x}"
+    return str(torch.cuda.get_device_properties(number).uuid)
 
 
 def lock_of(name: str) -> Path:

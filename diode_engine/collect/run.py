@@ -203,7 +203,7 @@ class _Collection:
             selection=entry.selection,
             done=self.store.timed(problem, environment),
             seed=self.seed,
-            advise=lambda rest: None if adviser is None else adviser.advise(problem, rest),
+            advise=lambda rest: None if adviser is None else adviser(problem, rest),
             is_compiled=lambda c: compilers is not None and compilers.has(keys(c)),
         )
         progress.expect(expected, plan.left)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, count, islice
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.collect.executor import Executor
-from diode_engine.collect.planning.adviser import Adviser
+from diode_engine.collect.planning.adviser import advise
 from diode_engine.collect.planning.plan import CandidateSelection, Plan, PlannedProblem
 from diode_engine.collect.progress import Progress
 from diode_engine.collect.run import collect
@@ -232,7 +233,7 @@ class Rounds:
                 self.store, plan, self.executor(), seed=seed,
                 spec={"tune": self.id, "problems": len(plan), "seed": seed},
                 report=record,
-                adviser=lambda hardware: None if guide is None else Adviser(guide, hardware),
+                adviser=lambda device: None if guide is None else partial(advise, guide, device),
                 should_stop=lambda: before + clock() - began >= until,
             )  # fmt: skip
         except CollectionError as error:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.local import LocalExecutor
-from diode_engine.collect.planning.adviser import Adviser
+from diode_engine.collect.planning.adviser import advise
 from diode_engine.collect.processes import children, worker_process
 from diode_engine.collect.run import BATCH, claim_number
 from diode_engine.core.hardware import H200, Environment
@@ -54,7 +55,7 @@ def test_a_budget_has_the_model_s_favourites(store):
             hopeful = [{FAST: 1.0, HOPED: 0.1}.get(c, 50.0) for c in candidates]
             return np.array([sure, hopeful])
 
-    run(store, local(), PROBLEMS[:1], budget=6, adviser=lambda gpu: Adviser(Members(), gpu))
+    run(store, local(), PROBLEMS[:1], budget=6, adviser=lambda gpu: partial(advise, Members(), gpu))
     table = store.read()
     assert len(table) == 6
     assert {*OFFERED[:2], FAST, HOPED} < {table.candidates[i] for i in table.candidate}

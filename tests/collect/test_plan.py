@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diode_engine import registry
-from diode_engine.collect.planning.adviser import Advice, Adviser, adviser_for
+from diode_engine.collect.planning.adviser import Advice, advise, adviser_for
 from diode_engine.collect.planning.candidate_plan import CandidatePlan, plausible
 from diode_engine.collect.planning.plan import (
     CandidateSelection,
@@ -230,7 +230,7 @@ def test_the_shipped_model_advises_by_its_members():
     together = predictor.predict_us(PROBLEM, OFFERED)
     assert members.shape[0] > 1
     np.testing.assert_allclose(np.exp(np.log(members).mean(axis=0)), together, rtol=1e-4)
-    advice = adviser.advise(PROBLEM, OFFERED)
+    advice = adviser(PROBLEM, OFFERED)
     known = np.isfinite(advice.expected)
     assert (known == fits(PROBLEM, OFFERED, H200) & np.isfinite(together)).all()
     assert known.any()
@@ -243,9 +243,9 @@ def test_the_shipped_model_advises_by_its_members():
 def test_what_the_model_does_not_know_or_cannot_fit_is_not_advised():
     adviser = adviser_for(H200)
     too_large = tile(256, 256, 256, 5, 8)
-    advice = adviser.advise(PROBLEM, [Candidate.make("cutlass::mm"), too_large, OFFERED[-1]])
+    advice = adviser(PROBLEM, [Candidate.make("cutlass::mm"), too_large, OFFERED[-1]])
     assert np.isfinite(advice.expected).tolist() == [False, False, True]
-    nothing = adviser.advise(PROBLEM, [Candidate.make("cutlass::mm")])
+    nothing = adviser(PROBLEM, [Candidate.make("cutlass::mm")])
     assert np.isinf(nothing.lower_bound).all()
 
 
@@ -259,7 +259,7 @@ def test_the_adviser_asks_the_members_of_any_model():
         def predict_members_us(self, problem: Problem, candidates: Sequence[Candidate]):
             return np.array([[1.0, 4.0, np.nan], [4.0, 4.0, np.nan]])
 
-    advice = Adviser(Two(), H200).advise(PROBLEM, OFFERED[:3])
+    advice = advise(Two(), H200, PROBLEM, OFFERED[:3])
     assert advice.expected[:2] == pytest.approx(np.log([2.0, 4.0]))
     assert advice.lower_bound[:2] == pytest.approx(np.log([2.0 / 4.0, 4.0]))  # less two deviations
     assert np.isinf(advice.expected[2])

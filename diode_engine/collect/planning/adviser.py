@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -32,20 +33,19 @@ class Advice:
     lower_bound: npt.NDArray[np.float64]  # the lower confidence bound
 
 
-class Adviser:
-    """A model's predictions for one kind of GPU."""
+# The predictions for these candidates of the problem, on one kind of GPU.
+Adviser = Callable[[Problem, Sequence[Candidate]], Advice]
 
-    def __init__(self, predictor: Predictor, hardware: Hardware) -> None:
-        self._predictor = predictor
-        self._hardware = hardware
 
-    def advise(self, problem: Problem, candidates: Sequence[Candidate]) -> Advice:
-        """The predictions for these candidates of the problem."""
-        members = np.log(self._predictor.predict_members_us(problem, candidates))
-        expected = members.mean(axis=0)
-        lower_bound = expected - BOUND_DEVIATIONS * members.std(axis=0)
-        unknown = ~np.isfinite(expected) | ~fits(problem, candidates, self._hardware)
-        return Advice(np.where(unknown, np.inf, expected), np.where(unknown, np.inf, lower_bound))
+def advise(
+    predictor: Predictor, hardware: Hardware, problem: Problem, candidates: Sequence[Candidate]
+) -> Advice:
+    """The predictions of a model for these candidates of the problem."""
+    members = np.log(predictor.predict_members_us(problem, candidates))
+    expected = members.mean(axis=0)
+    lower_bound = expected - BOUND_DEVIATIONS * members.std(axis=0)
+    unknown = ~np.isfinite(expected) | ~fits(problem, candidates, hardware)
+    return Advice(np.where(unknown, np.inf, expected), np.where(unknown, np.inf, lower_bound))
 
 
 def adviser_for(hardware: Hardware) -> Adviser | None:
@@ -58,4 +58,4 @@ def adviser_for(hardware: Hardware) -> Adviser | None:
     except ModelError as error:
         log.warning("Candidates are chosen without a model: %s", error)
         return None
-    return None if predictor is None else Adviser(predictor, hardware)
+    return None if predictor is None else partial(advise, predictor, hardware)
