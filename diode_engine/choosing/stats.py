@@ -56,9 +56,9 @@ class Profile:
     def take_decision(self, what: str, problem: Problem, answer: bool) -> None:
         """Takes a decision about a product before it is lowered, named `what`; keeps none."""
 
-    def take_moved(self, activation: str, problem: Problem, choice: Choice | None) -> None:
+    def take_moved(self, activation: str, problem: Problem, choice: Choice) -> None:
         """Takes an activation that moved into the product of the problem, for which the choice is
-        the library's kernel (None: it is frozen), as this is lowered; keeps none."""
+        the library's kernel (no kernel, where it is frozen), as this is lowered; keeps none."""
 
 
 class Stats:
@@ -120,7 +120,7 @@ class Stats:
             for profile in _profiles:
                 profile.take_decision(what, problem, answer)
 
-    def record_moved(self, activation: str, problem: Problem, choice: Choice | None) -> None:
+    def record_moved(self, activation: str, problem: Problem, choice: Choice) -> None:
         """Gives a moved activation to the open profiles (see `Profile.take_moved`)."""
         with self._lock:
             for profile in _profiles:

@@ -101,7 +101,7 @@ def test_a_program_that_sets_options_runs_with_diode_switched_off() -> None:
 def test_an_impossible_value_in_the_environment_is_ignored(
     value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    option = next(o for o in options.OPTIONS if o.name == options.CONFIDENCE)
+    option = next(o for o in options.OPTIONS if o.name == "diode_confidence_threshold")
     with caplog.at_level(logging.WARNING, "diode_engine"):
         assert options._from_environment(option, {option.variable: value}) == 0.0
     assert option.variable in caplog.text

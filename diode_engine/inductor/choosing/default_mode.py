@@ -65,12 +65,6 @@ def lowering_in(mode: Mode) -> Iterator[None]:
         _mode.reset(token)
 
 
-def is_default() -> bool:
-    """Whether the present product is lowered as in the default mode, because Diode has made no
-    choice for it."""
-    return _mode.get() is Mode.DEFAULT
-
-
 def current_mode() -> Mode:
     """Return how the present product is lowered."""
     return _mode.get()

@@ -18,7 +18,11 @@ from diode_engine.choosing.outcomes import FLEX_CALLS, Outcomes
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.errors import ModelError
 from diode_engine.inductor.choosing import search, trace
-from diode_engine.inductor.choosing.compile_options import has_frozen_choices, is_freezing
+from diode_engine.inductor.choosing.compile_options import (
+    chooses_in_any_mode,
+    has_frozen_choices,
+    is_freezing,
+)
 from diode_engine.inductor.guard import STOCK
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
 from diode_engine.inductor.torch_internals import DEVICE_TYPE
@@ -60,7 +64,7 @@ class FlexChooser:
     def configs(self, kind: str, offered: OfferedConfigs) -> Any:
         """The list of the one config to render for the call that is being lowered, or STOCK where
         no similar call was measured."""
-        if not (config.max_autotune or config.max_autotune_gemm or _fast()):
+        if not (config.max_autotune or config.max_autotune_gemm or chooses_in_any_mode()):
             return STOCK
         if is_freezing() or has_frozen_choices():  # nothing is timed, and no table is loaded
             with config.patch(max_autotune=False):
@@ -98,10 +102,6 @@ class FlexChooser:
         self._outcomes.stats.count("flex_decided")
         trace.trace_flex_choice(call, choice, group.default)
         return replace(found)  # a copy, since Inductor changes some configs in place
-
-
-def _fast() -> bool:
-    return bool(config.fast_autotune)  # type: ignore[attr-defined]
 
 
 def _values(kind: str, offered: Any) -> tuple[int, ...] | None:

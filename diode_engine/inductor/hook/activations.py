@@ -28,7 +28,7 @@ import torch
 from torch._inductor import compile_fx, config, lowering
 from torch._inductor.virtualized import V
 
-from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.choice import Choice, Why
 from diode_engine.core.operand import DType
 from diode_engine.core.operators import named
 from diode_engine.core.problem import Problem
@@ -230,14 +230,17 @@ def _decide(chooser: ProductChooser, activation: Activation) -> None:
     """Move the activation, if the library's kernel would be taken for the product; not where the
     program has changed Inductor's search."""
     problem = activation.problem
-    choice: Choice | None = None
+    choice = Choice(problem, (), (), None, None, Why.FROZEN)
 
     def by_model() -> bool | None:
         nonlocal choice
         if search.find_alteration() is not None:
             return None
-        choice = choose_outside_graph(chooser, problem, activation.product.meta["val"].device)
-        return choice is not None and choice.candidates[0].is_extern and is_sure(choice)
+        device = activation.product.meta["val"].device
+        if (found := choose_outside_graph(chooser, problem, device)) is None:
+            return False
+        choice = found
+        return choice.candidates[0].is_extern and is_sure(choice)
 
     if chooser.decide("move the activation", problem, by_model):
         name = "GELU by tanh" if activation.is_gelu else "ReLU"

@@ -28,6 +28,7 @@ from diode_engine.inductor.choosing import default_mode
 from diode_engine.inductor.choosing.choice_options import ChoiceOptions
 from diode_engine.inductor.choosing.chosen_kernels import final_choice, takes_library
 from diode_engine.inductor.choosing.compile_options import has_frozen_choices
+from diode_engine.inductor.choosing.default_mode import Mode
 from diode_engine.inductor.choosing.product import Request
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.fusion import registers
@@ -198,7 +199,7 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
-        if _below.get() or default_mode.is_default():
+        if _below.get() or default_mode.current_mode() is Mode.DEFAULT:
             rendered: list[Any] = self._behind(HOOK)(
                 template_choices, kernel_inputs, templates, op_name, kwarg_overrides
             )

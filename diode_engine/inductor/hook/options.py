@@ -60,24 +60,18 @@ class Option:
         return value
 
 
-FAST = "fast_autotune"
-TOP_K = "diode_top_k"
-CONFIDENCE = "diode_confidence_threshold"
-FALLBACK = "diode_fallback_to_autotune"
 CACHE = "diode_cache_predictions"
-FUSION = "diode_fusion_aware"
-INVARIANT = "diode_batch_invariant"
 FROZEN = "diode_frozen_choices"
 
 # docs/integration.md describes each option.
 OPTIONS = (
-    Option(FAST, "DIODE_FAST_AUTOTUNE", False),
-    Option(TOP_K, "DIODE_TOP_K", 0, most=1000),  # 0: as the choices were installed
-    Option(CONFIDENCE, "DIODE_CONFIDENCE_THRESHOLD", 0.0),
-    Option(FALLBACK, "DIODE_FALLBACK_TO_AUTOTUNE", False),
+    Option("fast_autotune", "DIODE_FAST_AUTOTUNE", False),
+    Option("diode_top_k", "DIODE_TOP_K", 0, most=1000),  # 0: as the choices were installed
+    Option("diode_confidence_threshold", "DIODE_CONFIDENCE_THRESHOLD", 0.0),
+    Option("diode_fallback_to_autotune", "DIODE_FALLBACK_TO_AUTOTUNE", False),
     Option(CACHE, "DIODE_CACHE_PREDICTIONS", True),
-    Option(FUSION, "DIODE_FUSION_AWARE", True),
-    Option(INVARIANT, "DIODE_BATCH_INVARIANT", False),
+    Option("diode_fusion_aware", "DIODE_FUSION_AWARE", True),
+    Option("diode_batch_invariant", "DIODE_BATCH_INVARIANT", False),
     Option(FROZEN, "DIODE_FROZEN_CHOICES", ""),
 )
 

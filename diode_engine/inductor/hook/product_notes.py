@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diode_engine.choosing.choice import Choice, Why
+from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.stats import Profile, begin_profile, end_profile
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
@@ -117,22 +117,14 @@ class ProductNotes(Profile):
         self._note(decision={"what": what, "problem": problem.to_dict(), "answer": answer})
 
     @guard("a moved activation was not noted", stock=do_nothing)
-    def take_moved(self, activation: str, problem: Problem, choice: Choice | None) -> None:
+    def take_moved(self, activation: str, problem: Problem, choice: Choice) -> None:
         """Note the product that is being lowered, which has the activation in it."""
         place = self._place()
         if place is None:
             return
         self._note_lowered(place, problem, DEVICE_TYPE, activation=activation)
-        unknown = dict.fromkeys(("predicted_us", "library_us", "confidence"))
-        frozen: dict[str, Any] = {
-            "problem": problem.to_dict(),
-            "kernels": [],
-            **unknown,
-            "why": str(Why.FROZEN),
-        }
-        fields = frozen if choice is None else fields_of(choice)
-        why = f"{fields['why']}; aten::_addmm_activation computes {activation} as well"
-        self._note(at=place[0], choice={**fields, "why": why})
+        why = f"{choice.why}; aten::_addmm_activation computes {activation} as well"
+        self._note(at=place[0], choice={**fields_of(choice), "why": why})
 
     def _note_about_it(self, **fields: Any) -> None:
         place = self._place()
@@ -260,7 +252,7 @@ def fields_of(choice: Choice) -> dict[str, Any]:
     return {
         "problem": choice.problem.to_dict(),
         "kernels": [candidate.to_dict() for candidate in choice.candidates],
-        "predicted_us": choice.predicted_us[0],
+        "predicted_us": choice.predicted_us[0] if choice.predicted_us else None,
         "library_us": choice.library_us,
         "confidence": choice.confidence,
         "why": str(choice.why),
