@@ -1,4 +1,4 @@
-"""Diode's version, which pyproject.toml reads from here, and the versions of torch and Triton."""
+"""Diode's version, which pyproject.toml reads from here, and those of torch and Triton."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ def torch_version() -> str | None:
 def triton_version() -> str | None:
     """The version of Triton; None where it is not installed. It is not imported."""
     return _installed("triton", *_TRITON)
+
+
+def without_patch(version: str) -> str:
+    """Return the first two numbers of a version: "2.13" of "2.13.0+cpu"."""
+    return ".".join(version.split("+")[0].split(".")[:2])
 
 
 def _installed(module: str, *distributions: str) -> str | None:

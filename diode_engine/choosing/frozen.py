@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.errors import FrozenChoicesError
+from diode_engine.version import without_patch
 
 # An environment variable that `diode-engine freeze` sets: each product gets one kernel, and frozen
 # choices are not loaded.
@@ -174,11 +175,6 @@ def _described(frozen: FrozenChoices) -> Iterable[tuple[Hashable, tuple[str, str
     for each in frozen.decisions:
         name = f"whether to {each.what}, for {each.problem}"
         yield (each.what, each.problem), (name, "yes" if each.answer else "no")
-
-
-def without_patch(version: str) -> str:
-    """Return the first two numbers of a version: "2.13" of "2.13.0+cpu"."""
-    return ".".join(version.split(".")[:2])
 
 
 def toml_value(value: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diode_engine.choosing.summation import Instruction, SummationOrder
+from diode_engine.version import without_patch
 
 Versions = tuple[str, str]
 Orders = tuple[SummationOrder, ...]
@@ -67,14 +68,13 @@ def triton_shown_with(torch: str) -> str | None:
     """Return the newest Triton with which an order was shown for this torch; None where there is
     none."""
     shown = [proof.triton[1] for proof in PROOFS if _is_within(torch, proof.torch)]
-    return max(shown, key=_minor, default=None)
+    return max(shown, key=_numbers, default=None)
 
 
 def _is_within(version: str, versions: Versions) -> bool:
-    first, last = map(_minor, versions)
-    return first <= _minor(version) <= last
+    first, last = map(_numbers, versions)
+    return first <= _numbers(version) <= last
 
 
-def _minor(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version: (2, 11) of "2.11.0+cu130"."""
-    return tuple(int(number) for number in version.split("+")[0].split(".")[:2])
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, without_patch(version).split(".")))

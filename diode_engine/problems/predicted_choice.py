@@ -8,7 +8,6 @@ from dataclasses import replace
 from diode_engine import registry
 from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.chooser import Chooser
-from diode_engine.choosing.frozen import without_patch
 from diode_engine.choosing.invariant import InvariantChooser, refusal, space_for
 from diode_engine.choosing.prediction import Prediction
 from diode_engine.choosing.proofs import triton_shown_with
@@ -19,7 +18,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.errors import NoSuchModelError, NothingError
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import exhaustive_space
-from diode_engine.version import torch_version, triton_version
+from diode_engine.version import torch_version, triton_version, without_patch
 
 _NONE = "0.0"  # the version of what is not installed
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,7 +21,7 @@ from diode_engine.registry.sources import (
     list_models,
     sources,
 )
-from diode_engine.version import torch_version, triton_version
+from diode_engine.version import torch_version, triton_version, without_patch
 
 log = logging.getLogger(__name__)
 
@@ -169,14 +168,9 @@ def differences(manifest: Manifest) -> tuple[str, ...]:
     ):
         if installed is None or not trained:
             continue
-        if _release(installed) not in {_release(version) for version in trained}:
+        if without_patch(installed) not in map(without_patch, trained):
             out.append(f"{name} {', '.join(trained)}, here {installed}")
     return tuple(out)
-
-
-def _release(version: str) -> str:
-    found = re.match(r"\d+\.\d+", version)
-    return found[0] if found else version
 
 
 class Basis(StrEnum):

@@ -13,14 +13,13 @@ from diode_engine.choosing.frozen import (
     FrozenDecision,
     Origin,
     ProductForm,
-    without_patch,
 )
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.documents import shortened
 from diode_engine.errors import FrozenChoicesError
 from diode_engine.reports.assembling import Lowered, Notes, find_model, join_notes, number_in
-from diode_engine.version import __version__, torch_version, triton_version
+from diode_engine.version import __version__, torch_version, triton_version, without_patch
 
 # What has to be the same in all processes of a program.
 _SHARED = ("gpu", "model_key", "torch")
