@@ -52,7 +52,10 @@ SETS = (
     MeasuredSet("zoo-h200-2026-11-24.jsonl.zst", "gemm@11", "851fa045", "2026-11-24"),
     MeasuredSet("zoo-h200-2026-11-24.second.jsonl.zst", "gemm@12", "5519ad90", "2026-11-24", True),
 )
-H100 = MeasuredSet("zoo-h100-2026-11-24.jsonl.zst", "gemm@12", "5519ad90", "2026-11-24", True)
+H100 = (
+    MeasuredSet("zoo-h100-2026-11-24.jsonl.zst", "gemm@12", "5519ad90", "2026-11-24", True),
+    MeasuredSet("zoo-h100-2026-11-26.jsonl.zst", "gemm@12", "8c9d11be", "2026-11-26", True),
+)
 # Ways of the zoo: Diode, max-autotune's own search, and plain torch.compile once more.
 DIODE, SEARCH, AGAIN = "import", "DEFAULT", "again"
 
@@ -94,7 +97,7 @@ def programs() -> str:
             for kind in sorted(kinds, key=_speed_of(kinds))
         ),
         _programs_line("**all**", diode.values()),
-        _programs_line("**all**, on an H100", read_programs([H100])[DIODE].values()),
+        _programs_line("**all**, on an H100", read_programs(H100)[DIODE].values()),
     ]
     both = [name for name in search if name in diode]
     lines += [
@@ -204,6 +207,12 @@ def invariant_speeds() -> str:
     return _invariance("speeds")
 
 
+def invariant_serving() -> str:
+    """What a decoder served in batches of several sizes computes, and how fast. Empty without
+    rows."""
+    return _invariance("serving")
+
+
 def invariant_rows() -> str:
     """What gave the same rows in all batches: kernels, layers, a block. Empty without rows."""
     return _invariance("orders", "pairs", "parts")
@@ -227,7 +236,7 @@ def _invariance(*tables: str) -> str:
 
 def sources() -> str:
     """Which model, commit and date each measured set is of."""
-    last = [*read_programs()[DIODE].values(), *read_programs([H100])[DIODE].values()]
+    last = [*read_programs()[DIODE].values(), *read_programs(H100)[DIODE].values()]
     manifest = _default_model()
     lines = ["| set | rows that count | model | commit | date |", "|---|---|---|---|---|"]
     for measured in (H100, *reversed(SETS)):
@@ -263,7 +272,7 @@ def _geomean(values: Iterable[float]) -> float:
 
 TABLES = {
     "programs": programs, "products": products, "sources": sources, "clients": clients,
-    "invariant speeds": invariant_speeds, "invariant rows": invariant_rows,
+    "invariant speeds": invariant_speeds, "invariant serving": invariant_serving, "invariant rows": invariant_rows,
 }  # fmt: skip
 
 

@@ -48,10 +48,15 @@ def _half(operands: str) -> Orders:
     return tuple(SummationOrder(each, operands, "float32", 16) for each in both)
 
 
+def _float32(block_k: int) -> Orders:
+    return (SummationOrder(Instruction.FMA, "float32", "float32", 1, block_k=block_k),)
+
+
 # From benchmarks/batch_invariance.py.
 PROOFS: tuple[Proof, ...] = (
-    Proof(_half("bfloat16"), *_WITH, 131, 196_608, _H100),
+    Proof(_half("bfloat16"), *_WITH, 160, 196_608, _H100),
     Proof(_half("float16"), *_WITH, 40, 65_536, _H100),
+    *(Proof(_float32(k), *_WITH, 9, 65_536, _H100) for k in (16, 32, 64, 128, 256)),
 )
 
 
