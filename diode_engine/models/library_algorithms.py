@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,19 +142,22 @@ class AlgorithmModel:
 
     def predict(self, x: Matrix) -> npt.NDArray[np.float64]:
         """Return [n] log times over the first's, of feature rows [n, F]."""
-        trees, inner = self.split.shape
-        tree = np.arange(trees)[:, None]
-        root = tree * inner  # of each tree in the flat arrays
-        split, threshold = self.split.ravel(), self.threshold.ravel()
         row, values = np.arange(len(x)) * x.shape[1], x.ravel()
-        node = np.repeat(root, len(x), axis=1)
-        for _ in range(inner.bit_length()):
+        node = np.repeat(np.arange(len(self.split))[:, None], len(x), axis=1)
+        for split, threshold in self._levels:
             right = values.take(row + split.take(node)) >= threshold.take(node)
-            node = 2 * node + (1 - root) + right
-        leaves: npt.NDArray[np.float64] = (
-            self.leaf.ravel().take(node - inner + tree).sum(0, np.float64)
-        )
+            node *= 2
+            node += right
+        leaves: npt.NDArray[np.float64] = self.leaf.take(node).sum(0, np.float64)
         return leaves + self.base
+
+    @cached_property
+    def _levels(self) -> list[tuple[npt.NDArray[np.int64], Matrix]]:
+        """The features and thresholds of each level's nodes, one tree after the other: below node i
+        of a level are nodes 2 i and 2 i + 1 of the next one, or these leaves."""
+        starts = [2**level - 1 for level in range(self.split.shape[1].bit_length())]
+        parts = [slice(start, 2 * start + 1) for start in starts]
+        return [(self.split[:, part].ravel(), self.threshold[:, part].ravel()) for part in parts]
 
     def knows(self, problem: Problem) -> bool:
         """Return whether products of such a size and type were timed."""

@@ -35,7 +35,7 @@ class Library:
     def config(self, algorithm: Config) -> Config:
         return algorithm
 
-    def changed(self, algorithm: Any, config: Config) -> Config:
+    def changed(self, algorithm: Any, config: Config, before: Any = None) -> Config:
         return config
 
 
@@ -192,6 +192,16 @@ def test_where_the_library_fails_torchs_own_call_is_used(
         raise CublasError("cublasLtCreate failed with status 1.")
 
     monkeypatch.setattr(library_algorithms, "library_of", fail)
+    lines, stats = calls()
+    assert "extern_kernels.mm(" in lines
+    assert stats["fallback_error"] == 0
+
+
+def test_without_the_gpu_that_is_lowered_for_torchs_own_call_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(library_algorithms, "model_for", lambda _: model_that_prefers(KNOWN))
+    monkeypatch.setattr(called, "_known", called._Known())
     lines, stats = calls()
     assert "extern_kernels.mm(" in lines
     assert stats["fallback_error"] == 0

@@ -126,11 +126,13 @@ class AlgorithmChooser:
 
     def _known(self, product: Product, model: AlgorithmModel) -> list[tuple[Config, Algorithm]]:
         if product.types not in self._made:
-            made, library = [], product.library
-            ids = set(product.ids())
+            library, made = product.library, []
+            ids = {config.id for config in model.configs}.intersection(product.ids())
+            initial = {number: product.initial(number) for number in ids}
+            before = {number: library.config(initial[number]) for number in ids}
             for config in model.configs:
                 if config.id in ids:
-                    algorithm = library.changed(product.initial(config.id), config)
+                    algorithm = library.changed(initial[config.id], config, before[config.id])
                     if algorithm is not None:
                         made.append((config, algorithm))
             self._made[product.types] = made

@@ -107,10 +107,13 @@ class Library:
             values.append(int(value.value))
         return Config(*values)
 
-    def changed(self, algorithm: Algorithm, config: Config) -> Algorithm | None:
-        """A copy of the algorithm with the attributes of the config; None where one is refused."""
+    def changed(
+        self, algorithm: Algorithm, config: Config, before: Config | None = None
+    ) -> Algorithm | None:
+        """A copy of the algorithm with the attributes of the config; None where one is refused.
+        `before` are the algorithm's own, if they are known."""
         copy = Algorithm.from_buffer_copy(algorithm)
-        before = self.config(algorithm)
+        before = before or self.config(algorithm)
         for (attribute, kind), value, old in zip(ATTRIBUTES, config, before, strict=True):
             if attribute and value != old:
                 new = kind(value)
@@ -146,12 +149,12 @@ class Library:
 
 
 def loaded_path() -> str:
-    """The library that this process has loaded: torch does when it multiplies first."""
-    if torch.cuda.is_available():
-        torch.ones(8, 8, device="cuda").mm(torch.ones(8, 8, device="cuda"))
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if "libcublasLt" in line:
-            return line.split()[-1]
+    """The library that this process has loaded, as torch's builds for CUDA do. Raises CublasError
+    where there is none."""
+    with Path("/proc/self/maps").open() as maps:
+        for line in maps:
+            if "libcublasLt" in line:
+                return line.split()[-1]
     raise CublasError("torch has loaded no libcublasLt.")
 
 
