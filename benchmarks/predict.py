@@ -1,5 +1,5 @@
 """How long it takes to load a model, and to rank the whole candidate space of a problem that was
-never asked about.
+never asked about; and to choose among cuBLASLt's algorithms by the trees that ship for an H100.
 
     python benchmarks/predict.py [MODEL FOLDER]
 
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -30,6 +31,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import _encode
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
+from diode_engine.models.library_algorithms import Offer, model_for
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import best_for
 
@@ -129,6 +131,15 @@ def main() -> None:
         "a problem ranked by the model",
         median_ms(lambda p: predictor.predict(p, candidates), problems),
     )
+    h100 = replace(H200, name="NVIDIA H100 80GB HBM3")
+    trees = model_for(h100)
+    assert trees is not None
+    offers = [Offer(config, 0, 1.0) for config in trees.configs]
+    line(
+        f"choosing among {len(offers)} algorithms of cuBLASLt",
+        median_ms(lambda p: trees.choose(p, offers, h100.multiprocessors), problems),
+    )
+    line("loading their trees", median_ms(lambda _: model_for(h100), problems[:20]))
     imported, loaded = load_ms(folder)
     print(f"{'loading the model':46s}{loaded:8.3f} ms, after imports of {imported:.0f} ms")
 
