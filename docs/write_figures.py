@@ -272,7 +272,8 @@ def _geomean(values: Iterable[float]) -> float:
 
 TABLES = {
     "programs": programs, "products": products, "sources": sources, "clients": clients,
-    "invariant speeds": invariant_speeds, "invariant serving": invariant_serving, "invariant rows": invariant_rows,
+    "invariant speeds": invariant_speeds, "invariant serving": invariant_serving,
+    "invariant rows": invariant_rows,
 }  # fmt: skip
 
 
