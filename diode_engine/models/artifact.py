@@ -10,15 +10,12 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diode_engine.atomic import UNFINISHED
+from diode_engine.atomic import scratch_beside, write_whole
 from diode_engine.documents import show
 from diode_engine.errors import ModelError, explain_os_error
 from diode_engine.models.archive import check_member, read_archive, read_content
@@ -90,18 +87,11 @@ def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
         raise ModelError(f"{folder} exists already; choose another place for the model.")
     with explain_os_error(ModelError, f"The model cannot be written to {folder}"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder.parent))
-        try:
-            made.chmod(0o755)
+        with scratch_beside(folder) as made:
             for name, data in contents.items():
-                with (made / name).open("xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
+                write_whole(made / name, data)
+            made.chmod(0o755)
             made.rename(folder)
-        except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
-            raise
 
 
 def load_manifest(place: Path) -> Manifest:
