@@ -82,7 +82,7 @@ _ROWS_CHECKED = 1 << 15
 def fit_network(
     train: Examples,
     held_out: Examples,
-    settings: NetworkSettings | None = None,
+    settings: NetworkSettings,
     report: ProgressCallback = lambda progress: None,
     checkpoint: Checkpoint | None = None,
     *,
@@ -99,11 +99,10 @@ def fit_network(
     """
     import torch
 
-    s = settings or NetworkSettings()
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
-        torch.manual_seed(s.seed)
-        return _NetworkFit(train, held_out, s, where).run(report, checkpoint)
+        torch.manual_seed(settings.seed)
+        return _NetworkFit(train, held_out, settings, where).run(report, checkpoint)
 
 
 class _NetworkFit:

@@ -63,7 +63,7 @@ class TreesSettings:
 def fit_trees(
     train: Examples,
     held_out: Examples,
-    settings: TreesSettings | None = None,
+    settings: TreesSettings,
     report: ProgressCallback = lambda progress: None,
     checkpoint: Checkpoint | None = None,
 ) -> Trees:
@@ -79,7 +79,7 @@ def fit_trees(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import xgboost
 
-    s = settings or TreesSettings()
+    s = settings
     ln2 = np.float32(math.log(2))
 
     def offset(examples: Examples) -> Any:

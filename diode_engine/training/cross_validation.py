@@ -35,14 +35,12 @@ def cross_validate(
     kind: str,
     *,
     family: str = ENSEMBLE,
-    hardware: str | None = None,
-    seed: int = 0,
     settings: TrainingSettings | None = None,
     report: MemberProgressCallback = lambda member, progress: None,
     begins: Callable[[Sequence[str]], None] = lambda parts: None,
     fits: FitExecutor | None = None,
 ) -> CrossValidation:
-    """Cross-validates models of the family on the GPU's timings.
+    """Cross-validates models of the family on timings of one GPU.
 
     `kind` (of KINDS) says how the problems are divided: "folds" into FOLDS folds; "llm" leaves out
     one named transformer at a time; "sizes" leaves out the tenth of the problems with the most
@@ -51,7 +49,7 @@ def cross_validate(
 
     Raises TrainingError where there is no part, or too little to fit to or to judge on.
     """
-    one = one_environment(table, hardware)
+    one = one_environment(table)
     parts = KINDS[kind](one)
     if not parts:
         raise TrainingError(
@@ -59,7 +57,7 @@ def cross_validate(
             "(--source transformers), or divide the problems with --cross-validate folds."
         )
     begins([part.name for part in parts])
-    tasks = (FitTask(learnable(part.learned), family, seed, settings) for part in parts)
+    tasks = (FitTask(learnable(part.learned), family, settings=settings) for part in parts)
 
     def report_part(place: int, member: str, progress: FitProgress) -> None:
         report(f"{member}, {parts[place].name}", progress)

@@ -93,16 +93,16 @@ class Installation:
         if not self._deciding:  # else something is being compiled, by these choices already
             forget_compiled()
 
-    def uninstall(self, reason: str = UNINSTALLED) -> None:
+    def uninstall(self) -> None:
         """Give the slot back to whoever had it before, restore Inductor's functions, and cancel
         what `prepare` has prepared."""
         with self.lock:
             if self.decision.choices is not None:
                 self.decision.choices.remove_preprocessing()
-            self._decide_on(None, reason)
+            self._decide_on(None, UNINSTALLED)
             if not self._slot.is_taken:
                 return
-            self.integrations.turn_off(requiring=MATMUL, reason=reason)
+            self.integrations.turn_off(requiring=MATMUL, reason=UNINSTALLED)
             self._slot.give_back()
         forget_compiled()
 
