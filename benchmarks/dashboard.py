@@ -50,7 +50,7 @@ from store_queries import altered, fill, say
 from diode_engine import paths
 from diode_engine.core.table import TimingTable
 from diode_engine.location import Location, location_of
-from diode_engine.runs import Heartbeat, begin
+from diode_engine.runs import Job
 from diode_engine.store import Store, read_dataset
 
 # Pages, the keys that lead to each from the one before, and what is only on it.
@@ -94,21 +94,20 @@ def write(path: Location, ready: object) -> None:
     """Writes to the store as a collection does, until the process is killed."""
     (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.msgpack.zst")
     table = altered(read_dataset(shipped), 100_000)
-    with Store.open(path) as store:
-        run = begin(store, "collect", {"problems": len(table.problems)})
-        with Heartbeat(store, run):
-            done, began = 0, time.monotonic()
-            ready.set()  # type: ignore[attr-defined]
-            while True:
-                rows = np.arange(done, done + BATCH) % len(table)
-                done += store.add(run, table.take(np.sort(rows)))
-                seconds = time.monotonic() - began
-                progress = {
-                    "timings": done, "candidates": 1_000_000, "rate": done / seconds,
-                    "seconds_left": (1_000_000 - done) / RATE, "seconds": seconds,
-                }  # fmt: skip
-                store.update_run(run, progress=progress)
-                time.sleep(max(0.0, done / RATE - seconds))
+    spec = {"problems": len(table.problems)}
+    with Store.open(path) as store, Job(store, "collect", spec) as job:
+        done, began = 0, time.monotonic()
+        ready.set()  # type: ignore[attr-defined]
+        while True:
+            rows = np.arange(done, done + BATCH) % len(table)
+            done += store.add(job.id, table.take(np.sort(rows)))
+            seconds = time.monotonic() - began
+            progress = {
+                "timings": done, "candidates": 1_000_000, "rate": done / seconds,
+                "seconds_left": (1_000_000 - done) / RATE, "seconds": seconds,
+            }  # fmt: skip
+            job.tell(progress)
+            time.sleep(max(0.0, done / RATE - seconds))
 
 
 class Terminal:

@@ -8,7 +8,7 @@ it, stop it, and continue one that was interrupted.
 from diode_engine.runs.cancelling import cancel
 from diode_engine.runs.following import Tail, Tick, follow
 from diode_engine.runs.importing import import_as_run
-from diode_engine.runs.job import Heartbeat, Job, begin
+from diode_engine.runs.job import Job, begin
 from diode_engine.runs.launch import (
     KINDS,
     command_line,
@@ -21,7 +21,7 @@ from diode_engine.runs.launch import (
 from diode_engine.runs.status import Status, find, look, look_at_all
 
 __all__ = [
-    "KINDS", "Heartbeat", "Job", "Status", "Tail", "Tick", "begin", "cancel", "command_line",
+    "KINDS", "Job", "Status", "Tail", "Tick", "begin", "cancel", "command_line",
     "find", "follow", "import_as_run", "look", "look_at_all", "repeat", "resume", "settle", "start",
     "start_import",
 ]  # fmt: skip

@@ -29,31 +29,26 @@ def import_as_run(store: Store, path: str | PathLike[str]) -> Imported:
             job.tell({"doing": "reading the file", "fraction": 0.0})
             given = read_import(path)
             job.check()
-            return _written(store, given, job)
+            return _write(store, given, job)
     given = read_import(path)
     if store.has_key(given.key):
         return import_table_of(store, given)
     with Job(store, "import", given.spec) as job:
-        return _written(store, given, job)
+        return _write(store, given, job)
 
 
-def _written(store: Store, given: ToImport, job: Job) -> Imported:
-    _remove_rests(store)
-    told, began = 0.0, time.monotonic()
+def _write(store: Store, given: ToImport, job: Job) -> Imported:
+    _discard_unfinished(store)
+    began = time.monotonic()
 
     def tell(total: int, done: int) -> None:
-        nonlocal told
         job.check()
-        now = time.monotonic()
-        if now - told < _TELL_SECONDS:
-            return
-        told = now
         progress: dict[str, Any] = {"doing": f"writing {total:,} timings",
                                     "fraction": _READ + (1 - _READ) * done / total}  # fmt: skip
         if done:
-            progress["rate"] = done / (now - began)
-            progress["seconds_left"] = (now - began) * (total - done) / done
-        job.tell(progress)
+            seconds = time.monotonic() - began
+            progress |= {"rate": done / seconds, "seconds_left": seconds * (total - done) / done}
+        job.tell(progress, every=_TELL_SECONDS if done else 0.0)
 
     tell(len(given.table), 0)
     done = import_table_of(store, given, run=job.id, progress=tell)
@@ -64,7 +59,7 @@ def _written(store: Store, given: ToImport, job: Job) -> Imported:
     return done
 
 
-def _remove_rests(store: Store) -> None:
+def _discard_unfinished(store: Store) -> None:
     """Remove what imports have left that were killed."""
     for run in unfinished_imports(store):
         if look(store, run).state.ended:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -69,9 +71,10 @@ def _own_command(store: Location) -> tuple[str, ...] | None:
 
 class Job:
     """A run that this process does, from beginning to end: a context manager around the work. It
-    begins the run (see `begin`), shows that the run is alive, and writes how it ended: done, with
-    the text of `message`; cancelled, after a KeyboardInterrupt; or failed, after any other
-    exception, with its text. In each case it calls `ending` before it writes this."""
+    begins the run (see `begin`), shows that the run is alive (from a thread of its own, also during
+    a long step), and writes how it ended: done, with the text of `message`; cancelled, after a
+    KeyboardInterrupt; or failed, after any other exception, with its text. In each case it calls
+    `ending` before it writes this."""
 
     def __init__(
         self, store: Store, kind: str, spec: Mapping[str, Any], *,
@@ -80,10 +83,14 @@ class Job:
         self._store, self._kind, self._spec = store, kind, spec
         self._when_cancelled = when_cancelled
         self._id: int | None = None
-        self._heartbeat: Heartbeat | None = None
-        self._told: Mapping[str, Any] = {}  # the progress
+        self._machine = MachineWatch()  # sampled at each beat
+        self._progress: Mapping[str, Any] = {}
+        self._written = -math.inf  # when the progress was
         self.message: str | None = None
         self.ending: Callable[[], None] = lambda: None
+        self._asked_to_stop = threading.Event()
+        self._over = threading.Event()
+        self._heartbeat = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
 
     @property
     def id(self) -> int:
@@ -93,12 +100,14 @@ class Job:
 
     def __enter__(self) -> Self:
         self._id = begin(self._store, self._kind, self._spec)
-        self._heartbeat = Heartbeat(self._store, self._id).__enter__()
+        self._beat()
+        self._heartbeat.start()
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        assert self._heartbeat is not None
-        self._heartbeat.__exit__()
+        self._over.set()
+        self._heartbeat.join()
+        self._machine.sample()
         try:
             self.ending()
         finally:
@@ -107,60 +116,33 @@ class Job:
                 state, message = RunState.CANCELLED, self._when_cancelled
             elif error is not None:
                 state, message = RunState.FAILED, str(error)
-            progress = self._progress() if self._told else None
+            progress = self._with_machine() if self._progress else None
             self._store.finish_run(self.id, state, message, progress=progress)
 
     def check(self) -> None:
         """Raises KeyboardInterrupt, as Ctrl-C does, where somebody has asked the run to stop."""
-        assert self._heartbeat is not None
-        self._heartbeat.check()
-
-    def tell(self, progress: Mapping[str, Any]) -> None:
-        """Writes the run's progress, with what it uses of its machine as `machine`."""
-        self._told = progress
-        self._store.update_run(self.id, progress=self._progress())
-
-    def _progress(self) -> Mapping[str, Any]:
-        assert self._heartbeat is not None
-        return {**self._told, "machine": self._heartbeat.machine.to_dict()}
-
-
-class Heartbeat:
-    """Shows that a run is alive, also during a long step: a context manager around the work, with a
-    thread of its own. `machine` has what the run uses of its machine, sampled at each beat."""
-
-    def __init__(self, store: Store, run: int, *, seconds: float = BEAT_SECONDS) -> None:
-        self._store = store
-        self._run = run
-        self._seconds = seconds
-        self.machine = MachineWatch()
-        self._asked = threading.Event()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, name="heartbeat", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._beat()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self.machine.sample()
-
-    def check(self) -> None:
-        """Raises KeyboardInterrupt, as Ctrl-C does, where somebody has asked the run to stop."""
-        if self._asked.is_set():
+        if self._asked_to_stop.is_set():
             raise KeyboardInterrupt
 
-    def _go_on(self) -> None:
-        while not self._over.wait(self._seconds):
+    def tell(self, progress: Mapping[str, Any], *, every: float = 0.0) -> None:
+        """Writes the run's progress, with what it uses of its machine as `machine`; not where the
+        last progress was written less than `every` seconds ago."""
+        self._progress = progress
+        if time.monotonic() - self._written >= every:
+            self._store.update_run(self.id, progress=self._with_machine())
+            self._written = time.monotonic()
+
+    def _with_machine(self) -> Mapping[str, Any]:
+        return {**self._progress, "machine": self._machine.to_dict()}
+
+    def _beat_on(self) -> None:
+        while not self._over.wait(BEAT_SECONDS):
             self._beat()
 
     def _beat(self) -> None:
-        self.machine.sample()
+        self._machine.sample()
         try:
-            if self._store.beat(self._run):
-                self._asked.set()
+            if self._store.beat(self.id):
+                self._asked_to_stop.set()
         except StoreError as error:  # the next beat may succeed
-            log.warning("Run %d could not show that it is alive: %s", self._run, error)
+            log.warning("Run %d could not show that it is alive: %s", self.id, error)

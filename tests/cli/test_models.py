@@ -17,7 +17,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.models.manifest import GpuRecord
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import choice, references
-from diode_engine.runs import Heartbeat
+from diode_engine.runs import Job
 from diode_engine.store import Store, write_dataset
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
@@ -231,10 +231,10 @@ def test_a_promotion_is_a_run_of_the_store_that_its_timings_are_of(
         document.history[-1] = replace(document.history[-1], at=later.isoformat(timespec="seconds"))
     assert "has changed since tripled@1 was judged" in run(*forced, done.id).err
 
-    def asked_to_stop(heartbeat):
+    def asked_to_stop(job):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Heartbeat, "check", asked_to_stop)
+    monkeypatch.setattr(Job, "check", asked_to_stop)
     assert run(*asked, "--force", "--reason", "a test").code == 130
     assert registry.default_for("nvidia-h200") is None
     with Store.open(path) as store:

@@ -22,7 +22,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
 from diode_engine.errors import CollectionError
-from diode_engine.runs import Heartbeat
+from diode_engine.runs import Job
 from diode_engine.runs.process import current_process
 from diode_engine.store import Store
 from tests.collect.test_executors import OFFERED, PROBLEMS, ROOT, direct_setups, run, worker
@@ -200,10 +200,8 @@ def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch, caplog):
 
 
 def test_a_request_to_stop_keeps_what_is_there(tmp_path, store, monkeypatch):
-    check, beat_now = Heartbeat.check, Heartbeat._beat
-    monkeypatch.setattr(
-        Heartbeat, "check", lambda heartbeat: (beat_now(heartbeat), check(heartbeat))
-    )
+    check, beat_now = Job.check, Job._beat
+    monkeypatch.setattr(Job, "check", lambda job: (beat_now(job), check(job)))
     monkeypatch.setattr("diode_engine.collect.run.HEARTBEAT_SECONDS", 0)
 
     def report(progress):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from diode_engine.runs import Heartbeat, begin
+from diode_engine.runs import Job, job
 from diode_engine.store import Store
 
 folder = Path(os.environ["DIODE_JOB"])
@@ -32,16 +32,14 @@ def write(line):
 
 
 signal.signal(signal.SIGTERM, signal.default_int_handler)
-run = begin(store, arguments[0], {"arguments": arguments})
-state = "failed"
+job.BEAT_SECONDS = 3600
 try:
-    heartbeat = Heartbeat(store, run, seconds=3600)
-    with heartbeat:
-        say(f"begun {run}")
+    with Job(store, arguments[0], {"arguments": arguments}) as run:
+        say(f"begun {run.id}")
         while (word := to_us.readline().strip()) != "end":
             if word == "check":
-                heartbeat._beat()
-                heartbeat.check()
+                run._beat()
+                run.check()
             elif word == "deaf":
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             elif word == "child":
@@ -50,9 +48,7 @@ try:
             elif word == "say":
                 write("from the job")
             say(f"did {word}")
-    state = "done"
 except KeyboardInterrupt:
-    state = "cancelled"
+    pass
 finally:
-    store.finish_run(run, state)
     write("the last word")

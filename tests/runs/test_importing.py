@@ -52,7 +52,7 @@ def test_it_tells_how_far_it_is(store, tmp_path, monkeypatch):
     monkeypatch.setattr(importing, "_TELL_SECONDS", 0.0)
     seen, tell = [], Job.tell
 
-    def telling(job, progress):
+    def telling(job, progress, every=0.0):
         tell(job, progress)
         seen.append(look(store, run))
         assert store.stats().timings == len(store.read()) == 0  # nobody sees a half
@@ -107,7 +107,7 @@ def test_the_next_import_removes_what_a_killed_one_has_left(store, file, tmp_pat
         raise MemoryError
 
     monkeypatch.setattr(bulk, "insert_timings", killed)
-    monkeypatch.setattr(Job, "__exit__", lambda job, *_: job._heartbeat.__exit__())
+    monkeypatch.setattr(Job, "__exit__", lambda job, *_: job._over.set())
     gone = replace(current_process(), started=1)  # it had this pid, and is gone
     monkeypatch.setattr(job, "current_process", lambda: gone)
     with pytest.raises(MemoryError):

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from diode_engine.errors import RunError, StoreError
-from diode_engine.runs import Heartbeat, begin, job
+from diode_engine.runs import Job, job
+from diode_engine.runs.job import begin
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState
 
@@ -74,7 +75,6 @@ def test_what_the_starter_writes_late_changes_nothing(store):
 
 
 def test_the_heart_beats_while_the_job_is_busy(store, monkeypatch):
-    run = begin(store, "train", {})
     beats = threading.Semaphore(0)
     beat = store.beat
 
@@ -84,34 +84,46 @@ def test_the_heart_beats_while_the_job_is_busy(store, monkeypatch):
         return asked
 
     monkeypatch.setattr(store, "beat", counted)
-    before = store.run(run).heartbeat
-    with Heartbeat(store, run, seconds=0.001):
-        for _ in range(3):
+    monkeypatch.setattr(job, "BEAT_SECONDS", 0.001)
+    with Job(store, "train", {}) as busy:
+        for _ in range(4):
             assert beats.acquire(timeout=60)
-    assert store.run(run).heartbeat > before
+        run = store.run(busy.id)
+        assert run.heartbeat > run.started
 
 
-def test_a_request_to_stop_is_heard_at_the_next_check(store):
-    run = begin(store, "train", {})
-    with Heartbeat(store, run, seconds=3600) as heartbeat:
-        heartbeat.check()
-        store.ask_to_cancel(run)
-        heartbeat.check()
-        heartbeat._beat()
+def test_a_request_to_stop_is_heard_at_the_next_check(store, monkeypatch):
+    monkeypatch.setattr(job, "BEAT_SECONDS", 3600)
+    with Job(store, "train", {}) as asked:
+        asked.check()
+        store.ask_to_cancel(asked.id)
+        asked.check()
+        asked._beat()
         with pytest.raises(KeyboardInterrupt):
-            heartbeat.check()
+            asked.check()
     # One made before the job began is heard at once.
-    with Heartbeat(store, run, seconds=3600) as heartbeat, pytest.raises(KeyboardInterrupt):
-        heartbeat.check()
+    run = queued(store)
+    store.ask_to_cancel(run)
+    claim(monkeypatch, run, store.location)
+    with pytest.raises(KeyboardInterrupt), Job(store, "train", {}) as asked:
+        asked.check()
+    assert store.run(run).state is RunState.CANCELLED
 
 
 def test_a_locked_store_does_not_end_the_job(store, monkeypatch, caplog):
-    run = begin(store, "train", {})
-
     def locked(run):
         raise StoreError("The store stayed locked.")
 
     monkeypatch.setattr(store, "beat", locked)
-    with Heartbeat(store, run, seconds=3600) as heartbeat:
-        heartbeat.check()
+    monkeypatch.setattr(job, "BEAT_SECONDS", 3600)
+    with Job(store, "train", {}) as begun:
+        begun.check()
     assert "could not show that it is alive: The store stayed locked." in caplog.text
+
+
+def test_progress_is_written_no_more_often_than_it_should_be(store):
+    with Job(store, "train", {}) as told:
+        told.tell({"step": 1})
+        told.tell({"step": 2}, every=3600)
+        assert store.run(told.id).progress["step"] == 1
+    assert store.run(told.id).progress["step"] == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from diode_engine.runs import Heartbeat, Job, begin
+from diode_engine.runs import Job
 from diode_engine.runs.machine import MAX_SAMPLES, MachineWatch
 from diode_engine.store import RunState
 
@@ -96,12 +96,11 @@ def test_without_proc_nothing_is_known(tmp_path):
 
 
 def test_a_heartbeat_samples_at_each_beat(store):
-    run = begin(store, "train", {})
-    with Heartbeat(store, run, seconds=3600) as heartbeat:
-        assert heartbeat.machine.to_dict()["processes"] >= 1
+    with Job(store, "train", {}) as job:
+        assert job._machine.to_dict()["processes"] >= 1
         with burn():
-            heartbeat._beat()
-        assert heartbeat.machine.to_dict()["cpu_seconds"] >= COUNTED
+            job._beat()
+        assert job._machine.to_dict()["cpu_seconds"] >= COUNTED
 
 
 def test_a_run_s_progress_has_the_machine_without_further_writes(store, monkeypatch):

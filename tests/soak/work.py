@@ -13,7 +13,7 @@ from diode_engine.cli import db as _db  # noqa: F401  # commands import theirs w
 from diode_engine.cli import main
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import DiodeError
-from diode_engine.runs import Heartbeat, begin
+from diode_engine.runs import Job, job
 from diode_engine.store import Store, import_dataset, query, soundness
 from tests.store.conftest import make_table
 
@@ -88,16 +88,15 @@ def write(store: str, number: int, until: float, most: int) -> tuple[int, bool]:
     batches or the moment `until` (of time.monotonic), while its heartbeat is written, and imports
     a batch: how many it added, and whether the import was the first."""
     with Store.open(store) as opened:
-        run = begin(opened, "collect", {"by": number})
         batches = 0
-        with Heartbeat(opened, run, seconds=0.01):
+        job.BEAT_SECONDS = 0.01
+        with Job(opened, "collect", {"by": number}) as run:
             while batches < most and (batches < 1 or time.monotonic() < until):
-                opened.add(run, batch(batches % 50))
+                opened.add(run.id, batch(batches % 50))
                 batches += 1
-                opened.update_run(run, progress={"batches": batches})
-                opened.add_points(run, "loss", [(batches, 0.5)])
+                run.tell({"batches": batches})
+                opened.add_points(run.id, "loss", [(batches, 0.5)])
             new = opened.import_table(imported(), key="k", spec={}).new
-        opened.finish_run(run, "done")
         return batches, new
 
 

@@ -23,7 +23,7 @@ from diode_engine.models.fitting import FitProgress
 from diode_engine.models.model_types import member_types
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import held_out_by, split
-from diode_engine.runs import Heartbeat
+from diode_engine.runs import Job
 from diode_engine.store import RunState, Store, dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.run import TrainingRequest, train_from_store
@@ -279,10 +279,8 @@ def test_a_run_that_ends_early_says_so_and_registers_nothing(raised, state, stor
 
 
 def test_a_request_to_stop_ends_the_training(store, monkeypatch):
-    check, beat_now = Heartbeat.check, Heartbeat._beat
-    monkeypatch.setattr(
-        Heartbeat, "check", lambda heartbeat: (beat_now(heartbeat), check(heartbeat))
-    )
+    check, beat_now = Job.check, Job._beat
+    monkeypatch.setattr(Job, "check", lambda job: (beat_now(job), check(job)))
 
     def report(member: str, progress: FitProgress) -> None:
         assert progress.step <= 2
