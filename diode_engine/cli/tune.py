@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,16 @@ from diode_engine.cli.options import (
     store_option,
 )
 from diode_engine.cli.results import Result, result_command
+from diode_engine.core.hardware import Environment, detect, environment
+from diode_engine.core.problem import Problem
+from diode_engine.errors import CollectionError
 from diode_engine.location import Location
+from diode_engine.paths import beside, binaries_dir
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
 
     from diode_engine.collect.executor import Executor
-    from diode_engine.core.hardware import Environment
-    from diode_engine.core.problem import Problem
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -81,9 +84,6 @@ def tune(
     program are timed first, with more candidates. Ctrl-C keeps what was timed; run the command
     again to resume. The result goes to stdout as a page of Markdown.
     """
-    from functools import partial
-
-    from diode_engine.paths import beside
     from diode_engine.problems.sources import problems_in
     from diode_engine.store import Store
     from diode_engine.tuning.rounds import TuneRequest
@@ -99,12 +99,12 @@ def tune(
         **({} if ray is None else {"ray": ray, "accelerator": accelerator}),
     }
     with fits_on(ray) as fits:
-        used, where, executor = _here(gpus) if ray is None else _on_cluster(ray, accelerator)
+        used, where, executor = _find_executor(gpus, ray, accelerator)
         request = TuneRequest(minutes, base, own, name, seed, used, asked)
         with Store.open(store) as opened, diagnostics.progress() as display:
             tuned = run(
                 opened, request, where.hardware, where.torch, executor=executor,
-                capture=partial(_captured, command) if command else None,
+                capture=partial(_capture_products, command) if command else None,
                 note=diagnostics.note, report=_reporter(display), fits=fits,
             )  # fmt: skip
     page = tuned.document["page"]
@@ -113,44 +113,33 @@ def tune(
         output.parent.mkdir(parents=True, exist_ok=True)
     write_output(output, page, kept="The page is in the run as well.")
     diagnostics.note(f"The page is in {output}, and in run {tuned.run} of {store}.")
-    return Result(tuned.to_dict(), page)
+    return Result(tuned.document, page)
 
 
-_Where = tuple[tuple[int, ...], "Environment", "Callable[[], Executor]"]
-
-
-def _here(gpus: tuple[int, ...]) -> _Where:
-    """(the GPUs to use, their hardware and software, a function that makes an executor on them).
-    Raises CollectionError where this machine has none."""
-    from functools import partial
-
+def _find_executor(
+    gpus: tuple[int, ...], ray: str | None, accelerator: str | None
+) -> tuple[tuple[int, ...], Environment, Callable[[], Executor]]:
+    """Return the GPUs of this machine to use (none with a cluster), the hardware and software that
+    times, and a function that makes an executor there. Raises CollectionError where there is no
+    GPU."""
     from diode_engine.collect.local import Direct, LocalExecutor, devices
-    from diode_engine.core.hardware import detect, environment
-    from diode_engine.paths import binaries_dir
 
-    used = devices(gpus) if gpus else devices()[:1]
-    executor = partial(LocalExecutor, used, direct=Direct(binaries_dir()))
-    return used, replace(environment(), hardware=detect(used[0])), executor
-
-
-def _on_cluster(ray: str, accelerator: str | None) -> _Where:
-    """As `_here`, for all GPUs of one kind of the cluster."""
-    from functools import partial
-
+    direct = Direct(binaries_dir())
+    if ray is None:
+        used = devices(gpus) if gpus else devices()[:1]
+        here = replace(environment(), hardware=detect(used[0]))
+        return used, here, partial(LocalExecutor, used, direct=direct)
     from diode_engine.collect.cluster.executor import RayExecutor
     from diode_engine.collect.executor import environment_of
-    from diode_engine.collect.local import Direct
-    from diode_engine.paths import binaries_dir
 
-    executor = partial(RayExecutor, ray, kind=accelerator, direct=Direct(binaries_dir()))
     diagnostics.note(f"Asking the Ray cluster at {ray} which GPU it has ...")
-    return (), environment_of(executor()), executor
+    on_cluster = partial(RayExecutor, ray, kind=accelerator, direct=direct)
+    return (), environment_of(on_cluster()), on_cluster
 
 
-def _captured(command: Sequence[str]) -> Sequence[Problem]:
+def _capture_products(command: Sequence[str]) -> Sequence[Problem]:
     """The products that the program compiles. Raises CollectionError where there are none."""
     from diode_engine.collect.capture import run
-    from diode_engine.errors import CollectionError
 
     captured = run(command)
     if captured.interrupted:

@@ -114,17 +114,16 @@ def learning_curve(
     base: Artifact | None,
     *,
     check: Callable[[], None],
-    seed: int = 0,
     fits: FitExecutor | None = None,
 ) -> list[dict[str, float]]:
     """What quick models of shares of the problems reach on the held-out ones: `share`, `problems`,
     `timings` and `efficiency` for each of SHARES, without those that have too few problems."""
-    parts = np.array([fold(p, _PARTS, seed=seed) for p in split.learned.problems], np.intp)
+    parts = np.array([fold(p, _PARTS) for p in split.learned.problems], np.intp)
     points = []
     for share in SHARES:
         rows = split.learned.take((parts < share * _PARTS)[split.learned.problem])
         try:
-            model = quick_model(rows, base, check=check, seed=seed, fits=fits)
+            model = quick_model(rows, base, check=check, fits=fits)
             report = evaluate(split.judged, Predictor(model))
         except TrainingError:
             continue

@@ -22,6 +22,7 @@ from diode_engine.collect.run import collect
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
+from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError, TrainingError
 from diode_engine.models.artifact import Artifact
@@ -164,6 +165,10 @@ class Rounds:
         """The ways in which problems are held out, which are those of the model to start from."""
         return HELD_OUT_BY if self.artifact is None else self.artifact.manifest.held_out_by
 
+    def undisturbed(self, table: TimingTable) -> TimingTable:
+        """The timings of the table on this GPU and torch that were not disturbed."""
+        return undisturbed_rows(self.store, table, self.hardware.name, self.torch)
+
     def run(self, own: Sequence[Problem]) -> None:
         """Times kernels until the time for it is over. `own` are a program's own products, which
         come first."""
@@ -190,7 +195,7 @@ class Rounds:
         """A quick model; None where there are too few timings for one yet."""
         name = self.hardware.name
         try:
-            table = undisturbed_rows(self.store, self.store.read(hardware=name), name, self.torch)
+            table = self.undisturbed(self.store.read(hardware=name))
             learned = TrainingSplit.make(table, name, self.held_out_by).learned
             return quick.quick_model(
                 learned, self.artifact, check=self.stages.check, fits=self.fits

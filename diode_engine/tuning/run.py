@@ -34,7 +34,7 @@ from diode_engine.tuning import page, quick
 from diode_engine.tuning.page import chooser_rows
 from diode_engine.tuning.rounds import NONE, Rounds, TuneRequest
 from diode_engine.tuning.stages import Counts, Note, Stages
-from diode_engine.tuning.undisturbed import count_disturbed, in_use, undisturbed_rows
+from diode_engine.tuning.undisturbed import count_disturbed, in_use
 from diode_engine.validation.gate import GateVerdict, promote
 
 JUDGED = 0.05  # the share of the minutes for the judging and the learning curve
@@ -55,10 +55,6 @@ class Tuned:
     model: ModelVersion
     promoted: bool
     document: Mapping[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return dict(self.document)
 
 
 def tune(
@@ -105,8 +101,8 @@ def tune(
             store, job.id, request, hardware, torch, base, artifact, executor, stages, fits
         )
         job.ending = lambda: stages.tell(force=True)
-        tuned = _Tuning(rounds, before).whole(capture, look)
-        store.set_result(job.id, tuned.to_dict())
+        tuned = _tune(rounds, before, capture, look)
+        store.set_result(job.id, tuned.document)
         job.message = _sentence(tuned)
         return tuned
 
@@ -135,144 +131,125 @@ def _sentence(tuned: Tuned) -> str:
     return f"registered as {tuned.model.reference}, which {taken}"
 
 
-class _Tuning:
-    """One tuning in progress."""
+def _tune(
+    rounds: Rounds,
+    before: Match | None,
+    capture: Callable[[], Sequence[Problem]] | None,
+    look: Callable[[int], GpuState | None],
+) -> Tuned:
+    stages, hardware, base = rounds.stages, rounds.hardware, rounds.artifact
+    own = list(rounds.request.own)
+    if capture is not None:
+        with stages.stage("capturing the products that the program compiles"):
+            own += capture()
+    disturbances = _find_disturbances(rounds.request.gpus, look)
+    for sentence in disturbances:
+        stages.note(sentence)
+    if base is None and not quick.has_xgboost():
+        stages.note("XGBoost is not installed: networks are trained instead of trees.")
+    rounds.run(own)
+    with stages.stage("training"):
+        trained = _train(rounds, everything=bool(own))
+    table = rounds.undisturbed(rounds.store.read(hardware=hardware.name))
+    split = TrainingSplit.make(table, hardware.name, rounds.held_out_by)
+    with stages.stage("judging it"):
+        others = {} if rounds.base is None else {rounds.base: "what it started from"}
+        if before is not None:
+            others.setdefault(before.model, "taken before")
+        rows = chooser_rows(trained.model, split, others, seen=bool(own))
+        verdict, why_not = _promote(rounds, trained.model, table)
+    with stages.stage("learning from parts of the timings"):
+        curve = quick.learning_curve(split, base, check=stages.check, fits=rounds.fits)
+    document = _document(
+        rounds, trained, verdict, why_not,
+        own=len(own), disturbances=disturbances, choosers=rows, curve=curve,
+    )  # fmt: skip
+    return Tuned(rounds.id, trained.model, document["promoted"], document)
 
-    def __init__(self, rounds: Rounds, before: Match | None) -> None:
-        self._rounds, self._before = rounds, before
-        self._store, self._request, self.stages = rounds.store, rounds.request, rounds.stages
-        self._hardware, self._torch = rounds.hardware, rounds.torch
-        self._base, self._artifact = rounds.base, rounds.artifact
-        self._disturbances: list[str] = []
 
-    def whole(
-        self,
-        capture: Callable[[], Sequence[Problem]] | None,
-        look: Callable[[int], GpuState | None],
-    ) -> Tuned:
-        own = list(self._request.own)
-        if capture is not None:
-            with self.stages.stage("capturing the products that the program compiles"):
-                own += capture()
-        self._look(look)
-        if self._artifact is None and not quick.has_xgboost():
-            self.stages.note("XGBoost is not installed: networks are trained instead of trees.")
-        self._rounds.run(own)
-        with self.stages.stage("training"):
-            trained = self._train(everything=bool(own))
-        table = self._undisturbed(self._store.read(hardware=self._hardware.name))
-        split = TrainingSplit.make(table, self._hardware.name, self._rounds.held_out_by)
-        with self.stages.stage("judging it"):
-            rows = self._rows(trained, split, seen=bool(own))
-            verdict, why_not = self._promoted(trained.model, table)
-        with self.stages.stage("learning from parts of the timings"):
-            curve = quick.learning_curve(
-                split, self._artifact, check=self.stages.check, fits=self._rounds.fits
+def _document(
+    rounds: Rounds, trained: Trained, verdict: GateVerdict | None, why_not: str | None,
+    **found: object,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the run's result, with its page."""
+    hardware, base, stages = rounds.hardware, rounds.base, rounds.stages
+    document = {
+        **asdict(stages.counts),
+        "hardware": hardware.name,
+        "torch": rounds.torch,
+        "minutes": rounds.request.minutes,
+        "seconds": round(stages.seconds, 1),
+        "timing_seconds": round(stages.counts.seconds, 1),
+        "from": None if base is None else str(base.reference),
+        "from_hardware": None if base is None else base.manifest.record_for(hardware).hardware.name,
+        "left_out": count_disturbed(rounds.store, hardware.name),
+        "model": trained.to_dict(),
+        "promoted": verdict is not None and verdict.passed,
+        "verdict": None if verdict is None else verdict.to_dict(),
+        "why_not": why_not if verdict is None else " ".join(verdict.reasons) or None,
+        "stages": list(stages.done),
+        **found,
+    }
+    return {**document, "page": page.render_page(document)}
+
+
+def _find_disturbances(gpus: Sequence[int], look: Callable[[int], GpuState | None]) -> list[str]:
+    """Return a sentence for each sign that a GPU does other work, or is throttled."""
+    found = []
+    for gpu in gpus:
+        state = look(gpu)
+        if (sign := in_use(state)) is not None:
+            found.append(
+                f"GPU {gpu} was shared with others when the timing began: {sign}. Timings whose "
+                "launches differ much are left out; what remains may still be too slow."
             )
-        document = self._document(trained, own, rows, verdict, why_not, curve)
-        return Tuned(
-            self._rounds.id, trained.model, document["promoted"],
-            {**document, "page": page.render_page(document)},
+        if state is not None and state.throttled:
+            found.append(
+                f"GPU {gpu} was throttled when the timing began ({', '.join(state.held_back)})."
+            )
+    return found
+
+
+def _train(rounds: Rounds, *, everything: bool) -> Trained:
+    base, hardware = rounds.artifact, rounds.hardware.name
+    request = TrainingRequest(
+        family=quick.family(base),
+        base=base,
+        hardware=hardware,
+        name=rounds.request.name or ("gemm" if base is None else None),
+        seed=rounds.request.seed,
+        everything=everything,
+        settings=_settings(rounds, everything=everything),
+    )
+    try:
+        return train_from_store(
+            rounds.store, request, report=lambda *_: rounds.stages.check(),
+            keep=rounds.undisturbed, fits=rounds.fits,
         )  # fmt: skip
+    except TrainingError as error:
+        left_out = count_disturbed(rounds.store, hardware)
+        raise TrainingError(
+            f"{error} What was timed is kept: run the command again with more minutes, which adds "
+            "to it."
+            + (f" {left_out:,} timings were left out: they were disturbed." if left_out else "")
+        ) from error
 
-    def _look(self, look: Callable[[int], GpuState | None]) -> None:
-        for gpu in self._request.gpus:
-            state = look(gpu)
-            if (sign := in_use(state)) is not None:
-                self._disturbed(
-                    f"GPU {gpu} was shared with others when the timing began: {sign}. Timings "
-                    "whose launches differ much are left out; what remains may still be too slow."
-                )
-            if state is not None and state.throttled:
-                self._disturbed(
-                    f"GPU {gpu} was throttled when the timing began ({', '.join(state.held_back)})."
-                )
 
-    def _undisturbed(self, table: TimingTable) -> TimingTable:
-        return undisturbed_rows(self._store, table, self._hardware.name, self._torch)
+def _settings(rounds: Rounds, *, everything: bool) -> TrainingSettings:
+    """Return the settings of a training that ends in time for the judging. With `everything`, the
+    training fits two models."""
+    minutes, stages, known = rounds.request.minutes, rounds.stages, rounds.quick
+    seconds = stages.seconds_left - JUDGED * 60 * minutes
+    to_label = None if known is None else quick.seconds_to_label(known, rounds.torch, stages.clock)
+    each = seconds / (2 if everything else 1)
+    return quick.settings(minutes, rounds.artifact, each, to_label)
 
-    def _disturbed(self, sentence: str) -> None:
-        self._disturbances.append(sentence)
-        self.stages.note(sentence)
 
-    def _train(self, *, everything: bool) -> Trained:
-        request = TrainingRequest(
-            family=quick.family(self._artifact),
-            base=self._artifact,
-            hardware=self._hardware.name,
-            name=self._request.name or ("gemm" if self._artifact is None else None),
-            seed=self._request.seed,
-            everything=everything,
-            settings=self._settings(everything),
-        )
-        try:
-            return train_from_store(
-                self._store, request, report=lambda *_: self.stages.check(), keep=self._undisturbed,
-                fits=self._rounds.fits,
-            )  # fmt: skip
-        except TrainingError as error:
-            left_out = count_disturbed(self._store, self._hardware.name)
-            raise TrainingError(
-                f"{error} What was timed is kept: run the command again with more minutes, which "
-                "adds to it."
-                + (f" {left_out:,} timings were left out: they were disturbed." if left_out else "")
-            ) from error
-
-    def _settings(self, everything: bool) -> TrainingSettings:
-        """The settings of a training that ends in time for the judging. With `everything`, the
-        training fits two models."""
-        minutes = self._request.minutes
-        seconds = self.stages.seconds_left - JUDGED * 60 * minutes
-        known = self._rounds.quick
-        lesson = (
-            None if known is None else quick.seconds_to_label(known, self._torch, self.stages.clock)
-        )
-        each = seconds / (2 if everything else 1)
-        return quick.settings(minutes, self._artifact, each, lesson)
-
-    def _rows(self, trained: Trained, split: TrainingSplit, *, seen: bool) -> list[dict[str, Any]]:
-        others = {} if self._base is None else {self._base: "what it started from"}
-        if self._before is not None:
-            others.setdefault(self._before.model, "taken before")
-        return chooser_rows(trained.model, split, others, seen=seen)
-
-    def _promoted(
-        self, model: ModelVersion, table: TimingTable
-    ) -> tuple[GateVerdict | None, str | None]:
-        try:
-            return promote(model, table, self._hardware.slug, check=self.stages.check), None
-        except RegistryError as error:  # somebody has promoted another one meanwhile
-            return None, str(error)
-
-    def _document(
-        self,
-        trained: Trained,
-        own: Sequence[Problem],
-        rows: list[dict[str, Any]],
-        verdict: GateVerdict | None,
-        why_not: str | None,
-        curve: list[dict[str, float]],
-    ) -> dict[str, Any]:
-        counts = self.stages.counts
-        return {
-            **asdict(counts),
-            "hardware": self._hardware.name,
-            "torch": self._torch,
-            "minutes": self._request.minutes,
-            "seconds": round(self.stages.seconds, 1),
-            "timing_seconds": round(counts.seconds, 1),
-            "from": None if self._base is None else str(self._base.reference),
-            "from_hardware": None
-            if self._base is None
-            else self._base.manifest.record_for(self._hardware).hardware.name,
-            "own": len(own),
-            "left_out": count_disturbed(self._store, self._hardware.name),
-            "disturbances": list(self._disturbances),
-            "model": trained.to_dict(),
-            "promoted": verdict is not None and verdict.passed,
-            "verdict": None if verdict is None else verdict.to_dict(),
-            "why_not": why_not if verdict is None else " ".join(verdict.reasons) or None,
-            "choosers": rows,
-            "curve": curve,
-            "stages": list(self.stages.done),
-        }
+def _promote(
+    rounds: Rounds, model: ModelVersion, table: TimingTable
+) -> tuple[GateVerdict | None, str | None]:
+    """Return the gate's verdict, or None and the reason why there is none."""
+    try:
+        return promote(model, table, rounds.hardware.slug, check=rounds.stages.check), None
+    except RegistryError as error:  # somebody has promoted another one meanwhile
+        return None, str(error)

@@ -6,8 +6,8 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+from diode_engine.cli import tune as command
 from diode_engine.collect import local
-from diode_engine.core import hardware
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
@@ -34,12 +34,12 @@ def test_what_is_asked_is_passed_on_and_the_page_is_written(run, tmp_path, monke
     def tuned(store, request, gpu, torch, **more):
         asked.update(request=request, gpu=gpu, torch=torch, **more)
         document = {"page": "# a page\n", "promoted": True}
-        return SimpleNamespace(run=7, document=document, to_dict=lambda: document)
+        return SimpleNamespace(run=7, document=document)
 
     monkeypatch.setattr(tuning, "tune", tuned)
     monkeypatch.setattr(local, "devices", lambda: (0, 1))
-    monkeypatch.setattr(hardware, "detect", lambda index: H200)
-    monkeypatch.setattr(hardware, "environment", lambda: Environment(H200, "", "2.11.0", "3.6.0"))
+    monkeypatch.setattr(command, "detect", lambda index: H200)
+    monkeypatch.setattr(command, "environment", lambda: Environment(H200, "", "2.11.0", "3.6.0"))
     shapes = tmp_path / "s.json"
     write_shapeset([problem], shapes, "test")
     store = tmp_path / "s.db"
