@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from diode_engine.plain_text import format_duration
+
 # The sign of a state and its colour, a variable of the theme. A state is told by its sign and its
 # word; colour only repeats it.
 STATES = {
@@ -52,13 +54,7 @@ def seconds(value: float | None) -> str:
     """Return a time in its two largest units, such as `3 min 20 s`; a dash for None."""
     if value is None or not math.isfinite(value):
         return NONE
-    rest = round(value)
-    words = []
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        number, rest = divmod(rest, length)
-        if number:
-            words.append(f"{number} {unit}")
-    return " ".join(words[:2]) or "0 s"
+    return format_duration(value)
 
 
 def number(value: float | None, digits: int = 4) -> str:

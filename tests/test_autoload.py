@@ -84,10 +84,10 @@ def test_a_failing_import_leaves_torch_as_it_is(installed):
 )
 def test_doctor_says_what_loads_diode(environment, expected, installed, tmp_path):
     code = (
-        "from diode_engine.cli.doctor import _LOADERS, _autoload\n"
+        "from diode_engine.cli.doctor import _LOADERS, _check_autoload\n"
         "for loader in _LOADERS:\n"
-        "    check = _autoload(*loader)\n"
-        "    print(check.what.split()[-1], check.state, sep='=')"
+        "    state, why = _check_autoload(*loader)\n"
+        "    print(loader[0], state, sep='=')"
     )
     ran = run(code, installed, **environment)
     assert dict(line.split("=") for line in ran.stdout.split()) == expected, ran.stderr

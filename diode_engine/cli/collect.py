@@ -31,7 +31,10 @@ from diode_engine.cli.options import (
 )
 from diode_engine.core.operand import TYPES, Layout
 from diode_engine.core.operators import OPERATORS
+from diode_engine.errors import CollectionError, NothingError, StoreError
 from diode_engine.location import Location
+from diode_engine.paths import binaries_dir
+from diode_engine.plain_text import format_duration, format_table
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -206,7 +209,6 @@ def collect(
 
     from diode_engine.collect.local import Direct, LocalExecutor, devices
     from diode_engine.collect.run import collect as run
-    from diode_engine.paths import binaries_dir
     from diode_engine.store import Store
 
     how = Direct(binaries_dir()) if options["direct"] else None
@@ -248,7 +250,6 @@ def make_plan(options: Mapping[str, Any]) -> Plan:
     name, DatasetError for a file that cannot be read and NothingError for a plan of no problems.
     """
     from diode_engine.collect.planning.plan import Plan, read_candidates
-    from diode_engine.errors import NothingError
     from diode_engine.problems.sources import mixed, problems_in
 
     files, candidates, compiles = options["files"], options["candidates"], options["compiles"]
@@ -325,8 +326,6 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
     """A function that shows the progress: a line for all problems, one for each GPU (or each
     machine of a cluster), and one for failures by reason. A message follows each tenth of the
     problems."""
-    from diode_engine.runs.status import format_duration
-
     task = display.add_task("problems", total=problems)
     lines: dict[str, TaskID] = {}
     tenths = 0
@@ -349,22 +348,16 @@ def _reporter(display: Display, problems: int) -> Callable[[Progress], None]:
             description=f"{progress.timings:,} timings, {progress.rate:.1f}/s, "
             f"{'?' if left is None else format_duration(left)} left",
         )
-        machines: dict[str, list[GpuProgress]] = {}
-        for gpu in progress.gpus.values():
-            if gpu.node:
-                machines.setdefault(gpu.node, []).append(gpu)
-        for machine, there in machines.items():
-            held_back = sorted({r for g in there if g.state is not None for r in g.state.held_back})
-            words = [f"{machine}: {len(there)} GPU(s)", *held_back]
-            line(machine, sum(gpu.timings for gpu in there), " ".join(words))
+        places: dict[str, list[GpuProgress]] = {}
         for number, gpu in progress.gpus.items():
-            if gpu.node:
-                continue
-            words = [f"GPU {number}"]
-            if gpu.state is not None:
-                words += [f"{gpu.state.clock_mhz} MHz", f"{gpu.state.temperature_c} °C",
-                          *gpu.state.held_back]  # fmt: skip
-            line(f"GPU {number}", gpu.timings, " ".join(words))
+            places.setdefault(gpu.node or f"GPU {number}", []).append(gpu)
+        for place, gpus in places.items():
+            states = [gpu.state for gpu in gpus if gpu.state is not None]
+            words = [f"{place}: {len(gpus)} GPU(s)" if gpus[0].node else place]
+            if states and not gpus[0].node:
+                words += [f"{states[0].clock_mhz} MHz", f"{states[0].temperature_c} °C"]
+            words += sorted({reason for state in states for reason in state.held_back})
+            line(place, sum(gpu.timings for gpu in gpus), " ".join(words))
         if progress.failures:
             reasons = (f"{n:,} {reason}" for reason, n in progress.failures.most_common(3))
             line("failed", progress.failures.total(), f"failed: {', '.join(reasons)}")
@@ -376,7 +369,6 @@ def expected_rate(store: Location, gpus: int, *, direct: bool) -> Rate:
     """How fast this many GPUs will time candidates, by the earlier collections in the store."""
     from diode_engine.collect.local import cores
     from diode_engine.collect.planning.plan import expected_rate as rate_after
-    from diode_engine.errors import StoreError
     from diode_engine.store import Store
 
     earlier = []
@@ -389,7 +381,6 @@ def expected_rate(store: Location, gpus: int, *, direct: bool) -> Rate:
 def _count_gpus() -> int:
     """The number of GPUs; 1 where there is none, since a plan can be made anywhere."""
     from diode_engine.collect.local import devices
-    from diode_engine.errors import CollectionError
 
     try:
         return len(devices())
@@ -400,9 +391,6 @@ def _count_gpus() -> int:
 
 def _table(summary: Mapping[str, Any]) -> str:
     """The plan for people."""
-    from diode_engine.runs.status import format_duration
-    from diode_engine.validation.text import aligned
-
     rows = [
         [name, f"{counts['problems']:,}", f"{counts['candidates']:,}"]
         for group in ("by_selection", "by_op", "by_type")
@@ -410,7 +398,7 @@ def _table(summary: Mapping[str, Any]) -> str:
     ]
     rows.append(["total", f"{summary['problems']:,}", f"{summary['candidates']:,}"])
     return (
-        f"{aligned(['', 'problems', 'candidates'], rows)}\n"
+        f"{format_table(['', 'problems', 'candidates'], rows)}\n"
         f"Up to {summary['compiles']:,} kernels to compile: about "
         f"{format_duration(summary['seconds'])}, by {summary['known_from']}. Candidates that the "
         "store has are not timed again."

@@ -16,9 +16,11 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output
 from diode_engine.cli.options import as_json_option, json_anyway_option, option, store_option
-from diode_engine.cli.queries import QueryCommand, form_options, query_argument, table_text, write
+from diode_engine.cli.queries import QueryCommand, form_options, query_argument, write
+from diode_engine.core.hardware import find_name
 from diode_engine.errors import DatasetError, NothingError, SchemaTooOldError, StoreError
 from diode_engine.location import Location
+from diode_engine.plain_text import format_records
 
 if TYPE_CHECKING:
     from diode_engine.core.table import TimingTable
@@ -84,7 +86,6 @@ def export(file: str, store: Location, hardware: str | None, damaged: bool) -> N
     The suffix says how: .json or .msgpack, and .zst after either to compress it. The counts
     go to stdout as JSON.
     """
-    from diode_engine.core.hardware import find_name
     from diode_engine.store import export_dataset
 
     check_output(Path(file), FileKind.DATASET)
@@ -131,7 +132,7 @@ def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> int:
             click.echo(_groups_text(by, groups))
         else:
             diagnostics.note(describe_no_match(store, query))
-        return _say_damage(store)
+        return _report_damage(store)
     with _readable(store) as opened:
         counted = opened.stats()
         states = {status.run.id: str(status.state) for status in look_at_all(opened)}
@@ -139,7 +140,7 @@ def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> int:
         click.echo(json.dumps(_dict(counted, states)))
     else:
         click.echo(_text(store, counted, states))
-    return _say_damage(store)
+    return _report_damage(store)
 
 
 @data.command()
@@ -181,7 +182,7 @@ def verify(files: tuple[str, ...], as_json: bool) -> int:
     Two files with the same key hold the same timings, in whatever order and form. Exit code 1 if
     one is not good.
     """
-    found = [_verified(file) for file in files]
+    found = [_verify(file) for file in files]
     for line in found:
         if as_json:
             click.echo(json.dumps(line))
@@ -196,7 +197,7 @@ def verify(files: tuple[str, ...], as_json: bool) -> int:
     return ExitCode.FAILURE if any(line["error"] for line in found) else ExitCode.OK
 
 
-def _verified(file: str) -> dict[str, Any]:
+def _verify(file: str) -> dict[str, Any]:
     import numpy as np
 
     from diode_engine.store import dataset_key, read_dataset
@@ -219,7 +220,7 @@ def _verified(file: str) -> dict[str, Any]:
     }
 
 
-def _say_damage(store: Location) -> int:
+def _report_damage(store: Location) -> int:
     """Says on stderr whether the store is so damaged that its counts may be wrong; returns the exit
     code."""
     from diode_engine.store.soundness import check_counts
@@ -285,7 +286,7 @@ def _counts(g: Statistic) -> dict[str, int]:
 
 
 def _groups_text(by: tuple[str, ...], groups: list[Statistic]) -> str:
-    return table_text(
+    return format_records(
         [
             {
                 **dict(zip(by, map(str, g.values), strict=True)),
@@ -347,11 +348,11 @@ def _text(store: Location, s: StoreStats, states: Mapping[int, str]) -> str:
         for run in s.runs[: -_LAST_RUNS - 1 : -1]
     ]  # fmt: skip
     if by_name:
-        parts.append(table_text(by_name))
+        parts.append(format_records(by_name))
     if by_environment:
-        parts.append(table_text(by_environment, spare=("driver", "triton"), cut="hardware"))
+        parts.append(format_records(by_environment, spare=("driver", "triton"), cut="hardware"))
     if last_runs:
-        parts.append(table_text(last_runs, cut="message"))
+        parts.append(format_records(last_runs, cut="message"))
     if len(s.runs) > _LAST_RUNS:
         parts.append(f"{len(s.runs)} runs in all; `diode-engine runs list` shows them.")
     return "\n\n".join(parts)

@@ -11,9 +11,10 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import WRITTEN_FILE, StoreType, option, store_option
-from diode_engine.cli.queries import form_options, table_text, write
+from diode_engine.cli.queries import form_options, write
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
+from diode_engine.plain_text import format_records
 
 
 @click.group()
@@ -153,7 +154,7 @@ def query(statement: str | None, store: Location, rows: int, seconds: float, for
     if form != "text":
         write(form, records, answer.columns)
     elif records:
-        click.echo(table_text([{name: _cell(v) for name, v in r.items()} for r in records]))
+        click.echo(format_records([{name: _cell(v) for name, v in r.items()} for r in records]))
     else:
         diagnostics.note("The answer has no rows.")
     if answer.more:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ import click
 from diode_engine import paths
 from diode_engine.cli import diagnostics
 from diode_engine.cli.options import WRITTEN_FILE, option
+from diode_engine.core.problem import Problem
+from diode_engine.errors import DatasetError, StoreError
 
 if TYPE_CHECKING:
-    from diode_engine.core.problem import Problem
     from diode_engine.core.table import TimingTable
-    from diode_engine.models.predictor import Predictor
     from diode_engine.registry import ModelVersion
     from diode_engine.store import Store
     from diode_engine.validation import Report
@@ -48,7 +48,6 @@ def demo(store: Path) -> None:
     tables go to stdout. Without a GPU it asks the real Inductor which kernels it would take; with a
     GPU it also compiles them, and times them beside eager's and stock max-autotune's.
     """
-    from diode_engine.errors import StoreError
     from diode_engine.store import Store
 
     for folder in (FOLDER, store.parent):
@@ -62,8 +61,8 @@ def demo(store: Path) -> None:
     with _home(FOLDER.resolve()), Store.open(store) as opened:
         _import(opened)
         model = _train(opened)
-        report, held_out, predictor = _validate(opened, model)
-        problems = _choose(model, held_out, predictor)
+        report, held_out = _validate(opened, model)
+        problems = _choose(model, held_out)
         _measure(model, problems)
         click.echo(_closing(report, store))
 
@@ -83,7 +82,6 @@ def _home(folder: Path) -> Iterator[None]:
 
 
 def _import(store: Store) -> None:
-    from diode_engine.errors import DatasetError
     from diode_engine.store import import_dataset
 
     folder = paths.shipped_dir() / "datasets"
@@ -124,75 +122,70 @@ def _train(store: Store) -> ModelVersion:
     return trained.model
 
 
-def _validate(store: Store, model: ModelVersion) -> tuple[Report, TimingTable, Predictor]:
+def _validate(store: Store, model: ModelVersion) -> tuple[Report, TimingTable]:
     from diode_engine.models.predictor import Predictor
     from diode_engine.problems.splits import split
     from diode_engine.training.trainable_rows import one_environment
     from diode_engine.validation import evaluate, render
 
     diagnostics.note("3. Validating it on the problems that were held out ...")
-    predictor = Predictor.load(model.folder)
     held_out = split(one_environment(store.read(hardware=HARDWARE), HARDWARE))[1]
-    report = evaluate(held_out, predictor, name=model.reference, unseen=True)
+    report = evaluate(held_out, Predictor.load(model.folder), name=model.reference, unseen=True)
     click.echo(render(report))
     click.echo()
-    return report, held_out, predictor
+    return report, held_out
 
 
-def _choose(model: ModelVersion, held_out: TimingTable, predictor: Predictor) -> list[Problem]:
-    from diode_engine.demo.child import ask
-    from diode_engine.demo.shown import describe_choice, pick_problems
+def _choose(model: ModelVersion, held_out: TimingTable) -> list[Problem]:
+    from diode_engine.demo.shown import describe_choices, pick_problems
 
     problems = pick_problems(held_out)
     diagnostics.note(
         f"4. Asking the real Inductor, with {model.reference} installed and an {HARDWARE} "
         f"pretended, for {len(problems)} of them ..."
     )
-    question = {"model": str(model.folder), "problems": [p.to_dict() for p in problems]}
     # Without its GPU, if there is one: the process pretends to have the model's.
     environment = {"CUDA_VISIBLE_DEVICES": ""}
-    log = FOLDER / "choose.log"
-    answers = ask("diode_engine.demo.choose:choose", question, log=log, environment=environment)
-    for problem, answer in zip(problems, answers, strict=True):
-        click.echo(describe_choice(problem, answer, held_out, predictor))
-        click.echo()
+    question = {"model": str(model.folder)}
+    answers = list(_ask("choose", question, problems, "choose.log", environment))
+    click.echo(f"{describe_choices(problems, answers, held_out)}\n")
     return problems
 
 
 def _measure(model: ModelVersion, problems: list[Problem]) -> None:
     from diode_engine.demo.shown import describe_timings
 
+    def measured(folder: str | None) -> tuple[str | None, list[dict[str, Any]]]:
+        """The GPU's name (None where there is none), and an answer for each problem."""
+        question = {"model": folder, "hardware": model.manifest.hardware.to_dict()}
+        log = f"measure-{'diode' if folder else 'stock'}.log"
+        answers = list(_ask("measure", question, problems, log, {}))
+        return answers[0]["gpu"], answers
+
     diagnostics.note("5. Compiling and timing them with stock Inductor, where there is a GPU ...")
-    gpu, stock = _measured(None, model, problems)
+    gpu, stock = measured(None)
     if gpu is None:
         diagnostics.note(f"   There is no GPU like the {HARDWARE} here: nothing to time.")
         return
     diagnostics.note("   and with the model's choices ...")
-    _, diode = _measured(str(model.folder), model, problems)
+    _, diode = measured(str(model.folder))
     click.echo(describe_timings(gpu, problems, stock, diode))
 
 
-def _measured(
-    folder: str | None, model: ModelVersion, problems: list[Problem]
-) -> tuple[str | None, list[dict[str, Any]]]:
-    """The GPU's name (None where there is none), and an answer for each problem."""
+def _ask(
+    function: str, question: Mapping[str, Any], problems: Sequence[Problem], log: str,
+    environment: Mapping[str, str],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """The answers of a function of `demo.answers` about the problems."""
     from diode_engine.demo.child import ask
 
-    question = {
-        "model": folder,
-        "hardware": model.manifest.hardware.to_dict(),
-        "problems": [problem.to_dict() for problem in problems],
-    }
-    log = FOLDER / f"measure-{'diode' if folder else 'stock'}.log"
+    question = {**question, "problems": [problem.to_dict() for problem in problems]}
     with diagnostics.progress() as display:
-        task = display.add_task("compiling and timing", total=len(problems))
-        answers = ask("diode_engine.demo.measure:measure", question, log=log, environment={})
-        gpu = next(answers)["gpu"]
-        done = []
-        for answer in answers:
-            done.append(answer)
-            display.advance(task)
-    return gpu, done
+        answers = ask(
+            f"diode_engine.demo.answers:{function}", question, log=FOLDER / log,
+            environment=environment,
+        )  # fmt: skip
+        yield from display.track(answers, total=len(problems), description="problems")
 
 
 def _closing(report: Report, store: Path) -> str:

@@ -7,10 +7,14 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from diode_engine import registry
+from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.chooser import Chooser
+from diode_engine.choosing.outcomes import LeftToStock
 from diode_engine.cli.models import model_for, warn_unlike
 from diode_engine.cli.models.looking import find_model_here, warn_unusable
 from diode_engine.cli.options import (
@@ -21,16 +25,18 @@ from diode_engine.cli.options import (
 )
 from diode_engine.cli.predict import named_hardware
 from diode_engine.cli.results import Result, result_command
+from diode_engine.core.candidate import Candidate
+from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import TYPES
 from diode_engine.core.operators import OPERATORS
+from diode_engine.core.problem import Problem
 from diode_engine.errors import NoSuchModelError, NothingError
-
-if TYPE_CHECKING:
-    from diode_engine.choosing.choice import Choice
-    from diode_engine.choosing.chooser import Chooser
-    from diode_engine.core.hardware import Hardware
-    from diode_engine.core.problem import Problem
-    from diode_engine.registry import ModelVersion
+from diode_engine.models import explain as why
+from diode_engine.models.estimates import resources, roofline
+from diode_engine.models.predictor import Predictor
+from diode_engine.plain_text import format_number, format_table
+from diode_engine.problems.predicted_choice import choose_invariant, choose_offered
+from diode_engine.registry import ModelVersion
 
 LAYOUTS = ("row/row", "row/col", "col/row", "col/col")
 METHOD = (
@@ -109,16 +115,13 @@ def explain(
         diode-engine capture -- python program.py
         diode-engine explain --file captured.json
     """
-    from diode_engine.core.problem import Problem
-
     if (k is None) is (file is None):  # K is the last
         raise click.UsageError("Give OP, M, N and K, or --file FILE.")
     if batch_invariant and file is not None:
         raise click.UsageError("--batch-invariant is for one product: give OP, M, N and K.")
     model, device = model_and_hardware(reference, hardware)
     if file is not None:
-        choices = _choices_in(file, model, device, torch)
-        return Result(choices, _list_text(choices, model, device))
+        return _list_choices(file, model, device, torch)
     assert op is not None
     assert m is not None
     assert n is not None
@@ -128,53 +131,39 @@ def explain(
         op, m, n, k, "fp32" if dtype == "tf32" else dtype, B=batch, a_layout=a, b_layout=b,
         bias=bias, allow_tf32=dtype == "tf32", **_attributes(op, attributes),
     )  # fmt: skip
-    found = _explained(problem, model, device, torch, top, batch_invariant=batch_invariant)
+    found = _explain(problem, model, device, torch, top, batch_invariant=batch_invariant)
     return Result(found, _text(found))
 
 
-def _choices_in(
-    file: Path, model: ModelVersion, device: Hardware, torch: str
-) -> list[dict[str, Any]]:
-    """What is taken for each problem of the file; its `taken` is None where the model can say
-    nothing about it."""
-    from diode_engine.choosing.chooser import Chooser
-    from diode_engine.models.predictor import Predictor
-    from diode_engine.problems.predicted_choice import choose_offered
+def _list_choices(file: Path, model: ModelVersion, device: Hardware, torch: str) -> Result:
+    """The choice for each problem of the file. In the document `taken` is None where the model can
+    say nothing about a problem."""
     from diode_engine.problems.sources import problems_in
 
     chooser = Chooser(Predictor.load(model.folder, device), device)
-    found = []
+    document, rows = [], []
     for problem in problems_in(file, seed=0):
         line: dict[str, Any] = {"problem": problem.to_dict(), "taken": None}
+        row = [str(problem), "the library's", *[""] * 4]
         with contextlib.suppress(NothingError):
             _, choice = choose_offered(problem, chooser, torch)
+            kernel, us = choice.candidates[0], choice.predicted_us[0]
             line |= {
-                "taken": {**choice.candidates[0].to_dict(), "why": str(choice.why)},
-                "predicted_us": choice.predicted_us[0],
+                "taken": {**kernel.to_dict(), "why": str(choice.why)},
+                "predicted_us": us,
                 "library_us": choice.library_us,
                 "confidence": choice.confidence,
             }
-        found.append(line)
-    if not found:
+            times = (format_number(us), format_number(choice.library_us))
+            row = [str(problem), str(kernel), *times, format_number(choice.confidence, ".2f"),
+                   str(choice.why)]  # fmt: skip
+        document.append(line)
+        rows.append(row)
+    if not document:
         raise NothingError(f"There are no problems in {file}.")
-    return found
-
-
-def _list_text(choices: Sequence[Mapping[str, Any]], model: ModelVersion, device: Hardware) -> str:
-    from diode_engine.core.problem import Problem
-    from diode_engine.validation.text import aligned
-
-    def row(line: Mapping[str, Any]) -> list[str]:
-        problem, taken = str(Problem.from_dict(line["problem"])), line["taken"]
-        if taken is None:
-            return [problem, "the library's", *[""] * 4]
-        forms = {"predicted_us": ".3g", "library_us": ".3g", "confidence": ".2f"}
-        numbers = ("" if line[n] is None else format(line[n], form) for n, form in forms.items())
-        return [problem, _name(taken), *numbers, taken["why"]]
-
-    rows = [row(line) for line in choices]
     header = ["problem", "kernel", "predicted µs", "library's µs", "sure", "why"]
-    return f"On {device.name}, by {model.reference}:\n{aligned(header, rows, left=2)}"
+    text = f"On {device.name}, by {model.reference}:\n{format_table(header, rows)}"
+    return Result(document, text)
 
 
 def _attributes(op: str, given: tuple[str, ...]) -> dict[str, Any]:
@@ -200,8 +189,6 @@ def model_and_hardware(
     `timed_on`, else the only one that models are for. Raises NoSuchModelError where there is no
     such model, or several GPUs are left.
     """
-    from diode_engine import registry
-
     hardware = None if name is None else named_hardware(name, ())
     timed = {each.slug: each for each in timed_on}
     only = next(iter(timed.values())) if len(timed) == 1 else None
@@ -229,8 +216,6 @@ def model_and_hardware(
 
 def _only_one() -> ModelVersion:
     """The model that is taken for the only GPU that models are for."""
-    from diode_engine import registry
-
     known = registry.gpus_of_models(warn_unusable)
     if len(known) > 1:
         names = sorted(known)
@@ -244,16 +229,10 @@ def _only_one() -> ModelVersion:
     return match
 
 
-def _explained(
+def _explain(
     problem: Problem, model: ModelVersion, device: Hardware, torch: str, top: int,
     *, batch_invariant: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    from diode_engine.choosing.chooser import Chooser
-    from diode_engine.models import explain as why
-    from diode_engine.models.estimates import resources, roofline
-    from diode_engine.models.predictor import Predictor
-    from diode_engine.problems.predicted_choice import choose_offered
-
     predictor = Predictor.load(model.folder, device)
     chooser = Chooser(predictor, device)
     prediction, choice = choose_offered(problem, chooser, torch)
@@ -308,9 +287,6 @@ def _batch_invariant(
     problem: Problem, chooser: Chooser, torch: str, unrestricted: Choice
 ) -> dict[str, Any]:
     """What the option diode_batch_invariant takes in place of the unrestricted choice."""
-    from diode_engine.choosing.outcomes import LeftToStock
-    from diode_engine.problems.predicted_choice import choose_invariant
-
     try:
         choice, order = choose_invariant(problem, chooser, torch)
     except LeftToStock as refused:
@@ -325,16 +301,11 @@ def _batch_invariant(
 
 
 def _name(candidate: Mapping[str, Any]) -> str:
-    from diode_engine.core.candidate import Candidate
-
     fields = {key: candidate[key] for key in ("template", "kwargs") if key in candidate}
     return str(Candidate.from_dict(fields))
 
 
 def _text(found: Mapping[str, Any]) -> str:
-    from diode_engine.core.problem import Problem
-    from diode_engine.validation.text import aligned
-
     head = [f"{Problem.from_dict(found['problem'])} on {found['hardware']}, by {found['model']}"]
     if (roof := found["roofline"]) is not None:
         bound = "compute" if roof["compute_bound"] else "memory"
@@ -354,11 +325,8 @@ def _text(found: Mapping[str, Any]) -> str:
         head.append(_invariant_text(invariant))
 
     def cells(row: Mapping[str, Any]) -> list[str]:
-        estimate = row["estimate_us"]
-        return [
-            str(row["rank"]), _name(row), f"{row['predicted_us']:.3g}", f"{row['behind']:+.1%}",
-            "" if estimate is None else f"{estimate:.3g}",
-        ]  # fmt: skip
+        return [str(row["rank"]), _name(row), format_number(row["predicted_us"]),
+                f"{row['behind']:+.1%}", format_number(row["estimate_us"])]  # fmt: skip
 
     rows = list(found["ranked"])
     compared = found["compared"]
@@ -366,14 +334,14 @@ def _text(found: Mapping[str, Any]) -> str:
         rows.append(compared["with"])
     parts = ["\n".join(head)]
     header = ["", "candidate", "predicted µs", "behind", "roofline estimate µs"]
-    parts.append(aligned(header, [cells(row) for row in rows], left=2))
+    parts.append(format_table(header, [cells(row) for row in rows]))
     if compared is None:
         return "\n\n".join(parts)
     factors = [[f"{factor:.2f}×", group] for group, factor in compared["factors"].items()]
     against = (
         f"{_name(found['ranked'][0])} against {_name(compared['with'])}, predicted time by group"
     )
-    parts.append(f"{against}:\n{aligned(['', 'features'], factors, left=2)}\n{METHOD}")
+    parts.append(f"{against}:\n{format_table(['', 'features'], factors)}\n{METHOD}")
     if all(compared["resources"]):
         parts.append(_resources_text(compared["resources"]))
     return "\n\n".join(parts)
@@ -389,8 +357,6 @@ def _invariant_text(found: Mapping[str, Any]) -> str:
 
 
 def _resources_text(needed: Sequence[Mapping[str, Any]]) -> str:
-    from diode_engine.validation.text import aligned
-
     says = {
         "tiles": "tiles", "waves": "waves", "fill": "useful share of tiles and waves",
         "shared_bytes": "shared memory, bytes", "registers": "registers per thread, at least",
@@ -401,6 +367,6 @@ def _resources_text(needed: Sequence[Mapping[str, Any]]) -> str:
         [f"{limit}, µs", *(f"{each['limits_us'][limit]:.3g}" for each in needed)]
         for limit in needed[0]["limits_us"]
     ]
-    return "By the formulas of the features (for a library's kernel, a guess):\n" + aligned(
+    return "By the formulas of the features (for a library's kernel, a guess):\n" + format_table(
         ["", "the first", "the other"], rows
     )

@@ -9,7 +9,7 @@ import click
 
 from diode_engine.atomic import FileKind, check_writable, write_whole
 from diode_engine.cli import diagnostics
-from diode_engine.errors import explain_os_error
+from diode_engine.errors import DatasetError, NoSuchDatasetError, explain_os_error
 
 
 def check_output(path: Path, kind: FileKind, *, sources: Iterable[Path] = ()) -> None:
@@ -32,7 +32,6 @@ def datasets_in(folder: Path, extensions: Sequence[str] = ()) -> tuple[Path, ...
     which stands for .json.zst too). Other files of these suffixes are skipped, with a message that
     says why. Raises UsageError where no dataset has such a suffix, NoSuchDatasetError where there
     is none."""
-    from diode_engine.errors import DatasetError, NoSuchDatasetError
     from diode_engine.store import read_dataset
 
     endings = _suffixes(extensions)

@@ -204,21 +204,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(exc, QueryError):
             return ExitCode.USAGE
         return ExitCode.NOTHING if isinstance(exc, NothingError) else ExitCode.FAILURE
-    except ModuleNotFoundError as exc:
-        why = explain_missing_package(exc, "This command")
-        if why is None:
-            diagnostics.crash(exc, args, debug=state["debug"])
-        else:
-            diagnostics.error(why)
-        return ExitCode.FAILURE
-    except OSError as exc:
-        if _is_of_stdout(exc):
-            diagnostics.error(f"The output cannot be written: {exc.strerror}.")
-        else:
-            diagnostics.crash(exc, args, debug=state["debug"])
-        return ExitCode.FAILURE
     except Exception as exc:  # noqa: BLE001  # the last resort: a user gets no traceback
-        diagnostics.crash(exc, args, debug=state["debug"])
+        if isinstance(exc, OSError) and _is_of_stdout(exc):
+            diagnostics.error(f"The output cannot be written: {exc.strerror}.")
+        elif isinstance(exc, ModuleNotFoundError) and (
+            why := explain_missing_package(exc, "This command")
+        ):
+            diagnostics.error(why)
+        else:
+            diagnostics.crash(exc, args, debug=state["debug"])
         return ExitCode.FAILURE
     return code if isinstance(code, int) else ExitCode.OK
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,12 +23,11 @@ from diode_engine.cli.options import (
     store_option,
 )
 from diode_engine.cli.results import Result, result_command
+from diode_engine.core.hardware import Hardware
+from diode_engine.core.problem import Problem
 from diode_engine.errors import IntegrationError, NothingError, explain_os_error
 from diode_engine.location import Location
-
-if TYPE_CHECKING:
-    from diode_engine.core.hardware import Hardware
-    from diode_engine.core.problem import Problem
+from diode_engine.models.predictor import Predictor
 
 Table = dict[str, list[Mapping[str, Any]]]
 
@@ -148,10 +147,7 @@ def _answers(question: Mapping[str, Any], total: int) -> Iterable[Table]:
 def entries(question: Mapping[str, Any]) -> Iterator[Table]:
     """The entries of each problem. Until it ends, this process pretends that the GPU is in this
     machine."""
-    from diode_engine.core.hardware import Hardware
-    from diode_engine.core.problem import Problem
     from diode_engine.inductor import without_gpu  # brings torch
-    from diode_engine.models.predictor import Predictor
 
     hardware = Hardware.from_dict(question["hardware"])
     without_gpu.pretend(hardware)

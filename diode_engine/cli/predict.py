@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import numpy as np
 
+from diode_engine import registry
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models import model_for, warn_unlike
 from diode_engine.cli.models.looking import warn_unusable
 from diode_engine.cli.options import json_anyway_option, model_option
+from diode_engine.core.hardware import KNOWN, Hardware, find_name
 from diode_engine.errors import NoSuchModelError
+from diode_engine.models.predictor import Predictor
 
 if TYPE_CHECKING:
-    from diode_engine.core.hardware import Hardware
     from diode_engine.core.table import TimingTable
-    from diode_engine.models.predictor import Predictor
     from diode_engine.store import Group
 
 _ROWS = 1 << 15  # predicted at a time, so that the first lines come while the rest is computed
@@ -49,8 +51,8 @@ def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:
     if reference is not None and hardware is not None:
         raise click.UsageError("--model and --hardware both say which model to take; give one.")
     table, groups = read_groups(dataset)
-    models = _models(groups, reference, hardware)
-    for group, predicted, model in _predicted(table, groups, models):
+    models = _load_models(groups, reference, hardware)
+    for group, predicted, model in _predict_groups(table, groups, models):
         line = {"problem": group.problem.to_dict(), "predicted_us": predicted, "model": model}
         click.echo(json.dumps(line, allow_nan=False))
     if models and not any(models.values()):
@@ -65,13 +67,10 @@ def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:
 Loaded = tuple[str, "Predictor"]
 
 
-def _models(
+def _load_models(
     groups: Sequence[Group], reference: str | None, hardware: str | None
 ) -> dict[str, Loaded | None]:
     """Return the model's name and the model, by the key of the groups' hardware."""
-    from diode_engine import registry
-    from diode_engine.models.predictor import Predictor
-
     there = {g.environment.hardware.key: g.environment.hardware for g in groups}
     only = None if hardware is None else named_hardware(hardware, list(there.values()))
     found: dict[str, Loaded | None] = {}
@@ -92,9 +91,6 @@ def _models(
 def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
     """The hardware of this name (or slug): one in the file, one that a model was trained on, or one
     that Diode knows."""
-    from diode_engine import registry
-    from diode_engine.core.hardware import KNOWN, find_name
-
     own = {hardware.name: hardware for hardware in there}
     by_name = {**registry.gpus_of_models(warn_unusable), **KNOWN, **own}
     if (meant := find_name(name, by_name)) is not None:
@@ -103,12 +99,10 @@ def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
     raise NoSuchModelError(f"Diode knows no hardware named {name!r}; it knows: {names}.")
 
 
-def _predicted(
+def _predict_groups(
     table: TimingTable, groups: Sequence[Group], models: dict[str, Loaded | None]
 ) -> Iterator[tuple[Group, list[float | None], str | None]]:
     """Groups of one model are predicted together, some thousand rows at a time."""
-    import numpy as np
-
     start = 0
     while start < len(groups):
         model = models[groups[start].environment.hardware.key]

@@ -12,12 +12,13 @@ import click
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import data, describe_no_match, open_existing
 from diode_engine.cli.options import option, store_option
-from diode_engine.cli.queries import QueryCommand, form_options, query_argument, table_text, write
+from diode_engine.cli.queries import QueryCommand, form_options, query_argument, write
+from diode_engine.core.problem import Problem
 from diode_engine.errors import NothingError, StoreError
 from diode_engine.location import Location
+from diode_engine.plain_text import format_number, format_records
 
 if TYPE_CHECKING:
-    from diode_engine.core.problem import Problem
     from diode_engine.store.problem_counts import SpaceMap
     from diode_engine.store.query import CandidateRow, ProblemRow
 
@@ -137,9 +138,10 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
                 if version
             )  # fmt: skip
             click.echo(f"\n{e.hardware.name}" + (f" ({software})" if software else ""))
+            efficiency = format_number(row.efficiency, ".3f") or "is not known"
             click.echo(
                 f"{row.timings:,} timings of {row.candidates:,} candidates, {row.failed:,} of "
-                f"which failed; ATen's efficiency {_ratio(row.efficiency) or 'is not known'}"
+                f"which failed; ATen's efficiency {efficiency}"
             )
             if some:
                 click.echo(_ranked_text(row, some, first))
@@ -229,20 +231,22 @@ def _problems_text(rows: list[ProblemRow]) -> str:
             "id": str(row.number), "problem": short(row.problem),
             "GPU": row.environment.hardware.name, "fastest": str(row.best or ""),
             "tried": f"{row.candidates:,}", "failed": f"{row.failed:,}",
-            "best µs": _time(row.best_us), "ATen µs": _time(row.aten_us),
-            "ATen eff.": _ratio(row.efficiency),
+            "best µs": format_number(row.best_us, ",.2f"),
+            "ATen µs": format_number(row.aten_us, ",.2f"),
+            "ATen eff.": format_number(row.efficiency, ".3f"),
         }
         for row in rows
     ]  # fmt: skip
-    return table_text(shown, spare=("failed", "GPU", "fastest"), cut="fastest")
+    return format_records(shown, spare=("failed", "GPU", "fastest"), cut="fastest")
 
 
 def _ranked_text(problem: ProblemRow, rows: list[CandidateRow], first: int) -> str:
     shown = [
         {
-            "rank": str(rank), "candidate": str(row.candidate), "µs": _time(row.time_us),
-            "spread µs": _time(row.spread_us),
-            "efficiency": _ratio(row.to_dict(problem.best_us)["efficiency"]),
+            "rank": str(rank), "candidate": str(row.candidate),
+            "µs": format_number(row.time_us, ",.2f"),
+            "spread µs": format_number(row.spread_us, ",.2f"),
+            "efficiency": format_number(row.to_dict(problem.best_us)["efficiency"], ".3f"),
             "timings": str(row.timings),
             "registers": "" if row.kernel is None else str(row.kernel.registers),
             "spilled": "" if row.kernel is None else str(row.kernel.spill_stores),
@@ -250,7 +254,7 @@ def _ranked_text(problem: ProblemRow, rows: list[CandidateRow], first: int) -> s
         }
         for rank, row in enumerate(rows, first + 1)
     ]  # fmt: skip
-    return table_text(
+    return format_records(
         shown, spare=("registers", "spilled", "timings", "spread µs"), cut="candidate"
     )
 
@@ -261,14 +265,6 @@ def short(problem: Problem) -> str:
     dtype = "tf32" if problem.allow_tf32 else problem.dtype.short
     sizes = f"{batch}{problem.M}×{problem.N}×{problem.K}"
     return f"{problem.op} {sizes} {dtype} {problem.a.layout}/{problem.b.layout}"
-
-
-def _time(us: float | None) -> str:
-    return "" if us is None else f"{us:,.2f}"
-
-
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def _failures(failures: Mapping[str, int]) -> str:

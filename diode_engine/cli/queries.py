@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import re
-import shutil
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -17,7 +15,6 @@ from diode_engine.cli.options import option
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_NUMBER = re.compile(r"(-?[\d,]+(\.\d+)?( %)?)?")
 _NEGATED = re.compile(r"-[A-Za-z]\w*[%:=!<>]")
 
 
@@ -45,41 +42,6 @@ def form_options(command: F) -> F:
             f"--{form}", "form", flag_value=form, help=f"Write the result as {form.upper()}."
         )(command)
     return option("--text", "form", flag_value="text", default="text", hidden=True)(command)
-
-
-def table_text(
-    rows: Sequence[Mapping[str, str]], *, spare: Sequence[str] = (), cut: str = "",
-    width: int | None = None,
-) -> str:  # fmt: skip
-    """The rows (at least one) as columns with two spaces between them and a rule below the header.
-    Columns of numbers are aligned to the right, and empty columns are left out.
-
-    They fit into `width` characters (by default the terminal's; unlimited where stdout is no
-    terminal) as far as possible: the columns in `spare` are left out one by one, then those of
-    `cut` are shortened.
-    """
-    if width is None:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    widths = {name: max(map(len, (name, *(row[name] for row in rows)))) for name in rows[0]
-              if any(row[name] for row in rows)}  # fmt: skip
-    left_over = iter([name for name in spare if name in widths])
-    while (over := sum(widths.values()) + 2 * len(widths) - 2 - width) > 0:
-        if (name := next(left_over, None)) is None:
-            break
-        del widths[name]
-    if over > 0 and cut in widths:
-        widths[cut] = max(len(cut), widths[cut] - over)
-    numbers = {name for name in widths if all(_NUMBER.fullmatch(row[name]) for row in rows)}
-
-    def line(cells: Mapping[str, str]) -> str:
-        shown = []
-        for name, room in widths.items():
-            cell = cells[name] if len(cells[name]) <= room else f"{cells[name][: room - 1]}…"
-            shown.append(cell.rjust(room) if name in numbers else cell.ljust(room))
-        return "  ".join(shown).rstrip()
-
-    rule = "  ".join("─" * room for room in widths.values())
-    return "\n".join([line({name: name for name in widths}), rule, *map(line, rows)])
 
 
 def write(form: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:

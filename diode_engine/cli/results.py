@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from diode_engine.store import Store
 
 
+_TELL_SECONDS = 1.0  # between two writes of how far a run is
+
+
 @dataclass(frozen=True)
 class Result:
     """What a command has found: `document` for --json, `text` for a person, and its exit code."""
@@ -38,7 +41,8 @@ def result_command(command: Callable[..., Result | ExitCode]) -> Callable[..., E
         if isinstance(result, ExitCode):
             return result
         text = json.dumps(result.document, allow_nan=False) if as_json else result.text
-        click.echo(text, nl=not text.endswith("\n"))
+        if text:
+            click.echo(text, nl=not text.endswith("\n"))
         return result.code
 
     return as_json_option(printed)
@@ -70,7 +74,7 @@ def record_as_run(
         diagnostics.warn(f"{store.location} cannot be written, so this is not recorded as a run.")
         return work(lambda: None, lambda _: None)
     with Job(store, kind, spec) as job:
-        result = work(job.check, job.tell)
+        result = work(job.check, functools.partial(job.tell, every=_TELL_SECONDS))
         store.set_result(job.id, result.to_dict())
         figures, job.message = summary(result)
         job.tell(figures)

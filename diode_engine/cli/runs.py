@@ -14,9 +14,10 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import as_json_option, json_anyway_option, option, store_option
-from diode_engine.cli.queries import QueryCommand, form_options, query_argument, table_text, write
+from diode_engine.cli.queries import QueryCommand, form_options, query_argument, write
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
+from diode_engine.plain_text import format_duration, format_fields, format_records
 
 if TYPE_CHECKING:
     from diode_engine.runs import Status
@@ -66,7 +67,9 @@ def list_(
     elif form == "csv":
         write("csv", map(_cells, found), _CSV)
     elif found:
-        click.echo(table_text([*map(_row, found)], spare=("host", "user", "tags"), cut="message"))
+        click.echo(
+            format_records([*map(_row, found)], spare=("host", "user", "tags"), cut="message")
+        )
         if len(found) == rows and (last := found[-1].run.id) > 1:
             diagnostics.note(f"--before {last} shows earlier ones.")
     else:
@@ -92,8 +95,6 @@ def _cells(status: Status) -> dict[str, Any]:
 
 
 def _row(status: Status) -> dict[str, str]:
-    from diode_engine.runs.status import format_duration
-
     run = status.run
     progress = progress_text(run.progress) if run.progress else ""
     return {
@@ -111,7 +112,6 @@ def _row(status: Status) -> dict[str, str]:
 def show(run: int, store: Location) -> Result:
     """Show all that is known of a run: how far it is, its command, its process and its log."""
     from diode_engine.runs import look
-    from diode_engine.runs.status import format_duration
 
     with open_existing(store) as opened:
         status = look(opened, run)
@@ -137,11 +137,10 @@ def show(run: int, store: Location) -> Result:
         "asked for": ", ".join(f"{k} {v}" for k, v in r.spec.items() if v is not None),
         "log": r.log,
     }
-    width = max(map(len, lines))
-    shown = [f"{key:<{width}}  {value}" for key, value in lines.items() if value]
+    text = format_fields(lines.items())
     if r.log is not None and (last := _last_lines(Path(r.log))):
-        shown += ["", *last]
-    return Result(status.to_dict(), "\n".join(shown))
+        text = "\n".join([text, "", *last])
+    return Result(status.to_dict(), text)
 
 
 def _last_lines(log: Path) -> list[str]:
@@ -182,23 +181,21 @@ def follow(run: int, store: Location, as_json: bool) -> int:
 @runs.command()
 @run_argument
 @store_option
-@as_json_option
-def cancel(run: int, store: Location, as_json: bool) -> int:
+@result_command
+def cancel(run: int, store: Location) -> Result:
     """Stop a run. It is asked to stop. If it has not stopped after ten seconds, it is terminated,
     and if that does not end it, killed. What it has written to the store stays."""
     from diode_engine.runs import cancel as stop
 
     with open_existing(store) as opened:
         status = stop(opened, run, tell=diagnostics.note)
-    if as_json:
-        click.echo(json.dumps(status.to_dict()))
     _say(status)
     if status.state.ended:
-        return ExitCode.OK
+        return Result(status.to_dict(), "")
     diagnostics.warn(
         f"Run {run} was asked to stop and has not stopped yet; it cannot be reached from here."
     )
-    return ExitCode.FAILURE
+    return Result(status.to_dict(), "", ExitCode.FAILURE)
 
 
 @runs.command()

@@ -16,33 +16,38 @@ from diode_engine.cli.files import check_output
 from diode_engine.cli.options import (
     READ_FILE,
     WRITTEN_FILE,
-    Option,
     WordsCommand,
     json_anyway_option,
     option,
+    problems_option,
     seed_option,
     store_option,
 )
+from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError, StoreMissingError
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
-    from diode_engine.core.problem import Problem
     from diode_engine.problems.sources import Wanted
 
 _DRAWING_OPTIONS = ("sources", "problems", "log_normal", "power_of_two")
-_shapeset_option = Option(
-    ["--shapeset", "shapesets"], metavar="FILE", type=READ_FILE, multiple=True,
+_shapeset_option = option(
+    "--shapeset", "shapesets", metavar="FILE", type=READ_FILE, multiple=True,
     help="A shapeset or dataset, as FILE or --file names one; may be repeated.",
 )  # fmt: skip
 
 
 def _collect_options(*left_out: str) -> list[click.Parameter]:
-    """The options of collect, without those of these names."""
+    """Return the options of collect, without those of these names."""
     return [param for param in collect.params if param.name not in left_out]
 
 
-def _collect_shapeset(files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any) -> None:
+@click.command("collect-shapeset", cls=WordsCommand)
+@click.argument("files", metavar="FILE...", nargs=-1, type=READ_FILE)
+@_shapeset_option
+def collect_shapeset(files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any) -> None:
+    """Time Inductor's candidates on the problems of each FILE, a shapeset (as capture and
+    draw-problems write it, or torch-diode) or a dataset: `collect --file FILE`."""
     assert collect.callback is not None
     files += shapesets
     if not files:
@@ -53,46 +58,26 @@ def _collect_shapeset(files: tuple[Path, ...], shapesets: tuple[Path, ...], **op
     )  # fmt: skip
 
 
-collect_shapeset = WordsCommand(
-    "collect-shapeset",
-    callback=_collect_shapeset,
-    params=[
-        click.Argument(["files"], metavar="FILE...", nargs=-1, type=READ_FILE),
-        _shapeset_option,
-        *_collect_options("files", *_DRAWING_OPTIONS),
-    ],
-    help="Time Inductor's candidates on the problems of each FILE, a shapeset (as capture and "
-    "draw-problems write it, or torch-diode) or a dataset: `collect --file FILE`.",
-)
+collect_shapeset.params += _collect_options("files", *_DRAWING_OPTIONS)
 
 
-def _create_validation(
-    files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any
-) -> None:
+@click.command("create-validation", cls=WordsCommand)
+@option(
+    "--output", metavar="FILE", type=click.Path(dir_okay=False), required=True,
+    help="The dataset file to write; the timings are put into the store too.",
+)  # fmt: skip
+@problems_option(30)
+@seed_option(default=1)
+@_shapeset_option
+def create_validation(files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any) -> None:
+    """Time Inductor's candidates on problems that every training holds out, as `collect` does, and
+    write them to a dataset file, to validate models on. Of a --shapeset it times only the problems
+    that are held out."""
     assert collect.callback is not None
     collect.callback(files=files + shapesets, only_held_out=True, **options)
 
 
-create_validation = WordsCommand(
-    "create-validation",
-    callback=_create_validation,
-    params=[
-        Option(
-            ["--output"], metavar="FILE", type=click.Path(dir_okay=False), required=True,
-            help="The dataset file to write; the timings are put into the store too.",
-        ),
-        Option(
-            ["--problems", "--num-shapes"], type=click.IntRange(1), default=30,
-            help="How many distinct problems to draw from the sources.",
-        ),
-        _shapeset_option,
-        Option(["--seed"], type=int, default=1, help="Another seed draws other problems."),
-        *_collect_options("output", "problems", "seed"),
-    ],
-    help="Time Inductor's candidates on problems that every training holds out, as `collect` "
-    "does, and write them to a dataset file, to validate models on. Of a --shapeset it "
-    "times only the problems that are held out.",
-)  # fmt: skip
+create_validation.params += _collect_options("output", "problems", "seed")
 
 
 @click.command("draw-problems")
@@ -102,10 +87,7 @@ create_validation = WordsCommand(
     "--dataset", "datasets", metavar="FILE", type=READ_FILE, multiple=True,
     help="Leave out the problems of this dataset or shapeset too; may be repeated.",
 )  # fmt: skip
-@option(
-    "--problems", "--num-shapes", type=click.IntRange(1), default=100,
-    help="How many problems to write.",
-)  # fmt: skip
+@problems_option(100)
 @drawn_options
 @seed_option(default=1)
 @json_anyway_option

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from diode_engine import registry
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing
@@ -31,6 +32,7 @@ from diode_engine.cli.options import (
     store_option,
     unused_option,
 )
+from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import NothingError, TrainingError
 from diode_engine.features import VERSION
 from diode_engine.location import Location
@@ -204,7 +206,6 @@ def train(
     ):
         if fine_tune is not None and refused:
             raise click.UsageError(f"--fine-tune {why}.")
-    from diode_engine import registry
     from diode_engine.models.artifact import load_artifact
     from diode_engine.store import Store
     from diode_engine.training.run import TrainingRequest, train_from_store
@@ -291,8 +292,6 @@ def _resume_last(store: Location) -> None:
 
 
 def _check_ops(given: str) -> None:
-    from diode_engine.core.operators import OPERATORS
-
     if unknown := [name for name in split_names(given) if name not in OPERATORS]:
         raise click.BadParameter(
             f"{unknown[0]} is not an operator that Diode knows; they are {', '.join(OPERATORS)}.",
@@ -329,8 +328,6 @@ def _settings(
 
 def _say(trained: Trained) -> None:
     """Prints what the model was made of, and which model is taken now."""
-    from diode_engine import registry
-
     for what, timings in trained.left_out.items():
         diagnostics.warn(
             f"{timings} timings were left out: they are of {what}, and a model is made for one "

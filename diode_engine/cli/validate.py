@@ -4,7 +4,6 @@ with kernels that max-autotune found, on the same problems."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diode_engine import registry
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing, read_matching
@@ -34,21 +34,22 @@ from diode_engine.cli.options import (
     store_option,
 )
 from diode_engine.cli.results import record_as_run
+from diode_engine.core.hardware import Hardware, slug_of
 from diode_engine.errors import RegistryError, TrainingError
 from diode_engine.location import Location
 from diode_engine.models.model_types import ENSEMBLE
+from diode_engine.plain_text import format_table
+from diode_engine.registry import ModelVersion
 
 if TYPE_CHECKING:
-    from diode_engine.core.hardware import Hardware
     from diode_engine.core.table import TimingTable
     from diode_engine.models.fitting import FitProgress
-    from diode_engine.registry import ModelVersion
     from diode_engine.validation import Report
     from diode_engine.validation.cross_validation import CrossValidation
 
 # The command gets `reference`, `store`, `query`, `op_name`, `hardware_name`, `dataset` and
 # `only_held_out`.
-judged_options = add_options(
+validation_options = add_options(
     model_option("the one for the timings' GPU"),
     store_option,
     option(
@@ -69,7 +70,7 @@ judged_options = add_options(
 )  # fmt: skip
 
 
-def judged_query(query: str, op_name: str | None, hardware_name: str | None) -> str:
+def build_query(query: str, op_name: str | None, hardware_name: str | None) -> str:
     """The query with what --op-name and --hardware-name add to it."""
     words = (op_name and f"op:{op_name}", hardware_name and f'gpu:"{hardware_name}"', query)
     return " ".join(filter(None, words))
@@ -84,13 +85,12 @@ def read_timings(dataset: Path, query: str) -> TimingTable:
     return read_datasets(datasets_in(dataset) if dataset.is_dir() else (dataset,), query)
 
 
-def find_judged_model(
+def find_model_and_timings(
     table: TimingTable, reference: str | None, *, only_held_out: bool
 ) -> tuple[ModelVersion, TimingTable, TimingTable | None]:
     """The model, the timings to judge it on, and, where these are held out, the timings that it may
     have learned from. Raises RegistryError and TrainingError where there is no such model or no
     timings."""
-    from diode_engine import registry
     from diode_engine.problems.splits import split
 
     if reference is None:
@@ -150,7 +150,6 @@ def _only_model(table: TimingTable) -> ModelVersion:
 def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
     """The timings of one of the model's GPUs, its first that there are timings of; of these only
     the ones with the model's Triton, where there are any."""
-    from diode_engine.core.hardware import slug_of
     from diode_engine.validation.gate import comparable_rows
 
     manifest = model.manifest
@@ -187,7 +186,7 @@ def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
     details="The parts are folds of the problems, the problems of each named transformer (llm), or "
     "the tenth of the problems with the most work (sizes).",
 )  # fmt: skip
-@judged_options
+@validation_options
 @family_option(
     default=None, default_text=ENSEMBLE, heading="What is judged",
     applies=lambda values: values["cross_validate"] != ONE_MODEL,
@@ -218,7 +217,7 @@ def validate(
     from diode_engine.problems.splits import split
     from diode_engine.validation import Report, render
 
-    query = judged_query(query, op_name, hardware_name)
+    query = build_query(query, op_name, hardware_name)
     if kind is None and family is not None:
         raise click.UsageError("--family belongs to --cross-validate; name a model with --model.")
     if kind is not None and (reference is not None or figure is not None):
@@ -230,7 +229,7 @@ def validate(
 
         check(figure)
 
-    def judge(
+    def make_report(
         table: TimingTable,
         check: Callable[[], None] = lambda: None,
         tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
@@ -239,13 +238,13 @@ def validate(
             if only_held_out:
                 diagnostics.note("The problems that training holds out take no part.")
                 table = split(table)[0]
-            return _cross_validated(table, kind, family or ENSEMBLE, ray, check, tell)
-        report = _judge(table, reference, only_held_out=only_held_out)
+            return _cross_validate(table, kind, family or ENSEMBLE, ray, check, tell)
+        report = _validate(table, reference, only_held_out=only_held_out)
         check()
         return report
 
     if dataset is not None:
-        report = judge(read_timings(dataset, query))
+        report = make_report(read_timings(dataset, query))
     else:
         with open_existing(store) as opened:
             spec = {
@@ -256,7 +255,7 @@ def validate(
                 opened,
                 "validate",
                 spec,
-                lambda check, tell: judge(read_matching(opened, query), check, tell),
+                lambda check, tell: make_report(read_matching(opened, query), check, tell),
                 _main_figures,
             )
     if as_json:
@@ -272,7 +271,7 @@ def validate(
         diagnostics.note(f"Drawn into {figure}.")
 
 
-def _cross_validated(
+def _cross_validate(
     table: TimingTable,
     kind: str,
     family: str,
@@ -284,11 +283,9 @@ def _cross_validated(
     progress."""
     from diode_engine.cli.train import fit_report
     from diode_engine.training.cross_validation import cross_validate
-    from diode_engine.training.run import WRITE_SECONDS
     from diode_engine.training.training_progress import TrainingProgress, planned_fits_of_parts
 
     whole = TrainingProgress([])
-    told = time.monotonic()
 
     def begins(parts: Sequence[str]) -> None:
         whole.fits = planned_fits_of_parts(family, parts)
@@ -298,25 +295,22 @@ def _cross_validated(
         whole.is_parallel = fits is not None and fits.is_parallel
 
         def report(member: str, progress: FitProgress) -> None:
-            nonlocal told
             check()
             shown(member, progress)
             whole.record(member, progress)
-            if time.monotonic() - told >= WRITE_SECONDS:
-                told = time.monotonic()
-                tell({"member": member, **whole.to_dict()})
+            tell({"member": member, **whole.to_dict()})
 
         return cross_validate(table, kind, family=family, report=report, begins=begins, fits=fits)
 
 
-def _judge(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
+def _validate(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
     from diode_engine.models.predictor import Predictor
     from diode_engine.problems.splits import split
     from diode_engine.store import dataset_key
     from diode_engine.training.trainable_rows import learnable
     from diode_engine.validation import evaluate
 
-    model, table, seen = find_judged_model(table, reference, only_held_out=only_held_out)
+    model, table, seen = find_model_and_timings(table, reference, only_held_out=only_held_out)
     everything = model.manifest.everything
     predictor = Predictor.load(model.folder, first_gpu(table))
     unseen = None if everything is None else not everything
@@ -359,7 +353,7 @@ def _main_figures(report: Report | CrossValidation) -> tuple[dict[str, float | s
     help="The kernels: a JSON object with `name` and `configs`, each with block_m, block_n and "
     "block_k, and, if it is for one problem only, M, N, K and op.",
 )  # fmt: skip
-@judged_options
+@validation_options
 @option(
     "--top-n", "ns", metavar="N", type=click.IntRange(1, 100), multiple=True, default=(1, 3, 5, 10),
     help="Compare the best of the model's first N kernels; may be repeated.",
@@ -386,13 +380,13 @@ def validate_max_autotune(
 
     check_output(output, FileKind.TEXT, sources=(file, *([] if dataset is None else [dataset])))
     solution = read_solution(file)
-    query = judged_query(query, op_name, hardware_name)
+    query = build_query(query, op_name, hardware_name)
     if dataset is not None:
         table = read_timings(dataset, query)
     else:
         with open_existing(store) as opened:
             table = read_matching(opened, query)
-    model, judged, _ = find_judged_model(table, reference, only_held_out=only_held_out)
+    model, judged, _ = find_model_and_timings(table, reference, only_held_out=only_held_out)
     found = against_solution(
         judged,
         Predictor.load(model.folder, first_gpu(judged)),
@@ -410,8 +404,6 @@ def validate_max_autotune(
 
 
 def _solution_text(found: Mapping[str, Any]) -> str:
-    from diode_engine.validation.text import aligned
-
     rows = []
     for op, group in (*found["by_op"].items(), ("all", found["all"])):
         if not group["compared"]:
@@ -424,5 +416,5 @@ def _solution_text(found: Mapping[str, Any]) -> str:
     header = ["op", "best of", "problems", "solution", "model", "speed", "no slower"]
     return (
         f"{found['model']} against {found['solution']} ({found['configs']} configs), as shares of "
-        f"the best measured:\n{aligned(header, rows, left=2)}"
+        f"the best measured:\n{format_table(header, rows)}"
     )

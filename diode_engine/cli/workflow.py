@@ -1,23 +1,5 @@
 """diode-engine workflow: several commands, one after the other; steps are skipped where nothing
-that they depend on has changed.
-
-    store = "h200.db"              # of all steps
-
-    [[step]]
-    run = "collect --problems 300 --budget 60"
-
-    [[step]]
-    run = "train --family ensemble --default"
-    output = "trained.json"
-
-    [[step]]
-    name = "report"                # default: the command's
-    run = "validate --json"
-    inputs = ["notes.toml"]        # files that it depends on besides what the steps before made
-    output = "report.json"         # its stdout
-
-Paths are relative to the file's folder, which is where the steps run.
-"""
+that they depend on has changed."""
 
 from __future__ import annotations
 
@@ -29,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +24,12 @@ from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output, write_output
 from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import READ_FILE, json_anyway_option, option
+from diode_engine.core.checks import decode
+from diode_engine.core.content_key import content_key
 from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
-from diode_engine.errors import explain_os_error
+from diode_engine.errors import RecordError, StoreError, explain_os_error
 from diode_engine.location import Location, child_environment, is_url, location_of
+from diode_engine.version import __version__
 
 _VERSION = 1  # of the file that keeps what is done
 _DONE = Limits(bytes=4 << 20)  # of that file: 100 bytes for a step, 10 for a run of the store
@@ -52,12 +37,29 @@ _DONE = Limits(bytes=4 << 20)  # of that file: 100 bytes for a step, 10 for a ru
 
 @dataclass(frozen=True)
 class WorkflowStep:
-    """A step of a workflow's file."""
+    """A step of a workflow's file: a command, its name (by default the command's), the files that
+    it depends on besides what the steps before made, and the file for its stdout. Paths are
+    relative to the file's folder, which is where the steps run."""
 
-    name: str
-    words: tuple[str, ...]  # of the command, without "diode-engine"
-    inputs: tuple[Path, ...]
-    output: Path | None  # the file for its stdout
+    run: str
+    name: str = ""
+    inputs: tuple[Path, ...] = ()
+    output: Path | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the command, without "diode-engine". Raises ValueError where `run` cannot be
+        split into words."""
+        words = shlex.split(self.run)
+        return words[1:] if words[:1] == ["diode-engine"] else words
+
+
+@dataclass(frozen=True)
+class WorkflowFile:
+    """A workflow's file: its steps, and the store of all of them."""
+
+    step: tuple[WorkflowStep, ...] = ()
+    store: str | None = None
 
 
 @click.command()
@@ -95,17 +97,13 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
     changed = False  # whether a step before runs, which may make the inputs of this one
     for step in steps:
         line: dict[str, Any] = {"step": step.name}
-        if plan and changed:
-            click.echo(json.dumps({**line, "state": "runs"}))
-            continue
-        key = _key(step, before)
+        key = "" if plan and changed else _key(step, before)
         if not (again or changed) and memory.holds(step, key):
             line["state"] = "skipped"
         elif plan:
             line["state"], changed = "runs", True
         else:
             diagnostics.note(f"Step {step.name}: diode-engine {shlex.join(step.words)}")
-            memory.forget(step)
             done = subprocess.run(
                 [sys.executable, "-P", "-m", "diode_engine", *step.words],
                 cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False,
@@ -128,68 +126,60 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
 
 
 def _read(file: Path, folder: Path) -> tuple[list[WorkflowStep], Location]:
+    """Return the steps of the file, whose paths are absolute, and their store. Raises UsageError
+    for a mistake in the file."""
     try:
         with explain_os_error(click.UsageError, f"{file} cannot be read"):
             document = read_toml(file)
-    except Malformed as error:
-        raise click.UsageError(f"{file}: {error}") from None
-    if unknown := sorted(set(document) - {"store", "step"}):
-        raise click.UsageError(f"{file} has {show(unknown[0])}; it may have store and [[step]].")
-    given = document.get("step")
-    if not isinstance(given, list) or not given:
+        _check_names(document, WorkflowFile)
+        given: WorkflowFile = decode(WorkflowFile, document)
+        for each in document.get("step", ()):
+            _check_names(each, WorkflowStep)
+        steps = [_completed(step, folder) for step in given.step]
+    except (Malformed, RecordError) as error:
+        raise click.UsageError(f"{file}: {str(error).rstrip('.')}.") from None
+    if not steps:
         raise click.UsageError(f"{file} has no [[step]].")
-    steps = [_step(each, f"{file}, step {i}", folder) for i, each in enumerate(given, 1)]
     names = [step.name for step in steps]
     if twice := [name for name in names if names.count(name) > 1]:
         raise click.UsageError(f"{file} has several steps {show(twice[0])}: give each a name.")
-    named = document.get("store")
-    if not isinstance(named, str | None):
-        raise click.UsageError(f"{file}: store must be a path or a URL.")
-    if named is None:
+    if given.store is None:
         return steps, paths.store_location().absolute()
-    return steps, location_of(named) if is_url(named) else folder / named
+    return steps, location_of(given.store) if is_url(given.store) else folder / given.store
 
 
-def _step(given: Any, place: str, folder: Path) -> WorkflowStep:
-    if not isinstance(given, Mapping) or not isinstance(given.get("run"), str):
-        raise click.UsageError(f"{place} needs a text, run: a command of diode-engine.")
-    if unknown := sorted(set(given) - {"name", "run", "inputs", "output"}):
-        raise click.UsageError(
-            f"{place} has {show(unknown[0])}; it may have name, run, inputs and output."
-        )
+def _check_names(given: Mapping[str, Any], kind: type) -> None:
+    known = [field.name for field in fields(kind)]
+    if unknown := sorted(set(given) - set(known)):
+        raise RecordError(f"it has {show(unknown[0])}; it may have {', '.join(known)}")
+
+
+def _completed(step: WorkflowStep, folder: Path) -> WorkflowStep:
+    """Return the step with its name and whole paths. Raises RecordError where it runs no command
+    that a workflow can run."""
     try:
-        words = shlex.split(given["run"])
+        words = step.words
     except ValueError as error:
-        raise click.UsageError(f"{place}: run cannot be split into words: {error}.") from error
-    words = words[1:] if words[:1] == ["diode-engine"] else words
+        raise RecordError(f"{show(step.run)} cannot be split into words: {error}") from None
     if not words or words[0] not in COMMANDS or words[0] == "workflow":
-        raise click.UsageError(
-            f"{place}: {show(' '.join(words[:1]))} is not a command that a workflow can run."
-        )
-    name, inputs, output = given.get("name", words[0]), given.get("inputs", []), given.get("output")
-    if not isinstance(name, str) or not isinstance(output, str | None):
-        raise click.UsageError(f"{place}: name and output must be texts.")
-    if not isinstance(inputs, list) or not all(isinstance(path, str) for path in inputs):
-        raise click.UsageError(f"{place}: inputs must be a list of paths.")
+        command = show(" ".join(words[:1]))
+        raise RecordError(f"{command} is not a command that a workflow can run")
     return WorkflowStep(
-        name, tuple(words), tuple(folder / path for path in inputs),
-        None if output is None else folder / output,
+        step.run, step.name or words[0], tuple(folder / path for path in step.inputs),
+        None if step.output is None else folder / step.output,
     )  # fmt: skip
 
 
 def _key(step: WorkflowStep, before: str) -> str:
     """A hash of everything that a step depends on."""
-    from diode_engine.core.content_key import content_key
-    from diode_engine.version import __version__
-
     for path in step.inputs:
         if not path.is_file():
             raise click.UsageError(f"There is no file {path}, an input of the step {step.name}.")
-    fields = {
-        "words": list(step.words), "inputs": [_hash(path) for path in step.inputs],
+    depends_on = {
+        "words": step.words, "inputs": [_hash(path) for path in step.inputs],
         "before": before, "diode": __version__,
     }  # fmt: skip
-    return content_key("step", fields)
+    return content_key("step", depends_on)
 
 
 class _DoneSteps:
@@ -206,22 +196,18 @@ class _DoneSteps:
                 self._done = dict(kept["steps"])
 
     def holds(self, step: WorkflowStep, key: str) -> bool:
-        output = None if step.output is None else _hash(step.output)
-        lost = step.output is not None and output is None
-        return not lost and self._done.get(step.name) == {"key": key, "output": output}
-
-    def forget(self, step: WorkflowStep) -> None:
-        self._done.pop(step.name, None)
+        return self._done.get(step.name) == self._record(step, key)
 
     def keep(self, step: WorkflowStep, key: str) -> None:
-        output = None if step.output is None else _hash(step.output)
-        self._done[step.name] = {"key": key, "output": output}
+        self._done[step.name] = self._record(step, key)
         document = {"version": _VERSION, "store": self._timings(), "steps": self._done}
         write_output(self._path, json.dumps(document, indent=1) + "\n")
 
+    def _record(self, step: WorkflowStep, key: str) -> dict[str, Any]:
+        return {"key": key, "output": None if step.output is None else _hash(step.output)}
+
     def _timings(self) -> list[list[int]]:
         """How many timings each run has brought. If this changes, all steps run again."""
-        from diode_engine.errors import StoreError
         from diode_engine.store import Store
 
         try:

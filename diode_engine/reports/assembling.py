@@ -34,7 +34,7 @@ Notes = Sequence[Mapping[str, Any]]  # of one process, in order
 _PLACE = ("module", "kind", "file", "line", "code")
 
 
-class Judge:
+class ProgramChooser:
     """Predicts choices for one GPU: the given one, else that of the notes of what chooses, else an
     H200. The model is that of the notes, else the one that the GPU takes."""
 
@@ -101,14 +101,14 @@ def assemble(
     processes = [each for each in processes if any("at" in n or "cached" in n for n in each)]
     noted = [note for each in processes for note in each]
     said = [note["diode"] for note in noted if "diode" in note]
-    judge = Judge(said, hardware)
+    chooser = ProgramChooser(said, hardware)
     lowered = [each for number, notes in enumerate(processes) for each in join_notes(notes, number)]
     places: dict[Product, Counter[Place]] = {}
     graphs = _graphs(lowered, processes)
     numbers = {at: number for number, at in enumerate(graphs)}
     for each in lowered:
         place = Place(**{name: each.product[name] for name in _PLACE})
-        product = _product(each, numbers[each.graph], judge)
+        product = _product(each, numbers[each.graph], chooser)
         places.setdefault(product, Counter())[place] += 1
     cached = sum(note.get("cached", 0) for note in noted)
     return Report(
@@ -118,14 +118,14 @@ def assemble(
         diode=__version__,
         torch=next((n["inductor"] for n in noted if "inductor" in n), torch_version() or ""),
         triton=triton_version() or "",
-        hardware=judge.hardware.name,
-        model=judge.model_name,
+        hardware=chooser.hardware.name,
+        model=chooser.model_name,
         fingerprint=said[0]["fingerprint"]["key"] if said else "",
         active=any(s["active"] for s in said),
         reason=next((s["reason"] for s in said if s["reason"]), ""),
         processes=len(said),
         cached_graphs=cached,
-        notes=(*_remarks(judge, lowered, cached), *_differences(said)),
+        notes=(*_remarks(chooser, lowered, cached), *_differences(said)),
         graphs=tuple(graphs.values()),
         products=tuple(
             replace(product, count=there.total(), places=_with_counts(there))
@@ -169,7 +169,7 @@ def join_notes(notes: Notes, process: int) -> Iterable[Lowered]:
     return found.values()
 
 
-def _product(lowered: Lowered, graph: int, judge: Judge) -> Product:
+def _product(lowered: Lowered, graph: int, chooser: ProgramChooser) -> Product:
     """Return the product, without its count and places."""
     noted, outcome, found = lowered.product, Outcome.CHOSEN, lowered.choice
     fields = noted["problem"] if found is None else found["problem"]
@@ -177,7 +177,7 @@ def _product(lowered: Lowered, graph: int, judge: Judge) -> Product:
     left = "" if found else _why_left(lowered, problem)
     if found is None and not left:
         assert problem is not None
-        predicted = judge.predict(problem)
+        predicted = chooser.predict(problem)
         if isinstance(predicted, str):
             left = predicted
         else:
@@ -223,7 +223,7 @@ def number_in(choice: Mapping[str, Any] | None, name: str) -> float | None:
     return None if value is None or math.isnan(value) else float(value)
 
 
-def _remarks(judge: Judge, lowered: Sequence[Lowered], cached: int) -> list[str]:
+def _remarks(chooser: ProgramChooser, lowered: Sequence[Lowered], cached: int) -> list[str]:
     """Return what a reader has to know of these products."""
     remarks = []
     default = sum(each.product["mode"] == "default" for each in lowered)
@@ -235,9 +235,9 @@ def _remarks(judge: Judge, lowered: Sequence[Lowered], cached: int) -> list[str]
         )
     off = [each.diode["reason"] for each in lowered if each.diode and not each.diode["active"]]
     remarks += [f"Diode was off in the program: {why.rstrip('.')}." for why in off[:1]]
-    if judge.is_assumed:
+    if chooser.is_assumed:
         remarks.append(
-            f"Kernels and times are those of an {judge.hardware.name}; --hardware names another "
+            f"Kernels and times are those of an {chooser.hardware.name}; --hardware names another "
             "GPU."
         )
     if cached:

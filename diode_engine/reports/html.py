@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from html import escape
 
 from diode_engine.documents import shortened
+from diode_engine.plain_text import format_number
 from diode_engine.reports.record import Report
 from diode_engine.reports.text import (
     Row,
-    format_number,
     format_us,
     render_heading,
     rows_of,

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from diode_engine.documents import shortened
+from diode_engine.plain_text import format_number, format_table
 from diode_engine.reports.record import Outcome, Place, Product, Report
-from diode_engine.validation.text import aligned
 
 _WIDTH = 100  # of a line of sentences, in characters
 _PHASES = ("forward", "backward", "inference")
@@ -150,11 +150,6 @@ def format_us(us: float) -> str:
     return f"{us / 1e3:,.3g} ms" if us >= 1e4 else f"{us:,.3g} µs"
 
 
-def format_number(value: float | None, form: str = ".3g") -> str:
-    """Return a number of a table; "" where it is unknown."""
-    return "" if value is None else format(value, form)
-
-
 def _in(places: Sequence[str]) -> str:
     return f" (in {', '.join(places[:3])})" if any(places) else ""
 
@@ -177,4 +172,4 @@ def _table(report: Report, rows: Sequence[Row]) -> str:
                 format_number(row.saved_us), format_number(product.confidence, ".2f"),
             ]
         )  # fmt: skip
-    return aligned(header, lines, left=3)
+    return format_table(header, lines)

@@ -43,21 +43,12 @@ class ProgramReport:
     def __init__(self) -> None:
         self.path: Path | None = None
         self._noted: list[dict[str, Any]] = []
-        self._notes = ProductNotes(lambda **note: self._noted.append(note))
+        self.notes = ProductNotes(lambda **note: self._noted.append(note))
         self._cached = count_cached_graphs()  # before
-
-    def begin(self) -> None:
-        """Collect what is compiled from now on."""
-        self._notes.begin()
-
-    def end(self) -> None:
-        """Collect nothing more, and write the report to its file."""
-        self._notes.end()
-        self.path = record.write(self.read())
 
     def read(self) -> Report:
         """Return the report of what was compiled so far."""
-        self._notes.note_runs()
+        self.notes.note_runs()
         cached = {"cached": max(0, count_cached_graphs() - self._cached)}
         return assemble([[*self._noted, cached]], shlex.join(sys.argv))
 
@@ -81,11 +72,12 @@ def report() -> Iterator[ProgramReport]:
     on. What comes from Inductor's caches is not compiled, and the report counts it.
     """
     program = ProgramReport()
-    program.begin()
+    program.notes.begin()
     try:
         yield program
     finally:
         try:
-            program.end()
+            program.notes.end()
+            program.path = record.write(program.read())
         except Exception as error:
             log.warning("The report was not written: %s", error, exc_info=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from diode_engine.plain_text import format_duration
 from diode_engine.runs.process import current_process, is_alive
 from diode_engine.store import Process, Run, RunState, Store
 from diode_engine.store.fields import RUNS
@@ -68,16 +69,12 @@ class Status:
 
 def look(store: Store, run: int, *, clock: Clock = now) -> Status:
     """The status of a run. Raises StoreError where there is no such run."""
-    status = _judge(store.run(run), clock())
-    # It may have ended after its row was read and before its process was looked for.
-    if status.state is RunState.DEAD:
-        status = _judge(store.run(run), clock())
-    return status
+    return _look_at(store, store.run(run), clock)
 
 
-def look_at_all(store: Store, *, clock: Clock = now) -> list[Status]:
+def look_at_all(store: Store) -> list[Status]:
     """The status of all runs, the oldest first."""
-    return find(store, limit=sys.maxsize, clock=clock)[::-1]
+    return find(store, limit=sys.maxsize)[::-1]
 
 
 def find(
@@ -91,9 +88,7 @@ def find(
     while True:
         page = runs(store, query, before=before)
         for run in page:
-            status = _judge(run, clock())
-            if status.state is RunState.DEAD:  # see `look`
-                status = _judge(store.run(run.id), clock())
+            status = _look_at(store, run, clock)
             if wanted is None or status.state in wanted:
                 found.append(status)
             if len(found) == limit:
@@ -103,7 +98,13 @@ def find(
         before = page[-1].id
 
 
-def _judge(run: Run, at: datetime) -> Status:
+def _look_at(store: Store, run: Run, clock: Clock) -> Status:
+    status = _status_at(run, clock())
+    # It may have ended after its row was read and before its process was looked for.
+    return _status_at(store.run(run.id), clock()) if status.state is RunState.DEAD else status
+
+
+def _status_at(run: Run, at: datetime) -> Status:
     if run.state in ENDED:
         return Status(_without_rest(run), run.state, None, at)
     quiet = (at - run.heartbeat).total_seconds()
@@ -112,7 +113,7 @@ def _judge(run: Run, at: datetime) -> Status:
         begun = "came to its end" if run.state is RunState.RUNNING else "began"
         return Status(run, RunState.DEAD, f"Its process was gone before it {begun}.", at)
     if alive is None and quiet > STALE_SECONDS:
-        return Status(run, RunState.DEAD, _lost(run.process, quiet), at)
+        return Status(run, RunState.DEAD, _describe_loss(run.process, quiet), at)
     if run.cancel_asked is not None:
         return Status(run, RunState.CANCELLING, "It was asked to stop.", at)
     return Status(run, run.state, None, at)
@@ -128,7 +129,7 @@ def _without_rest(run: Run) -> Run:
     return replace(run, progress=progress)
 
 
-def _lost(process: Process | None, quiet: float) -> str:
+def _describe_loss(process: Process | None, quiet: float) -> str:
     sentence = f"It has sent no heartbeat for {format_duration(quiet)}"
     if process is None:
         return f"{sentence}."
@@ -136,14 +137,3 @@ def _lost(process: Process | None, quiet: float) -> str:
     if process.host == here.host and process.machine.split()[0] != here.machine.split()[0]:
         return f"{sentence}, and {process.host} has been restarted since."
     return f"{sentence}; it ran on {process.host}."
-
-
-def format_duration(seconds: float) -> str:
-    """A duration in its two largest units, such as `3 min 20 s`."""
-    rest = round(seconds)
-    words = []
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, rest = divmod(rest, size)
-        if count:
-            words.append(f"{count} {unit}")
-    return " ".join(words[:2]) or "0 s"

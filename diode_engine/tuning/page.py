@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diode_engine.models.predictor import Predictor
+from diode_engine.plain_text import format_duration, format_number
 from diode_engine.registry import ModelVersion
-from diode_engine.runs.status import format_duration
 from diode_engine.training.trainable_rows import TrainingSplit
 from diode_engine.validation import evaluate
 from diode_engine.validation.report import ChooserRow
 
+_FIGURES = ("efficiency", "p10", "worst", "first_5")
 _SMALL = 0.002  # a gain that another seed could bring, too
 
 
@@ -38,8 +39,7 @@ def render_page(found: Mapping[str, Any]) -> str:
         _table(
             ("chooser", "geomean", "10th percentile", "worst", "best of its first 5"),
             [
-                (row["chooser"], *map(_figure, (row["efficiency"], row["p10"], row["worst"],
-                                                row["first_5"])))
+                (row["chooser"], *(format_number(row[name], ".3f") for name in _FIGURES))
                 for row in found["choosers"]
             ],
         ),
@@ -71,7 +71,7 @@ def _curve(points: Sequence[Mapping[str, float]]) -> list[str]:
         return ["The problems are too few to tell what more would bring: give it more minutes."]
     rows = [
         (f"{point['share']:.0%}", f"{point['problems']:,.0f}", f"{point['timings']:,.0f}",
-         _figure(point["efficiency"]))
+         format_number(point["efficiency"], ".3f"))
         for point in points
     ]  # fmt: skip
     gain = points[-1]["efficiency"] - points[-2]["efficiency"]
@@ -112,10 +112,6 @@ def _disturbances(found: Mapping[str, Any]) -> list[str]:
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def chooser_rows(

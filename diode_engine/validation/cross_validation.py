@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from diode_engine.plain_text import format_table
 from diode_engine.validation.choosers import ATEN, DEFAULT
 from diode_engine.validation.metrics import Summary
 from diode_engine.validation.report import KS, VERSION, Case, Report
-from diode_engine.validation.text import aligned
 
 FORMAT = "diode-cross-validation"
 _LEARNED_FROM = {
@@ -69,7 +69,7 @@ class CrossValidation:
         header = ["part", "problems", "geomean", "p10", "worst", "top-5", "speed", ATEN, DEFAULT]
         return (
             f"{self.family}, each part judged by a model that learned from "
-            f"{_LEARNED_FROM[self.kind]}:\n" + aligned(header, rows)
+            f"{_LEARNED_FROM[self.kind]}:\n" + format_table(header, rows)
         )
 
 

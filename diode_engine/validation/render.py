@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from diode_engine.plain_text import format_table
 from diode_engine.validation.calibration import Calibration
 from diode_engine.validation.metrics import Summary
 from diode_engine.validation.report import Case, Report
-from diode_engine.validation.text import aligned
 
 _HEADLINE = {
     True: "which it has not seen in training",
@@ -74,10 +74,12 @@ def _choosers(report: Report) -> str:
             ]
         )
     header = ["chooser", "timed", "geomean", "p10", "worst", "speed"]
-    table = aligned([*header, *(f"top-{k}" for k in ks), "problems", "answered"], rows)
+    table = format_table([*header, *(f"top-{k}" for k in ks), "problems", "answered"], rows)
     more = [["1", *_figures(report.rows[0].top[1])]]
     more += [[str(k), *_figures(report.rows[0].top[k])] for k in ks]
-    return f"{table}\n\nThe model's first k:\n" + aligned(["k", "geomean", "p10", "worst"], more)
+    return f"{table}\n\nThe model's first k:\n" + format_table(
+        ["k", "geomean", "p10", "worst"], more
+    )
 
 
 def _figures(summary: Summary) -> list[str]:
@@ -102,7 +104,7 @@ def _groups(report: Report) -> str:
                 ]
             )
     names = [row.chooser for row in report.rows[1:]]
-    return aligned(["group", "problems", report.rows[0].chooser, "p10", "worst", *names], rows)
+    return format_table(["group", "problems", report.rows[0].chooser, "p10", "worst", *names], rows)
 
 
 def _confidence(c: Calibration) -> str:
@@ -119,11 +121,11 @@ def _confidence(c: Calibration) -> str:
         [
             f"How sure it is of being within 5 % of the best, on {c.problems} problems: expected "
             f"calibration error {c.error:.3f}, of which chance alone would make about "
-            f"{c.chance:.3f}.\n" + aligned(["problems", "confidence", "within 5 %"], bins),
-            aligned(["by confidence", "problems", "geomean", "p10", "worst"], shares),
+            f"{c.chance:.3f}.\n" + format_table(["problems", "confidence", "within 5 %"], bins),
+            format_table(["by confidence", "problems", "geomean", "p10", "worst"], shares),
             "With as many candidates timed as it takes to be within 5 % with the probability asked "
             "for:\n"
-            + aligned(["asked", "timed", "within 5 %", "geomean", "p10", "worst"], adaptive),
+            + format_table(["asked", "timed", "within 5 %", "geomean", "p10", "worst"], adaptive),
         ]
     )
 
@@ -158,7 +160,7 @@ def _bad(cases: list[Case]) -> str:
         for case in cases
     ]
     header = ["problem", "chosen", "best", "efficiency", "sure", "chosen", "pred.", "best", "pred."]
-    return aligned(header, rows, left=3)
+    return format_table(header, rows)
 
 
 def _us(value: float | None, none: str) -> str:

@@ -359,7 +359,7 @@ def test_it_predicts_with_the_facts_of_the_gpu_that_is_asked_about(run, both, ti
 def test_it_is_validated_on_timings_of_any_of_its_gpus(run, both, make_timings, tmp_path):
     run("models", "register", both)
     table = on(H100, make_timings(200))
-    model, judged, _ = validate.find_judged_model(table, None, only_held_out=True)
+    model, judged, _ = validate.find_model_and_timings(table, None, only_held_out=True)
     assert model.reference == "tripled@1"
     assert validate.first_gpu(judged) == H100
     path = tmp_path / "h100.json"

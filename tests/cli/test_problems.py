@@ -6,7 +6,6 @@ import json
 import pytest
 
 from diode_engine.cli import ExitCode
-from diode_engine.cli.queries import table_text
 from diode_engine.store import Store, query, write_dataset
 
 
@@ -86,21 +85,3 @@ def test_the_map_in_its_three_forms(store, run):
     none = run("data", "map", "op:bmm")
     assert none.out == ""
     assert "'op:bmm' finds no problem in " in none.err
-
-
-def test_a_table_keeps_within_the_width():
-    rows = [
-        {"id": "1", "GPU": "NVIDIA H200", "best": "triton::mm 16×16×16", "no": "", "µs": "3.25"},
-        {"id": "22", "GPU": "NVIDIA H200", "best": "aten::mm", "no": "", "µs": "12.50"},
-    ]
-    assert table_text(rows, width=80).splitlines() == [
-        "id  GPU          best                    µs",
-        "──  ───────────  ───────────────────  ─────",
-        " 1  NVIDIA H200  triton::mm 16×16×16   3.25",
-        "22  NVIDIA H200  aten::mm             12.50",
-    ]
-    for width, header in ((32, "id  best                    µs"), (20, "id     µs")):
-        narrow = table_text(rows, spare=("GPU", "best"), cut="best", width=width)
-        assert narrow.splitlines()[0] == header
-    assert table_text([{"id": "1", "message": "a long story of what went wrong"}], cut="message",
-                      width=20).splitlines()[2] == " 1  a long story of…"  # fmt: skip

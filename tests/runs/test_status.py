@@ -7,7 +7,7 @@ import pytest
 
 from diode_engine.runs import find, look, look_at_all
 from diode_engine.runs.process import current_process
-from diode_engine.runs.status import STALE_SECONDS, format_duration
+from diode_engine.runs.status import STALE_SECONDS
 from diode_engine.store import Process, RunState
 
 GONE = replace(current_process(), started=1)
@@ -94,14 +94,6 @@ def test_one_that_ends_while_we_look_is_not_dead(store, monkeypatch, several):
     monkeypatch.setattr(store, "runs", lambda: lists.pop(0))
     (status,) = look_at_all(store) if several else [look(store, run)]
     assert status.state is RunState.DONE
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "0 s"), (59.4, "59 s"), (60, "1 min"), (3725, "1 h 2 min"), (90061, "1 d 1 h")],
-)
-def test_durations(seconds, text):
-    assert format_duration(seconds) == text
 
 
 def test_runs_are_found_by_how_they_are_and_not_by_what_their_row_says(store):

@@ -1,18 +1,21 @@
-"""diode-engine models register, alias, tag, note and remove."""
+"""diode-engine models register, import, export, alias, tag, note and remove."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from diode_engine import registry
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
+from diode_engine.cli.files import check_output
 from diode_engine.cli.options import (
     FILE_OR_FOLDER,
+    WRITTEN_FILE,
     hardware_option,
     model_argument,
     name_option,
@@ -20,9 +23,7 @@ from diode_engine.cli.options import (
     reason_option,
 )
 from diode_engine.cli.results import Result, result_command
-
-if TYPE_CHECKING:
-    from diode_engine.registry import ModelFacts, ModelVersion
+from diode_engine.registry import ModelFacts, ModelVersion
 
 
 @click.command()
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 @result_command
 def register(path: Path, name: str | None, default: bool) -> Result:
     """Copy the model in the folder or file PATH into your registry; its name goes to stdout."""
-    from diode_engine import registry
-
     model = registry.register(path, name, default=default)
     diagnostics.note(f"Registered in {model.folder}.")
     taken = registry.best_for(model.manifest.hardware, model.manifest.purpose)
@@ -63,8 +62,6 @@ def alias(
 
     The alias default is changed by `models promote` and `models rollback`.
     """
-    from diode_engine import registry
-
     if remove and model is not None:
         raise click.UsageError("--remove removes an alias: give no model with it.")
     if alias == registry.DEFAULT and model is not None:
@@ -94,8 +91,6 @@ def alias(
 @result_command
 def tag(model: str, tags: tuple[str, ...], remove: tuple[str, ...], hardware: str | None) -> Result:
     """Add tags to MODEL, or remove some; without any, show its tags."""
-    from diode_engine import registry
-
     found = registry.resolve_here(model, hardware)
     changed = tags or remove
     facts = registry.tag(found, tags, remove) if changed else registry.facts_of(found)
@@ -109,8 +104,6 @@ def tag(model: str, tags: tuple[str, ...], remove: tuple[str, ...], hardware: st
 @result_command
 def note(model: str, text: str, hardware: str | None) -> Result:
     """Write a note on MODEL, in place of the earlier one."""
-    from diode_engine import registry
-
     found = registry.resolve_here(model, hardware)
     return _facts_result(found, registry.set_note(found, text))
 
@@ -131,8 +124,6 @@ def remove(
     model: str, yes: bool, with_aliases: bool, hardware: str | None, reason: str
 ) -> Result | ExitCode:
     """Delete MODEL from your registry. Its number is not used again."""
-    from diode_engine import registry
-
     found = registry.resolve_here(model, hardware)
     if not yes:
         if not sys.stdin.isatty():
@@ -143,3 +134,66 @@ def remove(
     registry.remove(found, aliases=with_aliases, reason=reason)
     diagnostics.note(f"{found.reference} is removed.")
     return Result({"removed": found.reference}, found.reference)
+
+
+@click.command()
+@model_argument
+@click.argument("file", type=WRITTEN_FILE)
+@option("--replace", is_flag=True, help="Replace FILE if it is an archive of a model.")
+@hardware_option
+@result_command
+def export(model: str, file: Path, replace: bool, hardware: str | None) -> Result:
+    """Write MODEL to the archive FILE, to be passed on; its SHA-256 goes to stdout.
+
+    The same model makes the same bytes on every machine.
+    """
+    check_output(file, FileKind.MODEL)
+    found = registry.resolve_here(model, hardware)
+    digest = registry.export_model(found, file, replace=replace)
+    size = file.stat().st_size
+    diagnostics.note(f"{found.reference} exported to {file} ({size:,} bytes).")
+    line = {"model": found.reference, "file": str(file), "sha256": digest, "bytes": size}
+    return Result(line, f"{digest}  {file}")
+
+
+@click.command("import")
+@click.argument("source", metavar="FILE|NAME")
+@name_option("its own")
+@option(
+    "--index", metavar="FILE", type=FILE_OR_FOLDER,
+    help="Take the model NAME, or NAME@VERSION, that this index offers; `models list --index` "
+    "shows them.",
+)  # fmt: skip
+@option("--sha256", metavar="HASH", help="Refuse an archive FILE that has another hash.")
+@hardware_option
+@result_command
+def import_(
+    source: str, name: str | None, index: Path | None, sha256: str | None, hardware: str | None
+) -> Result:
+    """Register the model in an archive that `models export` wrote; its name goes to stdout.
+
+    All of it is checked before anything is registered, and nothing in it is ever executed.
+    """
+    if index is None:
+        if hardware is not None:
+            raise click.UsageError("--hardware chooses among an index's models; give --index.")
+        model, new = registry.import_model(
+            Path(source), name, sha256=None if sha256 is None else sha256.lower()
+        )
+    else:
+        from diode_engine.registry.index import import_offer, offered, read_index
+
+        if sha256 is not None:
+            raise click.UsageError("The index has the hash; give --sha256 with a FILE only.")
+        offer = offered(read_index(index), source, hardware)
+        with diagnostics.progress() as display:
+            task = display.add_task(f"Fetching {offer.reference}", total=offer.bytes)
+            model, new = import_offer(
+                offer, name, report=lambda done, total: display.update(task, completed=done)
+            )
+    if new:
+        diagnostics.note(f"Registered in {model.folder}.")
+    else:
+        diagnostics.note(f"{model.reference} is the same model; nothing was imported.")
+    line = {"model": model.reference, "folder": str(model.folder), "new": new}
+    return Result(line, model.reference, ExitCode.OK if new else ExitCode.NOTHING)

@@ -2,73 +2,59 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from diode_engine import registry
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import (
     FILE_OR_FOLDER,
-    as_json_option,
     hardware_option,
     model_argument,
     option,
 )
-from diode_engine.cli.queries import table_text
 from diode_engine.cli.results import Result, result_command
+from diode_engine.core.hardware import Hardware, detect, find_name
+from diode_engine.errors import ModelError
+from diode_engine.plain_text import format_fields, format_records, format_table
+from diode_engine.registry import ModelEntry, ModelVersion
 
 if TYPE_CHECKING:
-    from diode_engine.core.hardware import Hardware
     from diode_engine.models.manifest import GpuRecord
-    from diode_engine.registry import ModelEntry, ModelVersion
 
 _NVIDIA = Path("/dev/nvidiactl")  # where there is none, there is no GPU that Diode chooses for
 
 
 @click.command("list")
-@as_json_option
+@result_command
 @option("--hardware", metavar="NAME", help="Only the models for this GPU.")
 @option(
     "--index", metavar="FILE", type=FILE_OR_FOLDER,
     help="List the models that this index offers for `models import` instead.",
 )  # fmt: skip
-def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
+def list_(hardware: str | None, index: Path | None) -> Result:
     """List the registered models: yours, those that Diode ships, and those of installed packages.
 
     The column `taken` shows which model is taken for a GPU, as its default or as the newest one;
     for a model of several GPUs, for how many of them.
     """
-    from diode_engine import registry
-    from diode_engine.core.hardware import find_name
-    from diode_engine.validation.text import aligned
-
     if index is not None:
-        _list_index(index, hardware, as_json)
-        return
+        return _list_index(index, hardware)
     seen = registry.overview()
     gpus = {slug for entry in seen.entries for slug in entry.model.slugs}
     meant = None if hardware is None else find_name(hardware, gpus)
     entries = [e for e in seen.entries if hardware is None or meant in e.model.slugs]
     taken = find_model_here()
     here = None if taken is None else taken[0]
-    if as_json:
-        lines = [{**e.to_dict(), "taken_here": e.model == here} for e in entries]
-        click.echo(json.dumps(lines, allow_nan=False))
-    elif not entries:
+    if not entries:
         diagnostics.note(
             "There are no models; `diode-engine train` makes one, `diode-engine models register` "
             "takes one from a folder, `models import` from an archive."
         )
-    elif rows := [_row(e) for e in entries if e.manifest is not None]:
-        click.echo(table_text(rows))
-    if hardware is None and not as_json:
-        known = registry.known_for_all()
-        of = [[k.hardware.name, k.match.model.reference if k.match else "", str(k)] for k in known]
-        click.echo("\n" + aligned(["for the GPU", "model", "known"], of, left=3))
     if here is not None:
         diagnostics.note(f"On this machine's GPU {here.reference} is taken.")
     for e in entries:
@@ -76,23 +62,28 @@ def list_(as_json: bool, hardware: str | None, index: Path | None) -> None:
             warn_unusable(e.model, e.error)
     for problem in seen.problems:
         diagnostics.warn(problem)
+    rows = [_row(e) for e in entries if e.manifest is not None]
+    tables = [format_records(rows)] if rows else []
+    if hardware is None:
+        known = registry.known_for_all()
+        of = [[k.hardware.name, k.match.model.reference if k.match else "", str(k)] for k in known]
+        tables.append(format_table(["for the GPU", "model", "known"], of))
+    document = [{**e.to_dict(), "taken_here": e.model == here} for e in entries]
+    return Result(document, "\n\n".join(tables))
 
 
-def _list_index(index: Path, hardware: str | None, as_json: bool) -> None:
-    from diode_engine.core.hardware import find_name
+def _list_index(index: Path, hardware: str | None) -> Result:
     from diode_engine.registry.index import read_index
 
     offers = list(read_index(index))
     if hardware is not None:
         meant = find_name(hardware, {o.hardware for o in offers})
         offers = [o for o in offers if o.hardware == meant]
-    if as_json:
-        click.echo(json.dumps([asdict(offer) for offer in offers]))
-    elif offers:
-        names = ("reference", "hardware", "about", "bytes")
-        click.echo(table_text([{n: str(getattr(o, n)) for n in names} for o in offers]))
-    else:
+    if not offers:
         diagnostics.note(f"{index} offers nothing.")
+    header = ["reference", "hardware", "about", "bytes"]
+    rows = [[str(getattr(offer, name)) for name in header] for offer in offers]
+    return Result([asdict(offer) for offer in offers], format_table(header, rows) if rows else "")
 
 
 def _row(e: ModelEntry) -> dict[str, str]:
@@ -114,15 +105,9 @@ def _describe_taken(e: ModelEntry) -> str:
 
 def find_model_here() -> tuple[ModelVersion, Hardware] | None:
     """The model that is taken on this machine's GPU, and the most alike of the model's GPUs; None
-    where there is none. torch, which takes seconds to import,
-    is imported only where there is an NVIDIA GPU."""
-    if not _NVIDIA.exists():
-        return None
-    from diode_engine import registry
-    from diode_engine.core.hardware import detect
-
-    match = registry.best_for(detect())
-    if match is None:
+    where there is none. torch, which takes seconds to import, is imported only where there is an
+    NVIDIA GPU."""
+    if not _NVIDIA.exists() or (match := registry.best_for(detect())) is None:
         return None
     return match.model, match.model.manifest.record_for(detect()).hardware
 
@@ -130,45 +115,39 @@ def find_model_here() -> tuple[ModelVersion, Hardware] | None:
 @click.command()
 @model_argument
 @hardware_option
-@as_json_option
+@result_command
 @option("--card", "as_card", is_flag=True, help="Write its model card, as Markdown.")
-def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None:
+def show(model: str, hardware: str | None, as_card: bool) -> Result | ExitCode:
     """Show what MODEL is: what it was trained on, its metrics, its files, and what was done with
     it. With --hardware, its status, aliases and history are those for this GPU."""
-    from diode_engine import registry
-
     found = registry.resolve_here(model, hardware)
     slug = found.slug if found.source is None else found.slug_named(hardware)
     known = registry.facts_of(found, slug)
     if as_card:
         click.echo(registry.card(found, known), nl=False)
-        return
-    manifest = found.manifest
+        return ExitCode.OK
+    m = found.manifest
     reference = found.reference_on(slug)
     aliases = [a for a, r in registry.aliases_for(slug).items() if r == reference]
     history = [e for e in registry.history(slug) if reference in (e.model, e.before)]
-    if as_json:
-        described = {
-            "model": found.reference,
-            "folder": str(found.folder),
-            "source": None if found.source is None else str(found.source.kind),
-            "status": str(registry.status_of(found, known=known)),
-            "aliases": aliases,
-            "tags": list(known.tags),
-            "note": known.note,
-            "gate": known.gate,
-            "differences": list(registry.differences(manifest)),
-            "history": [asdict(event) for event in history],
-            "lineage": registry.lineage(found, known),
-            **manifest.to_dict(),
-            "identity": manifest.identity,
-        }
-        click.echo(json.dumps(described, allow_nan=False))
-        return
-    m = manifest
+    document = {
+        "model": found.reference,
+        "folder": str(found.folder),
+        "source": None if found.source is None else str(found.source.kind),
+        "status": str(registry.status_of(found, known=known)),
+        "aliases": aliases,
+        "tags": list(known.tags),
+        "note": known.note,
+        "gate": known.gate,
+        "differences": list(registry.differences(m)),
+        "history": [asdict(event) for event in history],
+        "lineage": registry.lineage(found, known),
+        **m.to_dict(),
+        "identity": m.identity,
+    }
     lines = {
         "model": found.reference,
-        "status": str(registry.status_of(found, known=known)),
+        "status": document["status"],
         "aliases": ", ".join(aliases),
         "tags": ", ".join(known.tags),
         "note": known.note,
@@ -196,8 +175,7 @@ def show(model: str, hardware: str | None, as_json: bool, as_card: bool) -> None
         **{f"file {e['file']}": f"{e['bytes']} bytes, sha256 {e['sha256']}" for e in m.files},
     }
     told = [*lines.items(), *((f"{e.at[:10]} {e.at[11:16]}", e.describe()) for e in history)]
-    width = max(len(key) for key, _ in told)
-    click.echo("\n".join(f"{key:<{width}}  {value}" for key, value in told if value))
+    return Result(document, format_fields(told))
 
 
 def _describe_record(r: GpuRecord) -> str:
@@ -216,9 +194,6 @@ def compare(models: tuple[str, ...], hardware: str | None) -> Result:
     Metrics of models that were judged on different problems cannot be compared; `diode-engine
     validate` compares models on your problems.
     """
-    from diode_engine import registry
-    from diode_engine.validation.text import aligned
-
     if len(models) < 2:
         raise click.UsageError("Name two models or more to compare.")
     found = [registry.resolve_here(model, hardware) for model in models]
@@ -231,7 +206,7 @@ def compare(models: tuple[str, ...], hardware: str | None) -> Result:
         {"model": model.reference, **{name: column.get(name) for name in names}}
         for model, column in zip(found, columns, strict=True)
     ]
-    return Result(lines, aligned(["", *(model.reference for model in found)], rows))
+    return Result(lines, format_table(["", *(model.reference for model in found)], rows))
 
 
 @click.command()
@@ -241,9 +216,6 @@ def compare(models: tuple[str, ...], hardware: str | None) -> Result:
 def verify(models: tuple[str, ...], hardware: str | None) -> Result:
     """Load each MODEL (by default all registered ones), check the hashes of its files, and check
     that aliases point to a model."""
-    from diode_engine import registry
-    from diode_engine.errors import ModelError
-
     found = [registry.resolve_here(model, hardware) for model in models] or registry.list_models()
     problems = () if models else registry.overview().problems
     lines = []
@@ -264,8 +236,6 @@ def verify(models: tuple[str, ...], hardware: str | None) -> Result:
 
 def warn_unlike(model: ModelVersion, device: Hardware) -> None:
     """Warns where none of the model's GPUs is much like the device."""
-    from diode_engine import registry
-
     likeness = model.manifest.likeness(device)
     if likeness < registry.MIN_LIKENESS:
         trained_on = model.manifest.record_for(device).hardware.name
@@ -282,8 +252,6 @@ def warn_unusable(model: ModelVersion, error: object) -> None:
 
 def model_for(hardware: Hardware) -> ModelVersion | None:
     """The registry's model for this hardware, or None. Warns where it is another GPU's model."""
-    from diode_engine import registry
-
     match = registry.best_for(hardware)
     if match is None:
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diode_engine import registry
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
@@ -22,10 +23,13 @@ from diode_engine.cli.options import (
     store_option,
 )
 from diode_engine.cli.results import Result, record_as_run, result_command
+from diode_engine.core.checks import decode
+from diode_engine.core.hardware import find_name, slug_of
+from diode_engine.errors import NoSuchModelError, RecordError, RunError
 from diode_engine.location import Location
+from diode_engine.registry import ModelVersion
 
 if TYPE_CHECKING:
-    from diode_engine.registry import ModelVersion
     from diode_engine.store import Store
     from diode_engine.validation.gate import GateVerdict
 
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
     "--force", is_flag=True, help="Make it the default even if the gate refuses; give a --reason."
 )
 @option(
-    "--verdict-of", "judged", metavar="RUN", type=click.IntRange(1),
+    "--verdict-of", "overruled", metavar="RUN", type=click.IntRange(1),
     help="With --force: overrule the verdict of this run of kind promote, without validating "
     "again.",
 )  # fmt: skip
@@ -49,8 +53,8 @@ if TYPE_CHECKING:
 @hardware_option
 @as_json_option
 def promote(
-    model: str, store: Location, dataset: Path | None, force: bool, judged: int | None, reason: str,
-    hardware: str | None, as_json: bool,
+    model: str, store: Location, dataset: Path | None, force: bool, overruled: int | None,
+    reason: str, hardware: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Make MODEL the one that is taken for its GPU, if it passes the gate.
 
@@ -63,60 +67,60 @@ def promote(
     A model of several GPUs is judged for each of them, or for the one that --hardware names, and
     taken on those where it passes; --json writes one line for each.
     """
-    from diode_engine import registry
-
     if force and not reason.strip():
         raise click.UsageError("--force needs a --reason, which the registry keeps.")
-    if judged is not None and (not force or dataset is not None):
+    if overruled is not None and (not force or dataset is not None):
         raise click.UsageError("--verdict-of belongs to --force, without --dataset.")
     found = registry.resolve_here(model, hardware)
     slugs = found.slugs if hardware is None else (found.slug_named(hardware),)
-    if judged is not None and len(slugs) > 1:
+    if overruled is not None and len(slugs) > 1:
         raise click.UsageError(f"--verdict-of is for one GPU; name it: {', '.join(slugs)}.")
     codes = []
     for slug in slugs:
-        verdict = _promote_for(found, slug, store, dataset, judged, force=force, reason=reason)
-        codes.append(ExitCode.NOTHING if verdict is None else _tell(verdict, force, as_json))
+        verdict = _promote_for(found, slug, store, dataset, overruled, force=force, reason=reason)
+        codes.append(ExitCode.NOTHING if verdict is None else _report(verdict, force, as_json))
     return next((code for code in (ExitCode.FAILURE, ExitCode.OK) if code in codes), codes[0])
 
 
 def _promote_for(
-    model: ModelVersion, slug: str, store: Location, dataset: Path | None, judged: int | None, *,
+    model: ModelVersion, slug: str, store: Location, dataset: Path | None, overruled: int | None, *,
     force: bool, reason: str,
 ) -> GateVerdict | None:  # fmt: skip
     """The verdict on the model for the GPU of this slug, after which it may be the default there;
-    None where it is already. `judged` is a run whose verdict is overruled."""
+    None where it is already. `overruled` is a run whose verdict does not count."""
     from diode_engine.store import read_dataset
     from diode_engine.validation.gate import overrule, present_default
-    from diode_engine.validation.gate import promote as judge
+    from diode_engine.validation.gate import promote as promote_by_gate
 
     if present_default(model, slug) == model:
         diagnostics.note(f"{model.reference} is the default of {slug} already.")
         return None
-    if judged is None:
+    if overruled is None:
         diagnostics.note(f"Judging {model.reference} for {slug} ...")
     if dataset is not None:
-        return judge(model, read_dataset(dataset), slug, force=force, reason=reason)
+        return promote_by_gate(model, read_dataset(dataset), slug, force=force, reason=reason)
     with open_existing(store) as opened:
 
         def work(check: Callable[[], None], _tell: object) -> GateVerdict:
-            if judged is not None:
-                return overrule(model, _verdict(opened, judged), slug, reason=reason)
-            return judge(model, opened.read(), slug, force=force, reason=reason, check=check)
+            if overruled is not None:
+                return overrule(model, _verdict(opened, overruled), slug, reason=reason)
+            return promote_by_gate(
+                model, opened.read(), slug, force=force, reason=reason, check=check
+            )
 
         return record_as_run(
             opened,
             "promote",
             {
                 "model": model.reference, "hardware": slug, "force": force, "reason": reason,
-                "verdict_of": judged,
+                "verdict_of": overruled,
             },
             work,
             lambda verdict: _summary(verdict, reason if force else None),
         )  # fmt: skip
 
 
-def _tell(verdict: GateVerdict, force: bool, as_json: bool) -> ExitCode:
+def _report(verdict: GateVerdict, force: bool, as_json: bool) -> ExitCode:
     """Prints the verdict, and whether the model is the default now."""
     promoted = verdict.passed or force
     if as_json:
@@ -138,8 +142,6 @@ def _tell(verdict: GateVerdict, force: bool, as_json: bool) -> ExitCode:
 
 def _verdict(store: Store, run: int) -> GateVerdict:
     """The verdict of a run of kind promote. Raises RunError where it has none."""
-    from diode_engine.core.checks import decode
-    from diode_engine.errors import RecordError, RunError
     from diode_engine.validation.gate import GateVerdict
 
     found = store.result(run) if store.run(run).kind == "promote" else None
@@ -183,10 +185,7 @@ def format_verdict(verdict: GateVerdict) -> str:
 @result_command
 def rollback(hardware: str | None, reason: str) -> Result:
     """Take again the model that was taken before the last promotion. The history keeps both."""
-    from diode_engine import registry
-    from diode_engine.core.hardware import find_name, slug_of
-
-    slug = _changed() if hardware is None else slug_of(hardware)
+    slug = _slug_of_changed_default() if hardware is None else slug_of(hardware)
     known = [gpu for model in registry.list_models() for gpu in model.slugs]
     slug = find_name(slug, known) or slug
     now = registry.rollback(slug, reason=reason)
@@ -200,12 +199,9 @@ def rollback(hardware: str | None, reason: str) -> Result:
     return Result({"hardware": slug, "default": name, "before": before}, name or "")
 
 
-def _changed() -> str:
+def _slug_of_changed_default() -> str:
     """The hardware whose default was changed. Raises NoSuchModelError where there is none,
     UsageError where there are several."""
-    from diode_engine import registry
-    from diode_engine.errors import NoSuchModelError
-
     slugs = dict.fromkeys(slug for m in registry.list_models() for slug in m.slugs)
     changed = [s for s in slugs if any(e.alias == registry.DEFAULT for e in registry.history(s))]
     if not changed:
