@@ -14,6 +14,7 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.files import check_output
 from diode_engine.cli.options import (
+    LAYOUTS,
     READ_FILE,
     WordsCommand,
     accelerator_option,
@@ -29,7 +30,7 @@ from diode_engine.cli.options import (
     store_option,
     unused_option,
 )
-from diode_engine.core.operand import TYPES, Layout
+from diode_engine.core.operand import TYPES
 from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import CollectionError, NothingError, StoreError
 from diode_engine.location import Location
@@ -51,7 +52,6 @@ SOURCES = (
     "transformers", "zoo", "log-normal", "attention", "inner-batch", "skinny", "widths", "odd",
     "grid", "powers", "harvest", "eight-bit", "experts",
 )  # fmt: skip
-LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)
 
 
 def named_sources(options: Mapping[str, Any]) -> tuple[str, ...]:

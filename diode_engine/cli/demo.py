@@ -137,7 +137,7 @@ def _validate(store: Store, model: ModelVersion) -> tuple[Report, TimingTable]:
 
 
 def _choose(model: ModelVersion, held_out: TimingTable) -> list[Problem]:
-    from diode_engine.demo.shown import describe_choices, pick_problems
+    from diode_engine.demo.tables import describe_choices, pick_problems
 
     problems = pick_problems(held_out)
     diagnostics.note(
@@ -153,7 +153,7 @@ def _choose(model: ModelVersion, held_out: TimingTable) -> list[Problem]:
 
 
 def _measure(model: ModelVersion, problems: list[Problem]) -> None:
-    from diode_engine.demo.shown import describe_timings
+    from diode_engine.demo.tables import describe_timings
 
     def measured(folder: str | None) -> tuple[str | None, list[dict[str, Any]]]:
         """The GPU's name (None where there is none), and an answer for each problem."""

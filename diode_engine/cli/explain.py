@@ -17,12 +17,7 @@ from diode_engine.choosing.chooser import Chooser
 from diode_engine.choosing.outcomes import LeftToStock
 from diode_engine.cli.models import model_for, warn_unlike
 from diode_engine.cli.models.looking import find_model_here, warn_unusable
-from diode_engine.cli.options import (
-    READ_FILE,
-    TypeChoice,
-    model_option,
-    option,
-)
+from diode_engine.cli.options import LAYOUTS, READ_FILE, TypeChoice, model_option, option
 from diode_engine.cli.predict import named_hardware
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.candidate import Candidate
@@ -38,7 +33,6 @@ from diode_engine.plain_text import format_number, format_table
 from diode_engine.problems.predicted_choice import choose_invariant, choose_offered
 from diode_engine.registry import ModelVersion
 
-LAYOUTS = ("row/row", "row/col", "col/row", "col/col")
 METHOD = (
     "Exact Shapley values over all orders in which the groups of features can change from one "
     "candidate's values to the other's (baseline Shapley: Sundararajan and Najmi, ICML 2020). The "

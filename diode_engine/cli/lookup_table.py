@@ -15,13 +15,7 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing, read_matching
 from diode_engine.cli.explain import model_and_hardware
 from diode_engine.cli.files import check_output
-from diode_engine.cli.options import (
-    READ_FILE,
-    WRITTEN_FILE,
-    model_option,
-    option,
-    store_option,
-)
+from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, model_option, option, store_option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from diode_engine import paths
 from diode_engine.cli import diagnostics
-from diode_engine.core.operand import short_name
+from diode_engine.core.operand import Layout, short_name
 from diode_engine.errors import StoreError
 from diode_engine.location import FORM, child_environment, is_url
 from diode_engine.models.model_types import ENSEMBLE, trainable_names
@@ -22,6 +22,7 @@ from diode_engine.models.model_types import ENSEMBLE, trainable_names
 if TYPE_CHECKING:
     from diode_engine.training.fits import FitExecutor
 
+LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)  # of both operands
 ONE_MODEL = "one model"  # what is judged without --cross-validate
 F = TypeVar("F", bound=Callable[..., object])
 

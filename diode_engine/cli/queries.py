@@ -6,14 +6,12 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import click
 
-from diode_engine.cli.options import option
-
-F = TypeVar("F", bound=Callable[..., object])
+from diode_engine.cli.options import F, option
 
 _NEGATED = re.compile(r"-[A-Za-z]\w*[%:=!<>]")
 

@@ -8,13 +8,7 @@ from html import escape
 from diode_engine.documents import shortened
 from diode_engine.plain_text import format_number
 from diode_engine.reports.record import Report
-from diode_engine.reports.text import (
-    Row,
-    format_us,
-    render_heading,
-    rows_of,
-    summarize,
-)
+from diode_engine.reports.text import Row, format_us, render_heading, rows_of, summarize
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem;

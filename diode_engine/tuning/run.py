@@ -16,11 +16,7 @@ from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.errors import (
-    CollectionError,
-    RegistryError,
-    TrainingError,
-)
+from diode_engine.errors import CollectionError, RegistryError, TrainingError
 from diode_engine.models.artifact import load_artifact
 from diode_engine.registry import Match, ModelVersion
 from diode_engine.runs import Job

@@ -19,7 +19,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
-from diode_engine.demo import child, shown
+from diode_engine.demo import child, tables
 from diode_engine.errors import IntegrationError
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
@@ -87,13 +87,13 @@ def test_the_whole_of_it(shipped, diode_home, capsys, monkeypatch):
     table = made_up(problems())
     write_dataset(table, shipped / "datasets" / "nvidia-h200" / "a.msgpack.zst")
     seen = []
-    describe = shown.describe_choices
+    describe = tables.describe_choices
 
     def recorded(problems, answers, known):
         seen.extend(zip(problems, answers, strict=True))
         return describe(problems, answers, known)
 
-    monkeypatch.setattr(shown, "describe_choices", recorded)
+    monkeypatch.setattr(tables, "describe_choices", recorded)
     # hidden in all its processes: with a GPU it would be timed, which takes minutes
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert main(["demo"]) == ExitCode.OK
@@ -163,11 +163,11 @@ def test_one_problem_of_each_op_is_picked_and_none_that_is_not_asked_for():
         Problem.make("mm", 3, 512, 512, "float16"),
     ]
     table = made_up(asked)
-    picked = shown.pick_problems(table)
+    picked = tables.pick_problems(table)
     assert [str(problem.op) for problem in picked[:4]] == list(OPS)
     assert picked[4] == asked[-1]
-    assert shown.pick_problems(table.take(np.arange(len(table))[::-1])) == picked
-    assert len(shown.pick_problems(made_up(problems()[:3]))) == 3
+    assert tables.pick_problems(table.take(np.arange(len(table))[::-1])) == picked
+    assert len(tables.pick_problems(made_up(problems()[:3]))) == 3
 
 
 def test_what_was_measured_on_a_gpu_is_compared():
@@ -177,7 +177,7 @@ def test_what_was_measured_on_a_gpu_is_compared():
         {"eager_us": 10.0, "us": 4.0, "compile_s": 1.0, "right": True, "chosen_by_model": True},
         {"eager_us": 40.0, "us": 4.0, "compile_s": 2.0, "right": False, "chosen_by_model": False},
     ]
-    _, header, _, first, second, last = shown.describe_timings(
+    _, header, _, first, second, last = tables.describe_timings(
         "H200", asked, stock, diode
     ).splitlines()
     assert header.split() == ["product", "eager", "DEFAULT", "DEFAULT's", "compile", "s", "Diode",

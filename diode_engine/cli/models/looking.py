@@ -11,12 +11,7 @@ import click
 from diode_engine import registry
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import (
-    FILE_OR_FOLDER,
-    hardware_option,
-    model_argument,
-    option,
-)
+from diode_engine.cli.options import FILE_OR_FOLDER, hardware_option, model_argument, option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.hardware import Hardware, detect, find_name
 from diode_engine.errors import ModelError
