@@ -16,6 +16,7 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.files import check_output, datasets_in
+from diode_engine.cli.models.looking import note_default
 from diode_engine.cli.options import (
     WRITTEN_FILE,
     F,
@@ -345,16 +346,7 @@ def _say(trained: Trained) -> None:
         f"Registered {model.reference}, trained on {trained.timings} timings of "
         f"{trained.problems} problems."
     )
-    hardware = model.manifest.hardware
-    match = registry.best_for(hardware)
-    if match is not None and match.model == model:
-        diagnostics.note(f"It is the model that is taken for {hardware.name} from now on.")
-    elif match is not None:
-        diagnostics.note(
-            f"{hardware.name} still takes {match.model.reference}; `diode-engine models promote "
-            f"{model.reference}` compares both, and makes {model.reference} the default if it is "
-            "no worse."
-        )
+    note_default(model)
 
 
 def fit_report(display: Display) -> Callable[[str, FitProgress], None]:

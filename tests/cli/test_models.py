@@ -29,7 +29,7 @@ def test_register_list_and_show(run, model):
     assert run("models", "register", model, "--name", "mine", "--default").out == "mine@1\n"
     third = run("models", "register", model, "--name", "mine", "--json")
     assert json.loads(third.out)["model"] == "mine@2"
-    assert "mine@1 is still the model that the GPU takes" in third.err
+    assert "NVIDIA H200 still takes mine@1" in third.err
     listed = json.loads(run("models", "list", "--json", "--hardware", "NVIDIA H200").out)
     assert [(m["model"], m["aliases"], m["taken"]) for m in listed] == [
         ("mine@1", ["default"], True),

@@ -13,6 +13,7 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output
+from diode_engine.cli.models.looking import note_default
 from diode_engine.cli.options import (
     FILE_OR_FOLDER,
     WRITTEN_FILE,
@@ -38,13 +39,7 @@ def register(path: Path, name: str | None, default: bool) -> Result:
     """Copy the model in the folder or file PATH into your registry; its name goes to stdout."""
     model = registry.register(path, name, default=default)
     diagnostics.note(f"Registered in {model.folder}.")
-    taken = registry.best_for(model.manifest.hardware, model.manifest.purpose)
-    if taken is not None and taken.model != model:
-        diagnostics.note(
-            f"{taken.model.reference} is still the model that the GPU takes; `diode-engine models "
-            f"promote {model.reference}` compares both, and makes {model.reference} the default "
-            "if it is no worse."
-        )
+    note_default(model)
     return Result({"model": model.reference, "folder": str(model.folder)}, model.reference)
 
 

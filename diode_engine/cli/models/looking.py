@@ -229,6 +229,20 @@ def verify(models: tuple[str, ...], hardware: str | None) -> Result:
     )  # fmt: skip
 
 
+def note_default(model: ModelVersion) -> None:
+    """Says which model the GPU of this one takes, now that this one is registered."""
+    hardware = model.manifest.hardware
+    match = registry.best_for(hardware, model.manifest.purpose)
+    if match is not None and match.model == model:
+        diagnostics.note(f"It is the model that is taken for {hardware.name} from now on.")
+    elif match is not None:
+        diagnostics.note(
+            f"{hardware.name} still takes {match.model.reference}; `diode-engine models promote "
+            f"{model.reference}` compares both, and makes {model.reference} the default if it is "
+            "no worse."
+        )
+
+
 def warn_unlike(model: ModelVersion, device: Hardware) -> None:
     """Warns where none of the model's GPUs is much like the device."""
     likeness = model.manifest.likeness(device)
