@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from diode_engine import paths
-from diode_engine.atomic import FileKind, write_whole
+from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing, read_matching
 from diode_engine.cli.explain import model_and_hardware
-from diode_engine.cli.files import check_output
+from diode_engine.cli.files import check_output, write_output
 from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, model_option, option, store_option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.hardware import Hardware
@@ -81,8 +81,7 @@ def export_lookup_table(
     }  # fmt: skip
     diagnostics.note(f"Choosing for {len(problems)} problems by {model.reference} ...")
     table, unknown, twofold = _table(_answers(question, len(problems)))
-    with explain_os_error(IntegrationError, f"{file} cannot be written"):
-        write_whole(file, json.dumps(table, indent=1) + "\n", kind=FileKind.LOOKUP_TABLE)
+    write_output(file, json.dumps(table, indent=1) + "\n", kind=FileKind.LOOKUP_TABLE)
     if unknown:
         diagnostics.warn(
             f"The model has no prediction for {unknown} problems; Inductor chooses for them."
@@ -132,10 +131,8 @@ def _answers(question: Mapping[str, Any], total: int) -> Iterable[Table]:
     # Without its GPU, if there is one: the process pretends to have the deployment's.
     environment = {"CUDA_VISIBLE_DEVICES": "", "DIODE_DISABLE": "1"}
     with diagnostics.progress() as display:
-        task = display.add_task("problems", total=total)
-        for answer in ask(f"{__name__}:entries", question, log=log, environment=environment):
-            display.advance(task)
-            yield answer
+        answers = ask(f"{__name__}:entries", question, log=log, environment=environment)
+        yield from display.track(answers, total=total, description="problems")
 
 
 def entries(question: Mapping[str, Any]) -> Iterator[Table]:

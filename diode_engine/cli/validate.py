@@ -76,12 +76,15 @@ def build_query(query: str, op_name: str | None, hardware_name: str | None) -> s
     return " ".join(filter(None, words))
 
 
-def read_timings(dataset: Path, query: str) -> TimingTable:
-    """The timings in a dataset file, or in those of a folder, on the problems that the query
-    finds. Raises DatasetError, QueryError where the query has a mistake, and NothingError where it
-    finds none."""
+def read_timings(dataset: Path | None, store: Location, query: str) -> TimingTable:
+    """The timings on the problems that the query finds: in a dataset file, or in those of a folder;
+    in the store where there is no `dataset`. Raises DatasetError, StoreError, QueryError where the
+    query has a mistake, and NothingError where it finds none."""
     from diode_engine.store.transfer import read_datasets
 
+    if dataset is None:
+        with open_existing(store) as opened:
+            return read_matching(opened, query)
     return read_datasets(datasets_in(dataset) if dataset.is_dir() else (dataset,), query)
 
 
@@ -244,7 +247,7 @@ def validate(
         return report
 
     if dataset is not None:
-        report = make_report(read_timings(dataset, query))
+        report = make_report(read_timings(dataset, store, query))
     else:
         with open_existing(store) as opened:
             spec = {
@@ -381,15 +384,11 @@ def validate_max_autotune(
     check_output(output, FileKind.TEXT, sources=(file, *([] if dataset is None else [dataset])))
     solution = read_solution(file)
     query = build_query(query, op_name, hardware_name)
-    if dataset is not None:
-        table = read_timings(dataset, query)
-    else:
-        with open_existing(store) as opened:
-            table = read_matching(opened, query)
-    model, judged, _ = find_model_and_timings(table, reference, only_held_out=only_held_out)
+    table = read_timings(dataset, store, query)
+    model, timings, _ = find_model_and_timings(table, reference, only_held_out=only_held_out)
     found = against_solution(
-        judged,
-        Predictor.load(model.folder, first_gpu(judged)),
+        timings,
+        Predictor.load(model.folder, first_gpu(timings)),
         solution,
         name=model.reference,
         ns=sorted(set(ns)),

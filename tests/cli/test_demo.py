@@ -177,11 +177,7 @@ def test_what_was_measured_on_a_gpu_is_compared():
         {"eager_us": 10.0, "us": 4.0, "compile_s": 1.0, "right": True, "chosen_by_model": True},
         {"eager_us": 40.0, "us": 4.0, "compile_s": 2.0, "right": False, "chosen_by_model": False},
     ]
-    _, header, _, first, second, last = tables.describe_timings(
-        "H200", asked, stock, diode
-    ).splitlines()
-    assert header.split() == ["product", "eager", "DEFAULT", "DEFAULT's", "compile", "s", "Diode",
-                              "Diode's", "compile", "s"]  # fmt: skip
+    *_, first, second, last = tables.describe_timings("H200", asked, stock, diode).splitlines()
     assert "WRONG" not in first
     assert "not chosen by the model" in second
     assert "WRONG RESULT" in second

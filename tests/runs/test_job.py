@@ -75,15 +75,8 @@ def test_what_the_starter_writes_late_changes_nothing(store):
 
 
 def test_the_heart_beats_while_the_job_is_busy(store, monkeypatch):
-    beats = threading.Semaphore(0)
-    beat = store.beat
-
-    def counted(run):
-        asked = beat(run)
-        beats.release()
-        return asked
-
-    monkeypatch.setattr(store, "beat", counted)
+    beats, beat = threading.Semaphore(0), store.beat
+    monkeypatch.setattr(store, "beat", lambda run: (beat(run), beats.release())[0])
     monkeypatch.setattr(job, "BEAT_SECONDS", 0.001)
     with Job(store, "train", {}) as busy:
         for _ in range(4):
