@@ -6,6 +6,7 @@ Words: `check` beats and stops if it was asked to, `deaf` ignores SIGTERM, `chil
 process in a session of its own, `say` writes to the log, `end` ends the run as done.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -26,29 +27,21 @@ def say(word):
     print(word, file=from_us, flush=True)
 
 
-def write(line):
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 job.BEAT_SECONDS = 3600
-try:
-    with Job(store, arguments[0], {"arguments": arguments}) as run:
-        say(f"begun {run.id}")
-        while (word := to_us.readline().strip()) != "end":
-            if word == "check":
-                run._beat()
-                run.check()
-            elif word == "deaf":
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            elif word == "child":
-                waits = [sys.executable, "-c", "import signal; signal.pause()"]
-                say(subprocess.Popen(waits, start_new_session=True).pid)
-            elif word == "say":
-                write("from the job")
-            say(f"did {word}")
-except KeyboardInterrupt:
-    pass
-finally:
-    write("the last word")
+run = Job(store, arguments[0], {"arguments": arguments})
+with contextlib.suppress(KeyboardInterrupt), run:
+    say(f"begun {run.id}")
+    while (word := to_us.readline().strip()) != "end":
+        if word == "check":
+            run._beat()
+            run.check()
+        elif word == "deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        elif word == "child":
+            waits = [sys.executable, "-c", "import signal; signal.pause()"]
+            say(subprocess.Popen(waits, start_new_session=True).pid)
+        elif word == "say":
+            os.write(1, b"from the job\n")
+        say(f"did {word}")
+os.write(1, b"the last word\n")

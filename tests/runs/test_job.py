@@ -81,8 +81,7 @@ def test_the_heart_beats_while_the_job_is_busy(store, monkeypatch):
     with Job(store, "train", {}) as busy:
         for _ in range(4):
             assert beats.acquire(timeout=60)
-        run = store.run(busy.id)
-        assert run.heartbeat > run.started
+        assert (run := store.run(busy.id)).heartbeat > run.started
 
 
 def test_a_request_to_stop_is_heard_at_the_next_check(store, monkeypatch):
