@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +15,12 @@ from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.executor import Sessions
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.processes.compiler_pool import COMPILER, CompilerPool
-from diode_engine.collect.processes.gpu_worker import DEADLINE_SECONDS, WORKER, GpuWorker
+from diode_engine.collect.processes.gpu_worker import (
+    DEADLINE_SECONDS,
+    DIRECT_WORKER,
+    WORKER,
+    GpuWorker,
+)
 from diode_engine.collect.session_runner import SessionRunner
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
@@ -31,12 +35,7 @@ class Direct:
 
     binaries: Path  # the folder of compiled kernels
     # The commands that start a worker and a compiler.
-    worker: tuple[str, ...] = (
-        sys.executable,
-        "-P",
-        "-m",
-        "diode_engine.collect.workers.direct_worker",
-    )
+    worker: tuple[str, ...] = DIRECT_WORKER
     compiler: tuple[str, ...] = COMPILER
 
 

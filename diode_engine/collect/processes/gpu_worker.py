@@ -33,6 +33,7 @@ DEADLINE_SECONDS = 120.0
 MAX_DEATHS = 4  # of workers on one problem; then the problem is given up
 
 WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.workers.worker")
+DIRECT_WORKER = (sys.executable, "-P", "-m", "diode_engine.collect.workers.direct_worker")
 
 
 class GpuWorker:
