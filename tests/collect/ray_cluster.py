@@ -40,6 +40,10 @@ class FakeCluster:
             object_store_memory=80 << 20,
         )
 
+    def add_cores(self, cores: int) -> Any:
+        """A machine without a GPU."""
+        return self._cluster.add_node(num_cpus=cores, num_gpus=0, object_store_memory=80 << 20)
+
     def remove(self, machine: Any) -> None:
         """As if its power had failed."""
         self._cluster.remove_node(machine, allow_graceful=False)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from diode_engine.cli import main
 from diode_engine.collect import local, session_runner
 from diode_engine.collect.cluster import executor as cluster
+from diode_engine.collect.cluster.compilers import RayCompilers
 from diode_engine.collect.cluster.executor import RayExecutor
 from diode_engine.collect.run import BATCH
 from diode_engine.core.hardware import H200
@@ -94,6 +96,30 @@ def test_a_request_that_ends_every_process_is_given_up(tmp_path, store, made):
     assert progress.problems_done == 1
     assert len(keys(store)) == BATCH
     assert len(killed.read_text().splitlines()) == session_runner.MAX_LOSSES
+
+
+def test_what_the_object_store_has_lost_is_compiled_again(
+    tmp_path, store, two_machines, made, monkeypatch
+):
+    """A machine that has compiled loses its power, and no folder has what it compiled."""
+    doomed = two_machines.add_cores(6)
+    references = RayCompilers.references
+    removed = []
+
+    def lose(self, classes):
+        if classes and not removed:
+            removed.append(doomed)
+            two_machines.remove(doomed)
+            for file in (tmp_path / "binaries").rglob("*.msgpack"):
+                file.unlink()
+        return references(self, classes)
+
+    monkeypatch.setattr(RayCompilers, "references", lose)
+    run(store, made(direct=direct_setups(tmp_path)()))
+    begun = (line.split()[1] for line in (tmp_path / "compiled").read_text().splitlines())
+    assert max(Counter(begun).values()) > 1
+    assert keys(store) == ALL
+    assert not failures(store)
 
 
 def test_gpus_of_several_kinds_have_to_be_named(tmp_path, two_machines, made):
