@@ -125,12 +125,12 @@ class LocalExecutor:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.close()
         for compilers in self._compiler_pools.values():
             compilers.close()
         self._compiler_pools.clear()
         self._runner.close()
-        for worker in self._workers:
-            worker.close()
         self._threads.shutdown()
 
     async def _use(self, worker: GpuWorker) -> None:
