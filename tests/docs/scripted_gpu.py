@@ -10,6 +10,7 @@ from pathlib import Path
 
 from diode_engine.cli import main
 from diode_engine.collect import local
+from diode_engine.collect.gpu_state import GpuWatch
 
 WORKER = Path(__file__).parents[1] / "collect" / "scripted_worker.py"
 
@@ -19,6 +20,6 @@ if __name__ == "__main__":
     local.devices = lambda _given=(): (0,)
     local.LocalExecutor = functools.partial(  # type: ignore[misc]
         local.LocalExecutor, workers_per_gpu=2, command=(sys.executable, str(WORKER)),
-        watch=lambda: None,
+        watch=lambda: GpuWatch(None),
     )  # fmt: skip
     sys.exit(main())
