@@ -20,15 +20,19 @@ from diode_engine.errors import ModelError
 from diode_engine.models.protocol import MAX_SUM, Matrix, TimingModel
 from diode_engine.models.tensors import Tensors
 
-_MAX_NODES = 4_000_000  # of a file; 1,200 trees of the shipped timings have 200,000
 _LEAF = -1  # in place of the index of a child
 _NO_PARENT = (1 << 31) - 1
 # What XGBoost keeps of nodes besides: here without effect on a prediction.
-_UNUSED: dict[str, list[float]] = {
-    "default_left": [0], "split_type": [0],
-    "base_weights": [0.0], "loss_changes": [0.0], "sum_hessian": [0.0],
-    "categories": [], "categories_nodes": [], "categories_segments": [], "categories_sizes": [],
+_UNUSED: dict[str, type] = {
+    "default_left": np.uint8, "split_type": np.uint8,
+    "base_weights": np.float32, "loss_changes": np.float32, "sum_hessian": np.float32,
 }  # fmt: skip
+_NO_CATEGORIES: dict[str, npt.NDArray[Any]] = {
+    "categories": np.empty(0, np.int32), "categories_nodes": np.empty(0, np.int32),
+    "categories_segments": np.empty(0, np.int64), "categories_sizes": np.empty(0, np.int64),
+}  # fmt: skip
+# The marks of numbers in Universal Binary JSON, by their type.
+_MARKS = {"uint8": b"U", "int32": b"l", "int64": b"L", "float32": b"d"}
 _LN2 = np.float32(math.log(2))
 
 Integers = npt.NDArray[np.int32]
@@ -85,8 +89,8 @@ class Trees(TimingModel):
         residual, base = tensors.flag("residual"), tensors.take("base", 1)
         nodes = tensors.integers("nodes", None)
         total = int(nodes.sum(dtype=np.int64))
-        if not len(nodes) or nodes.min() < 1 or total > _MAX_NODES:
-            raise ModelError(f"The trees' file must have trees, of 1 to {_MAX_NODES:,} nodes.")
+        if not len(nodes) or nodes.min() < 1:
+            raise ModelError("The trees' file must have trees, of one node at least.")
         left, right, feature = (tensors.integers(n, total) for n in ("left", "right", "feature"))
         value = tensors.take("value", total)
         tensors.end()
@@ -103,7 +107,7 @@ class Trees(TimingModel):
 
         booster = xgboost.Booster()
         document = _document(columns, nodes, str(base[0]), width)
-        booster.load_model(bytearray(json.dumps(document).encode()))
+        booster.load_model(bytearray(_ubjson(document)))
         return cls(booster, residual=residual)
 
 
@@ -143,8 +147,8 @@ def _document(
     trees, end = [], 0
     for place, count in enumerate(nodes.tolist()):
         rows, end = slice(end, end + count), end + count
-        tree: dict[str, Any] = {name: column[rows].tolist() for name, column in columns.items()}
-        tree |= {name: zero * count for name, zero in _UNUSED.items()}
+        tree: dict[str, Any] = {name: column[rows] for name, column in columns.items()}
+        tree |= {name: np.zeros(count, dtype) for name, dtype in _UNUSED.items()} | _NO_CATEGORIES
         sizes = {"num_nodes": str(count), "num_feature": features, "size_leaf_vector": "1"}
         trees.append({**tree, "id": place, "tree_param": {**sizes, "num_deleted": "0"}})
     model = {
@@ -163,3 +167,25 @@ def _document(
         "objective": {"name": "reg:squarederror", "reg_loss_param": {"scale_pos_weight": "1"}},
     }
     return {"version": [2, 1, 0], "learner": learner}
+
+
+def _ubjson(value: Any) -> bytes:
+    """Return a document in Universal Binary JSON (ubjson.org), which XGBoost reads ten times as
+    fast as JSON."""
+    if isinstance(value, np.ndarray):
+        numbers = value.astype(value.dtype.newbyteorder(">")).tobytes()
+        return b"[$" + _MARKS[value.dtype.name] + b"#" + _whole(len(value)) + numbers
+    if isinstance(value, dict):
+        members = (_text(name) + _ubjson(each) for name, each in value.items())
+        return b"{" + b"".join(members) + b"}"
+    if isinstance(value, list):
+        return b"[" + b"".join(map(_ubjson, value)) + b"]"
+    return b"S" + _text(value) if isinstance(value, str) else _whole(value)
+
+
+def _text(text: str) -> bytes:
+    return _whole(len(text.encode())) + text.encode()
+
+
+def _whole(number: int) -> bytes:
+    return b"L" + number.to_bytes(8, "big", signed=True)
