@@ -70,7 +70,7 @@ MODEL_TYPES: dict[str, ModelType] = {
         ModelType(
             "cascade",
             f"{_HERE}.cascade:Cascade",
-            f"{_HERE}.fit_cascade:FITTING",
+            f"{_HERE}.fit_distilled:CASCADE_FITTING",
             teacher=ENSEMBLE,
             cost=3.0,
         ),

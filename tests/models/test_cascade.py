@@ -12,11 +12,11 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.operators import MM
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError
-from diode_engine.models import fit_cascade
+from diode_engine.models import fit_distilled
 from diode_engine.models.cascade import RANKED, Cascade
 from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.distilled import quantize
-from diode_engine.models.fit_cascade import with_teacher
+from diode_engine.models.fit_distilled import with_teacher
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fitting import Examples
 from diode_engine.models.predictor import Predictor
@@ -79,7 +79,7 @@ def test_the_sieve_alone_says_what_is_ranked(x, cascade):
 
 def test_a_sieve_learns_what_the_cascade_answers(x, cascade, monkeypatch):
     monkeypatch.setattr(
-        fit_cascade, "SIEVE", NetworkSettings(hidden=(16,), learning_rate=1e-2, averaging=0.9)
+        fit_distilled, "SIEVE", NetworkSettings(hidden=(16,), learning_rate=1e-2, averaging=0.9)
     )
     problem = np.repeat(np.arange(len(x) // 8 + 1), 8)[: len(x)]
     # What the teacher answers, or was measured, takes no part.
