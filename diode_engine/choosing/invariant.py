@@ -32,7 +32,7 @@ from diode_engine.core.operand import Bias, Layout, Operand
 from diode_engine.core.problem import Problem
 from diode_engine.core.templates import templates_for
 
-OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
+OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "scaled_mm")
 # The distribution of M: the ratio of the predicted time to the shortest one counts equally at each.
 ROWS = tuple(1 << n for n in range(14))
 _CACHE_SIZE = 64  # comparisons, since a program has products with a dynamic M many times
@@ -184,10 +184,12 @@ def layer_of(problem: Problem) -> Problem:
     b = problem.b
     if "b" in problem.inner_batches:  # as it is where B is 1
         b = Operand.contiguous(b.layout, problem.K, problem.N)
+    # Those of a batched product say how its batch is laid out.
+    attributes: dict[str, Any] = {} if problem.op.batched else dict(problem.attributes)
     return Problem.make(
         problem.op, LEAST_ROWS, problem.N, problem.K, problem.dtype,
         B=_BATCH if problem.op.batched else 1, out_dtype=problem.out_dtype,
-        b_layout=b.layout, b_align=b.align, allow_tf32=problem.allow_tf32,
+        b_layout=b.layout, b_align=b.align, allow_tf32=problem.allow_tf32, **attributes,
     )  # fmt: skip
 
 

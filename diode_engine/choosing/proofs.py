@@ -52,11 +52,25 @@ def _float32(block_k: int) -> Orders:
     return (SummationOrder(Instruction.FMA, "float32", "float32", 1, block_k=block_k),)
 
 
+def _float8(promoted_after: int) -> Orders:
+    return (SummationOrder(Instruction.WGMMA, "float8_e4m3fn", "float32", 32, promoted_after),)
+
+
+def _float8_as_float16(promoted_after: int) -> Orders:
+    return (SummationOrder(Instruction.MMA, "float16", "float32", 16, promoted_after),)
+
+
+_BLOCKS_K = (32, 64, 128, 256)
+
+
 # From benchmarks/batch_invariance.py.
 PROOFS: tuple[Proof, ...] = (
     Proof(_half("bfloat16"), *_WITH, 160, 196_608, _H100),
     Proof(_half("float16"), *_WITH, 40, 65_536, _H100),
-    *(Proof(_float32(k), *_WITH, 9, 65_536, _H100) for k in (16, 32, 64, 128, 256)),
+    *(Proof(_float32(k), *_WITH, 9, 65_536, _H100) for k in (16, *_BLOCKS_K)),
+    Proof(_float8(0), *_WITH, 20, 65_536, _H100),
+    *(Proof(_float8(k), *_WITH, 6, 65_536, _H100) for k in _BLOCKS_K),
+    *(Proof(_float8_as_float16(k), *_WITH, 6, 65_536, _H100) for k in _BLOCKS_K),
 )
 
 

@@ -24,7 +24,7 @@ from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.registry import load_predictor
 from tests.inductor_nogpu.conftest import FixedPredictor, empty
-from tests.inductor_nogpu.test_eight_bit import scaled
+from tests.inductor_nogpu.test_eight_bit import F8, whole
 from tests.inductor_nogpu.test_faults import program
 from tests.inductor_nogpu.test_grouped import experts
 
@@ -157,6 +157,28 @@ def test_orders_with_the_same_bits_are_taken_together(monkeypatch: pytest.Monkey
     assert {order(choices[0]), order(choices[-1])} == {MMA, WGMMA}
 
 
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(
+    fast: bool, by_rows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight = SummationOrder(Instruction.WGMMA, "float8_e4m3fn", "float32", 32, 0 if fast else 128)
+    monkeypatch.setattr(proofs, "PROOFS", (proof(eight),))
+    install()
+
+    def build(m: int) -> Any:
+        def f(*tensors: torch.Tensor) -> torch.Tensor:
+            return torch._scaled_mm(*tensors, out_dtype=torch.bfloat16, use_fast_accum=fast)
+
+        sizes = ((m, 1), (1, N)) if by_rows else ((), ())
+        scales = [empty(*size, dtype=torch.float32) for size in sizes]
+        return f, [empty(m, K, dtype=F8), empty(N, K, dtype=F8).t(), *scales]
+
+    choices = [choose(lambda m=m: build(m)) for m in SIZES]  # type: ignore[misc]
+    assert {order(choice) for choice in choices} == {eight}
+    assert diode_engine.get_stats()["fallbacks"] == 0
+
+
 @dataclass
 class Left(Profile):
     """Why products got the library's kernel."""
@@ -204,7 +226,7 @@ def test_what_the_option_does_not_cover_is_refused(
         assert "one element" in why
     monkeypatch.setattr(sys.modules[__name__], "load_predictor", lambda _: FixedPredictor())
     assert "does not cover grouped_mm" in refused(experts())
-    assert "does not cover scaled_mm" in refused(scaled((), (), out_dtype=torch.bfloat16))
+    assert "does not cover int_mm" in refused(whole)
 
 
 def test_a_refused_product_is_not_searched_for(proven: None) -> None:

@@ -121,6 +121,7 @@ SCALED_MM = Space(
     reach=reach,
     default_configs=partial(cut, config_lists.SCALED_MM),
     exhaustive_configs=lambda m, n, k: combinations(m, n, k, _WARPS, MIN_8_BIT_K),
+    cut_from_list=True,
     offered=lambda problem: _BLOCKS[0] < problem.K and scaled_outside(problem),
 )
 INT_MM = Space(
