@@ -20,8 +20,8 @@ from diode_engine.features.candidate import Knobs, of_candidates
 from diode_engine.features.device import Device
 from diode_engine.features.loads import loads
 from diode_engine.features.occupancy import occupancy
+from diode_engine.features.problem import FACT_COUNT, ProblemFacts, describe
 from diode_engine.features.problem import NAMES as PROBLEM_NAMES
-from diode_engine.features.problem import ProblemFacts, describe
 from diode_engine.features.roofline import roofline
 from diode_engine.features.rows import NAMES as CROSS_NAMES
 from diode_engine.features.rows import Rows
@@ -74,7 +74,7 @@ def matrix(
     n = len(problem_index)
     described = [describe(problem, hardware) for problem in problems]
     problem_rows = np.array([d[0] for d in described], np.float32).reshape(-1, PROBLEM_COLUMN_COUNT)
-    facts = np.array([d[1] for d in described], np.float32).reshape(-1, len(ProblemFacts._fields))
+    facts = np.array([d[1] for d in described], np.float32).reshape(-1, FACT_COUNT)
     facts = np.ascontiguousarray(facts.T)
     candidate_columns, knobs = of_candidates(encode(candidates))
     candidate_rows = candidate_columns.T

@@ -58,6 +58,9 @@ class ProblemFacts(NamedTuple):
     blocks_256: Array
 
 
+FACT_COUNT = len(ProblemFacts._fields)
+
+
 BLOCKS = (16, 32, 64, 128, 256)
 _NO_BLOCKS = (0.0,) * len(BLOCKS)
 _WITHOUT_SCALES = dict(zip(SCALED_GROUPED, GROUPED, strict=True))

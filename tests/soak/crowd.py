@@ -46,7 +46,7 @@ def gather(
         for run in opened.runs():
             if run.kind == "collect":
                 n = written[int(run.spec["by"])]
-                assert (run.state, run.progress) == (RunState.DONE, {"batches": n})
+                assert (run.state, run.progress["batches"]) == (RunState.DONE, n)
                 assert len(opened.curves(run.id)["loss"][0]) == n
                 assert len(opened.read(run=run.id)) == 100 * n
     assert soundness.check(location_of(store)).problems == ()
