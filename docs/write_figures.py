@@ -240,7 +240,7 @@ def sources() -> str:
     last = [*read_programs()[DIODE].values(), *read_programs(H100)[DIODE].values()]
     manifest = _default_model()
     lines = ["| set | rows that count | model | commit | date |", "|---|---|---|---|---|"]
-    for measured in (H100, *reversed(SETS)):
+    for measured in (*reversed(H100), *reversed(SETS)):
         count = sum(row["set"] == measured for row in last)
         if count:
             lines.append(
