@@ -168,6 +168,8 @@ class DistilledNetwork(TimingModel):
             place = len(layers)
             weight = weights(f"{prefix}weight.{place}", None, width)
             width = weight.shape[0]
+            if not width:
+                raise ModelError(f"The network's layer {place} has no outputs.")
             bias = tensors.take(f"{prefix}bias.{place}", width, 1)
             if not (_whole(bias) and (packed or _whole(weight))):
                 raise ModelError("The network's weights must be whole numbers.")

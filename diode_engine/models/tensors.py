@@ -83,5 +83,10 @@ class Tensors:
                 f"The {self._what}'s tensor {name} is {show(entry['dtype'])} {show(found)}, which "
                 "does not fit its place."
             )
-        # A view of bytes, which cannot be written to.
-        return np.ndarray(found, dtype, memoryview(entry["data"]).toreadonly())
+        try:
+            # A view of bytes, which cannot be written to.
+            return np.ndarray(found, dtype, memoryview(entry["data"]).toreadonly())
+        except ValueError:  # no values, and a length that NumPy cannot have
+            raise ModelError(
+                f"The {self._what}'s tensor {name} has a shape that is too large: {show(found)}."
+            ) from None

@@ -7,6 +7,7 @@ import json
 import os
 import struct
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from diode_engine.models.neighbours import places
 from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import prediction_of
+from diode_engine.models.tensors import Tensors
 from tests.samples import tile, weighing
 
 
@@ -264,6 +266,15 @@ def test_a_header_that_does_not_describe_the_tensors_is_refused(network, changed
         Network.from_bytes(data + b"1234")
 
 
+@pytest.mark.parametrize("shape", [[0, 1 << 63], [1 << 63, 0], [0, 1 << 62]])
+def test_a_shape_that_no_array_can_have_is_refused(shape):
+    header = {"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}
+    text = json.dumps(header).encode()
+    tensors = Tensors(struct.pack("<Q", len(text)) + text, "network")
+    with pytest.raises(ModelError, match="a shape that is too large"):
+        tensors.take("a", None, None)
+
+
 def test_a_header_may_hold_metadata(network):
     tensors = load_tensors(network().to_bytes())
     again = Network.from_bytes(save_tensors(tensors, {"made": "by hand"}))
@@ -285,7 +296,7 @@ def test_a_header_may_hold_metadata(network):
         ("value", "leaf", 2e38, "so large that they predict no times"),
         ("base", 0, -np.inf, "not finite"),
         ("nodes", 0, 0, "of one node at least"),
-        ("nodes", 0, 1 << 30, "does not fit its place"),
+        ("nodes", 0, 1 << 30, "at most 20,000 trees of 4,000,000 nodes"),
         ("nodes", 1, 2, "does not fit its place"),
     ],
 )
@@ -297,6 +308,24 @@ def test_hostile_trees_are_refused(save, trees, tmp_path, name, place, value, se
     replace_weights(tmp_path / "m", save_tensors(tensors))
     with pytest.raises(ModelError, match=sentence):
         load_artifact(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("count", "levels", "sentence"),
+    [(20_001, 0, "20,001 trees of"), (2, 65, "deeper than 64 levels"), (2, 64, None)],
+)
+def test_trees_that_take_too_much_are_refused(trees, count, levels, sentence):
+    """Each tree is a chain of nodes whose left child is a leaf."""
+    size = 2 * levels + 1
+    place = np.tile(np.arange(size, dtype=np.int32), count)
+    inner = (place % 2 == 0) & (place < size - 1)
+    left, right = (np.where(inner, place + step, -1).astype(np.int32) for step in (1, 2))
+    tensors = load_tensors(trees.to_bytes()) | {
+        "nodes": np.full(count, size, np.int32), "left": left, "right": right,
+        "feature": np.zeros_like(place), "value": np.zeros(len(place), np.float32),
+    }  # fmt: skip
+    with pytest.raises(ModelError, match=sentence) if sentence else nullcontext():
+        type(trees).from_bytes(save_tensors(tensors))
 
 
 @pytest.mark.filterwarnings("error")

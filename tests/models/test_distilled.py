@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from diode_engine import features
 from diode_engine.core.candidate import Candidate
@@ -121,6 +122,15 @@ def test_weights_that_could_not_be_summed_exactly_are_refused(distilled):
     halves = DistilledNetwork(distilled.low, distilled.step, (broken, *others))
     with pytest.raises(ModelError, match="whole numbers"):
         DistilledNetwork.from_bytes(halves.to_bytes())
+
+
+def test_a_layer_without_outputs_is_refused(distilled):
+    tensors = distilled.tensors()
+    for name in ("weight.0", "bias.0", "scale.0"):
+        tensors[name] = tensors[name][:0]
+    tensors["weight.1"] = tensors["weight.1"][:, :0].copy()
+    with pytest.raises(ModelError, match="layer 0 has no outputs"):
+        DistilledNetwork.from_bytes(save(tensors))
 
 
 ASK = """
