@@ -56,9 +56,9 @@ class WorkflowStep:
 
 @dataclass(frozen=True)
 class WorkflowFile:
-    """A workflow's file: its steps, and the store of all of them."""
+    """A workflow's file: its steps as they are given, and the store of all of them."""
 
-    step: tuple[WorkflowStep, ...] = ()
+    step: tuple[Any, ...] = ()
     store: str | None = None
 
 
@@ -128,16 +128,17 @@ def workflow(file: Path, again: bool, plan: bool) -> int:
 def _read(file: Path, folder: Path) -> tuple[list[WorkflowStep], Location]:
     """Return the steps of the file, whose paths are absolute, and their store. Raises UsageError
     for a mistake in the file."""
+    place, steps = str(file), []
     try:
         with explain_os_error(click.UsageError, f"{file} cannot be read"):
             document = read_toml(file)
         _check_names(document, WorkflowFile)
         given: WorkflowFile = decode(WorkflowFile, document)
-        for each in document.get("step", ()):
-            _check_names(each, WorkflowStep)
-        steps = [_completed(step, folder) for step in given.step]
+        for number, each in enumerate(given.step, 1):
+            place = f"{file}, step {number}"
+            steps.append(_decode_step(each, folder))
     except (Malformed, RecordError) as error:
-        raise click.UsageError(f"{file}: {str(error).rstrip('.')}.") from None
+        raise click.UsageError(f"{place}: {str(error).rstrip('.')}.") from None
     if not steps:
         raise click.UsageError(f"{file} has no [[step]].")
     names = [step.name for step in steps]
@@ -154,9 +155,11 @@ def _check_names(given: Mapping[str, Any], kind: type) -> None:
         raise RecordError(f"it has {show(unknown[0])}; it may have {', '.join(known)}")
 
 
-def _completed(step: WorkflowStep, folder: Path) -> WorkflowStep:
-    """Return the step with its name and whole paths. Raises RecordError where it runs no command
-    that a workflow can run."""
+def _decode_step(given: Any, folder: Path) -> WorkflowStep:
+    """Return the step with its name and whole paths. Raises RecordError where it is none, or runs
+    no command that a workflow can run."""
+    step: WorkflowStep = decode(WorkflowStep, given)
+    _check_names(given, WorkflowStep)
     try:
         words = step.words
     except ValueError as error:

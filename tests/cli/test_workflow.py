@@ -84,10 +84,15 @@ def test_it_ends_at_the_first_failure_and_goes_on_from_there(run, file, tmp_path
     [
         ("step = 3", "step: 3 must be a list"),
         ("", "has no [[step]]"),
-        ("[[step]]\nrun = 3", "run: 3 must be a text"),
-        ('[[step]]\nrun = "rm -rf x"', "'rm' is not a command that a workflow can run"),
+        ("[[step]]\nrun = 3", ", step 1: run: 3 must be a text"),
+        (
+            '[[step]]\nrun = "rm -rf x"',
+            "flow.toml, step 1: 'rm' is not a command that a workflow can run",
+        ),
         ('[[step]]\nrun = "workflow x"', "not a command that a workflow can run"),
-        ('[[step]]\nrun = "db check"\nneeds = []', "has 'needs'"),
+        ('[[step]]\nrun = "db check"\nneeds = []', "step 1: it has 'needs'"),
+        ("step = [{run = 'db check'}, {run = 'x'}]", "step 2: 'x' is not a command"),
+        ("step = [{run = 'db check'}, 3]", "step 2: 3 must be an object"),
         ('[[step]]\nrun = "db check"\n[[step]]\nrun = "db check"', "several steps 'db'"),
         ('[[step]]\nrun = "db check"\ninputs = ["none"]', "an input of the step db"),
         ("[[step", "not valid TOML"),
