@@ -60,17 +60,23 @@ async def run_command(words: Sequence[str]) -> str:
     return await run_python("-m", "diode_engine", *words)
 
 
-async def run_python(*words: str) -> str:
-    """Return what `python WORDS...` has written to stdout when it is done. It continues where the
-    caller is cancelled or this process ends. Raises CommandError, with its last words, where it
-    fails."""
+async def run_python(*words: str, outlives: bool = True) -> str:
+    """Return what `python WORDS...` has written to stdout when it is done. Where the caller is
+    cancelled or this process ends, it continues; without `outlives` it is killed where the caller
+    is cancelled. Raises CommandError, with its last words, where it fails."""
     # Files, not pipes: the command must not wait for a reader.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", *words,
             stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=said, start_new_session=True,
         )  # fmt: skip
-        code = await process.wait()
+        try:
+            code = await process.wait()
+        except asyncio.CancelledError:
+            if not outlives:
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    process.kill()
+            raise
         out.seek(0)
         said.seek(0)
         written = out.read().decode(errors="replace")

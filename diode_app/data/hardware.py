@@ -58,8 +58,9 @@ def describe_environment(environment: Environment) -> str:
 
 
 async def find_hardware() -> LocalHardware:
-    """Take seconds. Raises CommandError, with the reason."""
+    """Take seconds; where the caller is cancelled, the process that looks is killed.
+    Raises CommandError, with the reason."""
     from diode_engine.core.hardware import Hardware
 
-    found = json.loads(await run_python("-c", _PROGRAM))
+    found = json.loads(await run_python("-c", _PROGRAM, outlives=False))
     return LocalHardware(Hardware.from_dict(found["hardware"]), found["count"], found["versions"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 from textual.widgets import Log
@@ -18,6 +20,19 @@ from tests.app.waiting import looked, press, press_each, running, say_yes, settl
 from tests.runs.conftest import wait_for_end
 
 PYTHON = sys.executable  # which the fixture job replaces
+
+
+async def test_a_program_ends_with_its_caller_where_it_is_told_to(tmp_path):
+    program = "import os, sys, time; open(sys.argv[1], 'w').write(f'{os.getpid()}'); time.sleep(60)"
+    path = tmp_path / "process"
+    asked = asyncio.create_task(background.run_python("-c", program, str(path), outlives=False))
+    while not (path.exists() and path.read_text()):
+        await asyncio.sleep(0.01)
+    asked.cancel()
+    async with asyncio.timeout(10):
+        while Path(f"/proc/{path.read_text()}").exists():
+            await asyncio.sleep(0.01)
+    assert asked.cancelled()
 
 
 async def test_a_run_is_watched_cancelled_and_done_again(make_app, store, job, monkeypatch):
