@@ -16,7 +16,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Input, Select, Static, TextArea
+from textual.widgets import Button, Input, Select, Static, TextArea
 
 from diode_app.actions import Actions, fill_in
 from diode_app.data.store_access import Condition, Look
@@ -139,7 +139,8 @@ class DiodeScreen(Actions, Screen[None]):
         for part in parts:
             self.query_one(part).display = not is_empty
         if is_empty:
-            advice.query("Button").first().focus()
+            if buttons := advice.query(Button):  # none where the dashboard is read-only
+                buttons.first().focus()
         else:
             self.query("#body PageGrid").first().focus()
 

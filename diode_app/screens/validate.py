@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widgets import Static, TabbedContent, TabPane
+from textual.widgets import Button, Static, TabbedContent, TabPane
 
 from diode_app import text
 from diode_app.actions import Action
@@ -154,8 +154,9 @@ class ValidateScreen(TabbedScreen):
     async def _advise(self, title: str, sentence: str, steps: Sequence[Step]) -> None:
         panel = self.query_one("#report-none", EmptyState)
         await panel.show_advice(title, sentence, steps)
-        if not panel.has_focus_within:
-            panel.query("Button").first().focus()
+        buttons = panel.query(Button)  # none where the dashboard is read-only
+        if buttons and not panel.has_focus_within:
+            buttons.first().focus()
 
     @property
     def _legend(self) -> str:

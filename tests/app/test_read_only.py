@@ -319,6 +319,16 @@ async def test_what_would_be_refused_is_not_offered(make_app, filled):
     assert seen == WRITING
 
 
+@pytest.mark.parametrize("state", ["store", "timed"])
+async def test_every_place_is_shown_where_nothing_was_judged(make_app, request, state):
+    request.getfixturevalue(state)
+    async with running(make_app(read_only=True), (80, 24)) as (app, pilot):
+        for place in PLACES:
+            await app.run_action(f"app.go('{place.mode}')")
+            await settled(pilot)
+            assert app.current_mode == place.mode
+
+
 async def test_what_cannot_be_done_with_a_model_is_not_offered(make_app, store, tmp_path, folder):
     store.import_table(TIMINGS, key="x", spec={})
     register_model(tmp_path / "made", "other")
