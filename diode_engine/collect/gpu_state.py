@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any, Self
@@ -63,7 +64,8 @@ class GpuState:
 
 class GpuWatch:
     """Asks NVML for the states of GPUs. A GPU has its number in this process; NVML numbers GPUs in
-    another way (it ignores CUDA_VISIBLE_DEVICES and CUDA's order), so it is asked by name."""
+    another way (it ignores CUDA_VISIBLE_DEVICES and CUDA's order), so it is asked by name. Any
+    thread may call `read` and `throttled_since`."""
 
     def __init__(self, library: Any) -> None:
         """`library` is NVML as ctypes loads it, already initialised; None: nothing is known."""
@@ -72,6 +74,7 @@ class GpuWatch:
         # By time.monotonic(): when each GPU's state was read, and when it was last throttled.
         self._read: dict[int, float] = {}
         self._throttled: dict[int, float] = {}
+        self._lock = threading.Lock()
 
     @classmethod
     def open(cls) -> Self:
@@ -105,19 +108,21 @@ class GpuWatch:
     def read(self, gpu: int) -> GpuState | None:
         """The GPU's state now; None where it is not known, or was read less than READ_SECONDS
         ago."""
-        now = time.monotonic()
-        if now - self._read.get(gpu, -READ_SECONDS) < READ_SECONDS:
-            return None
-        self._read[gpu] = now
-        state = self.state(gpu)
-        if state is not None and state.throttled:
-            self._throttled[gpu] = now
-        return state
+        with self._lock:
+            now = time.monotonic()
+            if now - self._read.get(gpu, -READ_SECONDS) < READ_SECONDS:
+                return None
+            self._read[gpu] = now
+            state = self.state(gpu)
+            if state is not None and state.throttled:
+                self._throttled[gpu] = now
+            return state
 
     def throttled_since(self, gpu: int, since: float) -> bool:
         """Whether a state that was read since then (by time.monotonic()), or just before, was
         throttled."""
-        return self._throttled.get(gpu, -1.0) >= since - READ_SECONDS
+        with self._lock:  # a state that another thread reads now counts, too
+            return self._throttled.get(gpu, -1.0) >= since - READ_SECONDS
 
     def state(self, gpu: int) -> GpuState | None:
         """The GPU's state now; None where NVML does not know the GPU."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,31 +108,37 @@ class LocalExecutor:
 
     def __enter__(self) -> LocalExecutor:
         self._watch = self._open_watch()
-        self._workers = [
-            GpuWorker(
-                gpu,
-                self._watch,
-                command=self._command,
-                deadline=self._deadline,
-                binaries=None if self._direct is None else self._direct.binaries,
-            )
-            for gpu in self.gpus * self._per_gpu
-        ]
-        self._threads = ThreadPoolExecutor(len(self._workers), "worker")
-        self._runner = SessionRunner()
-        for worker in self._workers:
-            worker.start()
-            self._runner.start(self._use(worker))
+        gpus = self.gpus * self._per_gpu
+        with ExitStack() as closing:  # of all, also where an error or an interrupt comes in between
+            self._threads = ThreadPoolExecutor(len(gpus), "worker")
+            closing.callback(self._threads.shutdown)
+            self._runner = SessionRunner()
+            closing.callback(self._runner.close)
+            closing.callback(self._close_compilers)
+            for worker in [self._make_worker(gpu, closing) for gpu in gpus]:
+                worker.start()
+                self._runner.start(self._use(worker))
+            self._closing = closing.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
-            worker.close()
-        for compilers in self._compiler_pools.values():
-            compilers.close()
-        self._compiler_pools.clear()
-        self._runner.close()
-        self._threads.shutdown()
+        self._closing.close()
+
+    def _close_compilers(self) -> None:
+        while self._compiler_pools:
+            self._compiler_pools.popitem()[1].close()
+
+    def _make_worker(self, gpu: int, closing: ExitStack) -> GpuWorker:
+        """A worker, not started yet, that `closing` closes."""
+        worker = GpuWorker(
+            gpu,
+            self._watch,
+            command=self._command,
+            deadline=self._deadline,
+            binaries=None if self._direct is None else self._direct.binaries,
+        )
+        closing.callback(worker.close)
+        return worker
 
     async def _use(self, worker: GpuWorker) -> None:
         """Holds sessions by this worker, in a thread that waits for its answers."""

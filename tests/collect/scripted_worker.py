@@ -5,7 +5,7 @@ Inductor's), and what happens to which of them ("crash", "hang", "nonsense" said
 NONSENSE, "sticky" for an error after which the device is lost to the process, "stop" and a file's
 name: the first one writes its pid there and hangs, "kill parent" and a log, or the name of a
 failure); all others take `time_us`, or, where that is null, a time by a rule that can be learned.
-The processes after the first `lives` find no GPU.
+The processes after the first `lives` find no GPU. With `refuses_one` a candidate alone is refused.
 If it is started with a folder of binaries too, it is a direct worker: it times the candidates of
 a request in turn, which must have been compiled.
 """
@@ -59,7 +59,8 @@ def main() -> None:
             request = protocol.unpack(connection.recv_bytes())
         except EOFError:
             return
-        if request["problem"]["K"] == 13:
+        alone = len(request.get("candidates", ())) == 1
+        if request["problem"]["K"] == 13 or (alone and script.get("refuses_one")):
             connection.send_bytes(protocol.pack({"refused": "thirteen"}))
         elif "candidates" not in request:
             offered = [Candidate.from_dict(fields) for fields in script["offered"] or ()]

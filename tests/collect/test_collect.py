@@ -6,6 +6,10 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +20,7 @@ from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.local import LocalExecutor
 from diode_engine.collect.planning.adviser import advise
 from diode_engine.collect.processes import children, worker_process
+from diode_engine.collect.processes.gpu_worker import GpuWorker
 from diode_engine.collect.run import BATCH, claim_number
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
@@ -75,6 +80,19 @@ class Watch(GpuWatch):
     def state(self, gpu):
         reasons = ("hw_thermal_slowdown",) if gpu in self.throttled else ("sw_power_cap",)
         return GpuState(1200 + gpu, 80, 600, reasons)
+
+
+def test_a_throttled_state_that_another_thread_reads_counts():
+    class Slow(Watch):
+        def state(self, gpu):
+            time.sleep(0.2)
+            return super().state(gpu)
+
+    watch = Slow(0)
+    threading.Thread(target=watch.read, args=(0,)).start()
+    while not watch._read:
+        os.sched_yield()
+    assert watch.throttled_since(0, 0.0)
 
 
 def test_what_was_timed_on_a_throttled_gpu_is_in_a_run_of_its_own(store):
@@ -199,6 +217,33 @@ def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch, caplog):
     assert "cannot be killed" in caplog.text
 
 
+def test_a_thread_does_not_wait_for_a_worker_that_cannot_be_killed(monkeypatch):
+    monkeypatch.setattr(worker_process, "end", lambda process: None)
+    process = worker_process.WorkerProcess(["sleep", "9"], "They", dict, environment={}, deadline=1)
+    with ThreadPoolExecutor(1) as threads:
+        ready = threads.submit(process.ready)
+        time.sleep(0.2)
+        process.close()
+        with pytest.raises(CollectionError, match="were ended"):
+            ready.result(timeout=5)
+
+
+@pytest.mark.parametrize(("when", "fails", "called"), [("start", 2, 2), ("close", 1, 3)])
+def test_all_workers_are_ended_where_one_is_interrupted(monkeypatch, when, fails, called):
+    act, workers = getattr(GpuWorker, when), []
+
+    def interrupted(worker):
+        act(worker)
+        workers.append(worker)
+        if len(workers) == fails:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(GpuWorker, when, interrupted)
+    with pytest.raises(KeyboardInterrupt), local(workers_per_gpu=3):
+        pass
+    assert [bool(w._process._process.poll()) for w in workers] == [True] * called
+
+
 def test_a_request_to_stop_keeps_what_is_there(tmp_path, store, monkeypatch):
     check, beat_now = Job.check, Job._beat
     monkeypatch.setattr(Job, "check", lambda job: (beat_now(job), check(job)))
@@ -220,6 +265,12 @@ def test_a_request_to_stop_keeps_what_is_there(tmp_path, store, monkeypatch):
 @pytest.fixture
 def direct(tmp_path):
     return direct_setups(tmp_path)()
+
+
+def test_a_problem_that_is_refused_after_a_worker_s_death_ends_no_collection(store, direct):
+    deadly = worker({OFFERED[1]: "crash"}, refuses_one=True)
+    progress = run(store, local(direct=replace(direct, worker=deadly)), PROBLEMS[:1])
+    assert (progress.timings, progress.workers_lost, store.runs()[-1].state) == (0, 1, "done")
 
 
 def test_a_direct_problem_is_split_only_where_a_plan_can_learn(tmp_path, direct, monkeypatch):

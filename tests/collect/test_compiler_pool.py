@@ -138,16 +138,20 @@ def test_compilers_that_cannot_start_end_every_order(binaries, script):
             compilers.order(CLASSES).result()
 
 
-def test_leaving_the_pool_ends_its_processes_and_its_orders(binaries, script):
-    log = script(dict.fromkeys(CLASSES, "hang"))
+def test_leaving_the_pool_ends_its_processes_and_its_orders_and_fails_no_class(binaries, script):
+    log = script({CLASSES[0]: "hang"})
     with compiler_pool(binaries, workers=1) as compilers:
-        order = compilers.order(CLASSES)
+        order = compilers.order(CLASSES[:1])
         while not log.exists() or not log.read_text().endswith("\n"):
             os.sched_yield()
+        os.kill(int(log.read_text().split()[0]), signal.SIGKILL)
+        while log.read_text().count("\n") < 2:  # it is tried for the last time
+            os.sched_yield()
     with pytest.raises(ProcessLookupError):
-        os.kill(int(log.read_text().split()[0]), 0)
+        os.kill(int(log.read_text().split()[-2]), 0)
     with pytest.raises(CollectionError):
         order.result()
+    assert binaries.get(CLASSES[0]) is None
 
 
 def test_an_order_of_nothing_is_ready(binaries, script):

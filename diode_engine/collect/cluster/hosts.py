@@ -85,13 +85,13 @@ class GpuHost:
     ) -> Answer:
         """The answer of the worker with this number. `references` has, by the keys of the request's
         classes, Ray's references to mappings of key to binary. Raises CollectionError where the
-        worker has died and cannot be started again."""
+        worker has died and cannot be started again, and what `_fetch` raises."""
         if isinstance(request, BatchRequest):
             self._fetch(request.classes, references)
         return self._workers[worker].ask(request)
 
     def _fetch(self, classes: Sequence[KernelClass], references: Mapping[str, Any]) -> None:
-        """Stores the binaries of these classes that this machine lacks."""
+        """Stores the binaries of these classes that this machine lacks. Raises Ray's errors."""
         if self._binaries is None or self._environment is None:
             return
         import ray

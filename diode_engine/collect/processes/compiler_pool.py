@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
 
@@ -66,11 +67,12 @@ class CompilerPool(Compilers):
     def close(self) -> None:
         """Ends all compilers at once. The binaries that they have finished stay."""
         self._fail(CollectionError("The compilers were ended."))
-        for compiler in self._compilers:
-            compiler.close()
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join()
+        with ExitStack() as closing:  # where one is interrupted, the others are ended all the same
+            for thread in self._threads:
+                closing.callback(thread.join)
+            for compiler in self._compilers:
+                closing.callback(self._jobs.put, None)
+                closing.callback(compiler.close)
 
     def _missing(self, classes: Sequence[KernelClass]) -> list[KernelClass]:
         return self._binaries.missing(classes)
@@ -104,6 +106,8 @@ class CompilerPool(Compilers):
                 self._note_compiled([cls.key])
             compiler.receive(partial(_expect, {"done": True}))
         except WorkerLost as lost:
+            if self._error is not None:
+                return  # the pool was closed, which ends its compilers
             rest = job[finished:]
             if begun and self._gives_up(rest[0], lost):
                 self._note_compiled([rest[0].key])

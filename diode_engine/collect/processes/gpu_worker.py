@@ -179,7 +179,9 @@ class _BatchTiming:
         them in turn."""
         deaths = 0
         for place in places:
-            self.time([place])
-            deaths += self.timings[-1][1].failure in (Failure.CRASH, Failure.TIMEOUT)
+            before = len(self.timings)
+            self.time([place])  # which adds no timing where the problem is refused now
+            added = [timing.failure for _, timing in self.timings[before:]]
+            deaths += Failure.CRASH in added or Failure.TIMEOUT in added
             if deaths == MAX_DEATHS:
                 return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -20,7 +21,7 @@ from typing import Generic, TypeVar
 from diode_engine.collect.processes import protocol
 from diode_engine.collect.processes.children import end
 from diode_engine.collect.processes.scratch import Scratch
-from diode_engine.errors import CollectionError
+from diode_engine.errors import CollectionError, explain_os_error
 
 START_SECONDS = 300.0  # until a process must have sent its first message
 # After so many processes in a row have died at their start, no other one is started.
@@ -78,8 +79,9 @@ class WorkerProcess(Generic[Hello]):
         self._closed = False
 
     def start(self) -> None:
-        """Starts the process, unless it runs already. Raises CollectionError after `close`."""
-        with self._lock:
+        """Starts the process, unless it runs already. Raises CollectionError after `close`, and
+        where the operating system refuses it (the disk is full)."""
+        with self._lock, explain_os_error(CollectionError, f"{self._who} cannot be started"):
             if self._closed:
                 raise CollectionError(f"{self._who} were ended.")
             if self._process is not None:
@@ -144,6 +146,7 @@ class WorkerProcess(Generic[Hello]):
         with self._lock:
             self._closed = True
             if self._process is not None:
+                _shut_down(self._connection)
                 end(self._process)
             self._scratch.close()
 
@@ -171,6 +174,15 @@ class WorkerProcess(Generic[Hello]):
                 shutil.rmtree(self._caches, ignore_errors=True)
             self._process = self._hello = None
             self._connection.close()
+
+
+def _shut_down(connection: Connection) -> None:
+    """Wakes a thread that waits for the other side of this `Pipe()`, which is a pair of sockets."""
+    with (
+        contextlib.suppress(OSError),
+        socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as shared,
+    ):
+        shared.shutdown(socket.SHUT_RDWR)
 
 
 def last_words(log: Path) -> str:
