@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from diode_engine.plain_text import format_duration
 
-# The sign of a state and its colour, a variable of the theme. A state is told by its sign and its
-# word; colour only repeats it.
+# By state: its sign, and its colour as a variable of the theme. The sign and the word are enough to
+# recognise a state without the colour.
 STATES = {
     "queued": ("◌", "text-muted"),
     "running": ("▶", "text-primary"),

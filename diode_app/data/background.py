@@ -1,5 +1,5 @@
-"""Work outside of the event loop: in threads, for which nothing waits, and in processes of its own,
-where it takes seconds and must not end with the dashboard."""
+"""Work outside of the event loop: in threads, which the dashboard does not wait for when it ends,
+and in separate processes, for what takes seconds. Most of these continue when it ends."""
 
 from __future__ import annotations
 

@@ -17,21 +17,20 @@ _LOCK = "in-use"
 
 
 class Scratch:
-    """A new folder for temporary files; `close` removes it."""
+    """A new folder for temporary files; `close` removes it, and may be called again."""
 
     def __init__(self, prefix: str) -> None:
         """Raises OSError where it cannot be made."""
         _remove_abandoned(prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         # The file is locked before it gets the name that others look for.
-        self._lock = os.open(self.path / "new", os.O_CREAT | os.O_RDWR, 0o600)
+        self._lock = (self.path / "new").open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         (self.path / "new").rename(self.path / _LOCK)
 
     def close(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # closed already
-            os.close(self._lock)
+        self._lock.close()
 
 
 def _remove_abandoned(prefix: str) -> None:

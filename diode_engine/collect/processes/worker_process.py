@@ -24,7 +24,7 @@ from diode_engine.collect.processes.scratch import Scratch
 from diode_engine.errors import CollectionError, explain_os_error
 
 START_SECONDS = 300.0  # until a process must have sent its first message
-# After so many processes in a row have died at their start, no other one is started.
+# How many processes may die at their start, one after another, before no more are started.
 MAX_FAILED_STARTS = 3
 
 Hello = TypeVar("Hello")
