@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,12 +11,23 @@ import numpy as np
 from diode_engine.core.encoding import CandidateColumns
 from diode_engine.core.resources import Array
 
-# The order is that of the columns.
-NAMES = (
-    "aten", "triton", "triton_tma", "decompose_k", "aten_bias_addmm",
-    "log2_block_m", "log2_block_n", "log2_block_k", "stages", "log2_warps", "log2_group_m",
-    "log2_k_split", "log2_tile",
-)  # fmt: skip
+# In the order of the columns.
+_COLUMNS: Mapping[str, Callable[[CandidateColumns], Array]] = {
+    "aten": lambda c: c.extern,
+    "triton": lambda c: c.tiled & ~c.tma,
+    "triton_tma": lambda c: c.tiled & c.tma,
+    "decompose_k": lambda c: c.splits_k,
+    "aten_bias_addmm": lambda c: c.bias_vector,
+    "log2_block_m": lambda c: np.log2(c.block_m),
+    "log2_block_n": lambda c: np.log2(c.block_n),
+    "log2_block_k": lambda c: np.log2(c.block_k),
+    "stages": lambda c: c.stages,
+    "log2_warps": lambda c: np.log2(c.warps),
+    "log2_group_m": lambda c: np.log2(c.group_m),
+    "log2_k_split": lambda c: np.log2(c.k_split),
+    "log2_tile": lambda c: np.log2(c.block_m * c.block_n),
+}
+NAMES = tuple(_COLUMNS)
 
 
 class Knobs(NamedTuple):
@@ -36,22 +48,7 @@ class Knobs(NamedTuple):
 @lru_cache(maxsize=16)  # as many as `encode` keeps
 def of_candidates(c: CandidateColumns) -> tuple[Array, Array]:
     """The columns [NAMES, n], and the knobs [Knobs, n]."""
-    named = {
-        "aten": c.extern,
-        "triton": c.tiled & ~c.tma,
-        "triton_tma": c.tiled & c.tma,
-        "decompose_k": c.splits_k,
-        "aten_bias_addmm": c.bias_vector,
-        "log2_block_m": np.log2(c.block_m),
-        "log2_block_n": np.log2(c.block_n),
-        "log2_block_k": np.log2(c.block_k),
-        "stages": c.stages,
-        "log2_warps": np.log2(c.warps),
-        "log2_group_m": np.log2(c.group_m),
-        "log2_k_split": np.log2(c.k_split),
-        "log2_tile": np.log2(c.block_m * c.block_n),
-    }
-    columns = _stacked([named[name] for name in NAMES])
+    columns = _stacked([column(c) for column in _COLUMNS.values()])
     knobs = _stacked([getattr(c, name) for name in Knobs._fields])
     columns.flags.writeable = knobs.flags.writeable = False
     return columns, knobs

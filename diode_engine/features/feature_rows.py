@@ -14,21 +14,14 @@ from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import DType
 from diode_engine.core.problem import Problem
-from diode_engine.core.resources import Array
+from diode_engine.features import cross
 from diode_engine.features.candidate import NAMES as CANDIDATE_NAMES
-from diode_engine.features.candidate import Knobs, of_candidates
-from diode_engine.features.device import Device
-from diode_engine.features.loads import loads
-from diode_engine.features.occupancy import occupancy
-from diode_engine.features.problem import FACT_COUNT, ProblemFacts, describe
+from diode_engine.features.candidate import of_candidates
+from diode_engine.features.problem import FACT_COUNT, describe
 from diode_engine.features.problem import NAMES as PROBLEM_NAMES
-from diode_engine.features.roofline import roofline
-from diode_engine.features.rows import NAMES as CROSS_NAMES
-from diode_engine.features.rows import Rows
-from diode_engine.features.tiles import tiles
 
 VERSION = 2
-NAMES = PROBLEM_NAMES + CANDIDATE_NAMES + CROSS_NAMES
+NAMES = PROBLEM_NAMES + CANDIDATE_NAMES + cross.NAMES
 NAMES_HASH = hashlib.sha256("\n".join(NAMES).encode()).hexdigest()[:16]
 BASE = NAMES.index("log2_base_us")  # the binary logarithm of the base time in microseconds
 PROBLEM_COLUMN_COUNT = len(PROBLEM_NAMES)  # of the problem alone; they come first
@@ -80,17 +73,17 @@ def matrix(
     candidate_rows = candidate_columns.T
 
     x = np.empty((n, len(NAMES)), np.float32)
-    block = np.empty((len(CROSS_NAMES), min(n, _BLOCK)), np.float32)
+    block = np.empty((len(cross.NAMES), min(n, _BLOCK)), np.float32)
     for start in range(0, n, _BLOCK):
         part = slice(start, min(start + _BLOCK, n))
         p, c = problem_index[part], candidate_index[part]
         x[part, :PROBLEM_COLUMN_COUNT] = problem_rows[p]
         x[part, PROBLEM_COLUMN_COUNT:_FIRST_CROSS] = candidate_rows[c]
-        cross = block[:, : len(p)]
+        values = block[:, : len(p)]
         # The facts of a single problem are broadcast to all rows, which gives the same numbers
         # faster.
-        _fill_cross(facts if len(problems) == 1 else facts[:, p], knobs[:, c], hardware, cross)
-        x[part, _FIRST_CROSS:] = cross.T
+        cross.fill(facts if len(problems) == 1 else facts[:, p], knobs[:, c], hardware, values)
+        x[part, _FIRST_CROSS:] = values.T
     return x
 
 
@@ -102,20 +95,8 @@ def space(problem: Problem, candidates: Sequence[Candidate], hardware: Hardware)
     own = len(CANDIDATE_NAMES)
     rest = np.empty((len(NAMES) - PROBLEM_COLUMN_COUNT, len(candidates)), np.float32)
     rest[:own] = candidate_columns
-    _fill_cross(np.array(facts, np.float32)[:, None], knobs, hardware, rest[own:])
+    cross.fill(np.array(facts, np.float32)[:, None], knobs, hardware, rest[own:])
     return SpaceFeatures(np.array(row, np.float32), rest)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _fill_cross(facts: Array, knobs: Array, hardware: Hardware, out: Array) -> None:
-    """Fills `out` [cross columns, n] from [ProblemFacts, n] (or [ProblemFacts, 1]) and [Knobs, n].
-    All arithmetic is in float32, which is exact for whole numbers up to 2²⁴."""
-    p, c, device, columns = ProblemFacts(*facts), Knobs(*knobs), Device.make(hardware), Rows(out)
-    of_tiles = tiles(p, c, device, columns)
-    of_loads = loads(p, c, of_tiles, columns)
-    resident = occupancy(p, c, of_tiles, of_loads, device, columns)
-    roofline(p, c, of_tiles, of_loads, resident, device, columns)
-    columns.take_logs()
 
 
 @dataclass(frozen=True, eq=False)
