@@ -207,21 +207,21 @@ def collect(
         click.echo(json.dumps(summary))
         return
 
-    from diode_engine.collect.local import Direct, LocalExecutor, devices
+    from diode_engine.collect.local import LocalExecutor, Setup, devices, direct_setup
     from diode_engine.collect.run import collect as run
     from diode_engine.store import Store
 
-    how = Direct(binaries_dir()) if options["direct"] else None
+    setup = direct_setup(binaries_dir()) if options["direct"] else Setup()
     executor: Executor
     if ray is not None:
         from diode_engine.collect.cluster.executor import RayExecutor
 
-        cluster = RayExecutor(ray, kind=accelerator, workers_per_gpu=workers, direct=how)
+        cluster = RayExecutor(ray, kind=accelerator, workers_per_gpu=workers, setup=setup)
         count, where, executor = cluster.count(), f"the Ray cluster at {ray}", cluster
     else:
         used = devices(gpus)
         count, where = len(used), "this machine"
-        executor = LocalExecutor(used, workers_per_gpu=workers, direct=how)
+        executor = LocalExecutor(used, workers_per_gpu=workers, setup=setup)
     rate = expected_rate(store, count, direct=options["direct"])
     diagnostics.note(_table(plan.summary(rate)))
     with Store.open(store) as opened, diagnostics.progress() as display:

@@ -122,18 +122,18 @@ def _find_executor(
     """Return the GPUs of this machine to use (none with a cluster), the hardware and software that
     times, and a function that makes an executor there. Raises CollectionError where there is no
     GPU."""
-    from diode_engine.collect.local import Direct, LocalExecutor, devices
+    from diode_engine.collect.local import LocalExecutor, devices, direct_setup
 
-    direct = Direct(binaries_dir())
+    setup = direct_setup(binaries_dir())
     if ray is None:
         used = devices(gpus) if gpus else devices()[:1]
         here = replace(environment(), hardware=detect(used[0]))
-        return used, here, partial(LocalExecutor, used, direct=direct)
+        return used, here, partial(LocalExecutor, used, setup=setup)
     from diode_engine.collect.cluster.executor import RayExecutor
     from diode_engine.collect.executor import environment_of
 
     diagnostics.note(f"Asking the Ray cluster at {ray} which GPU it has ...")
-    on_cluster = partial(RayExecutor, ray, kind=accelerator, direct=direct)
+    on_cluster = partial(RayExecutor, ray, kind=accelerator, setup=setup)
     return (), environment_of(on_cluster()), on_cluster
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -30,14 +31,41 @@ MAX_DIRECT_WORKERS = 6  # for a GPU: one times while the others get ready or wai
 
 
 @dataclass(frozen=True)
-class Direct:
-    """Direct launches: kernels are compiled once for many problems, and launched without
-    Inductor."""
+class Setup:
+    """The processes of a collection on a machine. With a folder of `binaries`, kernels are launched
+    directly: they are compiled once for many problems, and launched without Inductor. Without, each
+    is compiled and timed as Inductor does it."""
 
-    binaries: Path  # the folder of compiled kernels
-    # The commands that start a worker and a compiler.
-    worker: tuple[str, ...] = DIRECT_WORKER
-    compiler: tuple[str, ...] = COMPILER
+    worker: tuple[str, ...] = WORKER  # the command that starts one
+    compiler: tuple[str, ...] = COMPILER  # the command that starts one
+    deadline: float = DEADLINE_SECONDS  # of a worker, in seconds
+    binaries: Path | None = None
+    python: str = sys.executable  # the interpreter in the commands; each machine puts in its own
+
+    @property
+    def is_direct(self) -> bool:
+        return self.binaries is not None
+
+    def make_worker(self, gpu: int, watch: GpuWatch) -> GpuWorker:
+        """A worker on this GPU of this machine, not started yet."""
+        command = self._here(self.worker)
+        return GpuWorker(
+            gpu, watch, command=command, deadline=self.deadline, binaries=self.binaries
+        )
+
+    def make_compilers(self, environment: Environment, number: int) -> CompilerPool:
+        """So many compilers, which fill the folder of binaries."""
+        assert self.binaries is not None
+        binaries = Binaries(self.binaries, environment)
+        return CompilerPool(binaries, number, command=self._here(self.compiler))
+
+    def _here(self, command: Sequence[str]) -> list[str]:
+        return [sys.executable if word == self.python else word for word in command]
+
+
+def direct_setup(binaries: Path) -> Setup:
+    """The setup where kernels are launched directly."""
+    return Setup(DIRECT_WORKER, binaries=binaries.absolute())
 
 
 def cores() -> int:
@@ -71,30 +99,22 @@ def workers_of(cores: int, gpus: int, *, direct: bool) -> int:
 
 
 class LocalExecutor:
-    """Workers on these GPUs of this process. With `direct`, kernels are launched directly (see
-    Direct); else each is compiled and timed as Inductor does it.
-
-    `watch` returns the object that reads the GPUs' states. `deadline` is a worker's, in seconds.
-    `command` starts a worker (without `direct`).
-    """
+    """Workers on these GPUs of this process. `watch` returns the object that reads the GPUs'
+    states."""
 
     def __init__(
         self,
         gpus: Sequence[int],
         *,
         workers_per_gpu: int | None = None,
-        direct: Direct | None = None,
-        command: Sequence[str] = WORKER,
-        deadline: float = DEADLINE_SECONDS,
+        setup: Setup | None = None,
         watch: Callable[[], GpuWatch] = GpuWatch.open,
     ) -> None:
         self.gpus = tuple(gpus)
+        self._setup = setup or Setup()
         self._per_gpu = workers_per_gpu or workers_of(
-            cores(), len(self.gpus), direct=direct is not None
+            cores(), len(self.gpus), direct=self._setup.is_direct
         )
-        self._direct = direct
-        self._command = command if direct is None else direct.worker
-        self._deadline = deadline
         self._open_watch = watch
         self._compiler_pools: dict[Environment, CompilerPool] = {}
 
@@ -103,7 +123,7 @@ class LocalExecutor:
         return {
             "gpus": list(self.gpus),
             "workers_per_gpu": self._per_gpu,
-            **({} if self._direct is None else {"direct": True}),
+            **({"direct": True} if self._setup.is_direct else {}),
         }
 
     def __enter__(self) -> LocalExecutor:
@@ -130,13 +150,7 @@ class LocalExecutor:
 
     def _make_worker(self, gpu: int, closing: ExitStack) -> GpuWorker:
         """A worker, not started yet, that `closing` closes."""
-        worker = GpuWorker(
-            gpu,
-            self._watch,
-            command=self._command,
-            deadline=self._deadline,
-            binaries=None if self._direct is None else self._direct.binaries,
-        )
+        worker = self._setup.make_worker(gpu, self._watch)
         closing.callback(worker.close)
         return worker
 
@@ -152,16 +166,14 @@ class LocalExecutor:
             yield
 
     def compilers(self, environment: Environment) -> CompilerPool | None:
-        if self._direct is None:
+        if not self._setup.is_direct:
             return None
         if environment not in self._compiler_pools:
             # One of a GPU's workers times and perhaps another gets ready; the others wait and need
             # no core.
             spare = cores() - 2 * len(self.gpus) - 1
-            binaries = Binaries(self._direct.binaries, environment)
-            self._compiler_pools[environment] = CompilerPool(
-                binaries, max(1, spare), command=self._direct.compiler
-            )
+            pool = self._setup.make_compilers(environment, max(1, spare))
+            self._compiler_pools[environment] = pool
         return self._compiler_pools[environment]
 
     def states(self) -> Mapping[int, GpuState]:

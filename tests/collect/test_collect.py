@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
-from diode_engine.collect.local import LocalExecutor
+from diode_engine.collect.local import LocalExecutor, Setup
 from diode_engine.collect.planning.adviser import advise
 from diode_engine.collect.processes import children, worker_process
 from diode_engine.collect.processes.gpu_worker import GpuWorker
@@ -38,12 +38,10 @@ FAST, HOPED, SLOW = OFFERED[-1], OFFERED[-2], OFFERED[2]
 HERE = Environment(H200, "", "test", "test")
 
 
-def local(gpus=(0,), *, workers_per_gpu=2, watch=lambda: GpuWatch(None), direct=None, **script):
+def local(gpus=(0,), *, workers_per_gpu=2, watch=lambda: GpuWatch(None), setup=None, **script):
     """Workers of these GPUs, which do what the script says."""
-    command = worker(**script)
-    return LocalExecutor(
-        list(gpus), workers_per_gpu=workers_per_gpu, watch=watch, direct=direct, command=command
-    )
+    setup = setup or Setup(worker(**script))
+    return LocalExecutor(list(gpus), workers_per_gpu=workers_per_gpu, watch=watch, setup=setup)
 
 
 @pytest.fixture(autouse=True)
@@ -269,7 +267,7 @@ def direct(tmp_path):
 
 def test_a_problem_that_is_refused_after_a_worker_s_death_ends_no_collection(store, direct):
     deadly = worker({OFFERED[1]: "crash"}, refuses_one=True)
-    progress = run(store, local(direct=replace(direct, worker=deadly)), PROBLEMS[:1])
+    progress = run(store, local(setup=replace(direct, worker=deadly)), PROBLEMS[:1])
     assert (progress.timings, progress.workers_lost, store.runs()[-1].state) == (0, 1, "done")
 
 
@@ -281,21 +279,21 @@ def test_a_direct_problem_is_split_only_where_a_plan_can_learn(tmp_path, direct,
         Store, "add", lambda store, run, table: (sizes.append(len(table)), add(store, run, table))
     )
     with Store.open(tmp_path / "all.db") as store:
-        run(store, local(direct=direct), PROBLEMS[:1])
+        run(store, local(setup=direct), PROBLEMS[:1])
     assert sizes == [len(OFFERED)]
     sizes.clear()
     with Store.open(tmp_path / "budget.db") as store:
-        run(store, local(direct=direct), PROBLEMS[:1], budget=len(OFFERED))
+        run(store, local(setup=direct), PROBLEMS[:1], budget=len(OFFERED))
     assert max(sizes) <= len(OFFERED) // 4 + 1
     assert sum(sizes) == len(OFFERED)
     sizes.clear()
     large = Problem.make("mm", 16384, 16384, 16384, "bfloat16")  # some seconds for a batch
     with Store.open(tmp_path / "large.db") as store:
-        run(store, local(direct=direct), [large])
+        run(store, local(setup=direct), [large])
     assert max(sizes) == 5
 
 
 def test_what_is_not_compiled_is_not_expected_any_more(store, direct):
-    executor = local(direct=direct, workers_per_gpu=1)
+    executor = local(setup=direct, workers_per_gpu=1)
     progress = run(store, executor, PROBLEMS[:1], budget=len(OFFERED), compiles=3)
     assert progress.timings == progress.candidates < len(OFFERED)

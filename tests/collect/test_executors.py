@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diode_engine.collect.local import Direct, LocalExecutor
+from diode_engine.collect.local import LocalExecutor, Setup
 from diode_engine.collect.planning.plan import Plan
 from diode_engine.collect.run import BATCH, collect
 from diode_engine.core.candidate import Candidate
@@ -60,7 +60,7 @@ def direct_setups(folder):
             **more,
         }
         compiler = with_script("DIODE_COMPILER_SCRIPT", "scripted_compiler.py", value)
-        return Direct(folder / "binaries", worker=worker(fates), compiler=compiler)
+        return Setup(worker(fates), compiler, binaries=folder / "binaries")
 
     return made
 
@@ -127,27 +127,27 @@ def failures(store):
 
 
 def test_a_plan_s_pairs_are_timed_once(store, executor):
-    progress = run(store, executor(command=worker()))
+    progress = run(store, executor(setup=Setup(worker())))
     assert keys(store) == ALL
     assert progress.problems_done == len(PROBLEMS)
     assert sum(gpu.timings for gpu in progress.gpus.values()) == len(PROBLEMS) * len(OFFERED)
-    assert run(store, executor(command=worker())).timings == 0
+    assert run(store, executor(setup=Setup(worker()))).timings == 0
     assert store.runs()[0].state == "done"
 
 
 def test_a_budget_s_pairs_are_those_of_a_local_run(tmp_path, store, executor):
     chosen = {"budget": 8, "whole": 1}
     with Store.open(tmp_path / "here.db") as other:
-        run(other, LocalExecutor([0], workers_per_gpu=1, command=worker()), **chosen)
+        run(other, LocalExecutor([0], workers_per_gpu=1, setup=Setup(worker())), **chosen)
         here = keys(other)
-    run(store, executor(command=worker()), **chosen)
+    run(store, executor(setup=Setup(worker())), **chosen)
     assert keys(store) == here
 
 
 def test_what_kernels_do_to_workers_costs_no_other_candidate(store, executor):
     crash, hang, sticky, wrong = OFFERED[2], OFFERED[5], OFFERED[8], OFFERED[11]
     fates = {crash: "crash", hang: "hang", sticky: "sticky", wrong: "wrong_result"}
-    progress = run(store, executor(command=worker(fates), deadline=1.0))
+    progress = run(store, executor(setup=Setup(worker(fates), deadline=1.0)))
     assert keys(store) == ALL
     assert failures(store) == {
         (crash, Failure.CRASH), (hang, Failure.TIMEOUT),
@@ -158,7 +158,7 @@ def test_what_kernels_do_to_workers_costs_no_other_candidate(store, executor):
 
 @pytest.mark.parametrize("said", ["nonsense", "out of turn", "unknown", "below nothing"])
 def test_a_worker_that_talks_nonsense_is_replaced(store, executor, said):
-    progress = run(store, executor(command=worker({MIDDLE: said})), PROBLEMS[:2])
+    progress = run(store, executor(setup=Setup(worker({MIDDLE: said}))), PROBLEMS[:2])
     assert set(keys(store).values()) == {1}
     assert len(keys(store)) == 2 * len(OFFERED)
     assert failures(store) == {(MIDDLE, Failure.CRASH)}
@@ -167,20 +167,20 @@ def test_a_worker_that_talks_nonsense_is_replaced(store, executor, said):
 
 def test_a_problem_that_is_refused_is_counted(store, executor):
     refused = Problem.make("mm", 8, 8, 13, "float16")
-    progress = run(store, executor(command=worker()), [refused, PROBLEMS[0]])
+    progress = run(store, executor(setup=Setup(worker())), [refused, PROBLEMS[0]])
     assert (progress.problems_refused, progress.problems_done) == (1, 1)
 
 
 def test_a_problem_that_kills_every_worker_is_left_alone(store, executor):
     deadly = worker(dict.fromkeys(OFFERED, "crash"))
-    progress = run(store, executor(command=deadly), PROBLEMS[:1])
+    progress = run(store, executor(setup=Setup(deadly)), PROBLEMS[:1])
     assert 4 <= len(keys(store)) < len(OFFERED)
     assert progress.problems_done == 1
 
 
 def test_workers_that_cannot_start_end_the_run_with_their_last_words(store, executor):
     with pytest.raises(CollectionError, match="no GPU today"):
-        run(store, executor(command=worker(dead_on_arrival=True)))
+        run(store, executor(setup=Setup(worker(dead_on_arrival=True))))
     assert store.runs()[-1].state == "failed"
 
 
@@ -188,7 +188,7 @@ def test_a_request_to_stop_keeps_what_is_there_and_ends_the_workers(tmp_path, st
     log, stopped = tmp_path / "pids", tmp_path / "stopped"
     fates = {OFFERED[-1]: f"stop {stopped}"}
     plan = Plan.for_problems(PROBLEMS[:1])
-    made = executor(command=worker(fates, log=str(log)))
+    made = executor(setup=Setup(worker(fates, log=str(log))))
 
     def interrupt():
         if stopped.exists():  # the second batch's last candidate is at work
@@ -201,7 +201,7 @@ def test_a_request_to_stop_keeps_what_is_there_and_ends_the_workers(tmp_path, st
     for pid in log.read_text().split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
-    left = run(store, executor(command=worker()), PROBLEMS[:1]).timings
+    left = run(store, executor(setup=Setup(worker())), PROBLEMS[:1]).timings
     assert left == len(OFFERED) - BATCH
     assert set(keys(store).values()) == {1}
 
@@ -210,12 +210,12 @@ KILLED = """
 import json, sys
 from tests.collect.test_executors import *
 kind, address, path, command = sys.argv[1:]
-command = json.loads(command)
+setup = Setup(tuple(json.loads(command)))
 if kind == "local":
-    made = LocalExecutor([0, 1], workers_per_gpu=1, command=command)
+    made = LocalExecutor([0, 1], workers_per_gpu=1, setup=setup)
 else:
     from diode_engine.collect.cluster.executor import RayExecutor
-    made = RayExecutor(address, workers_per_gpu=1, kind=KIND, command=command)
+    made = RayExecutor(address, workers_per_gpu=1, kind=KIND, setup=setup)
 with Store.open(path) as store:
     run(store, made)
 """
@@ -239,7 +239,7 @@ def test_a_run_that_is_killed_goes_on_and_times_nothing_twice(tmp_path, executor
     with Store.open(path) as store:
         before = keys(store)
         assert before < ALL
-        again = run(store, executor(command=worker())).timings
+        again = run(store, executor(setup=Setup(worker()))).timings
         assert keys(store) == ALL
         assert again == (ALL - before).total()
     hung = Path(f"/proc/{stopped.read_text()}")
@@ -255,18 +255,18 @@ def direct(tmp_path):
 def test_a_direct_collection_compiles_each_kernel_once_before_it_asks(
     tmp_path, store, executor, direct
 ):
-    run(store, executor(direct=direct()))
+    run(store, executor(setup=direct()))
     assert keys(store) == ALL
     compiled = Counter(line.split()[1] for line in (tmp_path / "compiled").read_text().splitlines())
     assert set(compiled.values()) == {1}
 
 
 def test_a_kernel_that_ends_a_direct_worker_is_found_among_the_others(store, executor, direct):
-    run(store, executor(direct=direct({MIDDLE: "crash"})))
+    run(store, executor(setup=direct({MIDDLE: "crash"})))
     assert keys(store) == ALL
     assert failures(store) == {(MIDDLE, Failure.CRASH)}
 
 
 def test_compilers_that_cannot_start_end_a_direct_collection(store, executor, direct):
     with pytest.raises(CollectionError, match="no compiler today"):
-        run(store, executor(direct=direct(dead_on_arrival=True)))
+        run(store, executor(setup=direct(dead_on_arrival=True)))

@@ -17,6 +17,7 @@ from diode_engine.collect import local, session_runner
 from diode_engine.collect.cluster import executor as cluster
 from diode_engine.collect.cluster.compilers import RayCompilers
 from diode_engine.collect.cluster.executor import RayExecutor
+from diode_engine.collect.local import Setup
 from diode_engine.collect.run import BATCH
 from diode_engine.core.hardware import H200
 from diode_engine.errors import CollectionError
@@ -61,7 +62,7 @@ def test_what_a_lost_machine_was_at_is_asked_again(tmp_path, store, two_machines
             removed.append(doomed)
 
     try:
-        progress = run(store, Watched(made(command=worker({MIDDLE: f"stop {stopped}"})), lose))
+        progress = run(store, Watched(made(setup=Setup(worker({MIDDLE: f"stop {stopped}"}))), lose))
     finally:
         two_machines.machines += [two_machines.add() for _ in removed]
     assert removed
@@ -82,7 +83,7 @@ def test_a_process_that_hangs_is_replaced(tmp_path, store, made, monkeypatch):
             frozen.append(parent(int(stopped.read_text())))
             os.kill(frozen[0], signal.SIGSTOP)
 
-    run(store, Watched(made(command=worker({MIDDLE: f"stop {stopped}"})), freeze))
+    run(store, Watched(made(setup=Setup(worker({MIDDLE: f"stop {stopped}"}))), freeze))
     assert frozen
     assert keys(store) == ALL
     assert not failures(store)
@@ -92,7 +93,7 @@ def test_a_request_that_ends_every_process_is_given_up(tmp_path, store, made):
     """As a kernel would that takes the machine with it."""
     killed = tmp_path / "killed"
     fates = {OFFERED[-1]: f"kill parent {killed}"}
-    progress = run(store, made(command=worker(fates)), PROBLEMS[:1])
+    progress = run(store, made(setup=Setup(worker(fates))), PROBLEMS[:1])
     assert progress.problems_done == 1
     assert len(keys(store)) == BATCH
     assert len(killed.read_text().splitlines()) == session_runner.MAX_LOSSES
@@ -115,7 +116,7 @@ def test_what_the_object_store_has_lost_is_compiled_again(
         return references(self, classes)
 
     monkeypatch.setattr(RayCompilers, "references", lose)
-    run(store, made(direct=direct_setups(tmp_path)()))
+    run(store, made(setup=direct_setups(tmp_path)()))
     begun = (line.split()[1] for line in (tmp_path / "compiled").read_text().splitlines())
     assert max(Counter(begun).values()) > 1
     assert keys(store) == ALL
@@ -127,19 +128,19 @@ def test_gpus_of_several_kinds_have_to_be_named(tmp_path, two_machines, made):
     try:
         with Store.open(tmp_path / "s.db") as store:
             with pytest.raises(CollectionError, match=r"several kinds \(H100, H200\)"):
-                run(store, made(command=worker(), kind=None))
+                run(store, made(setup=Setup(worker()), kind=None))
             with pytest.raises(CollectionError, match="no GPU of the kind L4"):
-                run(store, made(command=worker(), kind="L4"))
-            progress = run(store, made(command=worker(), kind="H100"), PROBLEMS[:2])
+                run(store, made(setup=Setup(worker()), kind="L4"))
+            progress = run(store, made(setup=Setup(worker()), kind="H100"), PROBLEMS[:2])
             assert len(progress.gpus) == 1
-            run(store, made(command=worker(), kind=KIND))
+            run(store, made(setup=Setup(worker()), kind=KIND))
             assert keys(store) == ALL
     finally:
         two_machines.remove(other)
 
 
 def test_progress_has_each_gpu_s_machine(store, two_machines, made):
-    progress = run(store, made(command=worker()))
+    progress = run(store, made(setup=Setup(worker())))
     machines = [gpu.node for gpu in progress.gpus.values()]
     assert all(machines)
     assert len(set(machines)) == len(machines) <= 2  # a GPU each, and names of their own
@@ -161,7 +162,7 @@ __all__ = ["small"]  # a fixture
 def direct(tmp_path, monkeypatch):
     """What --direct starts on the cluster's machines."""
     made = replace(direct_setups(tmp_path)(), worker=worker(offered=TO_TUNE, time_us=None))
-    monkeypatch.setattr(local, "Direct", lambda folder: made)
+    monkeypatch.setattr(local, "direct_setup", lambda folder: made)
 
 
 def test_the_command_times_and_trains_on_the_cluster(
@@ -218,7 +219,7 @@ from diode_engine.collect import local, session_runner
 from tests.collect.test_executors import direct_setups, worker
 folder, dead, *words = sys.argv[1:]
 made = replace(direct_setups(Path(folder))(), worker=worker(dead_on_arrival=dead == "dead"))
-local.Direct = lambda folder: made
+local.direct_setup = lambda folder: made
 ended, seen = threading.Event(), set()
 def look():
     while not ended.wait(0.05):

@@ -19,7 +19,7 @@ if __name__ == "__main__":
     os.environ["DIODE_SCRIPT"] = '{"offered": null, "fates": {}, "time_us": null}'
     local.devices = lambda _given=(): (0,)
     local.LocalExecutor = functools.partial(  # type: ignore[misc]
-        local.LocalExecutor, workers_per_gpu=2, command=(sys.executable, str(WORKER)),
-        watch=lambda: GpuWatch(None),
-    )  # fmt: skip
+        local.LocalExecutor, workers_per_gpu=2, watch=lambda: GpuWatch(None)
+    )
+    local.Setup = functools.partial(local.Setup, (sys.executable, str(WORKER)))  # type: ignore[misc]
     sys.exit(main())

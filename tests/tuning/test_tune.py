@@ -14,7 +14,7 @@ import pytest
 
 from diode_engine import paths, registry
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
-from diode_engine.collect.local import LocalExecutor
+from diode_engine.collect.local import LocalExecutor, Setup
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.problem import Problem
@@ -92,7 +92,7 @@ def tuned(store: Store, *, minutes: float = 60.0, look: Any = None, **more: Any)
     asked = {name: more.pop(name) for name in ("base", "own", "name") if name in more}
     usual: dict[str, Any] = {
         "executor": partial(
-            LocalExecutor, (0,), command=COMMAND, workers_per_gpu=2,
+            LocalExecutor, (0,), setup=Setup(COMMAND), workers_per_gpu=2,
             watch=more.pop("watch", lambda: GpuWatch(None)),
         ),
         "look": look or (lambda gpu: None), "clock": Clock(store),

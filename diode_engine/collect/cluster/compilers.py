@@ -7,7 +7,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from diode_engine.collect.cluster.hosts import Setup, compile_classes
+from diode_engine.collect.cluster.hosts import compile_classes
+from diode_engine.collect.local import Setup
 from diode_engine.collect.orders import Compilers, Job
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError

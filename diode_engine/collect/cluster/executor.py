@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from diode_engine.collect.cluster.connection import (
     ProcessLost,
     machines_with,
 )
-from diode_engine.collect.cluster.hosts import GpuHost, Hello, Setup
+from diode_engine.collect.cluster.hosts import GpuHost, Hello
 from diode_engine.collect.executor import (
     Answer,
     BatchAnswer,
@@ -34,8 +33,7 @@ from diode_engine.collect.executor import (
     SpaceRequest,
 )
 from diode_engine.collect.gpu_state import GpuState
-from diode_engine.collect.local import Direct, workers_of
-from diode_engine.collect.processes.gpu_worker import DEADLINE_SECONDS, WORKER
+from diode_engine.collect.local import Setup, workers_of
 from diode_engine.collect.session_runner import SessionRunner
 from diode_engine.core.hardware import Environment
 from diode_engine.errors import CollectionError
@@ -71,10 +69,9 @@ class RayExecutor:
     """The GPUs of one kind in the cluster at `address` (as Ray takes it: host:port, or auto).
 
     `kind` is a type of accelerator as Ray names it (H200), or a custom resource that the machines
-    have; it can be left out where the cluster's GPUs are of one type. With `direct`, kernels are
-    launched directly (see Direct); each machine has its own folder of binaries at that path, or
-    they share one. `command` starts a worker (without `direct`); `deadline` is a worker's, in
-    seconds. All GPUs must have the environment of the first one.
+    have; it can be left out where the cluster's GPUs are of one type. Each machine has its own
+    folder of binaries at the path in `setup`, or they share one. All GPUs must have the environment
+    of the first one.
     """
 
     def __init__(
@@ -83,21 +80,12 @@ class RayExecutor:
         *,
         kind: str | None = None,
         workers_per_gpu: int | None = None,
-        direct: Direct | None = None,
-        command: Sequence[str] = WORKER,
-        deadline: float = DEADLINE_SECONDS,
+        setup: Setup | None = None,
     ) -> None:
         self.gpus: tuple[int, ...] = ()
         self._kind = kind
         self._per_gpu = workers_per_gpu
-        self._direct = direct
-        self._setup = Setup(
-            tuple(command) if direct is None else direct.worker,
-            () if direct is None else direct.compiler,
-            sys.executable,
-            deadline,
-            None if direct is None else direct.binaries.absolute(),
-        )
+        self._setup = setup or Setup()
         self._connection = ClusterConnection(address)
         self._machines = MachineNames()
 
@@ -107,7 +95,7 @@ class RayExecutor:
             "ray": self._connection.address,
             "accelerator": self._kind,
             "workers_per_gpu": self._per_gpu,
-            **({} if self._direct is None else {"direct": True}),
+            **({"direct": True} if self._setup.is_direct else {}),
         }
 
     def __enter__(self) -> RayExecutor:
@@ -115,7 +103,7 @@ class RayExecutor:
         try:
             there = self._machines_with_gpus()
             cores, gpus = min(m.cores // m.gpus for m in there), sum(m.gpus for m in there)
-            usual = workers_of(cores + 1, 1, direct=self._direct is not None)
+            usual = workers_of(cores + 1, 1, direct=self._setup.is_direct)
             self._workers = self._per_gpu or usual
             log.info("%d GPUs on %d machines, %d workers each", gpus, len(there), self._workers)
         except BaseException:
@@ -123,7 +111,7 @@ class RayExecutor:
             raise
         # Launched directly, one of a GPU's workers times and perhaps another gets ready: they need
         # two cores, and one is left to compilers.
-        most = self._workers if self._direct is None else min(2, cores - 1)
+        most = min(2, cores - 1) if self._setup.is_direct else self._workers
         self._cores = max(0, min(cores, most))
         self._runner = SessionRunner()
         self._compilers: dict[Environment, RayCompilers] = {}
@@ -162,7 +150,7 @@ class RayExecutor:
             yield
 
     def compilers(self, environment: Environment) -> RayCompilers | None:
-        if self._direct is None:
+        if not self._setup.is_direct:
             return None
         if environment not in self._compilers:
             self._compilers[environment] = RayCompilers(

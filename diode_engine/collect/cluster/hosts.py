@@ -4,39 +4,21 @@ that compile. Both keep worker processes as a collection on one machine does."""
 from __future__ import annotations
 
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.executor import Answer, BatchRequest, Host, SpaceRequest
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
+from diode_engine.collect.local import Setup
 from diode_engine.collect.processes.compiler_pool import CompilerPool
-from diode_engine.collect.processes.gpu_worker import GpuWorker
 from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 from diode_engine.version import __version__
 
 FETCH_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What the processes on the machines need to know."""
-
-    worker: tuple[str, ...]  # the command that starts one
-    compiler: tuple[str, ...]  # the command that starts one
-    python: str  # the interpreter in these commands, by its path on the driver's machine
-    deadline: float  # of a worker, in seconds
-    # The folder of binaries on each machine, where kernels are launched directly; else None.
-    binaries: Path | None
-
-    def here(self, command: Sequence[str]) -> tuple[str, ...]:
-        """The command with this machine's interpreter in place of the driver's."""
-        return tuple(sys.executable if word == self.python else word for word in command)
 
 
 @dataclass(frozen=True)
@@ -56,16 +38,8 @@ class GpuHost:
     def __init__(self, setup: Setup, workers: int) -> None:
         self._binaries = setup.binaries
         self._watch = GpuWatch.open()
-        self._workers = [
-            GpuWorker(
-                0,  # the one GPU that Ray lets this process see
-                self._watch,
-                command=setup.here(setup.worker),
-                deadline=setup.deadline,
-                binaries=setup.binaries,
-            )
-            for _ in range(workers)
-        ]
+        # 0 is the one GPU that Ray lets this process see.
+        self._workers = [setup.make_worker(0, self._watch) for _ in range(workers)]
         for worker in self._workers:
             worker.start()
         self._environment: Environment | None = None
@@ -127,6 +101,4 @@ def compile_classes(
 @cache
 def _compiler(setup: Setup, environment: Environment) -> CompilerPool:
     """The compiler of this process, which ends with it."""
-    assert setup.binaries is not None
-    binaries = Binaries(setup.binaries, environment)
-    return CompilerPool(binaries, 1, command=setup.here(setup.compiler))
+    return setup.make_compilers(environment, 1)
