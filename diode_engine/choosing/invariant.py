@@ -230,8 +230,6 @@ def _check(problem: Problem) -> None:
     """Raises LeftToStock where the option does not cover the problem, whatever is proven."""
     if problem.op.name not in OPERATORS:
         raise refusal(f"diode_batch_invariant does not cover {problem.op}")
-    if problem.allow_tf32:
-        raise refusal("Inductor decides by the number of rows whether a kernel uses TF32")
     if problem.bias in (Bias.SCALAR, Bias.COLUMN):
         raise refusal("the bias is one element or one column, and no kernel was timed with it")
     if problem.N == 1:

@@ -42,10 +42,10 @@ _H100 = "batch-invariance-h100-2026-11-26.jsonl.zst"
 _WITH: tuple[str, Versions, Versions] = ("9.0", ("2.11", "2.11"), ("3.6", "3.6"))
 
 
-def _half(operands: str) -> Orders:
-    """Return the two orders of a half-precision type, which gave the same bits."""
+def _either(operands: str, k: int) -> Orders:
+    """Return the two orders of half precision, or of TF32, which gave the same bits."""
     both = (Instruction.WGMMA, Instruction.MMA)
-    return tuple(SummationOrder(each, operands, "float32", 16) for each in both)
+    return tuple(SummationOrder(each, operands, "float32", k) for each in both)
 
 
 def _float32(block_k: int) -> Orders:
@@ -65,8 +65,9 @@ _BLOCKS_K = (32, 64, 128, 256)
 
 # From benchmarks/batch_invariance.py.
 PROOFS: tuple[Proof, ...] = (
-    Proof(_half("bfloat16"), *_WITH, 160, 196_608, _H100),
-    Proof(_half("float16"), *_WITH, 40, 65_536, _H100),
+    Proof(_either("bfloat16", 16), *_WITH, 160, 196_608, _H100),
+    Proof(_either("float16", 16), *_WITH, 40, 65_536, _H100),
+    Proof(_either("tf32", 8), *_WITH, 40, 65_536, _H100),
     *(Proof(_float32(k), *_WITH, 9, 65_536, _H100) for k in (16, *_BLOCKS_K)),
     Proof(_float8(0), *_WITH, 20, 65_536, _H100),
     *(Proof(_float8(k), *_WITH, 6, 65_536, _H100) for k in _BLOCKS_K),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -179,6 +179,33 @@ def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 11), reason="torch 2.10 cannot compile it")
+@pytest.mark.parametrize("n", [N, 256])
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_all_batches_of_a_layer_use_tf32_if_it_is_allowed(
+    n: int, is_dynamic: bool, tf32: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [replace(each, operands="tf32", k=8) for each in (WGMMA, MMA)]
+    monkeypatch.setattr(proofs, "PROOFS", (proof(*both),))
+    install()
+    for m in (300,) if is_dynamic else SIZES:
+
+        def build(m: int = m) -> Any:
+            x = empty(m, K, dtype=torch.float32)
+            if is_dynamic:
+                torch._dynamo.mark_dynamic(x, 0)
+            return torch.mm, (x, empty(n, K, dtype=torch.float32).t())
+
+        with diode_engine.profile_predictions() as profile:
+            (source,) = lower(build, options=INVARIANT).sources
+        (choice,) = profile.selections
+        kernels = [kernel for _, kernel in choice.by_rows] or choice.candidates
+        assert {order_of(choice.problem, kernel, H200) for kernel in kernels} <= {*both}
+        assert source.count("ALLOW_TF32 : tl.constexpr = True") == len(kernels)
+        assert "ALLOW_TF32 : tl.constexpr = False" not in source
+    assert diode_engine.get_stats()["fallbacks"] == 0
+
+
 @dataclass
 class Left(Profile):
     """Why products got the library's kernel."""
@@ -214,13 +241,9 @@ def test_a_product_of_no_proven_order_is_refused_with_a_sentence() -> None:
 
 
 def test_what_the_option_does_not_cover_is_refused(
-    proven: None, tf32: None, monkeypatch: pytest.MonkeyPatch
+    proven: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "of one column" in refused(lambda: (torch.mm, (empty(16, K), empty(1, K).t())))
-    if torch.__version__ >= (2, 11):  # torch 2.10 cannot compile it
-        single = torch.float32
-        why = refused(lambda: (torch.mm, (empty(16, K, dtype=single), empty(K, N, dtype=single))))
-        assert "TF32" in why
     for mode in MODES.values():
         why = refused(lambda: (torch.addmm, (empty(1), empty(16, K), empty(N, K).t())), **mode)
         assert "one element" in why

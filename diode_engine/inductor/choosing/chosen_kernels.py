@@ -31,6 +31,7 @@ from diode_engine.inductor.guard import Report, guard
 from diode_engine.inductor.lowering import branches, layouts
 from diode_engine.inductor.lowering.annotations import annotation_of
 from diode_engine.inductor.lowering.branches import Branch
+from diode_engine.inductor.lowering.candidates import tf32_allowed
 from diode_engine.inductor.torch_internals.templates import parts_of_choices
 
 ANNOTATION = "diode"
@@ -106,10 +107,20 @@ def make_template_choices(kernels: Sequence[ChosenKernel], request: Request) -> 
         moves = layouts.will_move(request.kernel_inputs.nodes())
         kernels = [kernels[0], kernels[0].library] if moves else kernels
     choices = [
-        KernelTemplateChoice(params=k.params, **parts_of_choices(request.offers[k.uid]))
+        KernelTemplateChoice(params=k.params, **_parts_of_choices(request.offers[k.uid]))
         for k in kernels
     ]
     return annotate(choices, kernels)
+
+
+def _parts_of_choices(offer: Any) -> dict[str, Any]:
+    """Return the arguments of a template's KernelTemplateChoices. From torch 2.13 on Inductor uses
+    TF32 only where it knows that there are 16 rows or more; where results must not depend on the
+    batch, it is used wherever it is allowed."""
+    parts = parts_of_choices(offer)
+    if is_batch_invariant() and "ALLOW_TF32" in parts["extra_kwargs"]:
+        parts["extra_kwargs"] = parts["extra_kwargs"] | {"ALLOW_TF32": tf32_allowed()}
+    return parts
 
 
 def _keep_as_predicted(choice: Any, uid: str) -> None:
