@@ -1,7 +1,7 @@
 """Whether a row's result is the same whatever batch it is in, and what that costs, on a GPU.
 
     python benchmarks/batch_invariance.py [--json FILE] [--seconds S] [--workers N]
-                                          [--parts kernels layers block serving]
+                                          [--parts kernels layers block serving] [--only WORD …]
     python benchmarks/batch_invariance.py --report FILE
 
 kernels: kernels of each order of summation (diode_engine/choosing/summation.py), compiled as
@@ -10,7 +10,8 @@ data. A kernel's `digest` is of the bits of all rows: two kernels with equal dig
 
 layers: layers of Llama 3, Qwen 3, Gemma 3 and DeepSeek by torch.compile with the option
 diode_batch_invariant, by Diode without it, by the library and by one persistent kernel. 1,000 pairs
-of batches of random sizes share rows, which are compared bit by bit; then all are timed.
+of batches of random sizes share rows, which are compared bit by bit; then all are timed. A few
+layers are in float32, TF32 and float8, for fewer sizes: --only float TF32.
 
 block: a decoder's block and parts of it with several options and kinds of attention, in batches of
 several sizes.
@@ -50,7 +51,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="for the rows; it is continued")
     parser.add_argument("--seconds", type=float, default=3600, help="limit of the whole run")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--only", default="", metavar="WORD", help="tasks whose names have it")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="WORD", help="tasks whose names have one of them"
+    )
     parser.add_argument("--workers", type=int, help="processes; one a core, less two")
     parser.add_argument("--report", type=Path, metavar="FILE")
     parser.add_argument("--work", nargs=2, metavar=("FOLDER", "UNTIL"), help=argparse.SUPPRESS)
@@ -77,7 +80,7 @@ def measure(args: argparse.Namespace) -> None:
             "TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        words = ["--work", folder, str(end), "--only", args.only, "--parts", *args.parts]
+        words = ["--work", folder, str(end), "--only", *args.only, "--parts", *args.parts]
         tasks = [(f"worker {number}", python(*words)) for number in range(count)]
 
         def take(name: str, row: Row) -> None:
@@ -90,7 +93,7 @@ def measure(args: argparse.Namespace) -> None:
     print(report(rows.rows))
 
 
-def work(folder: Path, until: float, parts: Sequence[str], only: str) -> None:
+def work(folder: Path, until: float, parts: Sequence[str], only: Sequence[str]) -> None:
     """Does the tasks that no other process has begun, one after the other."""
     write = rows_out()
     import torch
@@ -100,7 +103,7 @@ def work(folder: Path, until: float, parts: Sequence[str], only: str) -> None:
     take_as_proven()  # before Diode chooses for the first time
     serving = [("serving", serve), ("serving, speed", time_serving)]
     for name, task in [*tasks(parts), *(serving if "serving" in parts else [])]:
-        if only not in name or time.time() > until:
+        if not any(word in name for word in only) or time.time() > until:
             continue
         try:
             (folder / name).touch(exist_ok=False)
@@ -198,13 +201,17 @@ def pairs(rows: Sequence[Row]) -> str:
 
 
 def speeds(rows: Sequence[Row]) -> str:
-    """The speed of each way in units of Diode's without the option, by M: geometric means over the
-    layers, over all M, and over M up to SMALL."""
-    timed = select(rows, "us")
-    if not timed:
-        return ""
+    """For layers of each type, the speed of each way in units of Diode's without the option, by M:
+    geometric means over the layers, over all M, and over M up to SMALL."""
+    of_type: dict[str, list[Row]] = {}
+    for row in select(rows, "us"):
+        of_type.setdefault(row["dtype"], []).append(row)
+    return "\n\n".join(_speeds(dtype, timed) for dtype, timed in of_type.items())
+
+
+def _speeds(dtype: str, timed: Sequence[Row]) -> str:
     ways = [way for way in WAYS if all(way in row["us"] for row in timed)]
-    lines = [f"| M | {' | '.join(ways)} |", "|---" * (1 + len(ways)) + "|"]
+    lines = [f"| M, {dtype} | {' | '.join(ways)} |", "|---" * (1 + len(ways)) + "|"]
     sizes = sorted({row["M"] for row in timed})
     groups = [(str(m), [row for row in timed if row["M"] == m]) for m in sizes]
     groups.append((f"up to {SMALL}", [row for row in timed if row["M"] <= SMALL]))

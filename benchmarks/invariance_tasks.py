@@ -78,7 +78,12 @@ LAYERS = {
     "DeepSeek V3, o": (7168, 16384), "DeepSeek V3, expert, gate and up": (4096, 7168),
     "DeepSeek V3, expert, down": (7168, 2048),
     "Llama 3 8B, o with bias and SiLU": (4096, 4096),
+    "Llama 3 8B, o in float32": (4096, 4096), "Llama 3 8B, o in TF32": (4096, 4096),
+    "DeepSeek V3, q down in TF32": (1536, 7168),
+    "Llama 3 8B, qkv in float8 by row": (6144, 4096),
+    "Llama 3 8B, down in float8 by tensor": (4096, 14336),
 }  # fmt: skip
+FEWER_SIZES = (1, 4, 16, 64, 512, 4096)  # of a batch of layers of other types than bfloat16
 COLD_BYTES = 160e6  # of the sets of operands together
 WAY_SECONDS = 0.04  # of timing
 OPTION = "diode_batch_invariant"
@@ -320,16 +325,21 @@ def operands(problem: Problem, data: str) -> dict[str, torch.Tensor]:
 # Layers
 
 
+_SHOWN = proofs.PROOFS
+
+
 def take_as_proven() -> None:
-    """Has the option take orders of summation whose proofs are being measured here. Forgets the
-    programs of earlier tasks, after which sizes that differ would be dynamic."""
+    """Has the option take orders of summation whose proofs are being measured here, besides those
+    that were shown. Forgets the programs of earlier tasks, after which sizes that differ would be
+    dynamic."""
     torch.compiler.reset()
     hardware = detect(0)
     version = str(torch.__version__), triton.__version__
     problem = Problem.make("mm", 512, 1024, 4096, "bfloat16")
     found, _ = summation.orders_of(problem, exhaustive_space(problem), hardware)
     versions = [(each, each) for each in version]
-    proofs.PROOFS = (proofs.Proof(tuple(sorted(found)), hardware.arch, *versions, 0, 0, "here"),)
+    here = proofs.Proof(tuple(sorted(found)), hardware.arch, *versions, 0, 0, "here")
+    proofs.PROOFS = (here, *_SHOWN)
 
 
 def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -340,48 +350,137 @@ def linear_with_bias_and_silu(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return functional.silu(functional.linear(x, w, w[:, 0]))
 
 
-def measure_layer(name: str) -> Iterator[Row]:
-    """The kernels that the layer gets, the pairs of batches with equal rows, and the times."""
-    n, k = LAYERS[name]
-    program = linear_with_bias_and_silu if "bias" in name else linear
-    head = {"layer": name, "N": n, "K": k, "dtype": "bfloat16"}
-    take_as_proven()
-    with Gpu().shared():
+def linear_by_row(
+    x: torch.Tensor, of_x: torch.Tensor, w: torch.Tensor, of_w: torch.Tensor
+) -> torch.Tensor:
+    """A product in float8 with a scale of each row [M, 1] and of each column [1, N]."""
+    return torch._scaled_mm(x, w.t(), of_x, of_w, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+def linear_by_tensor(
+    x: torch.Tensor, w: torch.Tensor, of_x: torch.Tensor, of_w: torch.Tensor
+) -> torch.Tensor:
+    """A product in float8 with one scale [] of each operand, added up without loss."""
+    return torch._scaled_mm(x, w.t(), of_x, of_w, out_dtype=torch.bfloat16)
+
+
+# By the last words of a layer's name.
+PROGRAMS: dict[str, Callable[..., torch.Tensor]] = {
+    "with bias and SiLU": linear_with_bias_and_silu, "float8 by row": linear_by_row,
+    "float8 by tensor": linear_by_tensor,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A layer's program, and its inputs: `rows` have a row for each member of a batch, and come
+    first."""
+
+    name: str
+    rows: tuple[torch.Tensor, ...]
+    weights: tuple[torch.Tensor, ...]
+
+    @classmethod
+    def make(cls, name: str) -> Layer:
+        """The layer of this name with random weights, and ROWS rows: of them some are large, some
+        small, and some add up to almost nothing."""
+        n, k = LAYERS[name]
         generator = torch.Generator(DEVICE).manual_seed(0)
         draw = functools.partial(torch.randn, device=DEVICE, generator=generator)
-        x, w = draw(ROWS, k), draw(n, k).bfloat16()
+        x, w = draw(ROWS, k), draw(n, k)
         x[1::8] *= 1e3
         x[3::8] *= 1e-38
         x[5::8, k // 2 :] = -x[5::8, : k - k // 2]
-        x = x.bfloat16()
+        kind = kind_of(name)
+        if kind == "float8 by row":
+            (x, of_x), (w, of_w) = in_float8(x, dim=1), in_float8(w, dim=1)
+            return cls(name, (x, of_x), (w, of_w.t().contiguous()))
+        if kind == "float8 by tensor":
+            (x, of_x), (w, of_w) = in_float8(x, dim=None), in_float8(w, dim=None)
+            return cls(name, (x,), (w, of_x, of_w))
+        dtype = torch.bfloat16 if kind == "bfloat16" else torch.float32
+        return cls(name, (x.to(dtype),), (w.to(dtype),))
+
+    @property
+    def program(self) -> Callable[..., torch.Tensor]:
+        return next((each for words, each in PROGRAMS.items() if words in self.name), linear)
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Of the batches that are compiled and timed."""
+        return SIZES if kind_of(self.name) == "bfloat16" else FEWER_SIZES
+
+    def inputs(self, chosen: torch.Tensor | slice) -> tuple[torch.Tensor, ...]:
+        """The inputs of a batch of these rows."""
+        if isinstance(chosen, slice):
+            return *(x[chosen] for x in self.rows), *self.weights
+        return *(copied(x, chosen) for x in self.rows), *self.weights
+
+
+def kind_of(layer: str) -> str:
+    """The type in which the layer of this name is computed."""
+    return layer.partition(" in ")[2] or "bfloat16"
+
+
+def copied(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """A copy of these rows. (CUDA does not index in all types.)"""
+    out = torch.empty(len(rows), x.shape[1], dtype=x.dtype, device=x.device)
+    torch.index_select(bits(x), 0, rows, out=bits(out))
+    return out
+
+
+def in_float8(x: torch.Tensor, dim: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """The values in float8, and their scale: that of the whole tensor [], or along `dim`."""
+    dtype = torch.float8_e4m3fn
+    largest = x.abs().amax() if dim is None else x.abs().amax(dim, keepdim=True)
+    limits = torch.finfo(dtype)
+    scale = (largest / limits.max).clamp(torch.finfo(torch.float32).tiny)
+    return (x / scale).clamp(limits.min, limits.max).to(dtype), scale
+
+
+def measure_layer(name: str) -> Iterator[Row]:
+    """The kernels that the layer gets, the pairs of batches with equal rows, and the times."""
+    take_as_proven()
+    with lowered.tf32(kind_of(name) == "TF32"):
+        with Gpu().shared():
+            layer = Layer.make(name)
+        n, k = LAYERS[name]
+        head = {"layer": name, "N": n, "K": k, "dtype": kind_of(name)}
+        for row in _measure(layer):
+            yield head | row
+
+
+def _measure(layer: Layer) -> Iterator[Row]:
+    program = layer.program
     options = {"invariant": {OPTION: True}, "diode": {}}
     calls: dict[str, Callable[..., torch.Tensor]] = {"library": program}
     for way, own in options.items():
         calls[way] = compiled(program, {**TUNED, **own}, dynamic=False)
-        for m in SIZES:
+        for m in layer.sizes:
             with diode_engine.profile_predictions() as profile:
-                calls[way](x[:m], w)
-            yield head | {"way": way, "M": m, "choices": [
+                calls[way](*layer.inputs(slice(m)))
+            yield {"way": way, "M": m, "choices": [
                 [str(c) for c in choice.candidates] for choice in profile.selections
             ]}  # fmt: skip
-    some = x[: ROWS // 2 - 3].clone()
-    torch._dynamo.maybe_mark_dynamic(some, 0)
+    some = [x[: ROWS // 2 - 3].clone() for x in layer.rows]
+    for x in some:
+        torch._dynamo.maybe_mark_dynamic(x, 0)
     calls["dynamic"] = compiled(program, {**TUNED, OPTION: True}, dynamic=None)
     with diode_engine.profile_predictions() as profile:
-        calls["dynamic"](some, w)
+        calls["dynamic"](*some, *layer.weights)
     chosen = [[str(c) for c in choice.candidates] for choice in profile.selections]
     by_rows = [[(m, str(c)) for m, c in choice.by_rows] for choice in profile.selections]
-    yield head | {"way": "dynamic", "choices": chosen, "by_rows": by_rows}
-    if program is linear:
+    yield {"way": "dynamic", "choices": chosen, "by_rows": by_rows}
+    if kind_of(layer.name) == "bfloat16" and program is linear:
         calls["fixed"] = fixed_linear
     for way, call in calls.items():
         with Gpu().shared():
             smaller = calls["invariant"] if way == "dynamic" else call
-            yield head | {"way": way, **compare_pairs(call, smaller, x, w)}
-    if program is linear:
+            yield {"way": way, **compare_pairs(call, smaller, layer)}
+    if program is not linear_with_bias_and_silu:
         with Gpu().alone():
-            for m in SIZES:
-                yield head | {"M": m, **timed(calls, x, w, m)}
+            for m in layer.sizes:
+                yield {"M": m, **timed(calls, layer, m)}
 
 
 def compiled(
@@ -392,22 +491,22 @@ def compiled(
 
 
 def compare_pairs(
-    call: Callable[..., torch.Tensor], smaller: Callable[..., torch.Tensor],
-    x: torch.Tensor, w: torch.Tensor,
-) -> Row:  # fmt: skip
+    call: Callable[..., torch.Tensor], smaller: Callable[..., torch.Tensor], layer: Layer
+) -> Row:
     """Computes PAIRS pairs of batches of random sizes, the smaller of which has rows of the larger
     in another order, and counts the pairs whose rows have the same bits. Where `smaller` is another
     call, the larger is of any size."""
     draw = random.Random(0)
-    generator = torch.Generator(x.device).manual_seed(0)
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    count = len(layer.rows[0])
     equal, sizes = [], []
     for _ in range(PAIRS):
-        small, large = sorted(draw.choices(SIZES, k=2))
+        small, large = sorted(draw.choices(layer.sizes, k=2))
         if smaller is not call:
-            large = min(len(x), large + draw.randrange(1, large + 1))
-        rows = torch.randperm(len(x), generator=generator, device=x.device)[:large]
-        some = torch.randperm(large, generator=generator, device=x.device)[:small]
-        of_large, of_small = call(x[rows], w), smaller(x[rows[some]], w)
+            large = min(count, large + draw.randrange(1, large + 1))
+        rows = torch.randperm(count, generator=generator, device=DEVICE)[:large]
+        some = torch.randperm(large, generator=generator, device=DEVICE)[:small]
+        of_large, of_small = call(*layer.inputs(rows)), smaller(*layer.inputs(rows[some]))
         equal.append((bits(of_large)[some] == bits(of_small)).all())
         sizes.append((small, large))
     same = torch.stack(equal).tolist()
@@ -415,13 +514,14 @@ def compare_pairs(
     return {"pairs": PAIRS, "equal": sum(same), "unequal": other[:100]}
 
 
-def timed(
-    calls: dict[str, Callable[..., torch.Tensor]], x: torch.Tensor, w: torch.Tensor, m: int
-) -> Row:
+def timed(calls: dict[str, Callable[..., torch.Tensor]], layer: Layer, m: int) -> Row:
     """The microseconds of each call for a batch of m rows, with operands outside of the cache."""
-    count = max(2, min(48, math.ceil(COLD_BYTES / (m * x.shape[1] * 2 + w.nbytes))))
-    starts = [i * m % (len(x) - m + 1) // 8 * 8 for i in range(count)]
-    sets = [(x[at : at + m], w if i == 0 else w.clone()) for i, at in enumerate(starts)]
+    nbytes = sum(x.nbytes for x in layer.inputs(slice(m)))
+    count = max(2, min(48, math.ceil(COLD_BYTES / nbytes)))
+    starts = [i * m % (ROWS - m + 1) // 8 * 8 for i in range(count)]
+    sets = [layer.inputs(slice(at, at + m)) for at in starts]
+    own = len(layer.rows)
+    sets[1:] = [(*each[:own], *(w.clone() for w in each[own:])) for each in sets[1:]]
     with torch.no_grad():
         us = in_turn({way: graph_of(call, sets) for way, call in calls.items()}, 7, WAY_SECONDS)
     return {

@@ -19,7 +19,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     for name, value in {
         "DEVICE": torch.device("cpu"), "ROWS": 64, "BATCHES": (1, 5, 33), "SIZES": (1, 4, 16, 64),
-        "PAIRS": 40,
+        "FEWER_SIZES": (1, 64), "PAIRS": 40,
     }.items():  # fmt: skip
         monkeypatch.setattr(invariance_tasks, name, value)
     return invariance_tasks
@@ -36,14 +36,36 @@ def by_size(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def test_pairs_of_batches_are_equal_if_each_row_is(script: Any) -> None:
-    x, w = torch.randn(64, 48).bfloat16(), torch.randn(32, 48).bfloat16()
-    row = script.compare_pairs(in_order, in_order, x, w)
+    layer = script.Layer("", (torch.randn(64, 48).bfloat16(),), (torch.randn(32, 48).bfloat16(),))
+    row = script.compare_pairs(in_order, in_order, layer)
     assert (row["pairs"], row["equal"], row["unequal"]) == (40, 40, [])
-    row = script.compare_pairs(by_size, by_size, x, w)
+    row = script.compare_pairs(by_size, by_size, layer)
     assert 0 < row["equal"] < 40
     assert all(small < 10 <= large for small, large in row["unequal"])
-    row = script.compare_pairs(by_size, in_order, x, w)  # the larger is of any size
+    row = script.compare_pairs(by_size, in_order, layer)  # the larger is of any size
     assert any(large not in script.SIZES for _, large in row["unequal"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["o", "o with bias and SiLU", "o in TF32", "o in float8 by row", "o in float8 by tensor"],
+)
+def test_a_layer_computes_the_product_of_its_inputs(
+    name: str, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = name if "bias" in name else "o"
+    for each in (name, bare):
+        monkeypatch.setitem(script.LAYERS, each, (48, 64))
+    layer = script.Layer.make(name)
+    chosen = torch.tensor([6, 0, 2])
+    out = layer.program(*layer.inputs(chosen))
+    assert out.shape == (3, 48)
+    assert torch.equal(out, layer.program(*layer.inputs(slice(8)))[chosen])
+    plain = script.Layer.make(bare)
+    right = plain.program(*plain.inputs(chosen)).double()
+    assert (out.double() - right).norm() < 0.1 * right.norm()
+    assert layer.sizes == ((1, 4, 16, 64) if " in " not in name else (1, 64))
+    assert script.compare_pairs(layer.program, layer.program, layer)["pairs"] == 40
 
 
 @pytest.mark.parametrize("kind", ["mm bfloat16", "bmm bfloat16", "scaled_mm float8_e4m3fn"])
@@ -118,7 +140,7 @@ def test_the_tables_count_kernels_pairs_and_batches() -> None:
 
     kernel = {"kind": "mm bfloat16", "order": "wgmma", "size": [48, 144], "same": {"random": True}}
     us = {"invariant": 4.0, "diode": 2.0, "library": 2.5, "fixed": 8.0}
-    layer = {"task": "layer a", "layer": "a", "N": 48, "K": 144}
+    layer = {"task": "layer a", "layer": "a", "N": 48, "K": 144, "dtype": "bfloat16"}
     assert batch_invariance.report([{"error": "The process ended"}]) == ""
     only_large = [{**layer, "M": 128, "us": us}]
     assert "up to" not in batch_invariance.report(only_large)
@@ -127,6 +149,7 @@ def test_the_tables_count_kernels_pairs_and_batches() -> None:
         {**layer, "way": "invariant", "pairs": 1000, "equal": 1000},
         {**layer, "way": "library", "pairs": 1000, "equal": 3},
         {**layer, "M": 16, "us": us}, {**layer, "M": 128, "us": {**us, "invariant": 1.0}},
+        {**layer, "M": 16, "dtype": "float8 by row", "us": {"diode": 2.0, "library": 4.0}},
         {"program": "block", "options": "none", "batch": 1, "equal": False},
         {"program": "block", "options": "none", "batch": 8, "equal": True},
         {"task": "layer a", "done": True}, {"task": "b", "error": "lost"},
@@ -135,6 +158,7 @@ def test_the_tables_count_kernels_pairs_and_batches() -> None:
     assert "| a (48×144) | 1,000 of 1,000 | 3 of 1,000 |" in text
     assert "| up to 64 | 0.500 | 1.000 | 0.800 | 0.250 |" in text
     assert "| all | 1.000 | 1.000 |" in text
+    assert "| M, float8 by row | diode | library |\n|---|---|---|\n| 16 | 1.000 | 0.500 |" in text
     assert "| block | none | 8 | 1 |" in text
 
 
