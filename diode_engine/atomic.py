@@ -31,6 +31,9 @@ class FileKind(StrEnum):
     LOOKUP_TABLE = "a lookup table"
     REPORT = "a program's report"
     FROZEN = "a file of frozen choices"
+    PAGE = "a page of a program's report"
+    TUNING = "a page of a tuning"
+    COMPARISON = "a comparison with max-autotune"
     TEXT = "a text"
     OTHER = "a file of another kind"
 
@@ -48,11 +51,19 @@ _BEGINNINGS = tuple(
         (FileKind.DATASET, rb"[\x80-\x8f\xde\xdf].{0,4}\xa8hardware"),
         (FileKind.FROZEN, rb'(#[^\n]*\n)*format = "diode-frozen-choices"'),
         (FileKind.REPORT, rb'\s*\{\s*"format"\s*:\s*"diode-report"'),
+        (
+            FileKind.PAGE,
+            rb'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="v',
+        ),
+        (FileKind.TUNING, rb"# \S+@\d+ for [^\n]+\n\nTuned from "),
+        (FileKind.COMPARISON, rb'\{\s*"solution"\s*:\s*"'),
         (FileKind.SHAPESET, rb'\s*\{\s*"source"\s*:\s*"'),
         (FileKind.SHAPESET, rb'\s*\{\s*"(columns|shapes)"\s*:\s*\[|\s*\{\s*"operations"\s*:\s*\{'),
         (FileKind.LOOKUP_TABLE, rb'\s*\{\s*"[^\n]*"\s*:\s*\[\s*\{\s*"template_id"'),
     )
 )
+# What commands write to stdout, which a step of a workflow puts into a file.
+_PRINTED = (FileKind.TEXT, FileKind.REPORT, FileKind.TUNING, FileKind.COMPARISON)
 _NOTHING = re.compile(rb"\s*(\{\s*\})?\s*")
 
 
@@ -91,15 +102,16 @@ def _cut(head: bytes) -> Iterator[bytes]:
 
 def check_target(path: Path, kind: FileKind | None, *, sources: Iterable[Path] = ()) -> None:
     """Checks that a file of this kind may be put at `path`: there is no file, or one of the same
-    kind (whatever kind, if None). `sources` are files that are read for it. Raises OSError where it
-    may not."""
+    kind (whatever kind, if None; whatever commands write to stdout, if TEXT). `sources` are files
+    that are read for it. Raises OSError where it may not."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is there and is not a regular file", str(path))
     for source in sources:
         if path.exists() and source.exists() and path.samefile(source):
             raise OSError(errno.EINVAL, "it is read by this command; name another file", str(path))
     found = None if kind is None else kind_of(path)
-    if found not in (None, kind):
+    replaceable = _PRINTED if kind is FileKind.TEXT else (kind,)
+    if found is not None and found not in replaceable:
         raise OSError(
             errno.EEXIST,
             f"it is {found}, not {kind}; name another file, or remove this one first",

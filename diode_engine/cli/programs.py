@@ -66,7 +66,7 @@ def report(
     if bool(command) is (file is not None):
         raise click.UsageError("Give a program, or --file FILE.")
     if html is not None:
-        check_output(html, FileKind.TEXT)
+        check_output(html, FileKind.PAGE)
     code: int = ExitCode.OK
     if file is not None:
         made = record.read(file)
@@ -76,7 +76,7 @@ def report(
             return code
         made = found
     if html is not None:
-        write_output(html, render_page(made))
+        write_output(html, render_page(made), kind=FileKind.PAGE)
     text = json.dumps(made.to_dict(), allow_nan=False) if as_json else render_text(made, top)
     click.echo(text.rstrip())
     return code

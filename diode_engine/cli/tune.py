@@ -90,7 +90,7 @@ def tune(
     from diode_engine.tuning.run import tune as run
 
     if output is not None:
-        check_output(output, FileKind.TEXT, sources=shapes)
+        check_output(output, FileKind.TUNING, sources=shapes)
     check_cluster(ray, accelerator, gpus)
     own = tuple(dict.fromkeys(p for file in shapes for p in problems_in(file, seed)))
     asked: Mapping[str, Any] = {
@@ -111,7 +111,7 @@ def tune(
     if output is None:
         output = beside(store, "-pages") / f"tune-{tuned.run}.md"
         output.parent.mkdir(parents=True, exist_ok=True)
-    write_output(output, page, kept="The page is in the run as well.")
+    write_output(output, page, kept="The page is in the run as well.", kind=FileKind.TUNING)
     diagnostics.note(f"The page is in {output}, and in run {tuned.run} of {store}.")
     return Result(tuned.document, page)
 

@@ -381,7 +381,9 @@ def validate_max_autotune(
     from diode_engine.models.predictor import Predictor
     from diode_engine.validation.solution import against_solution, read_solution
 
-    check_output(output, FileKind.TEXT, sources=(file, *([] if dataset is None else [dataset])))
+    check_output(
+        output, FileKind.COMPARISON, sources=(file, *([] if dataset is None else [dataset]))
+    )
     solution = read_solution(file)
     query = build_query(query, op_name, hardware_name)
     table = read_timings(dataset, store, query)
@@ -398,7 +400,8 @@ def validate_max_autotune(
             f"None of the sizes in {file} was timed: its kernels are compared on all problems."
         )
     click.echo(json.dumps(found, allow_nan=False) if as_json else _solution_text(found))
-    write_output(output, json.dumps(found, indent=1) + "\n", kept="The comparison is above.")
+    text = json.dumps(found, indent=1) + "\n"
+    write_output(output, text, kept="The comparison is above.", kind=FileKind.COMPARISON)
     diagnostics.note(f"Statistics for each operator are in {output}.")
 
 

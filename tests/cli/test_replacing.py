@@ -142,13 +142,19 @@ def refused(*_, **__):
 
 
 @each
-@pytest.mark.parametrize("what", ["another kind", "fifo", "folder missing", "folder", "refused"])
+@pytest.mark.parametrize(
+    "what", ["another kind", "program", "fifo", "folder missing", "folder", "refused"]
+)
 def test_what_a_command_may_not_write_over_is_as_it_was(
     write, words, tmp_path, store, dataset, monkeypatch, what
 ):
     """With `refused`, no file can be made in the folder."""
+    if (words, what) == ("workflow", "program"):
+        pytest.skip("a step's output can be any text")
     target = tmp_path / WRITERS[words][0]
-    if what == "another kind":  # than the command writes
+    if what == "program":
+        target.write_text("import torch\n")
+    elif what == "another kind":  # than the command writes
         target.write_bytes((dataset if words.startswith("db ") else store).read_bytes())
     elif what == "fifo":
         os.mkfifo(target)
@@ -193,6 +199,14 @@ def test_a_file_of_its_own_kind_is_replaced(write, words, tmp_path, monkeypatch)
         again.says(1, "name a new file")
     else:
         assert again.code == 0, again.err
+
+
+def test_the_report_of_an_earlier_step_is_replaced(write, tmp_path):
+    """`report --json` as a step of a workflow writes a program's report."""
+    target = tmp_path / "a.txt"
+    shutil.copy(Path(__file__).parents[1] / "reports" / "program.json", target)
+    ran = write("workflow", target)
+    assert ran.code == 0, ran.err
 
 
 @pytest.mark.parametrize(
