@@ -22,6 +22,7 @@ STOCK: Final[Any] = object()
 
 # Called with what failed, in words, and the error; raises the error again without fallback.
 Report = Callable[[str, Exception], None]
+FindReport = Callable[..., Report | None]
 
 _logged: set[str] = set()
 
@@ -30,7 +31,7 @@ def guard(
     what: str,
     *,
     stock: Callable[..., Any],
-    report: Callable[..., Report | None] | None = None,
+    report: FindReport | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function that torch calls. Where it raises an Exception or returns STOCK, `stock`
     is called with the same arguments, and its answer returned. (KeyboardInterrupt, and other

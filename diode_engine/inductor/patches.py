@@ -11,6 +11,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from diode_engine.errors import IntegrationError
+from diode_engine.inductor.guard import FindReport, guard
 
 _INHERITED = object()
 Function = Callable[..., Any]
@@ -52,6 +53,14 @@ class Patches:
                 ours = functools.wraps(theirs)(wrapper(theirs))
                 self._functions[id(owner), name] = owner, ours, theirs
                 _write(owner, name, ours)
+
+    def guard(
+        self, owner: Any, name: Any, ours: Function, what: str, report: FindReport | None = None
+    ) -> None:
+        """Have `ours` answer in a function's place, under a guard: where it raises or returns
+        STOCK, torch's function answers. `what` and `report` are those of `guard.guard`; the others
+        are as in `wrap`."""
+        self.wrap(owner, name, lambda theirs: guard(what, stock=theirs, report=report)(ours))
 
     def restore(self) -> None:
         """Put back the functions that were there, except where somebody has replaced Diode's."""

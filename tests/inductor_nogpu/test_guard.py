@@ -40,7 +40,7 @@ from diode_engine.inductor.hook import choices as choices_module
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.inductor.hook.product_notes import ProductNotes
-from diode_engine.inductor.listening import capture, feedback
+from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.torch_internals.dispatcher import PRODUCT_WITH_ACTIVATION
 from tests.inductor_nogpu.conftest import FixedPredictor
@@ -292,7 +292,7 @@ def test_keys_that_cannot_be_made_never_occur_again(
     ("place", "part", "says"),
     [
         (ProductNotes, "_note_product", "a product was not noted"),
-        (capture, "_add_prefer_aten", "a library's kernel was not taken"),
+        (preprocessing, "add", "a library's kernel was not taken"),
     ],
 )
 def test_a_capture_that_fails_does_not_disturb(

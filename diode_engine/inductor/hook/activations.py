@@ -20,7 +20,7 @@ GELU is the exact one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ from diode_engine.inductor.choosing.compile_options import chooses_in_any_mode, 
 from diode_engine.inductor.choosing.current import chooser_for, current_chooser, report_failure
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph, is_sure
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
-from diode_engine.inductor.guard import STOCK, guard
+from diode_engine.inductor.guard import STOCK
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.patches import Patches, is_named_in
 from diode_engine.inductor.torch_internals.dispatcher import (
@@ -81,32 +81,30 @@ def check_place() -> None:
 def apply(patches: Patches) -> None:
     """Wrap the passes of Inductor that rewrite a graph before it is lowered, and the lowering of
     the op, where reports learn of it."""
-    patches.wrap(compile_fx, REWRITES_GRAPH, _wrap)
-    patches.wrap(lowering.lowerings, PRODUCT_WITH_ACTIVATION, _wrap_lowering)
+    patches.guard(
+        compile_fx, REWRITES_GRAPH, _move_activations, "activations were not moved into products",
+        report_failure,
+    )  # fmt: skip
+    patches.guard(
+        lowering.lowerings, PRODUCT_WITH_ACTIVATION, _note_moved,
+        "a moved activation was not noted", report_failure,
+    )  # fmt: skip
 
 
-def _wrap(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @guard("activations were not moved into products", stock=theirs, report=report_failure)
-    def rewrite(graph_module: Any, *_: Any, **__: Any) -> Any:
-        if _is_wanted():
-            for activation in list(find_activations(graph_module.graph)):
-                chooser = chooser_for(activation.product.meta["val"].device)
-                if chooser is not None:
-                    _decide(chooser, activation)
-        return STOCK
-
-    return rewrite
+def _move_activations(graph_module: Any, *_: Any, **__: Any) -> Any:
+    if _is_wanted():
+        for activation in list(find_activations(graph_module.graph)):
+            chooser = chooser_for(activation.product.meta["val"].device)
+            if chooser is not None:
+                _decide(chooser, activation)
+    return STOCK
 
 
-def _wrap_lowering(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @guard("a moved activation was not noted", stock=theirs, report=report_failure)
-    def lowered(*_: Any, **__: Any) -> Any:
-        chooser, moved = current_chooser(), V.graph.current_node.meta.get(_MOVED)
-        if chooser is not None and moved is not None:
-            chooser.outcomes.stats.record_moved(*moved)
-        return STOCK
-
-    return lowered
+def _note_moved(*_: Any, **__: Any) -> Any:
+    chooser, moved = current_chooser(), V.graph.current_node.meta.get(_MOVED)
+    if chooser is not None and moved is not None:
+        chooser.outcomes.stats.record_moved(*moved)
+    return STOCK
 
 
 def _is_wanted() -> bool:

@@ -11,8 +11,6 @@ product. Where Diode chooses, it stays the convolution of plain torch.compile
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -22,14 +20,13 @@ from torch._inductor.kernel import conv
 from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_engine.core.operators import named
-from diode_engine.core.problem import Problem
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.compile_options import is_batch_invariant
 from diode_engine.inductor.choosing.current import chooser_for, report_failure
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
-from diode_engine.inductor.guard import STOCK, guard
+from diode_engine.inductor.guard import STOCK
 from diode_engine.inductor.lowering.candidates import problem_from, tf32_in_convolutions_only
 from diode_engine.inductor.patches import Patches, is_named_in
 from diode_engine.inductor.torch_internals.wrapped_functions import MAKES_PRODUCT
@@ -44,26 +41,24 @@ def check_place() -> None:
 
 def apply(patches: Patches) -> None:
     """Wrap the function that makes the product."""
-    patches.wrap(conv, MAKES_PRODUCT, _wrap)
+    patches.guard(
+        conv, MAKES_PRODUCT, _lower_convolution, "a convolution was not decided", report_failure
+    )
 
 
-def _wrap(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @guard("a convolution was not decided", stock=theirs, report=report_failure)
-    def ours(x: Any, weight: Any, bias: Any) -> Any:
-        chooser = chooser_for(x.get_device())
-        if chooser is None or not _should_keep(chooser, x, weight, bias):
-            return STOCK
-        dims = len(weight.get_size()) - 2
-        with config.patch(max_autotune=False, max_autotune_gemm=False):
-            kept = conv.convolution(
-                x, weight, bias,
-                stride=[1] * dims, padding=[0] * dims, dilation=[1] * dims,
-                transposed=False, output_padding=[0] * dims, groups=1,
-            )  # fmt: skip
-        chooser.outcomes.stats.count("convolutions_kept")
-        return kept
-
-    return ours
+def _lower_convolution(x: Any, weight: Any, bias: Any) -> Any:
+    chooser = chooser_for(x.get_device())
+    if chooser is None or not _should_keep(chooser, x, weight, bias):
+        return STOCK
+    dims = len(weight.get_size()) - 2
+    with config.patch(max_autotune=False, max_autotune_gemm=False):
+        kept = conv.convolution(
+            x, weight, bias,
+            stride=[1] * dims, padding=[0] * dims, dilation=[1] * dims,
+            transposed=False, output_padding=[0] * dims, groups=1,
+        )  # fmt: skip
+    chooser.outcomes.stats.count("convolutions_kept")
+    return kept
 
 
 def _should_keep(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> bool:
@@ -97,10 +92,9 @@ def _is_library_taken(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -
     problem = problem_from(operator, shapes, strides, [dtype] * len(shapes), dtype)
     if problem is None:
         return False
-    by_model = functools.partial(_takes_library, chooser, problem, x.get_device())
+
+    def by_model() -> bool:
+        choice = choose_outside_graph(chooser, problem, x.get_device())
+        return choice is not None and choice.candidates[0].is_extern
+
     return bool(chooser.decide("keep the convolution", problem, by_model))
-
-
-def _takes_library(chooser: ProductChooser, problem: Problem, device: torch.device) -> bool:
-    choice = choose_outside_graph(chooser, problem, device)
-    return choice is not None and choice.candidates[0].is_extern

@@ -3,7 +3,6 @@ fastest, in place of the first of its heuristic's list, which torch takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,7 +13,7 @@ from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.chosen_kernels import ChosenKernel, chosen_kernel_of
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.library_algorithms import Operands
-from diode_engine.inductor.guard import STOCK, guard
+from diode_engine.inductor.guard import STOCK
 from diode_engine.inductor.library.product import diode_library_product
 from diode_engine.inductor.patches import Patches, is_named_in
 
@@ -33,7 +32,10 @@ def check_place() -> None:
 def apply(patches: Patches) -> None:
     """Wrap the method by which the library's kernel becomes a part of the program."""
     _call_by_algorithm()  # code from Inductor's cache may name it
-    patches.wrap(ExternKernelCaller, _PLACE, _wrap)
+    patches.guard(
+        ExternKernelCaller, _PLACE, _output_node, "the library's algorithm was not chosen",
+        report_failure,
+    )  # fmt: skip
 
 
 @cache
@@ -41,25 +43,21 @@ def _call_by_algorithm() -> ExternKernelChoice:
     return ExternKernelChoice(diode_library_product)
 
 
-def _wrap(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @guard("the library's algorithm was not chosen", stock=theirs, report=report_failure)
-    def output_node(caller: ExternKernelCaller) -> Any:
-        chooser, kernel = current_chooser(), chosen_kernel_of(caller)
-        if chooser is None or chooser.algorithms.model is None or kernel is None:
-            return STOCK
-        if not _is_plain(caller, kernel):
-            return STOCK
-        operands = _operands(caller)
-        if operands is None:
-            return STOCK
-        problem, device = kernel.comparison.problems[0], caller.layout.device.index
-        plan = chooser.algorithms.choose(problem, operands, device)
-        if plan is None:
-            return STOCK
-        choice = _call_by_algorithm().bind(caller.input_nodes, caller.layout, plan=str(plan))
-        return choice.output_node()
-
-    return output_node
+def _output_node(caller: ExternKernelCaller) -> Any:
+    chooser, kernel = current_chooser(), chosen_kernel_of(caller)
+    if chooser is None or chooser.algorithms.model is None or kernel is None:
+        return STOCK
+    if not _is_plain(caller, kernel):
+        return STOCK
+    operands = _operands(caller)
+    if operands is None:
+        return STOCK
+    problem, device = kernel.comparison.problems[0], caller.layout.device.index
+    plan = chooser.algorithms.choose(problem, operands, device)
+    if plan is None:
+        return STOCK
+    choice = _call_by_algorithm().bind(caller.input_nodes, caller.layout, plan=str(plan))
+    return choice.output_node()
 
 
 def _is_plain(caller: ExternKernelCaller, kernel: ChosenKernel) -> bool:

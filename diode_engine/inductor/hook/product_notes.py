@@ -141,20 +141,18 @@ class ProductNotes(Profile):
             return
         self._note(inductor=version)
         # Not the hook itself, which Diode asks whether it is Inductor's own.
-        self._patches.wrap(kind, "get_template_configs", self._wrap_request)
+        self._patches.guard(
+            kind, "get_template_configs", self._note_request, "a product was not noted"
+        )
         when_imported("torch._inductor.kernel.mm_grouped", self._attach_grouped)
         when_imported("torch._inductor.output_code", self._attach_runs)
 
-    def _wrap_request(self, theirs: Function) -> Function:
-        @guard("a product was not noted", stock=theirs)
-        def request(
-            choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
-            kwarg_overrides: Any = None, *rest: Any, **more: Any,
-        ) -> Any:  # fmt: skip
-            self._note_product(kernel_inputs, op_name, kwarg_overrides)
-            return STOCK
-
-        return request
+    def _note_request(
+        self, choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
+        kwarg_overrides: Any = None, *_: Any, **__: Any,
+    ) -> Any:  # fmt: skip
+        self._note_product(kernel_inputs, op_name, kwarg_overrides)
+        return STOCK
 
     def _attach_runs(self) -> None:
         if self._open:

@@ -21,7 +21,7 @@ Where the model is less sure of a choice than diode_confidence_threshold asks, I
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, prod
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +44,7 @@ from diode_engine.inductor.choosing.current import current_chooser, report_failu
 from diode_engine.inductor.choosing.outside_graph import choose_outside_graph, is_sure
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US
-from diode_engine.inductor.guard import STOCK, guard
+from diode_engine.inductor.guard import STOCK
 from diode_engine.inductor.lowering.candidates import problem_from
 from diode_engine.inductor.patches import Patches, check_called, patch_attribute
 from diode_engine.inductor.torch_internals.wrapped_functions import SHOULD_PAD
@@ -65,17 +65,13 @@ def check_place() -> None:
 
 def apply(patches: Patches) -> None:
     """Wrap Inductor's benchmark."""
-    patches.wrap(pad_mm, SHOULD_PAD, _wrap)
+    patches.guard(pad_mm, SHOULD_PAD, _should_pad, "padding was not decided", report_failure)
 
 
-def _wrap(theirs: Callable[..., bool]) -> Callable[..., bool]:
-    @guard("padding was not decided", stock=theirs, report=report_failure)
-    def should_pad(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any = None) -> Any:
-        chooser = current_chooser()
-        answer = None if chooser is None else _decide(chooser, match, mat1, mat2, op, bias)
-        return STOCK if answer is None else answer
-
-    return should_pad
+def _should_pad(match: Any, mat1: Any, mat2: Any, op: Any, bias: Any = None) -> Any:
+    chooser = current_chooser()
+    answer = None if chooser is None else _decide(chooser, match, mat1, mat2, op, bias)
+    return STOCK if answer is None else answer
 
 
 def _decide(

@@ -42,16 +42,10 @@ def attach() -> None:
 
 
 def _wrap_hook(theirs: Function) -> Function:
-    return _prefer_aten_in(lambda *args, **kwargs: _libraries(theirs(*args, **kwargs)))
+    def libraries(*args: Any, **kwargs: Any) -> list[Any]:
+        return _libraries(theirs(*args, **kwargs))
 
-
-def _prefer_aten_in(theirs: Function) -> Function:
-    @guard(_BENCHMARKED, stock=theirs)
-    def lowered(*args: Any, **kwargs: Any) -> Any:
-        _add_prefer_aten()
-        return STOCK
-
-    return lowered
+    return guard(_BENCHMARKED, stock=libraries)(_add_prefer_aten)
 
 
 def _attach_grouped(patches: Patches) -> None:
@@ -59,25 +53,22 @@ def _attach_grouped(patches: Patches) -> None:
     one that lowers such a product, and the one that cuts the list of its configs."""
     module: Any = sys.modules["torch._inductor.kernel.mm_grouped"]
     if part(module, LOWERS_GROUPS) is not None and part(module, CUTS_GROUPS) is not None:
-        patches.wrap(module, LOWERS_GROUPS, _prefer_aten_in)
-        patches.wrap(module, CUTS_GROUPS, _wrap_cut)
+        patches.guard(module, LOWERS_GROUPS, _add_prefer_aten, _BENCHMARKED)
+        patches.guard(module, CUTS_GROUPS, _cut, _ALL_RENDERED)
 
 
-def _wrap_cut(theirs: Function) -> Function:
-    @guard(_ALL_RENDERED, stock=theirs)
-    def cut(*args: Any, **kwargs: Any) -> Any:
-        from torch._inductor.utils import use_aten_gemm_kernels
+def _cut(*_: Any, **__: Any) -> Any:
+    from torch._inductor.utils import use_aten_gemm_kernels
 
-        # The library's kernel is in the list already; the others need not be rendered.
-        return [] if use_aten_gemm_kernels() else STOCK
-
-    return cut
+    # The library's kernel is in the list already; the others need not be rendered.
+    return [] if use_aten_gemm_kernels() else STOCK
 
 
-def _add_prefer_aten() -> None:
+def _add_prefer_aten(*_: Any, **__: Any) -> Any:
     from diode_engine.inductor.lowering import preprocessing
 
     preprocessing.add(prefer_aten)
+    return STOCK
 
 
 def _as_offered(choices: list[Any]) -> list[Any]:
