@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-def test_every_program_has_a_name_of_its_own_and_the_order_is_the_same() -> None:
+def test_every_program_has_a_name_of_its_own_and_the_order_is_the_same():
     import architectures
 
     models = architectures.models()
@@ -17,10 +17,10 @@ def test_every_program_has_a_name_of_its_own_and_the_order_is_the_same() -> None
     assert len({model.name.split(" ")[0] for model in first}) == 100
 
 
-def test_of_layers_that_repeat_one_of_each_kind_is_left() -> None:
+def test_of_layers_that_repeat_one_of_each_kind_is_left():
     from architectures import few_layers
 
-    def block(size: int) -> nn.Module:
+    def block(size):
         return nn.Sequential(nn.Linear(8, size), nn.ReLU(), nn.Linear(size, 8))
 
     model = nn.Sequential(block(16), block(32), block(16), block(32), nn.ReLU(), block(24))

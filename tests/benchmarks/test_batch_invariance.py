@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +11,7 @@ from diode_engine.core.problem import Problem
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def script(monkeypatch):
     """The tasks, with few rows, on the CPU."""
     import invariance_tasks
 
@@ -35,7 +33,7 @@ def by_size(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return in_order(x, w) if len(x) < 10 else (in_order(x, w).float() * 1.01).to(x.dtype)
 
 
-def test_pairs_of_batches_are_equal_if_each_row_is(script: Any) -> None:
+def test_pairs_of_batches_are_equal_if_each_row_is(script):
     layer = script.Layer("", (torch.randn(64, 48).bfloat16(),), (torch.randn(32, 48).bfloat16(),))
     row = script.compare_pairs(in_order, in_order, layer)
     assert (row["pairs"], row["equal"], row["unequal"]) == (40, 40, [])
@@ -50,9 +48,7 @@ def test_pairs_of_batches_are_equal_if_each_row_is(script: Any) -> None:
     "name",
     ["o", "o with bias and SiLU", "o in TF32", "o in float8 by row", "o in float8 by tensor"],
 )
-def test_a_layer_computes_the_product_of_its_inputs(
-    name: str, script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_computes_the_product_of_its_inputs(name, script, monkeypatch):
     bare = name if "bias" in name else "o"
     for each in (name, bare):
         monkeypatch.setitem(script.LAYERS, each, (48, 64))
@@ -69,7 +65,7 @@ def test_a_layer_computes_the_product_of_its_inputs(
 
 
 @pytest.mark.parametrize("kind", ["mm bfloat16", "bmm bfloat16", "scaled_mm float8_e4m3fn"])
-def test_data_of_each_kind_is_what_its_name_says(script: Any, kind: str) -> None:
+def test_data_of_each_kind_is_what_its_name_says(script, kind):
     problem = script.problem_of(kind, 64, 48, 144)
     out = getattr(torch, problem.out_dtype)
     tiny = torch.finfo(getattr(torch, problem.dtype)).tiny
@@ -83,11 +79,11 @@ def test_data_of_each_kind_is_what_its_name_says(script: Any, kind: str) -> None
     assert exact["cancelling"].abs().median() < terms.median() / 30
 
 
-def test_a_kernel_is_the_same_in_all_batches_or_not(script: Any) -> None:
+def test_a_kernel_is_the_same_in_all_batches_or_not(script):
     batches = {m: script.problem_of("mm bfloat16", m, 48, 144) for m in (64, 1, 5, 33)}
     inputs = {data: script.operands(batches[64], data) for data in ("random", "large")}
 
-    def run(of: Any) -> Any:
+    def run(of):
         return lambda m, given, out: out.copy_(of(given["a"], given["b"].T))
 
     good, bad = (script.compared(batches, inputs, run(of)) for of in (in_order, by_size))
@@ -97,13 +93,13 @@ def test_a_kernel_is_the_same_in_all_batches_or_not(script: Any) -> None:
     assert good["digest"]["random"] != bad["digest"]["random"]
 
 
-def test_the_instructions_are_read_from_ptx(script: Any) -> None:
+def test_the_instructions_are_read_from_ptx(script):
     wgmma = "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16"
     assert script.instructions(f"{wgmma} {{%r1}};\n{wgmma}\nfma.rn.f32 a;") == [wgmma]
     assert script.instructions("fma.rn.f32 a;\nfma.rn.f32 b;") == ["fma.rn.f32"]
 
 
-def test_each_task_has_a_name_of_its_own_that_can_be_a_file(script: Any) -> None:
+def test_each_task_has_a_name_of_its_own_that_can_be_a_file(script):
     import batch_invariance
 
     names = [name for name, _ in script.tasks(batch_invariance.PARTS)]
@@ -112,7 +108,7 @@ def test_each_task_has_a_name_of_its_own_that_can_be_a_file(script: Any) -> None
     assert Problem.make("mm", 1, *script.LAYERS["Llama 3 8B, o"], "bfloat16").K == 4096
 
 
-def test_orders_whose_kernels_all_agree_are_proofs() -> None:
+def test_orders_whose_kernels_all_agree_are_proofs():
     import batch_invariance
 
     from diode_engine.choosing.proofs import Proof
@@ -135,7 +131,7 @@ def test_orders_whose_kernels_all_agree_are_proofs() -> None:
         assert not batch_invariance.proofs([*rows, {**rows[0], **wrong, "candidate": "c9"}])
 
 
-def test_the_tables_count_kernels_pairs_and_batches() -> None:
+def test_the_tables_count_kernels_pairs_and_batches():
     import batch_invariance
 
     kernel = {"kind": "mm bfloat16", "order": "wgmma", "size": [48, 144], "same": {"random": True}}
@@ -162,17 +158,15 @@ def test_the_tables_count_kernels_pairs_and_batches() -> None:
     assert "| block | none | 8 | 1 |" in text
 
 
-def test_a_prompt_has_one_completion_if_no_token_depends_on_the_batch(
-    script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_has_one_completion_if_no_token_depends_on_the_batch(script, monkeypatch):
     import invariance_serving
 
     monkeypatch.setattr(invariance_serving, "NEW", 5)
 
-    def step(tokens: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> Any:
+    def step(tokens, keys, values):
         return (tokens[:, -1:] * 7 + tokens[:, :1]) % 100, keys, values
 
-    def by_batch(tokens: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> Any:
+    def by_batch(tokens, keys, values):
         wrong = (tokens[:, -1:] > 50) & (len(tokens) > 4)
         return step(tokens, keys, values)[0] + wrong, keys, values
 

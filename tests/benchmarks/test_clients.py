@@ -20,7 +20,7 @@ def row(way: str, cold: float, step: float, **more: Any) -> dict[str, Any]:
 ROWS = [row("plain", 10, 100), row("again", 12, 110), row("diode", 11, 99, first_bytes=12)]
 
 
-def test_ratios_are_to_the_slower_step_and_the_mean_start_of_two_plain_compiles() -> None:
+def test_ratios_are_to_the_slower_step_and_the_mean_start_of_two_plain_compiles():
     import clients
 
     of = clients.ratios([*ROWS, row("search", 44, 100)])["p"]
@@ -31,7 +31,7 @@ def test_ratios_are_to_the_slower_step_and_the_mean_start_of_two_plain_compiles(
     assert not of["search_over"]
 
 
-def test_a_search_that_was_ended_bounds_the_cold_start() -> None:
+def test_a_search_that_was_ended_bounds_the_cold_start():
     import clients
 
     ended = {"program": "p", "way": "search", "error": "It took over 130 s."}
@@ -41,7 +41,7 @@ def test_a_search_that_was_ended_bounds_the_cold_start() -> None:
     assert "<0.100" in clients.table(rows)
 
 
-def test_a_program_without_all_ways_has_no_ratios() -> None:
+def test_a_program_without_all_ways_has_no_ratios():
     import clients
 
     failed = {"program": "p", "way": "diode", "error": "The process ended with 1"}
@@ -49,7 +49,7 @@ def test_a_program_without_all_ways_has_no_ratios() -> None:
 
 
 @pytest.mark.parametrize(("way", "loaded"), [("plain", False), ("diode", True)])
-def test_only_the_environment_variable_loads_diode(way: str, loaded: bool, tmp_path: Path) -> None:
+def test_only_the_environment_variable_loads_diode(way, loaded, tmp_path):
     info = tmp_path / "diode_engine-9.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: diode-engine\nVersion: 9\n")

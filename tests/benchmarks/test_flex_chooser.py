@@ -14,7 +14,7 @@ def shipped() -> FlexTable:
     return table
 
 
-def test_the_shipped_table_is_that_of_the_rows() -> None:
+def test_the_shipped_table_is_that_of_the_rows():
     import flex_chooser as fc
 
     measured = fc.read(fc.ROWS)
@@ -29,9 +29,7 @@ def test_the_shipped_table_is_that_of_the_rows() -> None:
     [("by hash", "forward", 34, 0.98, 1.105), ("by heads", "forward", 28, 0.985, 1.10),
      ("by hash", "backward", 5, 0.98, 1.13)],
 )  # fmt: skip
-def test_it_chooses_well_on_calls_that_were_held_out(
-    why: str, kind: str, count: int, share: float, speed: float
-) -> None:
+def test_it_chooses_well_on_calls_that_were_held_out(why, kind, count, share, speed):
     import flex_chooser as fc
 
     held_out = [e for e in fc.read(fc.ROWS) if e.held_out == why and e.call.kind == kind]
@@ -42,7 +40,7 @@ def test_it_chooses_well_on_calls_that_were_held_out(
     assert min(mine for mine, _ in found.values()) > 0.9
 
 
-def test_what_was_timed_once_more_counts_and_what_failed_is_not_in_the_table() -> None:
+def test_what_was_timed_once_more_counts_and_what_failed_is_not_in_the_table():
     import flex_chooser as fc
 
     row = {"kind": "forward", "head": 64, "dtype": "bfloat16", "mask": "document", "heads": 16,

@@ -29,13 +29,13 @@ def cuda_files(pattern: str) -> list[Path]:
     return files
 
 
-def test_the_structures_have_the_library_s_sizes() -> None:
+def test_the_structures_have_the_library_s_sizes():
     assert ctypes.sizeof(cublaslt.Algorithm) == 64
     assert ctypes.sizeof(cublaslt.Result) == 96
     assert cublaslt.Result.state.offset == 72
 
 
-def test_the_numbers_are_the_header_s() -> None:
+def test_the_numbers_are_the_header_s():
     text = cuda_files("*/include/cublasLt.h")[0].read_text()
     fields = ("ID", "TILE_ID", "STAGES_ID", "SPLITK_NUM", "REDUCTION_SCHEME", "CTA_SWIZZLING",
               "CUSTOM_OPTION", "INNER_SHAPE_ID", "CLUSTER_SHAPE_ID")  # fmt: skip
@@ -45,7 +45,7 @@ def test_the_numbers_are_the_header_s() -> None:
         assert (int(found[2]), ctypes.sizeof(kind) * 8) == (number, int(found[1][-4:-2])), name
 
 
-def test_an_algorithm_keeps_what_is_set() -> None:
+def test_an_algorithm_keeps_what_is_set():
     path = cuda_files("*/lib/libcublasLt.so*")[0]
     library = cublaslt.Library(str(path), handle=False)
     config = Config(0, 20, 36, 4, 2, 1, 3, 4, 5)
@@ -104,7 +104,7 @@ def call(self: Any, product: Product, found: Any) -> Any:
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+def script(monkeypatch):
     import library_algorithms
     import library_measuring
 
@@ -122,9 +122,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return library_algorithms
 
 
-def test_a_row_has_all_algorithms_and_a_wrong_one_does_not_count(
-    script: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_has_all_algorithms_and_a_wrong_one_does_not_count(script, capsys):
     import library_report
 
     problem = Problem.make("addmm", 40, 39, 33, "bfloat16", b_layout="col")
@@ -147,7 +145,7 @@ def test_a_row_has_all_algorithms_and_a_wrong_one_does_not_count(
     assert "failed: lost" in said
 
 
-def test_a_row_for_training_has_no_times_of_the_second_kind(script: Any) -> None:
+def test_a_row_for_training_has_no_times_of_the_second_kind(script):
     import library_report
 
     task = script.Task(script.LEARNING, Problem.make("mm", 40, 39, 33, "bfloat16"), "")
@@ -162,21 +160,21 @@ def test_a_row_for_training_has_no_times_of_the_second_kind(script: Any) -> None
     assert "torch      9.0 µs" in library_report.line(row)
 
 
-def test_products_for_training_are_not_held_out(script: Any) -> None:
+def test_products_for_training_are_not_held_out(script):
     drawn = script.drawn_tasks(40)
     assert len(drawn) == 40
     assert not any(held_out_by(task.problem) for task in drawn)
 
 
 @pytest.mark.parametrize("epilogue", ["relu", "gelu", "gelu_aux", "dgelu"])
-def test_torch_s_call_has_the_epilogue_that_is_checked(script: Any, epilogue: str) -> None:
+def test_torch_s_call_has_the_epilogue_that_is_checked(script, epilogue):
     from library_measuring import Operands
 
     operands = Operands(Problem.make("addmm", 32, 48, 64, "float32"), epilogue, {})
     assert (operands.errors([operands.torch_call()], operands.sets("")[0])[0] or 0) < 1e-5
 
 
-def test_the_products_of_every_file_can_be_measured(script: Any) -> None:
+def test_the_products_of_every_file_can_be_measured(script):
     from library_measuring import POOL_BYTES, extent
 
     tasks = list(script.tasks_in(sorted(script.FOLDER.glob("*.json"))))
@@ -187,9 +185,7 @@ def test_the_products_of_every_file_can_be_measured(script: Any) -> None:
         assert size <= 3 << 29, (task, POOL_BYTES)
 
 
-def test_a_product_that_is_judged_is_not_learned(
-    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_product_that_is_judged_is_not_learned(script, monkeypatch, tmp_path):
     """Equal are products of the same sizes, type and layouts; one with a bias is no other."""
     import library_chooser
 

@@ -24,12 +24,12 @@ Row = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
-def _scorer(monkeypatch: pytest.MonkeyPatch) -> None:
+def _scorer(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
 @pytest.fixture(scope="module")
-def shipped() -> tuple[Row, list[Row]]:
+def shipped():
     """The head and the problems, as the README reads them."""
     code = re.search(r"```python\n(import json.*?)```", (FOLDER / "README.md").read_text(), re.S)
     found: dict[str, Any] = {}
@@ -38,7 +38,7 @@ def shipped() -> tuple[Row, list[Row]]:
     return found["head"], found["problems"]
 
 
-def test_the_set_is_whole(shipped: tuple[Row, list[Row]]) -> None:
+def test_the_set_is_whole(shipped):
     head, rows = shipped
     assert len(rows) == 1895
     assert len({row["id"] for row in rows}) == len(rows)
@@ -52,7 +52,7 @@ def test_the_set_is_whole(shipped: tuple[Row, list[Row]]) -> None:
         assert max(row["default"]) < len(row["us"])
 
 
-def test_no_model_may_learn_from_the_set(shipped: tuple[Row, list[Row]]) -> None:
+def test_no_model_may_learn_from_the_set(shipped):
     for row in shipped[1]:
         problem = Problem.from_dict(row["problem"])
         assert problem.key.startswith(row["id"])
@@ -79,7 +79,7 @@ def made_set(path: Path, *rows: Row, **more: Any) -> Path:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def made(tmp_path):
     return made_set(
         tmp_path / "made.jsonl.xz",
         made_row("a", (10, 5, 20), default=(0, 1)),
@@ -102,7 +102,7 @@ def figure(report: dict[str, Any], name: str, column: str, group: str = "all/all
     return value
 
 
-def test_figures_are_those_that_a_hand_counts(made: Path, tmp_path: Path) -> None:
+def test_figures_are_those_that_a_hand_counts(made, tmp_path):
     """By a chooser that gives an order, one that gives a place, and one that has no answer."""
     ordered, single, mute = (tmp_path / f"{n}.py" for n in ("ordered", "single", "mute"))
     ordered.write_text("def choose(problem, candidates): return [2, 0]")
@@ -129,7 +129,7 @@ def test_figures_are_those_that_a_hand_counts(made: Path, tmp_path: Path) -> Non
     assert "| ordered | 200.0 % (0.0–300.0) |" in shown
 
 
-def test_intervals_hold_their_figure_and_are_the_same_again(made: Path, tmp_path: Path) -> None:
+def test_intervals_hold_their_figure_and_are_the_same_again(made, tmp_path):
     chooser = tmp_path / "second.py"
     chooser.write_text("def choose(problem, candidates): return 1")
     report, shown = scored(made, str(chooser))
@@ -138,7 +138,7 @@ def test_intervals_hold_their_figure_and_are_the_same_again(made: Path, tmp_path
     assert scored(made, str(chooser)) == (report, shown)
 
 
-def test_a_chooser_that_names_what_is_not_there_is_told_so(made: Path, tmp_path: Path) -> None:
+def test_a_chooser_that_names_what_is_not_there_is_told_so(made, tmp_path):
     chooser = tmp_path / "wrong.py"
     chooser.write_text("def choose(problem, candidates): return len(candidates)")
     for given, says in ((chooser, "a: a chooser named a candidate"), ("no.py", "no chooser no.py")):
@@ -150,7 +150,7 @@ def test_a_chooser_that_names_what_is_not_there_is_told_so(made: Path, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["diode", "roofline"])
-def test_diodes_choosers_order_a_problem(name: str, shipped: tuple[Row, list[Row]]) -> None:
+def test_diodes_choosers_order_a_problem(name, shipped):
     import score
 
     head, rows = shipped
@@ -161,7 +161,7 @@ def test_diodes_choosers_order_a_problem(name: str, shipped: tuple[Row, list[Row
     assert 1 < len(order) <= len(row["us"])
 
 
-def test_a_set_says_what_is_true_of_a_candidate_for_one_problem(tmp_path: Path) -> None:
+def test_a_set_says_what_is_true_of_a_candidate_for_one_problem(tmp_path):
     """And what counts as slower, and what its own choosers are called."""
     rows = (
         {**made_row(name, (100, 103, 104)), "offer": {"place": places}}
@@ -185,7 +185,7 @@ ALGORITHMS = FOLDER / "library-h100-2026-11-24.jsonl.xz"
 ROWS = ("library-learning-h100-2026-11-26.jsonl.zst", "library-h100-2026-11-24.jsonl.zst")
 
 
-def test_the_set_of_algorithms_is_made_of_products_that_were_not_learned(tmp_path: Path) -> None:
+def test_the_set_of_algorithms_is_made_of_products_that_were_not_learned(tmp_path):
     import library_chooser
     import score
     from processes import read_rows
@@ -210,7 +210,7 @@ def test_the_set_of_algorithms_is_made_of_products_that_were_not_learned(tmp_pat
     assert lzma.decompress(again.read_bytes()) == lzma.decompress(ALGORITHMS.read_bytes())
 
 
-def test_the_trees_choose_among_algorithms_as_in_a_compile() -> None:
+def test_the_trees_choose_among_algorithms_as_in_a_compile():
     """By the margin for aligned operands, else the heuristic's first; in half precision."""
     import library_chooser
     import score

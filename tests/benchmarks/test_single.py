@@ -4,11 +4,7 @@ runs; no GPU is asked."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from diode_engine.core.problem import Problem
 from diode_engine.problems.sources import read_shapeset
@@ -18,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 FRESH = ROOT / "benchmarks" / "fresh_products"
 
 
-def test_no_dataset_has_the_sizes_that_were_drawn() -> None:
-    def sizes(problems: Iterable[Problem]) -> set[tuple[int, int, int, int]]:
+def test_no_dataset_has_the_sizes_that_were_drawn():
+    def sizes(problems):
         return {(p.B, p.M, p.N, p.K) for p in problems}
 
     files = sorted((ROOT / "datasets").rglob("*.zst"))
@@ -32,7 +28,7 @@ def test_no_dataset_has_the_sizes_that_were_drawn() -> None:
     assert fresh & known == set()
 
 
-def test_each_product_of_a_folder_is_a_program_with_a_name_of_its_own() -> None:
+def test_each_product_of_a_folder_is_a_program_with_a_name_of_its_own():
     from zoo_models import single
 
     models = single.products(FRESH)
@@ -42,7 +38,7 @@ def test_each_product_of_a_folder_is_a_program_with_a_name_of_its_own() -> None:
     }  # fmt: skip
 
 
-def test_sets_of_operands_are_larger_than_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_of_operands_are_larger_than_the_cache(monkeypatch):
     import zoo_measuring
     from zoo_models import single
 
@@ -60,12 +56,10 @@ def test_sets_of_operands_are_larger_than_the_cache(monkeypatch: pytest.MonkeyPa
     assert bench.reference[0].allclose(bench.net(*bench.sets[0]).double(), atol=1e-3)
 
 
-def test_the_report_reads_rows_of_the_former_script(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_reads_rows_of_the_former_script(tmp_path, capsys):
     import zoo_report
 
-    def row(m: int, plain: float, again: float, diode: float, **more: Any) -> dict[str, Any]:
+    def row(m, plain, again, diode, **more):
         problem = Problem.make("mm", m, 10, 512, "float32", b_layout="col")
         return {
             "source": "named", "kind": "float32", "problem": problem.to_dict(), "error": "",

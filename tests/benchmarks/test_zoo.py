@@ -6,7 +6,6 @@ import copy
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,7 +50,7 @@ def in_processes(names: list[str], *, limit_s: float = 60, until: float = 60) ->
     return found
 
 
-def test_a_model_that_crashes_ends_no_other() -> None:
+def test_a_model_that_crashes_ends_no_other():
     found = in_processes(["a", "crash", "b"])
     assert sorted(name for name, row in found if row.get("way") == "import") == ["a", "b"]
     (failed,) = [(name, row["error"]) for name, row in found if "error" in row]
@@ -60,12 +59,12 @@ def test_a_model_that_crashes_ends_no_other() -> None:
     assert ("crash", "plain") in [(name, row.get("way")) for name, row in found]  # it is kept
 
 
-def test_a_model_that_hangs_is_ended() -> None:
+def test_a_model_that_hangs_is_ended():
     found = in_processes(["hang"], limit_s=1)
     assert [row.get("error", "") for _, row in found if "error" in row] == ["It took over 1 s."]
 
 
-def test_the_shares_of_a_lock_are_many_and_one_is_alone(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_shares_of_a_lock_are_many_and_one_is_alone(tmp_path, monkeypatch):
     import threading
 
     import torch
@@ -77,7 +76,7 @@ def test_the_shares_of_a_lock_are_many_and_one_is_alone(tmp_path: Path, monkeypa
     events: list[str] = []
     with Gpu().shared(), Gpu().shared():
 
-        def alone() -> None:
+        def alone():
             with Gpu().alone():
                 events.append("alone")
 
@@ -90,18 +89,18 @@ def test_the_shares_of_a_lock_are_many_and_one_is_alone(tmp_path: Path, monkeypa
     assert events == ["shared", "alone"]
 
 
-def test_times_are_compared_round_by_round(monkeypatch: Any) -> None:
+def test_times_are_compared_round_by_round(monkeypatch):
     import zoo_measuring
     from replays import Replay
     from zoo_measuring import Compiled, timed
 
-    def made(**more: Any) -> Compiled:
+    def made(**more):
         base = {"compile_s": 2.0, "output_error": 1e-3, "step_bytes": 10, "compile_bytes": 0}
         return Compiled({**base, **more}, Replay(lambda: None), graph=True)
 
     asked: list[int] = []
 
-    def in_turn(ways: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
+    def in_turn(ways, rounds, seconds):
         asked.append(rounds)
         slower = 1.1 if len(asked) == 1 else 1.01
         # the clock falls meanwhile, for all alike
@@ -132,9 +131,8 @@ def test_times_are_compared_round_by_round(monkeypatch: Any) -> None:
     ],
 )
 def test_slower_is_over_both_plain_compiles_by_both_of_diodes(
-    times: dict[str, float], compiles: int, counts: float, tmp_path: Path, monkeypatch: Any,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    times, compiles, counts, tmp_path, monkeypatch, capsys
+):
     import torch
     import zoo_measuring
     import zoo_report
@@ -145,7 +143,7 @@ def test_slower_is_over_both_plain_compiles_by_both_of_diodes(
 
     asked: list[Any] = []
 
-    def compiled(bench: Any, way: Any) -> Compiled:
+    def compiled(bench, way):
         asked.append(way)
         figures = {"compile_s": 1.0, "output_error": None, "step_bytes": 1, "compile_bytes": 1}
         return Compiled(figures, Replay(lambda: None), graph=True)
@@ -170,7 +168,7 @@ def test_slower_is_over_both_plain_compiles_by_both_of_diodes(
     assert ("Slower than plain" in capsys.readouterr().out) == (counts > zoo_report.MIN_SHARE)
 
 
-def test_an_error_is_of_what_matters() -> None:
+def test_an_error_is_of_what_matters():
     import torch
     from zoo_measuring import _error
 
@@ -180,7 +178,7 @@ def test_an_error_is_of_what_matters() -> None:
     assert _error(outs, None) is None
 
 
-def test_a_row_is_resumed_and_a_process_that_ended_is_tried_again(tmp_path: Path) -> None:
+def test_a_row_is_resumed_and_a_process_that_ended_is_tried_again(tmp_path):
     import zoo
     import zoo_report
 
@@ -205,9 +203,7 @@ def test_a_row_is_resumed_and_a_process_that_ended_is_tried_again(tmp_path: Path
 
 
 @pytest.mark.parametrize("markdown", [False, True])
-def test_the_report_has_ratios_and_what_failed(
-    markdown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_has_ratios_and_what_failed(markdown, tmp_path, capsys):
     import zoo_report
 
     rows = [
@@ -233,7 +229,7 @@ def test_the_report_has_ratios_and_what_failed(
 
 
 @pytest.mark.parametrize("name", ["experts", "float8", "int8", "training"])
-def test_blocks_of_8_bits_and_of_experts_compute_what_their_reference_does(name: str) -> None:
+def test_blocks_of_8_bits_and_of_experts_compute_what_their_reference_does(name):
     """Small ones, without compiling, beside the same in float64."""
     import torch
     from zoo_models import eight_bit, experts
@@ -268,7 +264,7 @@ def test_blocks_of_8_bits_and_of_experts_compute_what_their_reference_does(name:
 @pytest.mark.parametrize(
     ("reason", "found"), [("no_prediction", 0), ("unsupported", 0), ("error", 1), ("no_hint", 1)]
 )
-def test_only_what_is_documented_may_be_left_to_inductor(reason: str, found: int) -> None:
+def test_only_what_is_documented_may_be_left_to_inductor(reason, found):
     import zoo_report
 
     said = (

@@ -237,19 +237,19 @@ def reopen_decision() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _stock_before_and_after() -> Iterator[None]:
+def _stock_before_and_after():
     diode_engine.uninstall_diode_choices()  # what the import has installed
     yield
     diode_engine.uninstall_diode_choices()
 
 
 @pytest.fixture
-def make_predictor() -> type[FixedPredictor]:
+def make_predictor():
     return FixedPredictor
 
 
 @pytest.fixture
-def predictor() -> FixedPredictor:
+def predictor():
     """Installed with top-1."""
     predictor = FixedPredictor()
     assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
@@ -257,7 +257,7 @@ def predictor() -> FixedPredictor:
 
 
 @pytest.fixture
-def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+def notes(monkeypatch):
     """What a capture notes, put into this very process."""
     from torch._inductor.choices import InductorChoices
     from torch._inductor.kernel import mm_grouped

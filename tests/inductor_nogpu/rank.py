@@ -86,7 +86,7 @@ def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
 def ddp() -> torch.nn.Module:
     """Each bucket of gradients has a graph of its own."""
     net = torch.nn.parallel.DistributedDataParallel(model(), bucket_cap_mb=3)
-    return torch.compile(net, backend=backend)  # type: ignore[return-value]
+    return torch.compile(net, backend=backend)
 
 
 def fsdp2() -> torch.nn.Module:
@@ -100,7 +100,7 @@ def fsdp2() -> torch.nn.Module:
 def tensor_parallel() -> torch.nn.Module:
     plan = {"*.up": ColwiseParallel(), "*.down": RowwiseParallel()}
     net = parallelize_module(model(), init_device_mesh("cpu", (WORLD,)), plan)
-    return torch.compile(net, backend=backend)  # type: ignore[return-value]
+    return torch.compile(net, backend=backend)
 
 
 def compile_others() -> None:
@@ -142,8 +142,8 @@ def main() -> None:
     )
     if asked.get("others"):
         compile_others()
-    PyCodeCache.load_by_key_path = load  # type: ignore[method-assign, assignment]
-    AlgorithmSelectorCache.make_precompile_fn = lambda *_, **__: dict  # type: ignore[assignment]
+    PyCodeCache.load_by_key_path = load
+    AlgorithmSelectorCache.make_precompile_fn = lambda *_, **__: dict
     counters.clear()
     steps = {}
     for make in (ddp, fsdp2, tensor_parallel):

@@ -78,9 +78,7 @@ def added(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, **scale: float) -> 
         (tanh_gelu, True), (written_out, True), (autocast, True),
     ],
 )  # fmt: skip
-def test_an_activation_moves_into_the_librarys_product(
-    act: Activation, gelu: bool, rows: Sequence[int]
-) -> None:
+def test_an_activation_moves_into_the_librarys_product(act, gelu, rows):
     install()
     lines = called(act, rows=rows)
     assert FUSED in lines
@@ -103,7 +101,7 @@ def test_an_activation_moves_into_the_librarys_product(
         {"options": {"max_autotune_gemm": False, "fast_autotune": True}},
     ],
 )
-def test_it_moves_whatever_the_operands_and_the_readers_are(how: dict[str, Any]) -> None:
+def test_it_moves_whatever_the_operands_and_the_readers_are(how):
     install()
     assert FUSED in called(torch.relu, rows=(2048,), **how)
     assert diode_engine.get_stats()["activations_moved"] == 1
@@ -132,14 +130,14 @@ def test_it_moves_whatever_the_operands_and_the_readers_are(how: dict[str, Any])
         lambda x: (x.int() ^ x.int()).to(x.dtype),  # not a function of floats
     ],
 )
-def test_another_function_stays(act: Activation) -> None:
+def test_another_function_stays(act):
     install()
     assert FUSED not in called(act)
     assert diode_engine.get_stats()["activations_moved"] == 0
     assert diode_engine.get_stats()["fallback_error"] == 0
 
 
-def test_an_op_that_is_not_torchs_is_not_computed_for_its_values() -> None:
+def test_an_op_that_is_not_torchs_is_not_computed_for_its_values():
     computed: list[int] = []
 
     @torch.library.custom_op("diode_test::act", mutates_args=(), tags=(torch.Tag.pointwise,))
@@ -175,14 +173,14 @@ def test_an_op_that_is_not_torchs_is_not_computed_for_its_values() -> None:
         {"options": {"max_autotune_gemm_backends": "TRITON"}},
     ],
 )
-def test_the_activation_stays_where_it_is(how: dict[str, Any]) -> None:
+def test_the_activation_stays_where_it_is(how):
     install()
     assert FUSED not in called(torch.relu, **how)
     assert diode_engine.get_stats()["activations_moved"] == 0
     assert diode_engine.get_stats()["fallback_error"] == 0
 
 
-def test_it_stays_where_torch_does_not_call_cublaslt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_stays_where_torch_does_not_call_cublaslt(monkeypatch):
     install()
     key = config.diode_state
     monkeypatch.setenv("DISABLE_ADDMM_CUDA_LT", "1")
@@ -190,14 +188,14 @@ def test_it_stays_where_torch_does_not_call_cublaslt(monkeypatch: pytest.MonkeyP
     assert config.diode_state != key  # so Inductor's caches keep both programs apart
 
 
-def test_it_stays_where_the_model_is_for_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_stays_where_the_model_is_for_another_gpu(monkeypatch):
     install()
     other = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100"})
     monkeypatch.setattr(outside_graph, "detect", lambda index: other)
     assert FUSED not in called(torch.relu)
 
 
-def test_it_stays_where_the_model_is_not_as_sure_as_the_program_wants() -> None:
+def test_it_stays_where_the_model_is_not_as_sure_as_the_program_wants():
     install(kind=Sure)  # 0.9
     assert FUSED in called(torch.relu, options={"diode_confidence_threshold": 0.5})
     options = {"diode_confidence_threshold": 0.95, "diode_fallback_to_autotune": True}
@@ -206,13 +204,13 @@ def test_it_stays_where_the_model_is_not_as_sure_as_the_program_wants() -> None:
     assert diode_engine.get_stats()["activations_moved"] == 1
 
 
-def test_a_kernel_of_tritons_computes_its_activation_itself() -> None:
+def test_a_kernel_of_tritons_computes_its_activation_itself():
     install(aten=TRITON)
     assert FUSED not in called(torch.relu)
     assert diode_engine.get_stats()["activations_moved"] == 0
 
 
-def test_in_training_relu_moves_and_gelu_which_keeps_its_input_does_not() -> None:
+def test_in_training_relu_moves_and_gelu_which_keeps_its_input_does_not():
     for act, moved in ((torch.nn.ReLU(), 1), (torch.nn.GELU("tanh"), 0)):
         install()
         layers = (torch.nn.Linear(512, 1024), act, torch.nn.Linear(1024, 256))
@@ -222,7 +220,7 @@ def test_in_training_relu_moves_and_gelu_which_keeps_its_input_does_not() -> Non
         assert diode_engine.get_stats()["activations_moved"] == moved
 
 
-def test_a_program_in_cpp_calls_it() -> None:
+def test_a_program_in_cpp_calls_it():
     install()
     (source,) = lower(build_program, options={"cpp_wrapper": True}).sources
     assert "aoti_torch_cuda__addmm_activation(" in source
@@ -238,7 +236,7 @@ def build_program() -> tuple[Any, Sequence[torch.Tensor]]:
     return program(), [torch.empty(2048, 512, dtype=torch.bfloat16, device="cuda")]
 
 
-def test_a_report_lists_the_product_with_its_activation() -> None:
+def test_a_report_lists_the_product_with_its_activation():
     install()
     with diode_engine.report() as report:
         lower(build_program)
@@ -254,7 +252,7 @@ def test_a_report_lists_the_product_with_its_activation() -> None:
     assert first.name in str(report)
 
 
-def test_frozen_choices_move_it_again(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_choices_move_it_again(tmp_path, monkeypatch):
     install()
     path = tmp_path / "frozen.toml"
     with diode_engine.report() as report:
@@ -266,7 +264,7 @@ def test_frozen_choices_move_it_again(tmp_path: Any, monkeypatch: pytest.MonkeyP
     with diode_engine.report() as report:
         (source,) = lower(build_program, options=frozen).sources
     assert FUSED in source
-    first = read(report.path).products[0]  # type: ignore[arg-type]
+    first = read(report.path).products[0]
     assert first.name.endswith("with ReLU")
     assert first.why.startswith("the file of frozen choices has it")
     text = path.read_text()
@@ -276,7 +274,7 @@ def test_frozen_choices_move_it_again(tmp_path: Any, monkeypatch: pytest.MonkeyP
         lower(build_program, options=frozen)
 
 
-def test_a_program_of_one_product_with_an_activation_can_be_frozen(tmp_path: Any) -> None:
+def test_a_program_of_one_product_with_an_activation_can_be_frozen(tmp_path):
     install()
     with diode_engine.report() as report:
         assert FUSED in called(torch.relu, then=lambda x, v: x)
@@ -284,7 +282,7 @@ def test_a_program_of_one_product_with_an_activation_can_be_frozen(tmp_path: Any
     assert "[[product]]" not in (tmp_path / "frozen.toml").read_text()
 
 
-def test_what_it_becomes_is_what_the_program_computes() -> None:
+def test_what_it_becomes_is_what_the_program_computes():
     """On the CPU, where the op's GELU is the exact one; errors beside float64."""
     for dtype, gelu in ((torch.bfloat16, False), (torch.float16, False), (torch.float16, True)):
         generator = torch.Generator().manual_seed(0)

@@ -64,7 +64,7 @@ SPLIT = SplitSource()
 
 
 @pytest.fixture(autouse=True)
-def offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def offered(monkeypatch):
     monkeypatch.setitem(TEMPLATES, TEMPLATE.name, TEMPLATE)
     monkeypatch.setitem(SOURCES, TEMPLATE.name, SPLIT)
 
@@ -76,11 +76,11 @@ HALVES, QUARTERS = (Candidate.make(TEMPLATE.name, k_split=split) for split in (2
 
 
 @pytest.fixture
-def asked() -> list[Candidate]:
+def asked():
     """The candidates that are predicted, by a predictor for which two halves are the fastest."""
     found: list[Candidate] = []
 
-    def us(candidate: Candidate) -> float:
+    def us(candidate):
         found.append(candidate)
         return 1.0 if candidate == HALVES else 5.0
 
@@ -89,7 +89,7 @@ def asked() -> list[Candidate]:
 
 
 @pytest.mark.usefixtures("asked")
-def test_it_is_described_chosen_and_called() -> None:
+def test_it_is_described_chosen_and_called():
     with diode_engine.profile_predictions() as profile:
         for _ in range(2):  # the second time from memory
             lowered = lower(OPS["mm"])
@@ -104,7 +104,7 @@ def test_it_is_described_chosen_and_called() -> None:
     assert x[:, features.NAMES.index("log2_k_split")].tolist() == [1, 2]
 
 
-def test_the_collector_gets_it_in_both_spaces_and_runs_it() -> None:
+def test_the_collector_gets_it_in_both_spaces_and_runs_it():
     a, b, out = torch.randn(512, 1024), torch.randn(1024, 768), torch.empty(512, 768)
     with kernels.graph_for(PROBLEM, torch.device("cuda:0")) as operands:
         for space, whole in (("DEFAULT", default_space), ("EXHAUSTIVE", exhaustive_space)):
@@ -119,9 +119,7 @@ def test_the_collector_gets_it_in_both_spaces_and_runs_it() -> None:
     torch.testing.assert_close(out, a @ b, rtol=1e-4, atol=1e-3)
 
 
-def test_the_library_s_call_runs_where_a_kernel_cannot_be_loaded(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_library_s_call_runs_where_a_kernel_cannot_be_loaded(caplog):
     a, b, out = torch.randn(8, 16), torch.randn(16, 4), torch.empty(8, 4)
     for _ in range(2):
         extern_kernels.own_split_mm(a, b, k_split=4, out=out.zero_())
@@ -138,26 +136,20 @@ def test_the_library_s_call_runs_where_a_kernel_cannot_be_loaded(
         ("bmm", None, {}),
     ],
 )
-def test_it_is_not_offered(
-    asked: list[Candidate], op: str, dynamic: bool | None, options: dict[str, Any]
-) -> None:
+def test_it_is_not_offered(asked, op, dynamic, options):
     assert lower(OPS[op], dynamic=dynamic, options=options).seen
     assert asked
     assert HALVES not in asked
 
 
-def test_an_op_that_asks_several_times_is_offered_it_once(
-    asked: list[Candidate], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_op_that_asks_several_times_is_offered_it_once(asked, monkeypatch):
     monkeypatch.setitem(TEMPLATES, TEMPLATE.name, replace(TEMPLATE, ops=("addmm",)))
     lower(OPS["addmm"])
     assert asked.count(HALVES) == 1
 
 
 @pytest.mark.usefixtures("proven")
-def test_where_one_order_of_summation_is_to_be_used_it_is_passed_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_one_order_of_summation_is_to_be_used_it_is_passed_over(monkeypatch):
     triton = TEMPLATES["triton::mm"]
     space = replace(triton.space, cut_from_list=False)
     tiled = replace(triton, name=TEMPLATE.name, own=True, space=space, ops=("mm",))

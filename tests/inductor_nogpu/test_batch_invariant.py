@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch._inductor import config
@@ -24,7 +22,7 @@ INVARIANT = {"batch_invariant": True}
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("how", [{}, FAST], ids=["max-autotune", "fast_autotune"])
-def test_products_get_the_librarys_kernel(op: str, how: dict[str, Any], predictor: Any) -> None:
+def test_products_get_the_librarys_kernel(op, how, predictor):
     options = {**how.get("options", {}), **INVARIANT}
     source = program(OPS[op], **{**how, "options": options})  # nothing is benchmarked
     assert "extern_kernels" in source
@@ -35,12 +33,12 @@ def test_products_get_the_librarys_kernel(op: str, how: dict[str, Any], predicto
     assert "tl.dot" not in program(OPS[op], **{**how, "options": options})
 
 
-def test_products_of_groups_get_the_librarys_kernel(predictor: Any) -> None:
+def test_products_of_groups_get_the_librarys_kernel(predictor):
     assert "tl.dot" not in program(experts(), options=INVARIANT)
     assert "tl.dot" in program(experts())
 
 
-def test_sums_and_convolutions_stay_what_they_are(predictor: Any) -> None:
+def test_sums_and_convolutions_stay_what_they_are(predictor):
     predictor.aten = 1000.0  # else a sum stays a sum anyway
     assert "extern_kernels." not in program(sums)
     assert program(sums, options=INVARIANT).count("extern_kernels.") == 2
@@ -48,7 +46,7 @@ def test_sums_and_convolutions_stay_what_they_are(predictor: Any) -> None:
 
 
 @pytest.mark.parametrize("invariant", [True, False])
-def test_no_product_is_padded(invariant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_product_is_padded(invariant, monkeypatch):
     predictor = TimesOfPadding(library=(1000.0, 333.0), triton=(1000.0, 333.0))
     options = {"batch_invariant": invariant, "shape_padding": True}
     assert pads(predictor, float32_gemm, monkeypatch, options=options) is not invariant

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 # A process for each of the cases compiles a product on the processor, under choices that are
 # installed for a pretended GPU, and tells what the FX-graph and AOTAutograd caches did.
@@ -56,7 +55,7 @@ CASES = (
 )
 
 
-def test_a_kernel_is_served_to_whom_it_was_chosen_for(tmp_path: Path) -> None:
+def test_a_kernel_is_served_to_whom_it_was_chosen_for(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input=json.dumps([asked for asked, _ in CASES]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ def problems(notes: list[dict[str, Any]]) -> list[Problem]:
 
 @pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
 @pytest.mark.parametrize("op", OPS)
-def test_every_op_is_captured_and_left_to_aten(op: str, mode: str, notes: list[Any]) -> None:
+def test_every_op_is_captured_and_left_to_aten(op, mode, notes):
     lowered = lower(OPS[op], mode=mode)  # raises where something is to be benchmarked
     expected = Problem.make(op, 512, 768, 1024, "bfloat16", B=4 if "b" in op[:1] else 1)
     assert problems(notes) == [expected]
@@ -30,13 +29,13 @@ def test_every_op_is_captured_and_left_to_aten(op: str, mode: str, notes: list[A
     assert "triton_heuristics.template" not in lowered.sources[0]
 
 
-def test_the_same_problem_is_seen_as_at_the_choice(notes: list[Any], predictor: Any) -> None:
+def test_the_same_problem_is_seen_as_at_the_choice(notes, predictor):
     for build in OPS.values():
         lower(build)
     assert set(problems(notes)) == {problem for problem, _ in predictor.asked}
 
 
-def test_without_a_library_choice_inductor_decides(notes: list[Any]) -> None:
+def test_without_a_library_choice_inductor_decides(notes):
     lowered = lower(
         OPS["mm"], options={"max_autotune_gemm_backends": "TRITON"}, benchmark=lambda _: 1.0
     )
@@ -44,8 +43,8 @@ def test_without_a_library_choice_inductor_decides(notes: list[Any]) -> None:
     assert len(problems(notes)) == 1
 
 
-def test_a_gemm_that_is_no_problem_of_ours_is_noted(notes: list[Any]) -> None:
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+def test_a_gemm_that_is_no_problem_of_ours_is_noted(notes):
+    def build():
         return torch.mm, [torch.empty(64, 64, dtype=torch.int16, device="cuda")] * 2
 
     lower(build, mode="default")
@@ -53,7 +52,7 @@ def test_a_gemm_that_is_no_problem_of_ours_is_noted(notes: list[Any]) -> None:
     assert [note["product"]["name"][:5] for note in notes if "product" in note] == ["mm of"]
 
 
-def test_forward_and_backward_are_captured(notes: list[Any]) -> None:
+def test_forward_and_backward_are_captured(notes):
     x = torch.randn(128, 256, dtype=torch.bfloat16, requires_grad=True)
     lower_step(torch.nn.Linear(256, 512).to(torch.bfloat16), x)
     assert {(str(p.op), p.M, p.N, p.K) for p in problems(notes)} == {
@@ -75,7 +74,7 @@ sys.exit(7)
 """
 
 
-def test_a_program_is_captured_from_outside() -> None:
+def test_a_program_is_captured_from_outside():
     captured = run([sys.executable, "-c", PROGRAM])
     assert captured.problems == (Problem.make("mm", 64, 128, 96, "float16"),)
     assert captured.exit_code == 7

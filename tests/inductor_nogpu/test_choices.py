@@ -77,7 +77,7 @@ def only_seen(lowered: Lowered) -> tuple[Candidate, ...]:
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_the_predicted_best_kernel_is_generated(op: str, predictor: Any) -> None:
+def test_the_predicted_best_kernel_is_generated(op, predictor):
     for repeated in (False, True):  # the second time it is remembered
         lowered = lower(OPS[op])
         (source,) = lowered.sources
@@ -95,9 +95,7 @@ def test_the_predicted_best_kernel_is_generated(op: str, predictor: Any) -> None
 
 @pytest.mark.parametrize(("aten", "taken"), [(0.5, True), (1.14, True), (1.16, False)])
 @pytest.mark.parametrize("op", OPS)
-def test_a_librarys_kernel_goes_before_one_that_is_hardly_faster(
-    op: str, aten: float, taken: bool, predictor: Any
-) -> None:
+def test_a_librarys_kernel_goes_before_one_that_is_hardly_faster(op, aten, taken, predictor):
     predictor.aten = aten
     (source,) = lower(OPS[op]).sources
     assert bool(re.search(r"extern_kernels\.\w+\(", source)) == taken
@@ -114,9 +112,7 @@ def test_a_librarys_kernel_goes_before_one_that_is_hardly_faster(
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("op", ["mm", "addmm"])
-def test_what_timings_say_of_gains_and_kinds_of_kernels_counts(
-    op: str, evidence: dict[str, Any], aten: float, library: bool
-) -> None:
+def test_what_timings_say_of_gains_and_kinds_of_kernels_counts(op, evidence, aten, library):
     install(Sure(aten=aten, **evidence))
     for _ in range(2):  # the second time it is remembered
         assert only_seen(lower(OPS[op]))[0].is_extern == library
@@ -124,9 +120,7 @@ def test_what_timings_say_of_gains_and_kinds_of_kernels_counts(
 
 
 @pytest.mark.parametrize(("likeness", "library"), [(1.0, False), (0.9, False), (0.5, True)])
-def test_a_model_of_another_gpu_is_trusted_less(
-    likeness: float, library: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_another_gpu_is_trusted_less(likeness, library, monkeypatch):
     monkeypatch.setattr(Hardware, "likeness", lambda self, other: likeness)
     borrowed = Sure(aten=1.08)
     borrowed.hardware = replace(H200, name="NVIDIA Another")
@@ -137,7 +131,7 @@ def test_a_model_of_another_gpu_is_trusted_less(
     assert bool(diode_engine.get_stats()["fallback_low_confidence"]) == (likeness < 0.94)
 
 
-def test_one_kernel_within_the_threshold_has_to_be_worth_it() -> None:
+def test_one_kernel_within_the_threshold_has_to_be_worth_it():
     for aten, library in ((1.14, True), (1.2, False)):
         install(FixedPredictor(aten=aten), top_k_configs=3, performance_threshold=1.0)
         (candidate,) = only_seen(lower(OPS["mm"]))
@@ -146,7 +140,7 @@ def test_one_kernel_within_the_threshold_has_to_be_worth_it() -> None:
 
 @pytest.mark.parametrize("aten", [1.05, 50.0, np.nan])
 @pytest.mark.parametrize("op", OPS)
-def test_several_kernels_have_a_librarys_among_them(op: str, aten: float) -> None:
+def test_several_kernels_have_a_librarys_among_them(op, aten):
     tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}  # of many stages and warps
     install(FixedPredictor(best=tiles, aten=aten), top_k_configs=3)
     kept = only_seen(lower(OPS[op], benchmark=lambda _: 1.0))
@@ -156,7 +150,7 @@ def test_several_kernels_have_a_librarys_among_them(op: str, aten: float) -> Non
     assert any(c.is_extern for c in kept)
 
 
-def test_a_template_whose_input_has_another_layout_has_a_kernel_to_fall_back_to() -> None:
+def test_a_template_whose_input_has_another_layout_has_a_kernel_to_fall_back_to():
     """Inductor's scheduler then takes a library's kernel, and asserts that there is one."""
     tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}
     install(FixedPredictor(best=tiles), top_k_configs=3)
@@ -170,7 +164,7 @@ def test_a_template_whose_input_has_another_layout_has_a_kernel_to_fall_back_to(
     assert "extern_kernels.mm(" in source
 
 
-def test_another_backends_kernel_is_offered_a_librarys_beside_it(predictor: Any) -> None:
+def test_another_backends_kernel_is_offered_a_librarys_beside_it(predictor):
     with_others = {"max_autotune_gemm_backends": "ATEN,TRITON,CUTLASS"}
     (candidate,) = only_seen(lower(OPS["mm"], options=with_others))
     assert renders_best_kernel(candidate)  # none was added: one is left
@@ -181,7 +175,7 @@ def test_another_backends_kernel_is_offered_a_librarys_beside_it(predictor: Any)
 
 
 @pytest.mark.parametrize(("aten", "taken"), [(1.14, "aten::mm"), (1.16, "decompose_k")])
-def test_decompose_k_is_no_librarys_kernel(aten: float, taken: str) -> None:
+def test_decompose_k_is_no_librarys_kernel(aten, taken):
     us = {"decompose_k": 1.0, "aten::mm": aten}
     predictor = Rule(lambda candidate: us.get(candidate.template, 9.0))
     install(predictor)
@@ -189,9 +183,9 @@ def test_decompose_k_is_no_librarys_kernel(aten: float, taken: str) -> None:
     assert lowered.seen[0].candidates[0].template == taken
 
 
-def test_a_remembered_choice_makes_the_same_program(predictor: Any) -> None:
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        def biased(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def test_a_remembered_choice_makes_the_same_program(predictor):
+    def build():
+        def biased(c, a, b):
             return torch.relu(torch.addmm(c, a, b, alpha=2, beta=3))
 
         return biased, (empty(250), empty(500, 1000), empty(1000, 250))  # K % BLOCK_K != 0
@@ -202,7 +196,7 @@ def test_a_remembered_choice_makes_the_same_program(predictor: Any) -> None:
     assert "EVEN_K : tl.constexpr = False" in first.sources[0]
 
 
-def test_forward_and_backward(predictor: Any) -> None:
+def test_forward_and_backward(predictor):
     x = torch.randn(128, 256, dtype=torch.bfloat16, requires_grad=True)
     lowered = lower_step(torch.nn.Linear(256, 512).to(torch.bfloat16), x, max_autotune=True)
     forward, backward = lowered.sources
@@ -212,9 +206,9 @@ def test_forward_and_backward(predictor: Any) -> None:
     assert x.grad is not None
 
 
-def test_a_size_without_a_hint_gets_the_library_s_kernel(predictor: Any) -> None:
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        def of_some_rows(rows: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def test_a_size_without_a_hint_gets_the_library_s_kernel(predictor):
+    def build():
+        def of_some_rows(rows, b):
             return empty(rows.item(), 1024) @ b
 
         return of_some_rows, (torch.empty((), dtype=torch.int64), empty(1024, 768))
@@ -226,7 +220,7 @@ def test_a_size_without_a_hint_gets_the_library_s_kernel(predictor: Any) -> None
     assert diode_engine.get_stats()["fallback_no_hint"] == 1
 
 
-def test_what_cannot_fit_is_never_chosen() -> None:
+def test_what_cannot_fit_is_never_chosen():
     huge = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 256, "num_stages": 5}
     install(FixedPredictor(best=huge))
     lowered = lower(
@@ -240,10 +234,10 @@ def test_what_cannot_fit_is_never_chosen() -> None:
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_top_k_leaves_only_k_to_benchmark(op: str) -> None:
+def test_top_k_leaves_only_k_to_benchmark(op):
     benchmarked: list[Candidate] = []
 
-    def benchmark(candidate: Candidate) -> float:
+    def benchmark(candidate):
         benchmarked.append(candidate)
         return 1.0 if candidate.config.get("num_warps") == 4 else 2.0
 
@@ -256,7 +250,7 @@ def test_top_k_leaves_only_k_to_benchmark(op: str) -> None:
     assert "num_warps=4" in source
 
 
-def test_the_threshold_leaves_out_what_is_predicted_slow() -> None:
+def test_the_threshold_leaves_out_what_is_predicted_slow():
     install(FixedPredictor(aten=1.2), top_k_configs=5, performance_threshold=1.1)
     assert len(only_seen(lower(OPS["mm"]))) == 1
     install(FixedPredictor(aten=1.2), top_k_configs=5, performance_threshold=1.3)
@@ -272,12 +266,10 @@ def chain() -> tuple[Any, Sequence[torch.Tensor]]:
     return lambda x, w: x @ w @ w @ w, (empty(512, 512), empty(512, 512))
 
 
-def test_a_product_that_a_graph_repeats_is_chosen_once(
-    predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_product_that_a_graph_repeats_is_chosen_once(predictor, monkeypatch):
     asked, choose = [], ProductChooser.choose
 
-    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def counted(self, *args, **kwargs):
         asked.append(args)
         return choose(self, *args, **kwargs)
 
@@ -293,8 +285,8 @@ def test_a_product_that_a_graph_repeats_is_chosen_once(
 
 
 @pytest.mark.parametrize("how", [FAST, {}], ids=["fast", "searched"])
-def test_what_is_left_to_the_default_mode_is_not_chosen_from_memory(how: Any) -> None:
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+def test_what_is_left_to_the_default_mode_is_not_chosen_from_memory(how):
+    def build():
         args = empty(512), empty(512, 512), empty(512, 512)
         return lambda b, x, w: torch.addmm(b, torch.addmm(b, x, w), w), args
 
@@ -306,8 +298,8 @@ def test_what_is_left_to_the_default_mode_is_not_chosen_from_memory(how: Any) ->
     assert stats["model_selections"] == 2 - left
 
 
-def test_what_is_remembered_is_of_one_device() -> None:
-    def key(index: int) -> Any:
+def test_what_is_remembered_is_of_one_device():
+    def key(index):
         device, size = torch.device("cuda", index), [64, 64]
         layout = SimpleNamespace(dtype=torch.float16, size=size, stride=[64, 1])
         node = SimpleNamespace(get_device=lambda: device, get_layout=lambda: layout)
@@ -317,12 +309,10 @@ def test_what_is_remembered_is_of_one_device() -> None:
     assert key(0) == key(0) != key(1)
 
 
-def test_a_fault_in_what_is_remembered_leaves_the_rest_to_the_library(
-    predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_in_what_is_remembered_leaves_the_rest_to_the_library(predictor, monkeypatch):
     asked, key = [], Request.key
 
-    def failing(self: Request, *, fusion: bool) -> Any:
+    def failing(self, *, fusion):
         asked.append(self)
         if len(asked) > 1:
             raise RuntimeError("Inductor has changed")
@@ -337,9 +327,7 @@ def test_a_fault_in_what_is_remembered_leaves_the_rest_to_the_library(
 
 @pytest.mark.parametrize("searched", [False, True])
 @pytest.mark.parametrize("op", OPS)
-def test_without_a_prediction_the_library_s_kernel_is_taken_or_inductor_searches(
-    op: str, searched: bool
-) -> None:
+def test_without_a_prediction_the_library_s_kernel_is_taken_or_inductor_searches(op, searched):
     expected = stock(op) if searched else stock(op, max_autotune_gemm_backends="ATEN")
     assert (len(expected) > 10) == searched
     diode_engine.install_diode_choices(predictor=SPEECHLESS)
@@ -354,7 +342,7 @@ def test_without_a_prediction_the_library_s_kernel_is_taken_or_inductor_searches
 
 
 @pytest.mark.parametrize("backends", ["TRITON", "ATEN,TRITON,NO_SUCH_BACKEND"])
-def test_the_backends_that_a_program_names_are_searched(backends: str) -> None:
+def test_the_backends_that_a_program_names_are_searched(backends):
     """Without a library's kernel, or with kernels that nothing predicts."""
     named = {"max_autotune_gemm_backends": backends}
     expected = stock("mm", **named)
@@ -363,8 +351,8 @@ def test_the_backends_that_a_program_names_are_searched(backends: str) -> None:
     assert only_seen(lower(OPS["mm"], options=named, benchmark=lambda _: 1.0)) == expected
 
 
-def test_a_sum_of_products_without_a_prediction_gets_the_library_s_kernels() -> None:
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+def test_a_sum_of_products_without_a_prediction_gets_the_library_s_kernels():
+    def build():
         return lambda a, b: a @ b + b @ a, (empty(256, 256), empty(256, 256))
 
     diode_engine.install_diode_choices(predictor=SPEECHLESS)
@@ -375,10 +363,10 @@ def test_a_sum_of_products_without_a_prediction_gets_the_library_s_kernels() -> 
     assert diode_engine.get_stats()["fallback_no_prediction"] == len(templates)
 
 
-def test_a_bias_of_one_element_is_read_as_in_plain_torch_compile() -> None:
+def test_a_bias_of_one_element_is_read_as_in_plain_torch_compile():
     """max-autotune offers the library's call with the expanded bias only."""
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+    def build():
         return torch.addmm, (empty(1), empty(512, 128), empty(1, 128).t())
 
     install(FixedPredictor(aten=5.0))
@@ -388,7 +376,7 @@ def test_a_bias_of_one_element_is_read_as_in_plain_torch_compile() -> None:
 
 
 @pytest.mark.parametrize("how", [{}, FAST], ids=["max-autotune", "fast_autotune"])
-def test_a_problem_unknown_to_diode_gets_the_library_s_kernel(how: Any, predictor: Any) -> None:
+def test_a_problem_unknown_to_diode_gets_the_library_s_kernel(how, predictor):
     integers = torch.int64
     (source,) = lower(
         lambda: (torch.mm, (empty(512, 1024, dtype=integers), empty(1024, 768, dtype=integers))),
@@ -428,9 +416,7 @@ ALTERED: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
 
 
 @pytest.mark.parametrize("how", ALTERED)
-def test_a_search_that_somebody_narrowed_replaced_or_watches_is_left_to_it(
-    how: str, predictor: Any
-) -> None:
+def test_a_search_that_somebody_narrowed_replaced_or_watches_is_left_to_it(how, predictor):
     lower(OPS["mm"])  # is remembered, which must not count
     predictor.asked.clear()
     with ALTERED[how]():
@@ -441,9 +427,7 @@ def test_a_search_that_somebody_narrowed_replaced_or_watches_is_left_to_it(
     assert renders_best(lower(OPS["mm"]).sources[0])
 
 
-def test_a_wrapper_of_inductors_function_is_somebodys(
-    predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrapper_of_inductors_function_is_somebodys(predictor, monkeypatch):
     lookup = select_algorithm.AlgorithmSelectorCache.lookup
     wrapper = functools.wraps(lookup)(lambda *args, **kwargs: lookup(*args, **kwargs))
     monkeypatch.setattr(select_algorithm.AlgorithmSelectorCache, "lookup", wrapper)
@@ -451,14 +435,14 @@ def test_a_wrapper_of_inductors_function_is_somebodys(
     assert diode_engine.get_stats()["fallback_altered_search"] == 1
 
 
-def test_what_an_altered_search_chose_is_cached_apart(predictor: Any) -> None:
+def test_what_an_altered_search_chose_is_cached_apart(predictor):
     state = config.diode_state
     with ALTERED["results checked"]():
         assert config.diode_state != state
     assert config.diode_state == state
 
 
-def test_persistent_tma_is_considered_where_it_is_offered() -> None:
+def test_persistent_tma_is_considered_where_it_is_offered():
     us = {"triton::mm": 1.0, "triton::mm_persistent_tma": 0.5}
     predictor = Rule(lambda candidate: us.get(candidate.template, 5.0))
     install(predictor)
@@ -471,7 +455,7 @@ def test_persistent_tma_is_considered_where_it_is_offered() -> None:
     assert diode_engine.get_stats()["cache_hits"] == 0
 
 
-def test_decompose_k_is_a_candidate_like_any_other() -> None:
+def test_decompose_k_is_a_candidate_like_any_other():
     split = Rule(lambda candidate: 0.1 if candidate.config.get("k_split") == 16 else 5.0)
     install(split)
     for _ in range(2):
@@ -481,11 +465,11 @@ def test_decompose_k_is_a_candidate_like_any_other() -> None:
         assert inner.predicted_us == (None,)
 
 
-def test_what_is_left_to_inductor_is_split_as_without_diode() -> None:
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+def test_what_is_left_to_inductor_is_split_as_without_diode():
+    def build():
         return torch.mm, (empty(32, 20160), empty(20160, 96))
 
-    def splits() -> list[Candidate]:
+    def splits():
         asked = {"diode_fallback_to_autotune": True}
         seen = lower(build, options=asked, benchmark=lambda _: 1.0).seen[0].candidates
         return [c for c in seen if c.template == "decompose_k"]
@@ -497,20 +481,20 @@ def test_what_is_left_to_inductor_is_split_as_without_diode() -> None:
     assert diode_engine.get_stats()["fallback_no_prediction"] == 1
 
 
-def test_the_search_space_is_put_back(predictor: Any) -> None:
+def test_the_search_space_is_put_back(predictor):
     before = config.max_autotune_gemm_search_space
     lower(OPS["mm"])
     assert config.max_autotune_gemm_search_space == before
 
 
-def test_others_may_clear_the_preprocessing_functions(predictor: Any) -> None:
+def test_others_may_clear_the_preprocessing_functions(predictor):
     lower(OPS["addmm"])
     clear_preprocessing_fns()
     assert len(only_seen(lower(OPS["addmm"]))) == 1
 
 
-def test_only_diodes_preprocessing_function_is_taken_away(predictor: Any) -> None:
-    def theirs(choices: list[Any]) -> list[Any]:
+def test_only_diodes_preprocessing_function_is_taken_away(predictor):
+    def theirs(choices):
         return choices
 
     lower(OPS["addmm"])

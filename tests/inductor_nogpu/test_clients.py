@@ -82,7 +82,7 @@ class Lowering:
 
 
 @pytest.fixture
-def lowering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lowering]:
+def lowering(monkeypatch):
     # Lightning keeps the random state of each GPU, the pretended one's too.
     for function in ("get_rng_state_all", "set_rng_state_all"):
         monkeypatch.setattr(torch.cuda, function, mock.Mock(return_value=[]))
@@ -117,7 +117,7 @@ PRODUCTS = {
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_a_librarys_program_gets_its_kernels_from_diode(name: str, lowering: Lowering) -> None:
+def test_a_librarys_program_gets_its_kernels_from_diode(name, lowering):
     pytest.importorskip(LIBRARIES[name.split()[0]])
     import client_programs
 
@@ -141,18 +141,18 @@ class Layers(torch.nn.Module):
         return down
 
 
-def test_vllms_call_of_inductor_asks_diode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllms_call_of_inductor_asks_diode(monkeypatch):
     """vLLM gives Inductor each piece of a graph by standalone_compile."""
     nothing = mock.Mock(return_value=None)  # it would launch the other kernels to tune them
     monkeypatch.setattr(PythonWrapperCodegen, "generate_and_run_autotune_block", nothing)
 
-    def backend(graph: Any, inputs: Any) -> Any:
+    def backend(graph, inputs):
         return torch._inductor.standalone_compile(
             graph, inputs, dynamic_shapes="from_tracing_context",
             options={"config_patches": {"max_autotune": True, "coordinate_descent_tuning": True}},
         )  # fmt: skip
 
-    def build() -> tuple[Any, Any]:
+    def build():
         layers = without_gpu.without_data(Layers())
         compiled = torch.compile(layers, backend=backend)
         return compiled, (torch.empty(24, 512, dtype=torch.bfloat16, device="cuda"),)
@@ -169,8 +169,8 @@ def test_vllms_call_of_inductor_asks_diode(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(seen.predicted_us[0] is not None for seen in lowered.seen)
 
 
-def test_a_package_of_aotinductor_has_diodes_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: Any) -> None:
+def test_a_package_of_aotinductor_has_diodes_kernels(monkeypatch):
+    def stop(*_):
         raise RuntimeError("the compilers of C++ and CUDA come next")
 
     monkeypatch.setattr(GraphLowering, "codegen_with_cpp_wrapper", stop)
@@ -198,9 +198,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_of_the_guide(
-    name: str, lowering: Lowering, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_recipe_of_the_guide(name, lowering, monkeypatch, tmp_path):
     library, products = RECIPES[name]
     pytest.importorskip(library)
     page = (ROOT / "docs" / "libraries.md").read_text(encoding="utf-8")
@@ -217,9 +215,9 @@ def test_a_recipe_of_the_guide(
     assert sum(found["ops"].values()) == products
 
 
-def test_torchaos_tuning_takes_products_of_one_row_away() -> None:
-    def chosen(**options: Any) -> int:
-        def build() -> Any:
+def test_torchaos_tuning_takes_products_of_one_row_away():
+    def chosen(**options):
+        def build():
             return torch.mm, (
                 torch.empty(1, 512, dtype=torch.bfloat16, device="cuda"),
                 torch.empty(512, 1024, dtype=torch.bfloat16, device="cuda"),

@@ -28,7 +28,7 @@ def installed(aten: float = TRITON, **options: Any) -> Iterator[FixedPredictor]:
 
 
 @pytest.fixture(autouse=True)
-def _with_triton() -> Iterator[None]:
+def _with_triton():
     with installed():
         yield
 
@@ -68,13 +68,13 @@ def is_product(lowered: Lowered) -> bool:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_convolution_that_may_use_tf32_becomes_no_product_that_may_not(bias: bool) -> None:
+def test_a_convolution_that_may_use_tf32_becomes_no_product_that_may_not(bias):
     with tf32(products=False, convolutions=True):
         assert not is_product(lower(convolution(bias=bias)))
     assert diode_engine.get_stats()["convolutions_kept"] == 1
 
 
-def test_a_convolution_becomes_a_product_where_both_round_alike() -> None:
+def test_a_convolution_becomes_a_product_where_both_round_alike():
     for products, others in ((True, True), (False, False), (True, False)):
         with tf32(products=products, convolutions=others):
             assert is_product(lower(convolution()))
@@ -83,7 +83,7 @@ def test_a_convolution_becomes_a_product_where_both_round_alike() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("top_k", [1, 3])
-def test_a_product_that_a_library_would_compute_stays_a_convolution(bias: bool, top_k: int) -> None:
+def test_a_product_that_a_library_would_compute_stays_a_convolution(bias, top_k):
     build = convolution(torch.bfloat16, bias=bias)
     with installed(TRITON, top_k_configs=top_k):
         assert is_product(lower(build))
@@ -98,8 +98,8 @@ def test_a_product_that_a_library_would_compute_stays_a_convolution(bias: bool, 
 
 
 @pytest.mark.parametrize("aten", [LIBRARY, TRITON])
-def test_a_weight_may_be_computed(aten: float) -> None:
-    def build() -> Any:
+def test_a_weight_may_be_computed(aten):
+    def build():
         function, (x, weight, bias) = convolution(torch.bfloat16)()
         return lambda x, w, b: function(x, w.to(x.dtype), b), (x, weight.float(), bias)
 
@@ -108,7 +108,7 @@ def test_a_weight_may_be_computed(aten: float) -> None:
         assert diode_engine.get_stats()["fallback_error"] == 0
 
 
-def test_what_was_decided_under_other_options_does_not_count() -> None:
+def test_what_was_decided_under_other_options_does_not_count():
     build = convolution(torch.bfloat16)
     with installed(TRITON):
         assert is_product(lower(build))
@@ -118,9 +118,9 @@ def test_what_was_decided_under_other_options_does_not_count() -> None:
         assert diode_engine.get_stats()["convolutions_kept"] == 1
 
 
-def test_an_op_that_the_model_does_not_know_is_left_to_inductor() -> None:
+def test_an_op_that_the_model_does_not_know_is_left_to_inductor():
     with installed(LIBRARY) as predictor:
-        predictor.ops = frozenset({"mm"})  # type: ignore[attr-defined]
+        predictor.ops = frozenset({"mm"})
         lowered = lower(convolution(torch.bfloat16), benchmark=lambda candidate: 1.0)
     assert is_product(lowered)
 
@@ -128,13 +128,13 @@ def test_an_op_that_the_model_does_not_know_is_left_to_inductor() -> None:
 @pytest.mark.parametrize(
     "options", [{"conv_1x1_as_mm": True}, {"max_autotune_gemm_backends": "TRITON"}]
 )
-def test_a_program_may_ask_for_products(options: dict[str, Any]) -> None:
+def test_a_program_may_ask_for_products(options):
     with installed(LIBRARY), tf32(products=False, convolutions=True):
         assert is_product(lower(convolution(), options=options, benchmark=lambda candidate: 1.0))
         assert is_product(lower(convolution(torch.bfloat16), options=options))
 
 
-def test_what_convolutions_may_use_is_in_the_cache_keys() -> None:
+def test_what_convolutions_may_use_is_in_the_cache_keys():
     keys = []
     for allowed in (True, False):
         with tf32(products=False, convolutions=allowed):

@@ -66,7 +66,7 @@ def only(lowered: Lowered) -> Candidate:
     return candidate
 
 
-def test_a_kernel_that_is_fast_for_all_sizes_is_taken() -> None:
+def test_a_kernel_that_is_fast_for_all_sizes_is_taken():
     predictor = Speeds(lambda _: 0.8)
     for _ in range(2):
         assert is_tile(only(lowered_mm(predictor)), TILE)
@@ -79,10 +79,10 @@ def test_a_kernel_that_is_fast_for_all_sizes_is_taken() -> None:
 
 
 @pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
-def test_one_that_is_slow_elsewhere_is_not_taken_for_its_hint(op: str) -> None:
+def test_one_that_is_slow_elsewhere_is_not_taken_for_its_hint(op):
     install(Speeds(lambda p: 0.5 if 100 < p.M < 1000 else 1.5))
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+    def build():
         lead = (4,) if op == "bmm" else ()
         a = empty(*lead, 300, K)
         torch._dynamo.mark_dynamic(a, len(lead))
@@ -92,13 +92,13 @@ def test_one_that_is_slow_elsewhere_is_not_taken_for_its_hint(op: str) -> None:
 
 
 @pytest.mark.parametrize("speed", [0.5, 1.5])
-def test_a_bias_with_a_stride_of_its_own(speed: float) -> None:
+def test_a_bias_with_a_stride_of_its_own(speed):
     """addmm asks twice: with the bias as it is, and with the bias expanded, which has other
     symbols. The sizes at which the kernels are compared are the same."""
     predictor = Speeds(lambda p: 0.5 if p.M == 300 else speed)
     install(predictor)
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+    def build():
         bias = torch.empty_strided((300, 1), (4, 1), dtype=torch.bfloat16, device="cuda")
         a, b = empty(300, K), empty(K, N)
         torch._dynamo.mark_static(a, 1)
@@ -111,17 +111,15 @@ def test_a_bias_with_a_stride_of_its_own(speed: float) -> None:
 
 @pytest.mark.parametrize(("speed", "library"), [(0.88, True), (0.8, False)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_model_that_is_sure_at_the_hint_does_not_make_the_margin_smaller(
-    dtype: torch.dtype, speed: float, library: bool
-) -> None:
+def test_a_model_that_is_sure_at_the_hint_does_not_make_the_margin_smaller(dtype, speed, library):
     class Sure(Speeds):
-        def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
+        def predict(self, problem, candidates):
             us = self.predict_us(problem, candidates)
             return Prediction(problem, candidates, us, (0.95,), 0.0)
 
     install(Sure(lambda _: speed))
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+    def build():
         a, b = empty(300, K).to(dtype), empty(K, N).to(dtype)
         torch._dynamo.mark_dynamic(a, 0)
         return torch.mm, (a, b)
@@ -129,19 +127,19 @@ def test_a_model_that_is_sure_at_the_hint_does_not_make_the_margin_smaller(
     assert only(lower(build)).is_extern == library
 
 
-def test_a_mean_gain_is_not_enough_where_one_size_loses() -> None:
+def test_a_mean_gain_is_not_enough_where_one_size_loses():
     assert only(lowered_mm(Speeds(lambda p: 1.1 if p.M < 4 else 0.5))).is_extern
 
 
 @pytest.mark.parametrize(
     ("distance", "known"), [("a length", False), ("16 lengths", True), ("a fixed one", True)]
 )
-def test_rows_that_may_begin_anywhere_are_left_to_the_library(distance: str, known: bool) -> None:
+def test_rows_that_may_begin_anywhere_are_left_to_the_library(distance, known):
     """A kernel that is compiled for rows at any distance loads element by element, also where they
     are aligned when it runs; kernels were timed with the distance as a constant."""
     install(Speeds(lambda _: 0.5))
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+    def build():
         many = (6, 16) if distance == "16 lengths" else (96,)
         a, b = empty(8, 64, *many), empty(8, *many, 128)
         for tensor, dim in ((a, 1),) if distance == "a fixed one" else ((a, 2), (b, 1)):
@@ -151,7 +149,7 @@ def test_rows_that_may_begin_anywhere_are_left_to_the_library(distance: str, kno
     assert is_tile(only(lower(build)), TILE) == known
 
 
-def test_bounds_that_the_program_gives_are_used() -> None:
+def test_bounds_that_the_program_gives_are_used():
     predictor = Speeds(lambda p: 0.5 if 100 <= p.M <= 1000 else 1.5)
     assert is_tile(only(lowered_mm(predictor, mark={"min": 100, "max": 1000})), TILE)
     rows = sorted(m for m, _, _ in predictor.asked)
@@ -161,14 +159,12 @@ def test_bounds_that_the_program_gives_are_used() -> None:
 @pytest.mark.parametrize(("most", "chosen"), [(1 << 32, False), (1 << 18, True)])
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
-def test_bounds_beyond_32_bit_indices_get_the_library(
-    op: str, most: int, chosen: bool, fast: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bounds_beyond_32_bit_indices_get_the_library(op, most, chosen, fast, caplog):
     """A Triton template guards that the tensor has fewer elements, which contradicts the bounds:
     the compile would fail, which it does not in stock's default mode."""
     install(Speeds(lambda _: 0.5))
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+    def build():
         lead = (4,) if op == "bmm" else ()
         a = empty(*lead, 300, K)
         torch._dynamo.mark_dynamic(a, len(lead), min=2, max=most)
@@ -181,7 +177,7 @@ def test_bounds_beyond_32_bit_indices_get_the_library(
     assert not caplog.records
 
 
-def test_bounds_beyond_32_bit_indices_without_a_library_are_left_to_the_default_mode() -> None:
+def test_bounds_beyond_32_bit_indices_without_a_library_are_left_to_the_default_mode():
     lowered = lowered_mm(
         Speeds(lambda _: 0.5), mark={"min": 2, "max": 1 << 32}, mode="default",
         options={"fast_autotune": True, "max_autotune_gemm_backends": "TRITON"},
@@ -191,10 +187,10 @@ def test_bounds_beyond_32_bit_indices_without_a_library_are_left_to_the_default_
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_bounds_that_are_not_declared_are_no_reason_to_take_the_library(fast: bool) -> None:
+def test_bounds_that_are_not_declared_are_no_reason_to_take_the_library(fast):
     """They follow from checks and guards, and a template's guard may narrow them."""
 
-    def checked(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def checked(a, b):
         torch._check(a.shape[0] <= (1 << 31) - 1)
         return a @ b
 
@@ -210,7 +206,7 @@ def relu_of_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("low", "high"), [(2, 64), (2048, 8192)])
-def test_what_is_fused_counts_at_every_size(low: int, high: int) -> None:
+def test_what_is_fused_counts_at_every_size(low, high):
     predictor = Speeds(lambda p: 0.95, library=10.0)
     bounds = {"min": low, "max": high}
     assert only(lowered_mm(predictor, m=high, mark=bounds)).is_extern
@@ -219,22 +215,22 @@ def test_what_is_fused_counts_at_every_size(low: int, high: int) -> None:
     assert fused.seen[0].predicted_us == (9.5,)
 
 
-def test_several_kernels_are_not_timed_for_the_hint_alone() -> None:
+def test_several_kernels_are_not_timed_for_the_hint_alone():
     assert is_tile(only(lowered_mm(Speeds(lambda _: 0.8), top_k=3)), TILE)
 
 
-def test_where_no_library_is_offered_the_best_in_the_mean_is_taken() -> None:
+def test_where_no_library_is_offered_the_best_in_the_mean_is_taken():
     predictor = Speeds(lambda p: 0.5 if p.M == 300 else 1.5)
     only_triton = {"max_autotune_gemm_backends": "TRITON"}
     lowered = lowered_mm(predictor, options=only_triton)
     assert only(lowered).template == "triton::mm"
 
 
-def test_two_dynamic_sizes_are_drawn_together() -> None:
+def test_two_dynamic_sizes_are_drawn_together():
     predictor = Speeds(lambda _: 0.8)
     install(predictor)
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+    def build():
         a = empty(300, 32, 16)  # so that the rows of a are known to be aligned
         torch._dynamo.mark_dynamic(a, 0)
         torch._dynamo.mark_dynamic(a, 1)
@@ -250,33 +246,33 @@ def test_two_dynamic_sizes_are_drawn_together() -> None:
 
 
 @pytest.mark.parametrize("most", [2, 5, 16, 24, 100, 2048])
-def test_of_several_sizes_each_takes_all_its_values(most: int) -> None:
+def test_of_several_sizes_each_takes_all_its_values(most):
     drawn = dynamic._draws([(2, None), (1, most)])
     assert {second for _, second in drawn} == set(dynamic._apart(1, most))
     assert {1, most} <= {second for _, second in drawn}
 
 
-def test_values_of_the_rows_double() -> None:
+def test_values_of_the_rows_double():
     assert dynamic._doubling(5, 20) == [5, 6, 8, 12, 16, 20]
     assert dynamic._doubling(7, 7) == [7]
     assert dynamic._doubling(2, None)[:5] == [2, 3, 4, 6, 8]
 
 
 @pytest.mark.parametrize("op", ["mm", "addmm"])
-def test_one_that_a_graph_repeats_is_judged_once(op: str) -> None:
+def test_one_that_a_graph_repeats_is_judged_once(op):
     calls: list[int] = []
 
     class Counted(Speeds):
-        def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
+        def predict_us(self, problem, candidates):
             calls.append(problem.M)
             return super().predict_us(problem, candidates)
 
-    def build(times: int) -> tuple[Any, Sequence[torch.Tensor]]:
+    def build(times):
         a = empty(300, K)
         torch._dynamo.mark_dynamic(a, 0)
         given = ([empty(K)] if op == "addmm" else [], [empty(K, K)])
 
-        def repeated(a: torch.Tensor) -> torch.Tensor:
+        def repeated(a):
             for _ in range(times):
                 a = getattr(torch, op)(*given[0], a, *given[1])
             return a

@@ -38,7 +38,7 @@ HINT = 300
 
 
 @pytest.fixture(autouse=True)
-def _proven(monkeypatch: pytest.MonkeyPatch) -> None:
+def _proven(monkeypatch):
     """The two orders of half precision count as proven together, as they are on an H100."""
     monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA, MMA),))
     install()
@@ -79,10 +79,7 @@ class Program:
     def tile_of(self, kernel: str) -> tuple[int, ...]:
         body = self.source[self.source.index(f"def {kernel}(") :]
         names = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
-        return tuple(
-            int(re.search(rf"{name} : tl.constexpr = (\d+)", body)[1])  # type: ignore[index]
-            for name in names
-        )
+        return tuple(int(re.search(rf"{name} : tl.constexpr = (\d+)", body)[1]) for name in names)
 
     def call(self, rows: int) -> tuple[str, Sequence[int]]:
         """The kernel that is called for so many rows, and its grid."""
@@ -118,7 +115,7 @@ def taken(choice: Choice, rows: int) -> Candidate:
 
 
 @pytest.mark.parametrize("layer", [name for name in LAYERS if name != "split"])
-def test_each_range_of_rows_gets_its_kernel(layer: str) -> None:
+def test_each_range_of_rows_gets_its_kernel(layer):
     program = Program.of(dynamic(layer))
     choice = program.choice
     assert 2 <= len(choice.by_rows) == len(set(program.kernels)) <= 4
@@ -137,13 +134,13 @@ def test_each_range_of_rows_gets_its_kernel(layer: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_kernels_do_not_depend_on_the_first_rows(mode: str) -> None:
+def test_the_kernels_do_not_depend_on_the_first_rows(mode):
     first, *others = [Program.of(dynamic("mm", rows), mode).choice for rows in (3, 300, 2000)]
     assert all(other.by_rows == first.by_rows for other in others)
 
 
-def test_rows_of_two_dynamic_sizes() -> None:
-    def build() -> Any:
+def test_rows_of_two_dynamic_sizes():
+    def build():
         x = empty(3, 100, K)
         for dim in (0, 1):
             torch._dynamo.mark_dynamic(x, dim)
@@ -156,8 +153,8 @@ def test_rows_of_two_dynamic_sizes() -> None:
     assert program.call(5)[0] != program.call(70)[0]
 
 
-def test_what_a_product_reads_is_freed_behind_it() -> None:
-    def build() -> Any:
+def test_what_a_product_reads_is_freed_behind_it():
+    def build():
         a, b = empty(HINT, K), empty(K, K)
         torch._dynamo.mark_dynamic(a, 0)
         return lambda a, b: torch.relu(torch.relu(a) @ b), (a, b)
@@ -179,15 +176,15 @@ def test_what_a_product_reads_is_freed_behind_it() -> None:
     ],
     ids=["narrow bounds", "static"],
 )
-def test_one_kernel_where_more_gain_nothing(build: Any) -> None:
+def test_one_kernel_where_more_gain_nothing(build):
     program = Program.of(build)
     assert program.choice.by_rows == ()
     assert len(program.kernels) == 1
     assert " if " not in program.source.split("def call(")[1].split("return")[0]
 
 
-def test_one_kernel_where_the_program_cannot_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_alone(**options: Any) -> bool:
+def test_one_kernel_where_the_program_cannot_choose(monkeypatch):
+    def is_alone(**options):
         diode_engine.uninstall_diode_choices()
         install()
         program = Program.of(dynamic("mm"), **options)
@@ -205,17 +202,15 @@ def test_one_kernel_where_the_program_cannot_choose(monkeypatch: pytest.MonkeyPa
     assert "in another way" in status["reason"]
 
 
-def test_without_the_option_there_is_one_kernel() -> None:
+def test_without_the_option_there_is_one_kernel():
     with diode_engine.profile_predictions() as profile:
         (source,) = lower(dynamic("mm")).sources
     assert source.count("def triton_tem") + source.count("extern_kernels.mm(") == 1
     assert profile.selections[0].by_rows == ()
 
 
-def test_where_branches_cannot_be_generated_one_kernel_is_called(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(*_: Any) -> Any:
+def test_where_branches_cannot_be_generated_one_kernel_is_called(monkeypatch):
+    def fail(*_):
         raise MemoryError("full")
 
     monkeypatch.setattr(branches, "_join", fail)

@@ -81,7 +81,7 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], Problem]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_has_the_predicted_kernel(name: str) -> None:
+def test_a_program_has_the_predicted_kernel(name):
     build, problem = PROGRAMS[name]
     best = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "num_warps": 8}
     predictor = FixedPredictor(best=best)
@@ -103,7 +103,7 @@ def test_a_program_has_the_predicted_kernel(name: str) -> None:
 BLOCKS = "triton::scaled_mm_device_tma_main_loop_scaling"
 
 
-def test_from_which_torch_on_the_template_reads_scales_of_blocks_as_they_lie() -> None:
+def test_from_which_torch_on_the_template_reads_scales_of_blocks_as_they_lie():
     from torch._inductor.kernel.mm_common import load_kernel_template
 
     source = load_kernel_template("triton_main_loop_scaled_mm")
@@ -112,11 +112,11 @@ def test_from_which_torch_on_the_template_reads_scales_of_blocks_as_they_lie() -
 
 
 @pytest.mark.parametrize("scaling", ["1x128_128x128", "1x128_1x128"])
-def test_no_kernel_is_taken_that_reads_other_scales(scaling: str) -> None:
+def test_no_kernel_is_taken_that_reads_other_scales(scaling):
     problem = made("scaled_mm", E4M3, scaling=scaling)
 
-    def build() -> Any:
-        def f(*tensors: torch.Tensor) -> torch.Tensor:
+    def build():
+        def f(*tensors):
             return torch._scaled_mm(*tensors, out_dtype=torch.bfloat16)
 
         return f, tensors_of(problem)
@@ -132,11 +132,11 @@ def test_no_kernel_is_taken_that_reads_other_scales(scaling: str) -> None:
     assert (BLOCKS in offered) == is_usable(BLOCKS)
 
 
-def test_a_dynamic_size_keeps_what_no_tensor_tells() -> None:
+def test_a_dynamic_size_keeps_what_no_tensor_tells():
     predictor = FixedPredictor(best={"BLOCK_M": 128, "BLOCK_N": 256, "num_warps": 8})
     install(predictor)
 
-    def build() -> Any:
+    def build():
         function, args = scaled((512, 1), (1, 256), use_fast_accum=True, **BF16)()
         torch._dynamo.mark_dynamic(args[0], 0)
         torch._dynamo.mark_dynamic(args[2], 0)
@@ -151,7 +151,7 @@ def test_a_dynamic_size_keeps_what_no_tensor_tells() -> None:
 
 # A sum of two products stays two products, as in plain torch.compile (test_plain_program.py).
 @pytest.mark.parametrize("name", [n for n, (_, p) in PROGRAMS.items() if p.op != "mm_plus_mm"])
-def test_what_the_model_does_not_know_gets_the_library_s_kernel(name: str) -> None:
+def test_what_the_model_does_not_know_gets_the_library_s_kernel(name):
     build, problem = PROGRAMS[name]
     library = {"max_autotune_gemm_backends": "ATEN"}
     [plain] = lower(build, options=library).seen
@@ -168,7 +168,7 @@ def test_what_the_model_does_not_know_gets_the_library_s_kernel(name: str) -> No
 
 @pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_is_captured(name: str, mode: str, notes: list[dict[str, Any]]) -> None:
+def test_a_program_is_captured(name, mode, notes):
     build, problem = PROGRAMS[name]
     lower(build, mode=mode)
     if problem.op == "mm_plus_mm" and mode == "default":  # there it stays two mm
@@ -187,7 +187,7 @@ def test_a_program_is_captured(name: str, mode: str, notes: list[dict[str, Any]]
     ],
     ids=str,
 )
-def test_the_librarys_call_is_right(problem: Problem) -> None:
+def test_the_librarys_call_is_right(problem):
     """As collection calls it, here of the CPU's library."""
     with kernels.graph_for(problem, torch.device("cuda:0")) as operands:
         offered = kernels.offered(problem.op, operands, fields=problem.op_fields, space="DEFAULT")

@@ -7,8 +7,7 @@ import contextlib
 import itertools
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -117,35 +116,28 @@ LIBRARY = {"options": {"max_autotune_gemm_backends": "ATEN"}, "benchmark": lambd
 
 
 @pytest.fixture(scope="module")
-def stock() -> dict[Build, str]:
+def stock():
     """The programs of Inductor's search."""
     diode_engine.uninstall_diode_choices()
     return {build: searched(build) for build in (mm, addmm)}
 
 
 @pytest.fixture(scope="module")
-def library() -> dict[Build, str]:
+def library():
     """The programs with the library's kernels."""
     diode_engine.uninstall_diode_choices()
     return {build: program(build, **LIBRARY) for build in (mm, addmm)}
 
 
-def test_a_product_is_chosen_otherwise_than_by_stock(
-    stock: Any, library: Any, predictor: Any
-) -> None:
+def test_a_product_is_chosen_otherwise_than_by_stock(stock, library, predictor):
     for build in (mm, addmm):
         assert len({program(build), stock[build], library[build]}) == 3
 
 
 @pytest.mark.parametrize(("step", "fault"), zip(STEPS, itertools.cycle(FAULTS), strict=False))
 def test_a_step_that_fails_takes_the_library_s_kernel(
-    step: str,
-    fault: Exception,
-    library: dict[Build, str],
-    predictor: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    step, fault, library, predictor, monkeypatch, caplog
+):
     monkeypatch.setattr(*STEPS[step], raising(fault))
     assert program(mm) == library[mm]
     if "counted" not in step:
@@ -161,9 +153,7 @@ DYNAMIC_STEPS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("step", DYNAMIC_STEPS)
-def test_a_step_that_fails_for_dynamic_sizes(
-    step: str, predictor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_step_that_fails_for_dynamic_sizes(step, predictor, monkeypatch, caplog):
     diode_engine.uninstall_diode_choices()
     expected = program(mm, dynamic=True, **LIBRARY)
     install(predictor)
@@ -174,9 +164,8 @@ def test_a_step_that_fails_for_dynamic_sizes(
 
 
 def test_all_of_a_program_s_products_are_left_and_it_is_said_once(
-    library: dict[Build, str], predictor: Any, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    library, predictor, monkeypatch, caplog
+):
     with monkeypatch.context() as patch:
         patch.setattr(*STEPS["the problem is read"], raising(RuntimeError("broken")))
         assert program(addmm) == library[addmm]
@@ -213,7 +202,7 @@ ODD: dict[str, tuple[Callable[[int], Any], str]] = {
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_a_model_that_answers_nonsense(what: str, library: dict[Build, str]) -> None:
+def test_a_model_that_answers_nonsense(what, library):
     answer, reason = ODD[what]
     install(Answers(answer))
     assert program(addmm) == library[addmm]
@@ -223,26 +212,20 @@ def test_a_model_that_answers_nonsense(what: str, library: dict[Build, str]) -> 
 
 @pytest.mark.parametrize("place", ["at once", "after some", "when it is rendered", "declined"])
 @pytest.mark.parametrize("rebuilt", [True, False])
-def test_inductors_generators_fail_for_diode_alone(
-    place: str,
-    rebuilt: bool,
-    library: dict[Build, str],
-    predictor: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_inductors_generators_fail_for_diode_alone(place, rebuilt, library, predictor, monkeypatch):
     """What stock Inductor offers can be rendered; of the wider space something cannot."""
     from torch._inductor.select_algorithm import TritonTemplate
 
     if not rebuilt:  # another library's hook: Diode reads what Inductor lists
         hook = InductorChoices._finalize_template_configs
 
-        def theirs(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def theirs(self, *args, **kwargs):
             return hook(self, *args, **kwargs)
 
         monkeypatch.setattr(InductorChoices, "_finalize_template_configs", theirs)
     get_ktc = InductorChoices.get_ktc
 
-    def generators(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def generators(self, *args, **kwargs):
         for place_of, choice in enumerate(get_ktc(self, *args, **kwargs)):
             wide = config.max_autotune_gemm_search_space == "EXHAUSTIVE"
             if wide and (place == "at once" or place_of == 3):
@@ -251,7 +234,7 @@ def test_inductors_generators_fail_for_diode_alone(
 
     choice_or_none = TritonTemplate.choice_or_none
 
-    def render(self: Any, **kwargs: Any) -> Any:
+    def render(self, **kwargs):
         if (kwargs["BLOCK_M"], kwargs["BLOCK_N"], kwargs["num_stages"]) == (128, 256, 3):
             if place == "declined":
                 return None
@@ -279,12 +262,8 @@ LAST = {
 @pytest.mark.parametrize("step", LAST)
 @pytest.mark.parametrize("build", [mm, addmm])
 def test_a_last_choice_that_fails_takes_the_library_s_kernel(
-    step: str,
-    build: Build,
-    library: dict[Build, str],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    step, build, library, monkeypatch, caplog
+):
     install(FixedPredictor(aten=1.2), performance_threshold=1e9, top_k_configs=3)
     monkeypatch.setattr(*LAST[step], raising(RuntimeError("broken")))
     assert program(build) == library[build]
@@ -296,9 +275,7 @@ AUTOTUNED = [STEPS["the problem is read"], STEPS["it is annotated"], *LAST.value
 
 
 @pytest.mark.parametrize("step", AUTOTUNED, ids=lambda step: step[1])
-def test_a_step_that_fails_is_autotuned_where_that_is_asked_for(
-    step: tuple[Any, str], predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_fails_is_autotuned_where_that_is_asked_for(step, predictor, monkeypatch):
     monkeypatch.setattr(*step, raising(RuntimeError("broken")))
     asked = {"diode_fallback_to_autotune": True}
     lowered = lower(mm, options=asked, benchmark=milliseconds)
@@ -308,13 +285,13 @@ def test_a_step_that_fails_is_autotuned_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize("lost", [None, {}, {"diode": "theirs"}, "no dictionary", 7])
-def test_annotations_that_are_lost_or_replaced(lost: Any) -> None:
+def test_annotations_that_are_lost_or_replaced(lost):
     choices = [SimpleNamespace(annotations=lost), SimpleNamespace()]
     assert chosen_kernels.final_choice(choices) == choices
 
 
-def test_choices_whose_annotations_somebody_clears_are_benchmarked(predictor: Any) -> None:
-    def clear(choices: list[Any]) -> list[Any]:
+def test_choices_whose_annotations_somebody_clears_are_benchmarked(predictor):
+    def clear(choices):
         for choice in choices:
             choice.annotations.clear()
         return choices
@@ -324,7 +301,7 @@ def test_choices_whose_annotations_somebody_clears_are_benchmarked(predictor: An
     assert "triton_heuristics.template" in source
 
 
-def test_the_model_s_files_may_go_once_it_is_installed(tmp_path: Path, stock: Any) -> None:
+def test_the_model_s_files_may_go_once_it_is_installed(tmp_path, stock):
     found = registry.resolve("gemm", "NVIDIA H200")
     folder = tmp_path / "model"
     shutil.copytree(found.folder, folder)
@@ -342,9 +319,7 @@ def test_the_model_s_files_may_go_once_it_is_installed(tmp_path: Path, stock: An
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
-def test_a_model_that_cannot_be_loaded_when_something_is_compiled(
-    stock: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_model_that_cannot_be_loaded_when_something_is_compiled(stock, monkeypatch, caplog):
     monkeypatch.setattr(ModelPointer, "load", raising(MemoryError("full")))
     reopen_decision()
     for _ in range(2):
@@ -363,7 +338,7 @@ class Bare:
                 setattr(self, name, (lambda f: lambda *a, **k: f(*a, **k))(getattr(below, name)))
 
 
-def test_choices_of_another_kind_on_top(predictor: Any) -> None:
+def test_choices_of_another_kind_on_top(predictor):
     with V.set_choices_handler(Bare()):
         assert current_chooser() is None
 
@@ -372,9 +347,7 @@ FAST = {"mode": "default", "options": {"fast_autotune": True}}
 
 
 @pytest.mark.parametrize("step", ["the problem is read", "it is annotated", "a call is counted"])
-def test_fast_autotune_leaves_what_fails_to_the_default_mode(
-    step: str, predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fast_autotune_leaves_what_fails_to_the_default_mode(step, predictor, monkeypatch):
     diode_engine.uninstall_diode_choices()
     expected = program(addmm, mode="default")
     install(predictor)
@@ -396,9 +369,7 @@ def halved() -> tuple[Any, Sequence[torch.Tensor]]:
 
 
 @pytest.mark.parametrize("build", [scalar_bias, halved])
-def test_what_only_the_default_mode_lowers_is_lowered_by_fast_autotune(
-    build: Build, predictor: Any
-) -> None:
+def test_what_only_the_default_mode_lowers_is_lowered_by_fast_autotune(build, predictor):
     """Inductor's max-autotune itself raises on some products."""
     diode_engine.uninstall_diode_choices()
     expected = program(build, mode="default")
@@ -407,7 +378,7 @@ def test_what_only_the_default_mode_lowers_is_lowered_by_fast_autotune(
     assert expected
 
 
-def test_what_no_mode_lowers_is_raised_as_by_stock(predictor: Any) -> None:
+def test_what_no_mode_lowers_is_raised_as_by_stock(predictor):
     from torch._inductor import lowering
 
     op = torch.ops.aten.addmm.default
@@ -424,13 +395,13 @@ OTHER_WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", OTHER_WAYS)
-def test_a_search_that_counts_on_all_that_is_offered_is_left_to_it(way: str) -> None:
+def test_a_search_that_counts_on_all_that_is_offered_is_left_to_it(way):
     diode_engine.install_diode_choices(predictor=FixedPredictor(), performance_threshold=1e9)
     with contextlib.suppress(Exception):  # a search over ranks wants ranks
         lower(mm, dynamic=True, benchmark=milliseconds, options=OTHER_WAYS[way])
     assert diode_engine.get_stats()["fallback_altered_search"] == 1
 
 
-def test_autoheuristic_is_left_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_autoheuristic_is_left_to_itself(monkeypatch):
     monkeypatch.setitem(vars(config), "run_autoheuristic", lambda name: name == "mm")
     assert "AutoHeuristic" in str(search.find_alteration())

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,13 +23,13 @@ def milliseconds(candidate: Candidate) -> float:
 
 
 @pytest.fixture(autouse=True)
-def _nobody_else_listens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _nobody_else_listens(monkeypatch):
     monkeypatch.setattr(feedback, "_listeners", [])
     return
 
 
 @pytest.mark.parametrize("diode", [True, False])
-def test_benchmarks_are_written(diode: bool, tmp_path: Path) -> None:
+def test_benchmarks_are_written(diode, tmp_path):
 
     if diode:
         install(FixedPredictor(), top_k_configs=3, performance_threshold=1e9)
@@ -53,9 +50,7 @@ def test_benchmarks_are_written(diode: bool, tmp_path: Path) -> None:
     assert set(by_candidate.values()) == {250.0, 500.0}
 
 
-def test_a_store_that_cannot_be_written_costs_no_compile(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_that_cannot_be_written_costs_no_compile(tmp_path, caplog):
     path = tmp_path / "not a store"
     path.write_text("hello " * 1000)
     writer = FeedbackWriter(str(path))
@@ -68,10 +63,8 @@ def test_a_store_that_cannot_be_written_costs_no_compile(
     assert path.read_text().startswith("hello")
 
 
-def test_a_run_that_cannot_be_written_on_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: Store, run: int, table: Any) -> None:
+def test_a_run_that_cannot_be_written_on_has_failed(tmp_path, monkeypatch):
+    def full(self, run, table):
         raise StoreError("The disk is full; make room.")
 
     monkeypatch.setattr(Store, "add", full)
@@ -83,7 +76,7 @@ def test_a_run_that_cannot_be_written_on_has_failed(
     assert (run.state, run.message) == (RunState.FAILED, "The disk is full; make room.")
 
 
-def test_a_store_that_is_locked_does_not_hold_the_compile_up(tmp_path: Path) -> None:
+def test_a_store_that_is_locked_does_not_hold_the_compile_up(tmp_path):
     path = tmp_path / "feedback.db"
     with Store.open(path) as store, store.writes() as connection:
         connection.exec_driver_sql("UPDATE runs SET kind = kind")  # takes the lock
@@ -95,15 +88,15 @@ def test_a_store_that_is_locked_does_not_hold_the_compile_up(tmp_path: Path) -> 
         assert len(store.read()) > 10
 
 
-def test_a_listener_that_fails_costs_no_compile() -> None:
-    def fails(problem: Any, records: Any) -> None:
+def test_a_listener_that_fails_costs_no_compile():
+    def fails(problem, records):
         raise RuntimeError("no")
 
     feedback.listen(fails)
     assert lower(gemm, benchmark=milliseconds).sources
 
 
-def test_the_environment_turns_it_on(tmp_path: Path) -> None:
+def test_the_environment_turns_it_on(tmp_path):
     program = (
         "import os; os.environ['DIODE_FEEDBACK'] = {path!r}\n"
         "import diode_engine, sys\n"

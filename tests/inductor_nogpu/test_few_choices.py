@@ -56,7 +56,7 @@ def milliseconds(candidate: Candidate) -> float:
 
 
 @pytest.fixture
-def _timed_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def _timed_in_other_processes(monkeypatch):
     tuner = getattr(autotune_process, "AsyncAutotuner", None)
     if tuner is None or "pipeline_max_autotune_gemm" not in config._config:
         pytest.skip("this torch has no pipelined search")
@@ -79,9 +79,7 @@ def _timed_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         ((512, 1024, 768), {"mm_persistent_tma": 1.0}),
     ],
 )
-def test_operands_get_another_layout_than_kernels_were_timed_with(
-    top_k: int, sizes: tuple[int, int, int], us: dict[str, float]
-) -> None:
+def test_operands_get_another_layout_than_kernels_were_timed_with(top_k, sizes, us):
     install(Prefers(**us), top_k_configs=top_k, performance_threshold=1e9)
     tma = {"triton.enable_persistent_tma_matmul": "mm_persistent_tma" in us}
     lowered = lower(moved(*sizes), options={**EPILOGUES, **tma}, benchmark=milliseconds)
@@ -93,14 +91,14 @@ def test_operands_get_another_layout_than_kernels_were_timed_with(
 
 @pytest.mark.usefixtures("_timed_in_other_processes")
 @pytest.mark.parametrize("top_k", [1, 3])
-def test_a_search_that_is_pipelined(top_k: int) -> None:
+def test_a_search_that_is_pipelined(top_k):
     install(Prefers(mm=1.0), top_k_configs=top_k, performance_threshold=1e9)
     (kept,) = lower(moved(512, 1024, 768), options=PIPELINED).seen
     assert len(kept.candidates) == 1 or any(c.is_extern for c in kept.candidates)
 
 
 @pytest.mark.parametrize("top_k", [1, 3])
-def test_no_library_is_among_the_backends(top_k: int) -> None:
+def test_no_library_is_among_the_backends(top_k):
     install(Prefers(mm=1.0), top_k_configs=top_k, performance_threshold=1e9)
     options = {**EPILOGUES, "max_autotune_gemm_backends": "TRITON"}
     (kept,) = lower(moved(512, 1024, 768), options=options, benchmark=milliseconds).seen
@@ -131,9 +129,7 @@ FIXED_WHEN_RENDERED = torch.__version__ < (2, 11)
 
 @pytest.mark.skipif(FIXED_WHEN_RENDERED, reason="torch 2.10 fixes a template's operands")
 @pytest.mark.parametrize("options", [{}, {"triton.enable_persistent_tma_matmul": True}])
-def test_a_template_is_not_left_with_another_layout_than_it_was_chosen_for(
-    options: dict[str, Any],
-) -> None:
+def test_a_template_is_not_left_with_another_layout_than_it_was_chosen_for(options):
     install(Tma())
     for _ in range(2):  # the second time it is remembered
         with diode_engine.profile_predictions() as profile:
@@ -144,10 +140,10 @@ def test_a_template_is_not_left_with_another_layout_than_it_was_chosen_for(
     assert not kept.candidates[0].is_extern
 
 
-def test_an_operand_that_descriptors_are_made_for_stays_as_it_is() -> None:
+def test_an_operand_that_descriptors_are_made_for_stays_as_it_is():
     fixed: list[bool] = []
 
-    def look(choices: list[Any]) -> list[Any]:
+    def look(choices):
         fixed.append(isinstance(choices[0].input_nodes[0].get_layout(), ir.FixedLayout))
         return choices
 
@@ -164,9 +160,9 @@ def product_of_product() -> tuple[Any, Sequence[torch.Tensor]]:
 
 
 @pytest.mark.skipif(FIXED_WHEN_RENDERED, reason="torch 2.10 fixes a template's operands")
-def test_descriptors_read_the_rows_where_they_are() -> None:
+def test_descriptors_read_the_rows_where_they_are():
     class TmaForTheSecond(FixedPredictor):
-        def predict_us(self, problem: Any, candidates: Sequence[Candidate]) -> Any:
+        def predict_us(self, problem, candidates):
             times = super().predict_us(problem, candidates)
             tma = ["tma" in c.template and problem.K > 1000 for c in candidates]
             extern = [c.is_extern for c in candidates]
@@ -174,7 +170,7 @@ def test_descriptors_read_the_rows_where_they_are() -> None:
 
     distances: list[Any] = []
 
-    def look(choices: list[Any]) -> list[Any]:
+    def look(choices):
         distances.append(choices[0].input_nodes[0].get_stride())
         return choices
 
@@ -193,7 +189,7 @@ PROLOGUES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", PROLOGUES)
-def test_what_comes_before_a_product_is_not_fused_into_its_loads(name: str, predictor: Any) -> None:
+def test_what_comes_before_a_product_is_not_fused_into_its_loads(name, predictor):
     dtype, function = PROLOGUES[name]
     predictor.best = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_stages": 2}
 
@@ -202,13 +198,13 @@ def test_what_comes_before_a_product_is_not_fused_into_its_loads(name: str, pred
     assert source.count("@triton_heuristics.pointwise") == 1
 
 
-def test_inductor_times_it_where_several_kernels_are_left() -> None:
+def test_inductor_times_it_where_several_kernels_are_left():
     dtype, function = PROLOGUES["a conversion"]
     best = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
     install(FixedPredictor(best=best), top_k_configs=3)
     allowed: list[int] = []
 
-    def look(choices: list[Any]) -> list[Any]:
+    def look(choices):
         templates = [c for c in choices if hasattr(c, "allowed_prologue_inps")]
         allowed.extend(len(c.allowed_prologue_inps) for c in templates)
         return choices

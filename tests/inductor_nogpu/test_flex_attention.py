@@ -51,10 +51,10 @@ def table(speed: float = 1.5, **defaults: tuple[int, ...]) -> fa.FlexTable:
 
 
 @pytest.fixture
-def install(make_predictor: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def install(make_predictor, monkeypatch):
     """Installs Diode with a table."""
 
-    def installed(by: fa.FlexTable | None, **options: Any) -> None:
+    def installed(by, **options):
         monkeypatch.setattr("diode_engine.inductor.choosing.flex_attention.table_for", lambda _: by)
         diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1, **options)
 
@@ -86,8 +86,10 @@ def graph_of(
         change(node)
     lowering = GraphLowering(graph, inputs, shape_env=shape_env)
     with (
-        V.set_graph_handler(lowering), V.set_fake_mode(mode), V.set_debug_handler(DebugContext()),
-    ):  # fmt: skip
+        V.set_graph_handler(lowering),
+        V.set_fake_mode(mode),
+        V.set_debug_handler(DebugContext()),
+    ):
         yield lowering, node, inputs
 
 
@@ -155,7 +157,7 @@ AS_IN_2_11 = pytest.mark.skipif(
 @pytest.mark.parametrize(
     "call", [c if c.startswith("forward") else pytest.param(c, marks=AS_IN_2_11) for c in CALLS]
 )
-def test_the_chosen_config_alone_is_rendered(call: str, install: Any) -> None:
+def test_the_chosen_config_alone_is_rendered(call, install):
     install(table())
     (choice,) = left(**CALLS[call])
     kind = call.split(",")[0]
@@ -171,7 +173,7 @@ def test_the_chosen_config_alone_is_rendered(call: str, install: Any) -> None:
 def _options(**given: Any) -> Change:
     def change(node: torch.fx.Node) -> None:
         args = list(node.args)
-        args[OPTIONS] = {**args[OPTIONS], **given}  # type: ignore[dict-item]
+        args[OPTIONS] = {**args[OPTIONS], **given}
         node.args = tuple(args)
 
     return change
@@ -196,7 +198,7 @@ def _scores(node: torch.fx.Node) -> None:
 
 def _reads(*size: int, count: int = 1) -> Change:
     def change(node: torch.fx.Node) -> None:
-        (read,) = node.args[-1]  # type: ignore[misc]
+        (read,) = node.args[-1]
         if size:
             read.meta["val"] = read.meta["val"].new_empty(size)
         node.args = (*node.args[:-1], (read,) * count)
@@ -229,14 +231,14 @@ UNLIKE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("unlike", UNLIKE)
-def test_a_call_unlike_those_that_were_measured_is_told(unlike: str) -> None:
+def test_a_call_unlike_those_that_were_measured_is_told(unlike):
     call, why = UNLIKE[unlike]
     kind = call.get("kind", "forward")
     with graph_of(**call) as (_, node, _), pytest.raises(Unmeasured, match=why):
         call_of(kind, node)
 
 
-def test_what_a_call_is() -> None:
+def test_what_a_call_is():
     with graph_of(mask="document", heads=32, kv_heads=8) as (_, node, _):
         assert call_of("forward", node) == fa.FlexCall(
             "forward", 64, "bfloat16", 64, 2048, masked=True, reads=True
@@ -258,7 +260,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("given", LEFT)
-def test_what_was_not_measured_is_as_without_diode(given: str, install: Any) -> None:
+def test_what_was_not_measured_is_as_without_diode(given, install):
     call: Any = LEFT[given]
     install(table())
     with_diode = [config_of(choice) for choice in left(**call)]
@@ -270,33 +272,27 @@ def test_what_was_not_measured_is_as_without_diode(given: str, install: Any) -> 
         assert {config[-1] for config in with_diode} == {8}
 
 
-def test_inductors_default_is_taken_without_a_benchmark_where_nothing_is_faster(
-    install: Any,
-) -> None:
+def test_inductors_default_is_taken_without_a_benchmark_where_nothing_is_faster(install):
     install(table(speed=1.01))
     (choice,) = left()
     assert config_of(choice) == (128, 128, 3, 4)
     assert stats() == (1, 0, 0)
 
 
-def test_another_default_than_was_measured_leaves_inductors(install: Any) -> None:
+def test_another_default_than_was_measured_leaves_inductors(install):
     install(table(forward=(128, 64, 3, 4)))
     assert len(left()) > 1
     assert stats() == (0, 1, 0)
 
 
-def test_a_config_that_inductor_does_not_offer_is_not_taken(
-    install: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_config_that_inductor_does_not_offer_is_not_taken(install, monkeypatch):
     monkeypatch.setitem(WANTED, "forward", (64, 48, 4, 4))
     install(table())
     assert len(left()) > 1
     assert stats() == (0, 1, 0)
 
 
-def test_speeds_that_are_no_numbers_leave_inductors(
-    install: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_speeds_that_are_no_numbers_leave_inductors(install, caplog):
     by = table()
     install(by)
     for group in by.groups:
@@ -309,9 +305,7 @@ def test_speeds_that_are_no_numbers_leave_inductors(
     assert line.startswith("Diode makes no choice for calls of FlexAttention: ")
 
 
-def test_that_a_call_failed_does_not_hide_that_a_product_did(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_that_a_call_failed_does_not_hide_that_a_product_did(caplog):
     outcomes = Outcomes(enable_fallback=True)
     for _ in range(2):
         outcomes.report_failure("a call failed", ArithmeticError("made up"), FLEX_CALLS)
@@ -322,10 +316,8 @@ def test_that_a_call_failed_does_not_hide_that_a_product_did(
     assert outcomes.stats.snapshot()["fallback_error"] == 4
 
 
-def test_a_damaged_table_leaves_inductors(
-    make_predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def damaged(_: Any) -> Any:
+def test_a_damaged_table_leaves_inductors(make_predictor, monkeypatch):
+    def damaged(_):
         raise ModelError("It is damaged.")
 
     monkeypatch.setattr("diode_engine.inductor.choosing.flex_attention.table_for", damaged)
@@ -337,7 +329,7 @@ def test_a_damaged_table_leaves_inductors(
 @pytest.mark.skipif(
     not hasattr(config, "batch_invariant"), reason="torch before 2.15 has no such option"
 )
-def test_it_does_not_act_where_the_batch_must_not_matter(install: Any) -> None:
+def test_it_does_not_act_where_the_batch_must_not_matter(install):
     install(table())
     fast = {"max_autotune": False, "fast_autotune": True}
     (chosen,), (stock,) = left(fast), left({**fast, "batch_invariant": True})
@@ -345,7 +337,7 @@ def test_it_does_not_act_where_the_batch_must_not_matter(install: Any) -> None:
     assert config_of(stock) == (128, 128, 3, 4)
 
 
-def test_it_acts_where_diode_acts_on_products(install: Any) -> None:
+def test_it_acts_where_diode_acts_on_products(install):
     install(table())
     (usual,) = left({"max_autotune": False})
     assert config_of(usual) == (128, 128, 3, 4)
@@ -356,9 +348,7 @@ def test_it_acts_where_diode_acts_on_products(install: Any) -> None:
     assert len(left()) > 1
 
 
-def test_the_log_names_the_call_and_its_config(
-    install: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_names_the_call_and_its_config(install, monkeypatch):
     lines: list[str] = []
     monkeypatch.setattr(trace.log, "isEnabledFor", lambda _: True)
     monkeypatch.setattr(trace.log, "debug", lambda form, *args: lines.append(form % args))
@@ -374,7 +364,7 @@ def test_the_log_names_the_call_and_its_config(
 
 
 @AS_IN_2_11
-def test_the_shipped_table_chooses(install: Any) -> None:
+def test_the_shipped_table_chooses(install):
     install(fa.table_for(H200))
     (forward,) = left(head=128, heads=32, kv_heads=8)
     (decoding,) = left(**DECODING)

@@ -18,7 +18,6 @@ import diode_engine
 from diode_engine import registry
 from diode_engine.choosing import frozen, frozen_file, proofs
 from diode_engine.choosing.choice import Why
-from diode_engine.choosing.summation import SummationOrder
 from diode_engine.errors import FrozenChoicesError
 from diode_engine.inductor.choosing.search import find_alteration
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
@@ -41,7 +40,7 @@ from tests.inductor_nogpu.test_options import TimesOfPadding, float32_gemm, pads
 
 
 @pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _home(tmp_path, monkeypatch):
     monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
 
 
@@ -91,9 +90,7 @@ def block(width: int = 1024) -> Build:
 
 
 @pytest.mark.parametrize("how", [{}, {"mode": "default", "options": {"fast_autotune": True}}])
-def test_a_compile_takes_the_frozen_kernels_without_a_model(
-    how: dict[str, Any], tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_compile_takes_the_frozen_kernels_without_a_model(how, tmp_path, monkeypatch):
     builds = [*OPS.values(), block(), experts(), sums]
     path = tmp_path / "frozen.toml"
     by_model = freeze(path, *builds, **how)
@@ -106,7 +103,7 @@ def test_a_compile_takes_the_frozen_kernels_without_a_model(
         assert frozen_to(path, block(), monkeypatch=monkeypatch, **how) == [by_model[4]]
 
 
-def test_the_file_is_sorted_and_read_as_it_was_written(tmp_path: Path) -> None:
+def test_the_file_is_sorted_and_read_as_it_was_written(tmp_path):
     first, second = tmp_path / "a.toml", tmp_path / "b.toml"
     freeze(first, OPS["mm"], block(), OPS["bmm"])
     freeze(second, block(), OPS["bmm"], OPS["mm"], OPS["mm"])
@@ -124,9 +121,7 @@ def test_the_file_is_sorted_and_read_as_it_was_written(tmp_path: Path) -> None:
     assert re.search('epilogue = "writes 1, reads 1, instructions 0, operands 0"', text)
 
 
-def test_a_frozen_kernel_is_not_the_one_that_a_model_takes(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_frozen_kernel_is_not_the_one_that_a_model_takes(tmp_path, monkeypatch):
     """The file decides, not what would be chosen: a reviewer may edit it."""
     path = tmp_path / "frozen.toml"
     freeze(path, gemm)
@@ -138,7 +133,7 @@ def test_a_frozen_kernel_is_not_the_one_that_a_model_takes(
     assert (choice.predicted_us, choice.library_us) == ((1.0,), 5.0)
 
 
-def test_the_librarys_kernel_is_frozen_too(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_librarys_kernel_is_frozen_too(tmp_path, monkeypatch):
     path = tmp_path / "frozen.toml"
     builds = OPS.values()
     by_model = freeze(path, *builds, predictor=FixedPredictor(aten=0.5))
@@ -155,7 +150,7 @@ def refusal(path: Path, build: Build, monkeypatch: Any, **how: Any) -> str:
     return text
 
 
-def test_a_product_that_is_missing_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_product_that_is_missing_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "frozen.toml"
     freeze(path, gemm)
     for op in ("addmm", "bmm"):
@@ -166,7 +161,7 @@ def test_a_product_that_is_missing_is_refused(tmp_path: Path, monkeypatch: Any) 
     assert "it has no choice for bmm " in refusal(path, OPS["bmm"], monkeypatch, **fast)
 
 
-def test_a_kernel_that_inductor_does_not_offer_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_kernel_that_inductor_does_not_offer_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "frozen.toml"
     freeze(path, gemm, OPS["addmm"])
     path.write_text(path.read_text().replace("BLOCK_N = 256", "BLOCK_N = 96"))
@@ -188,9 +183,7 @@ def test_a_kernel_that_inductor_does_not_offer_is_refused(tmp_path: Path, monkey
         ("\ntriton = ", '\ntriton = "9"\nwas = ', "made for triton 9, and this is triton "),
     ],
 )
-def test_a_file_for_something_else_is_refused(
-    made: str, other: str, said: str, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_file_for_something_else_is_refused(made, other, said, tmp_path, monkeypatch):
     path = tmp_path / "frozen.toml"
     freeze(path, gemm)
     assert made in path.read_text()
@@ -199,9 +192,7 @@ def test_a_file_for_something_else_is_refused(
 
 
 @pytest.mark.parametrize("text", [None, "[", 'format = "diode-frozen-choices"', "version = 1"])
-def test_a_file_that_cannot_be_read_is_refused(
-    text: str | None, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_file_that_cannot_be_read_is_refused(text, tmp_path, monkeypatch):
     path = tmp_path / "frozen.toml"
     if text is not None:
         path.write_text(text)
@@ -210,7 +201,7 @@ def test_a_file_that_cannot_be_read_is_refused(
     assert str(path) in str(raised.value)
 
 
-def test_a_failure_in_a_frozen_compile_ends_it(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_failure_in_a_frozen_compile_ends_it(tmp_path, monkeypatch):
     path = tmp_path / "frozen.toml"
     freeze(path, gemm)
     monkeypatch.setattr(frozen.FrozenChoices, "find", lambda *_: 1 / 0)
@@ -218,11 +209,9 @@ def test_a_failure_in_a_frozen_compile_ends_it(tmp_path: Path, monkeypatch: Any)
         frozen_to(path, gemm, monkeypatch=monkeypatch)
 
 
-def test_a_dynamic_product_is_found_whatever_its_first_size(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    def rows(m: int) -> Build:
-        def build() -> tuple[Any, Sequence[torch.Tensor]]:
+def test_a_dynamic_product_is_found_whatever_its_first_size(tmp_path, monkeypatch):
+    def rows(m):
+        def build():
             x = empty(m, 1024)
             torch._dynamo.mark_dynamic(x, 0, min=2, max=4096)
             return torch.mm, (x, empty(1024, 768))
@@ -241,9 +230,9 @@ def test_a_dynamic_product_is_found_whatever_its_first_size(
     assert "no choice for mm 512×768×1024" in refusal(path, gemm, monkeypatch)  # a static one
 
 
-def test_a_product_without_a_choice_stays_without(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_product_without_a_choice_stays_without(tmp_path, monkeypatch):
     class Unsure(FixedPredictor):
-        def predict_us(self, problem: Any, candidates: Any) -> Any:
+        def predict_us(self, problem, candidates):
             return super().predict_us(problem, candidates) * float("nan")
 
     path = tmp_path / "frozen.toml"
@@ -256,7 +245,7 @@ def test_a_product_without_a_choice_stays_without(tmp_path: Path, monkeypatch: A
     assert "extern_kernels.mm" in source
 
 
-def test_a_changed_search_does_not_matter_to_frozen_choices() -> None:
+def test_a_changed_search_does_not_matter_to_frozen_choices():
     """Nor to those before a product is lowered: to pad it, or to make one op of a sum."""
     with config.patch({"test_configs.max_mm_configs": 3}):
         assert "max_mm_configs is set" in str(find_alteration())
@@ -264,7 +253,7 @@ def test_a_changed_search_does_not_matter_to_frozen_choices() -> None:
             assert find_alteration() is None
 
 
-def test_several_kernels_are_not_frozen(tmp_path: Path) -> None:
+def test_several_kernels_are_not_frozen(tmp_path):
     diode_engine.install_diode_choices(predictor=FixedPredictor(aten=1.05), top_k_configs=2)
     with diode_engine.report() as program:
         lower(gemm, benchmark=lambda _: 1.0)
@@ -273,16 +262,14 @@ def test_several_kernels_are_not_frozen(tmp_path: Path) -> None:
     assert not (tmp_path / "frozen.toml").exists()
 
 
-def test_while_freezing_each_product_gets_one_kernel_and_nothing_is_loaded(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_while_freezing_each_product_gets_one_kernel_and_nothing_is_loaded(tmp_path, monkeypatch):
     monkeypatch.setenv(frozen.FREEZING, "1")
     diode_engine.install_diode_choices(predictor=FixedPredictor(aten=1.05), top_k_configs=2)
     options = {"diode_frozen_choices": str(tmp_path / "none.toml"), "diode_top_k": 3}
     assert len(lower(gemm, options=options).seen[0].candidates) == 1
 
 
-def test_what_is_decided_before_lowering_is_frozen(tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_is_decided_before_lowering_is_frozen(tmp_path, monkeypatch):
     path = tmp_path / "frozen.toml"
     builds = [convolution(torch.bfloat16), sums]
     for predictor in (FixedPredictor(), FixedPredictor(aten=0.5), FixedPredictor(aten=1000.0)):
@@ -296,7 +283,7 @@ def test_what_is_decided_before_lowering_is_frozen(tmp_path: Path, monkeypatch: 
 
 @ASKS_BEFORE_PADDING
 @pytest.mark.parametrize("padded", [333.0, 960.0])
-def test_padding_is_frozen(padded: float, tmp_path: Path, monkeypatch: Any) -> None:
+def test_padding_is_frozen(padded, tmp_path, monkeypatch):
     path = tmp_path / "frozen.toml"
     times = TimesOfPadding(library=(1000.0, padded), triton=(1000.0, padded))
     with diode_engine.report() as program, monkeypatch.context() as patch:
@@ -308,7 +295,7 @@ def test_padding_is_frozen(padded: float, tmp_path: Path, monkeypatch: Any) -> N
     assert other.asked == []
 
 
-def test_the_model_chooses_where_the_option_is_not_set(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_model_chooses_where_the_option_is_not_set(tmp_path, monkeypatch):
     path = tmp_path / "frozen.toml"
     freeze(path, gemm)
     path.write_text(path.read_text().replace("BLOCK_N = 256", "BLOCK_N = 128"))
@@ -328,9 +315,7 @@ def test_the_model_chooses_where_the_option_is_not_set(tmp_path: Path, monkeypat
         assert read_fingerprint().key not in {key for _, key in hashes}
 
 
-def test_without_a_model_it_works_and_says_so_without_the_file(
-    tmp_path: Path, monkeypatch: Any, caplog: Any
-) -> None:
+def test_without_a_model_it_works_and_says_so_without_the_file(tmp_path, monkeypatch, caplog):
     path = tmp_path / "frozen.toml"
     freeze(path, gemm)
     monkeypatch.setattr(registry, "load_predictor", lambda *_, **__: None)
@@ -355,11 +340,11 @@ print("its own output")
 """
 
 
-def test_the_command_writes_and_checks_the_file(tmp_path: Path) -> None:
+def test_the_command_writes_and_checks_the_file(tmp_path):
     pytest.importorskip("click", reason="the command needs diode-engine[store]")
     path = tmp_path / "frozen.toml"
 
-    def run(*words: Any, n: int = 128) -> subprocess.CompletedProcess[str]:
+    def run(*words, n=128):
         program = PROGRAM.replace("N)", f"{n})")
         return subprocess.run(
             [sys.executable, "-m", "diode_engine", "freeze", "-o", path, *words, "--",
@@ -382,7 +367,7 @@ def test_the_command_writes_and_checks_the_file(tmp_path: Path) -> None:
     assert "mm 64×136×96 float16" in other.stdout
     assert "no longer in the program" in other.stdout
     assert path.read_text() == text
-    failed = run(n="1/0")  # type: ignore[arg-type]
+    failed = run(n="1/0")
     assert failed.returncode == 1
     assert "Nothing was written" in failed.stderr
     assert path.read_text() == text
@@ -391,9 +376,7 @@ def test_the_command_writes_and_checks_the_file(tmp_path: Path) -> None:
     assert "its own output" in said
 
 
-def test_kernels_that_do_not_depend_on_the_batch_are_frozen(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_kernels_that_do_not_depend_on_the_batch_are_frozen(tmp_path, monkeypatch):
     path, invariant = tmp_path / "frozen.toml", {"options": {"diode_batch_invariant": True}}
     builds = [OPS["mm"], OPS["addmm"]]
     by_model = freeze(path, *builds, **invariant)
@@ -404,11 +387,11 @@ def test_kernels_that_do_not_depend_on_the_batch_are_frozen(
     assert "row16, batch-invariant. To make" in refusal(path, gemm, monkeypatch, **invariant)
 
 
-def test_an_edited_kernel_must_give_the_bits_of_its_layer(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_edited_kernel_must_give_the_bits_of_its_layer(tmp_path, monkeypatch):
     invariant = {"options": {"diode_batch_invariant": True}}
     path, builds = tmp_path / "frozen.toml", [layer(16), layer(256)]
 
-    def prove(*orders: tuple[SummationOrder, ...]) -> None:
+    def prove(*orders):
         monkeypatch.setattr(proofs, "PROOFS", tuple(proof(*each) for each in orders))
 
     prove((WGMMA, MMA))

@@ -82,7 +82,7 @@ APART: dict[str, tuple[Net, tuple[tuple[int, ...], ...]]] = {
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_what_is_fused_decides_a_close_choice(name: str) -> None:
+def test_what_is_fused_decides_a_close_choice(name):
     net, more = FUSED[name]
     grouped = {} if torch.__version__ >= (2, 13) else {"loop_ordering_after_fusion": False}
     done = lowered(net, *more, aten=CLOSE, **grouped)
@@ -102,7 +102,7 @@ def test_what_is_fused_decides_a_close_choice(name: str) -> None:
         ("residual", Epilogue(writes=1, reads=1, operands=1)),
     ],
 )
-def test_what_a_fused_kernel_cannot_hide_is_taken_off(name: str, epilogue: Epilogue) -> None:
+def test_what_a_fused_kernel_cannot_hide_is_taken_off(name, epilogue):
     net, more = FUSED[name]
     op = "addmm" if name == "bias and gelu" else "mm"
     problem = Problem.make(op, M, N, K, "bfloat16")
@@ -113,7 +113,7 @@ def test_what_a_fused_kernel_cannot_hide_is_taken_off(name: str, epilogue: Epilo
 
 
 @pytest.mark.skipif(torch.__version__ >= (2, 13), reason="torch 2.13 fuses what is behind a view")
-def test_what_old_torch_does_not_fuse_behind_a_view() -> None:
+def test_what_old_torch_does_not_fuse_behind_a_view():
     net, _ = FUSED["behind a view"]
     done = lowered(net)
     assert not takes_triton(done)
@@ -121,18 +121,18 @@ def test_what_old_torch_does_not_fuse_behind_a_view() -> None:
 
 
 @pytest.mark.parametrize("name", APART)
-def test_what_is_not_fused_does_not(name: str) -> None:
+def test_what_is_not_fused_does_not(name):
     net, more = APART[name]
     assert not takes_triton(lowered(net, *more))
     assert diode_engine.get_stats()["fusion_decided"] == 0
 
 
-def test_without_epilogue_fusion_there_is_nothing_to_save() -> None:
+def test_without_epilogue_fusion_there_is_nothing_to_save():
     assert not takes_triton(lowered(FUSED["relu, returned"][0], epilogue_fusion=False))
 
 
-def test_what_follows_two_products_is_fused_into_the_last() -> None:
-    def gated(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+def test_what_follows_two_products_is_fused_into_the_last():
+    def gated(a, b, c):
         return F.silu(a @ b) * (a @ c)
 
     done = lowered(gated, (K, N))
@@ -140,8 +140,8 @@ def test_what_follows_two_products_is_fused_into_the_last() -> None:
     assert taken == ["aten::mm", "triton::mm"]
 
 
-def test_it_saves_the_writing_and_the_reading_of_the_output() -> None:
-    def net(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def test_it_saves_the_writing_and_the_reading_of_the_output():
+    def net(a, b):
         return torch.relu(a @ b)
 
     moved_us = 2 * M * N * 2 / (H200.memory_gb_s * 1e3) + LAUNCH_US
@@ -149,12 +149,12 @@ def test_it_saves_the_writing_and_the_reading_of_the_output() -> None:
     assert not takes_triton(lowered(net, aten=LIMIT - 0.01 - moved_us))
 
 
-def test_a_product_that_is_needed_itself_saves_only_the_reading() -> None:
+def test_a_product_that_is_needed_itself_saves_only_the_reading():
     problem = Problem.make("mm", M, N, K, "bfloat16")
     whole, part = Epilogue(writes=1, reads=1), Epilogue(writes=0, reads=1)
     assert part.saved_us(problem, H200) < whole.saved_us(problem, H200)
 
-    def both(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def both(a, b):
         product = a @ b
         return product, torch.relu(product)
 
@@ -163,14 +163,14 @@ def test_a_product_that_is_needed_itself_saves_only_the_reading() -> None:
     assert not takes_triton(lowered(both, aten=LIMIT - 0.01 - saved))
 
 
-def test_an_epilogue_that_costs_more_than_the_product_is_not_fused() -> None:
+def test_an_epilogue_that_costs_more_than_the_product_is_not_fused():
     """Nor is the library's kernel then one of which nothing is known."""
     m, n, k = 8192, 8192, 16
     problem = Problem.make("mm", m, n, k, "bfloat16")
     heavy = Epilogue(writes=1, reads=1, instructions=100)
     assert heavy.saved_us(problem, H200) < -100.0  # more than the library's 99.9 µs
 
-    def net(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def net(a, b):
         product = a @ b
         return torch.erf(torch.erf(product))
 
@@ -196,18 +196,12 @@ def sum_of(x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
         ((64, 64, 4), (M, N), 4, torch.float32, True),  # a quarter of the accumulators
     ],
 )
-def test_an_epilogue_that_would_spill_registers_stays_apart(
-    tile: tuple[int, int, int],
-    shape: tuple[int, ...],
-    operands: int,
-    dtype: torch.dtype,
-    fused: bool,
-) -> None:
+def test_an_epilogue_that_would_spill_registers_stays_apart(tile, shape, operands, dtype, fused):
     one = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True))
     predictor = Rule(lambda c: 1.0 if one.items() <= c.config.items() else 99.0)
     install(predictor)
 
-    def build() -> tuple[Net, Sequence[torch.Tensor]]:
+    def build():
         more = [empty(*shape, dtype=dtype) for _ in range(operands)]
         return lambda a, b, *more: sum_of(a @ b, *more), (empty(M, K), empty(K, N), *more)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ def template_of(op: str) -> Any:
 
 @pytest.mark.parametrize("rows", [1, 16, 17, 33, 64, 65])
 @pytest.mark.parametrize("op", EVERY)
-def test_the_spaces_are_those_of_inductor(op: str, rows: int) -> None:
+def test_the_spaces_are_those_of_inductor(op, rows):
     problem = sizes(op, m=64 * rows if op.endswith("_rows") else rows)
     with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         offered = kernels.offered(problem.op, operands, fields=problem.op_fields)
@@ -66,12 +66,12 @@ def experts(
 
 
 @pytest.fixture
-def left() -> Iterator[list[int]]:
+def left():
     """How many choices Inductor was left with, for each product; it is given the first of them, so
     that nothing is to be benchmarked."""
     counts: list[int] = []
 
-    def count(choices: list[Any]) -> list[Any]:
+    def count(choices):
         counts.append(len(choices))
         return choices[:1]
 
@@ -80,14 +80,12 @@ def left() -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("op", EVERY)
-def test_one_kernel_is_chosen_and_no_other_is_rendered(
-    op: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_kernel_is_chosen_and_no_other_is_rendered(op, monkeypatch):
     rendered: list[dict[str, Any]] = []
     template = template_of(op)
     append = template.maybe_append_choice
 
-    def noting(choices: Any, **kwargs: Any) -> Any:
+    def noting(choices, **kwargs):
         rendered.append(kwargs)
         return append(choices, **kwargs)
 
@@ -105,7 +103,7 @@ def test_one_kernel_is_chosen_and_no_other_is_rendered(
 
 
 @pytest.mark.parametrize("op", ["grouped_mm_rows", "scaled_grouped_mm_rows"])
-def test_the_librarys_kernel_is_chosen_without_rendering_another(op: str) -> None:
+def test_the_librarys_kernel_is_chosen_without_rendering_another(op):
     install(FixedPredictor(aten=0.5))
     lowered = without_gpu.lower(experts(op, epilogue=False))
     assert any(call in lowered.sources[0] for call in CALLS)
@@ -113,14 +111,14 @@ def test_the_librarys_kernel_is_chosen_without_rendering_another(op: str) -> Non
     assert diode_engine.get_stats()["model_selections"] == 1
 
 
-def test_several_that_are_kept_are_left_to_inductor(left: list[int]) -> None:
+def test_several_that_are_kept_are_left_to_inductor(left):
     install(FixedPredictor(best=BEST), top_k_configs=3, performance_threshold=1e9)
     without_gpu.lower(experts())
     assert left == [4]  # and the library's
 
 
 @pytest.mark.parametrize("op", ["grouped_mm_rows", "scaled_grouped_mm_rows"])
-def test_what_the_model_does_not_know_gets_the_library_s_kernel(op: str, left: list[int]) -> None:
+def test_what_the_model_does_not_know_gets_the_library_s_kernel(op, left):
     predictor = FixedPredictor(best=BEST)
     predictor.ops = frozenset({"mm"})
     install(predictor)
@@ -135,14 +133,12 @@ def test_what_the_model_does_not_know_gets_the_library_s_kernel(op: str, left: l
     assert left == [1, len(default_space(sizes(op)))]
 
 
-def test_where_a_choice_cannot_be_rendered_the_library_s_kernel_is_taken(
-    monkeypatch: pytest.MonkeyPatch, left: list[int]
-) -> None:
+def test_where_a_choice_cannot_be_rendered_the_library_s_kernel_is_taken(monkeypatch, left):
     template = mm_grouped.triton_grouped_mm_template
     append = template.maybe_append_choice
     calls: list[Any] = []
 
-    def failing(choices: Any, **kwargs: Any) -> Any:
+    def failing(choices, **kwargs):
         calls.append(kwargs)
         if len(calls) == 1:
             raise ArithmeticError("made up")
@@ -156,7 +152,7 @@ def test_where_a_choice_cannot_be_rendered_the_library_s_kernel_is_taken(
     assert diode_engine.get_stats()["fallbacks"] == 1
 
 
-def test_the_fast_mode_chooses_them_too() -> None:
+def test_the_fast_mode_chooses_them_too():
     predictor = FixedPredictor(best=BEST)
     install(predictor)
     lowered = without_gpu.lower(experts(), mode="default", options={"fast_autotune": True})
@@ -164,7 +160,7 @@ def test_the_fast_mode_chooses_them_too() -> None:
     assert predictor.asked
 
 
-def test_the_candidates_have_their_columns() -> None:
+def test_the_candidates_have_their_columns():
     from diode_engine.core.encoding import encode
 
     candidates = default_space(sizes("grouped_mm_rows"))
@@ -178,9 +174,7 @@ def test_the_candidates_have_their_columns() -> None:
 
 @pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
 @pytest.mark.parametrize("op", EVERY)
-def test_they_are_captured_and_left_to_the_library(
-    op: str, mode: str, notes: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_are_captured_and_left_to_the_library(op, mode, notes, monkeypatch):
     rendered: list[Any] = []
     monkeypatch.setattr(
         template_of(op),
@@ -193,7 +187,7 @@ def test_they_are_captured_and_left_to_the_library(
     assert not rendered
 
 
-def test_the_newer_function_of_products_in_8_bits_is_always_the_librarys() -> None:
+def test_the_newer_function_of_products_in_8_bits_is_always_the_librarys():
     """torch.nn.functional.scaled_grouped_mm: docs/integration.md says that it has no lowering."""
     from torch._inductor.lowering import lowerings
 

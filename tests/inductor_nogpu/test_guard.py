@@ -83,7 +83,7 @@ def convolved() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_was_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_was_logged(monkeypatch):
     monkeypatch.setattr(guard_module, "_logged", set())
 
 
@@ -200,7 +200,7 @@ if torch.__version__ < (2, 11):  # it times padding elsewhere, and calls that pa
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
+def case(request, monkeypatch):
     if hasattr(pad_mm, "_should_pad"):  # Inductor's own answer on padding needs no device
         monkeypatch.setattr(pad_mm, "_should_pad", lambda *_: True)
     return CASES[request.param]
@@ -210,9 +210,7 @@ def install(**options: Any) -> None:
     diode_engine.install_diode_choices(predictor=FixedPredictor(), top_k_configs=1, **options)
 
 
-def test_where_diode_fails_torch_answers(
-    case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_diode_fails_torch_answers(case, monkeypatch, caplog):
     fault = Faults(MemoryError("full"))
     expected = (case.expected or case.run)()
     install()
@@ -225,16 +223,14 @@ def test_where_diode_fails_torch_answers(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
-def test_what_ends_the_program_passes(
-    case: Case, error: BaseException, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ends_the_program_passes(case, error, monkeypatch):
     install()
     monkeypatch.setattr(case.owner, case.name, Faults(error))
     with pytest.raises(type(error)):
         case.run()
 
 
-def test_without_fallback_a_failure_is_raised(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fallback_a_failure_is_raised(case, monkeypatch):
     install(enable_fallback=False)
     monkeypatch.setattr(case.owner, case.name, Faults(ArithmeticError("made up")))
     with pytest.raises(Exception, match=r"made up|has raised"):
@@ -246,9 +242,8 @@ def test_without_fallback_a_failure_is_raised(case: Case, monkeypatch: pytest.Mo
     ("owner", "rule"), [(registers, "can_fuse"), (choices_module, "takes_library")]
 )
 def test_a_failure_of_a_rule_is_counted_and_inductors_rule_is_followed(
-    owner: Any, rule: str, predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    owner, rule, predictor, monkeypatch, caplog
+):
     expected = program(mm)
     fault = Faults(MemoryError("full"))
     monkeypatch.setattr(owner, rule, fault)
@@ -258,8 +253,8 @@ def test_a_failure_of_a_rule_is_counted_and_inductors_rule_is_followed(
 
 
 def test_a_sum_of_products_whose_form_cannot_be_decided_becomes_one_op(
-    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    predictor, monkeypatch, caplog
+):
     fault = Faults(MemoryError("full"))
     monkeypatch.setattr(mm_plus_mm, "_should_be_one_op", fault)
     program(sums)
@@ -267,9 +262,7 @@ def test_a_sum_of_products_whose_form_cannot_be_decided_becomes_one_op(
     assert "a sum of products was not decided, MemoryError: full" in lines(caplog)[0]
 
 
-def test_a_benchmark_that_cannot_be_recorded_is_logged_once(
-    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_benchmark_that_cannot_be_recorded_is_logged_once(predictor, monkeypatch, caplog):
     monkeypatch.setattr(feedback, "_records", Faults(MemoryError("full")))
     for _ in range(2):
         feedback.save({}, "mm")
@@ -278,9 +271,7 @@ def test_a_benchmark_that_cannot_be_recorded_is_logged_once(
     ]
 
 
-def test_keys_that_cannot_be_made_never_occur_again(
-    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_keys_that_cannot_be_made_never_occur_again(predictor, monkeypatch, caplog):
     choices = INSTALLATION.decision.choices
     monkeypatch.setattr(ProductChooser, "identity", property(Faults(MemoryError("full"))))
     assert choices.uuid() != choices.uuid()
@@ -295,10 +286,7 @@ def test_keys_that_cannot_be_made_never_occur_again(
         (preprocessing, "add", "a library's kernel was not taken"),
     ],
 )
-def test_a_capture_that_fails_does_not_disturb(
-    place: Any, part: str, says: str, notes: list[Any],
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+def test_a_capture_that_fails_does_not_disturb(place, part, says, notes, monkeypatch, caplog):
     expected = [program(build, mode="default") for build in (mm, experts())]
     monkeypatch.setattr(place, part, Faults(MemoryError("full")))
     assert [program(build, mode="default") for build in (mm, experts())] == expected
@@ -306,9 +294,7 @@ def test_a_capture_that_fails_does_not_disturb(
     assert f"{says}, MemoryError: full" in line
 
 
-def test_code_that_fails_behind_an_import(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_code_that_fails_behind_an_import(tmp_path, monkeypatch, caplog):
     (tmp_path / "diode_guarded_later.py").write_text("x = 1")
     monkeypatch.syspath_prepend(tmp_path)
     fault = Faults(MemoryError("full"))
@@ -321,12 +307,10 @@ def test_code_that_fails_behind_an_import(
     del sys.modules["diode_guarded_later"]
 
 
-def test_an_error_of_torchs_own_function_is_raised_and_not_counted(
-    predictor: FixedPredictor,
-) -> None:
+def test_an_error_of_torchs_own_function_is_raised_and_not_counted(predictor):
     calls: list[int] = []
 
-    def stock(x: int) -> int:
+    def stock(x):
         calls.append(x)
         raise ArithmeticError("torch's own")
 
@@ -341,7 +325,7 @@ def test_an_error_of_torchs_own_function_is_raised_and_not_counted(
     assert [what for what, _ in reported] == ["it failed"]
 
 
-def test_a_report_that_fails_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_report_that_fails_is_no_failure(caplog):
     for report in (Faults(MemoryError("full")), lambda: Faults(MemoryError("full"))):
         run = guard("it failed", stock=lambda: 7, report=report)(Faults(KeyError("ours")))
         assert run() == 7
@@ -386,9 +370,7 @@ def attached() -> list[tuple[str, Any]]:
     ]
 
 
-def test_every_function_that_torch_calls_is_guarded_and_tested(
-    predictor: FixedPredictor, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_every_function_that_torch_calls_is_guarded_and_tested(predictor, monkeypatch, request):
     monkeypatch.setattr(feedback, "_listeners", [])
     feedback.listen(lambda *_: None)
     program(mm)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
@@ -61,18 +60,18 @@ class Theirs(InductorChoices):
 
 
 @pytest.fixture
-def theirs() -> Iterator[Theirs]:
+def theirs():
     handler = Theirs()
     with V.set_choices_handler(handler):
         yield handler
         diode_engine.uninstall_diode_choices()
 
 
-def test_all_threads_have_the_choices() -> None:
+def test_all_threads_have_the_choices():
     asked, installed = threading.Event(), threading.Event()
     seen: list[Any] = []
 
-    def waits() -> None:
+    def waits():
         seen.append(V.choices.get_ktc.__self__)  # has a copy of the stock choices from now on
         asked.set()
         installed.wait()
@@ -89,7 +88,7 @@ def test_all_threads_have_the_choices() -> None:
     assert in_thread(lambda: V.choices.get_ktc.__self__) is seen[1]
 
 
-def test_uninstalling_puts_everything_back() -> None:
+def test_uninstalling_puts_everything_back():
     slot = virtualized._choices
     before = (slot._default, slot._key)
     install(FixedPredictor())
@@ -106,7 +105,7 @@ def test_uninstalling_puts_everything_back() -> None:
     assert (stats["active"], stats["reason"]) == (False, "Diode's choices were uninstalled")
 
 
-def test_another_librarys_choices_are_composed_with_and_restored(theirs: Theirs) -> None:
+def test_another_librarys_choices_are_composed_with_and_restored(theirs):
     predictor = FixedPredictor(best={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64})
     install(predictor)
     composed = V.choices.get_ktc.__self__
@@ -123,7 +122,7 @@ def test_another_librarys_choices_are_composed_with_and_restored(theirs: Theirs)
     assert V.choices.get_ktc.__self__ is theirs
 
 
-def test_choices_set_on_top_of_diodes_stay(predictor: Any) -> None:
+def test_choices_set_on_top_of_diodes_stay(predictor):
     mine = Theirs()
     with V.set_choices_handler(mine):
         diode_engine.uninstall_diode_choices()
@@ -136,7 +135,7 @@ def status() -> tuple[str, str]:
     return found["state"], found["reason"]
 
 
-def test_the_status_tells_that_another_handler_serves_this_thread() -> None:
+def test_the_status_tells_that_another_handler_serves_this_thread():
     predictor = FixedPredictor(best={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64})
     install(predictor)
     assert status() == ("active", "")
@@ -158,10 +157,8 @@ def test_the_status_tells_that_another_handler_serves_this_thread() -> None:
     V.set_choices_handler(InductorChoices())
 
 
-def test_the_status_tells_what_the_first_compile_would_find(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def again() -> None:
+def test_the_status_tells_what_the_first_compile_would_find(monkeypatch):
+    def again():
         reopen_decision()
 
     again()
@@ -173,9 +170,7 @@ def test_the_status_tells_what_the_first_compile_would_find(
     assert (state, reason[:31]) == ("inactive", "there is no model for NVIDIA H2")
 
 
-def test_a_default_that_was_replaced_later_is_not_taken_away(
-    predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_default_that_was_replaced_later_is_not_taken_away(predictor, monkeypatch):
     slot: Any = virtualized._choices
     under = slot._default
     monkeypatch.setattr(slot, "_default", lambda: under())
@@ -186,14 +181,14 @@ def test_a_default_that_was_replaced_later_is_not_taken_away(
     diode_engine.install_diode_choices(predictor=predictor)  # and it can come again
 
 
-def test_a_thread_that_is_about_to_ask_while_another_uninstalls(predictor: Any) -> None:
+def test_a_thread_that_is_about_to_ask_while_another_uninstalls(predictor):
     found: Any = virtualized._choices._default  # has looked into the slot, and is stopped here
     diode_engine.uninstall_diode_choices()
     assert type(in_thread(found)) is InductorChoices
 
 
-def test_the_cache_key_names_model_and_options() -> None:
-    def installed(identity: str, **options: Any) -> str:
+def test_the_cache_key_names_model_and_options():
+    def installed(identity, **options):
         predictor = FixedPredictor(identity=identity)
         assert diode_engine.install_diode_choices(predictor=predictor, **options)
         assert in_thread(key) == key()
@@ -213,11 +208,11 @@ def test_the_cache_key_names_model_and_options() -> None:
     assert key() == in_thread(key) == ""
 
 
-def test_a_thread_that_has_read_its_config_reads_it_again() -> None:
+def test_a_thread_that_has_read_its_config_reads_it_again():
     read, changed = threading.Event(), threading.Event()
     hashes: list[bytes] = []
 
-    def waits() -> None:
+    def waits():
         hashes.append(config.get_hash())  # torch keeps it for this thread
         read.set()
         changed.wait()
@@ -233,7 +228,7 @@ def test_a_thread_that_has_read_its_config_reads_it_again() -> None:
     assert hashes[0] != hashes[1]
 
 
-def test_saved_options_do_not_bring_an_old_key_back() -> None:
+def test_saved_options_do_not_bring_an_old_key_back():
     diode_engine.install_diode_choices(predictor=FixedPredictor(identity="a"))
     saved = config.save_config()
     diode_engine.install_diode_choices(predictor=FixedPredictor(identity="b"))
@@ -241,23 +236,21 @@ def test_saved_options_do_not_bring_an_old_key_back() -> None:
     assert "model b" in key()
 
 
-def test_what_another_thread_runs_is_not_taken_from_under_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_another_thread_runs_is_not_taken_from_under_it(caplog):
     running, over = threading.Event(), threading.Event()
     compiled: list[int] = []
 
     @torch._dynamo.disable
-    def wait() -> None:
+    def wait():
         running.set()
         over.wait(60)
 
-    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    def backend(graph, inputs):
         compiled.append(len(inputs))
         return graph.forward
 
     @torch.compile(backend=backend)
-    def function(x: torch.Tensor) -> torch.Tensor:
+    def function(x):
         wait()
         return x + 1
 
@@ -281,7 +274,7 @@ def test_what_another_thread_runs_is_not_taken_from_under_it(
     assert compiled == [1, 1]
 
 
-def test_a_model_that_is_asked_for_and_not_there(predictor: Any) -> None:
+def test_a_model_that_is_asked_for_and_not_there(predictor):
     with pytest.raises((ModelError, RegistryError)):
         diode_engine.install_diode_choices(model_path="no/such/model")
     assert diode_engine.get_stats()["model"] == predictor.identity  # nothing has changed
@@ -290,15 +283,13 @@ def test_a_model_that_is_asked_for_and_not_there(predictor: Any) -> None:
 @pytest.mark.parametrize(
     "options", [{"top_k_configs": 0}, {"top_k_configs": 1.5}, {"performance_threshold": 0.9}]
 )
-def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
+def test_impossible_options_are_refused(options):
     with pytest.raises(ValueError, match="it must be"):
         diode_engine.install_diode_choices(predictor=FixedPredictor(), **options)
     assert not diode_engine.get_stats()["active"]
 
 
-def test_without_a_hook_in_torch(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_hook_in_torch(monkeypatch, caplog):
     monkeypatch.delattr(InductorChoices, "_finalize_template_configs")
     with caplog.at_level(logging.WARNING, "diode_engine"):
         assert not diode_engine.install_diode_choices(predictor=FixedPredictor())
@@ -306,7 +297,7 @@ def test_without_a_hook_in_torch(
     assert "2.10" in str(diode_engine.get_stats()["reason"])
 
 
-def test_pretending_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretending_twice(monkeypatch):
     without_gpu.pretend(H200)  # it is the same
     other = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100"})
     with pytest.raises(IntegrationError, match="already"):
@@ -349,20 +340,20 @@ print(loaded, diode_engine.get_stats())
 """
 
 
-def test_importing_installs(tmp_path: Path) -> None:
+def test_importing_installs(tmp_path):
     said = run_python(AUTOMATIC.replace("{has_model}", "True"), DIODE_HOME=str(tmp_path))
     assert said.startswith("choices: 1\nchoices: 1\n['NVIDIA H200']")
     assert "'active': True" in said
 
 
-def test_importing_without_a_model(tmp_path: Path) -> None:
+def test_importing_without_a_model(tmp_path):
     said = run_python(AUTOMATIC.replace("{has_model}", "False"), DIODE_HOME=str(tmp_path))
     assert "choices: 1\n" not in said
     assert "'active': False" in said
     assert said.count("Diode is inactive, compiles are stock: there is no model") == 1
 
 
-def test_importing_disabled(tmp_path: Path) -> None:
+def test_importing_disabled(tmp_path):
     said = run_python(
         AUTOMATIC.replace("{has_model}", "True"), DIODE_HOME=str(tmp_path), DIODE_DISABLE="1"
     )
@@ -371,7 +362,7 @@ def test_importing_disabled(tmp_path: Path) -> None:
     assert "[] {" in said
 
 
-def test_importing_after_torch_and_without_a_gpu(tmp_path: Path) -> None:
+def test_importing_after_torch_and_without_a_gpu(tmp_path):
     said = run_python(
         "import torch, torch._inductor.compile_fx\n"
         "f = torch.compile(lambda a, b: a @ b)\n"
@@ -385,7 +376,7 @@ def test_importing_after_torch_and_without_a_gpu(tmp_path: Path) -> None:
     assert said.count("Diode is inactive") == 1
 
 
-def test_importing_without_torch(tmp_path: Path) -> None:
+def test_importing_without_torch(tmp_path):
     said = run_python(
         "import sys\n"
         "sys.modules['torch'] = None\n"  # `import torch` raises ImportError
@@ -397,7 +388,7 @@ def test_importing_without_torch(tmp_path: Path) -> None:
     assert "False Diode needs torch 2.10 or newer" in said
 
 
-def test_importing_without_triton(tmp_path: Path) -> None:
+def test_importing_without_triton(tmp_path):
     said = run_python(
         "import sys\n"
         "sys.modules['triton'] = None\n"

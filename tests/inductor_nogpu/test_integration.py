@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,9 +72,7 @@ class Early(Noted):
 @pytest.mark.parametrize(
     ("given", "order"), [({}, ["early", "noted"]), ({"execute_order": 0}, ["noted", "early"])]
 )
-def test_they_are_turned_on_in_their_order_and_once(
-    given: dict[str, int], order: list[str]
-) -> None:
+def test_they_are_turned_on_in_their_order_and_once(given, order):
     steps: list[str] = []
     registry = IntegrationRegistry()
     registry.register(Noted(steps), **given)
@@ -89,9 +86,7 @@ def test_they_are_turned_on_in_their_order_and_once(
 
 
 @pytest.mark.parametrize("step", ["dry_run", "load", "enable"])
-def test_one_that_fails_stops_there_and_says_why(
-    step: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_that_fails_stops_there_and_says_why(step, caplog):
     steps: list[str] = []
     registry = IntegrationRegistry()
     registry.register(Noted(steps, step))
@@ -104,14 +99,14 @@ def test_one_that_fails_stops_there_and_says_why(
     assert f"no {step} here" in caplog.text
 
 
-def test_without_fallback_the_failure_is_raised() -> None:
+def test_without_fallback_the_failure_is_raised():
     registry = IntegrationRegistry()
     registry.register(Noted([], "load", enable_fallback=False))
     with pytest.raises(IntegrationError, match="no load here"):
         registry.integrate_all()
 
 
-def test_one_takes_the_place_of_another_of_its_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_takes_the_place_of_another_of_its_name(caplog):
     registry = IntegrationRegistry()
     steps: list[str] = []
     earlier: list[str] = []
@@ -133,7 +128,7 @@ class Dependent(Noted):
     requires = "noted"
 
 
-def test_one_is_on_only_where_the_one_that_it_requires_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_is_on_only_where_the_one_that_it_requires_is(caplog):
     registry = IntegrationRegistry()
     steps: list[str] = []
     registry.register(Dependent(steps), execute_order=200)
@@ -153,8 +148,8 @@ def test_one_is_on_only_where_the_one_that_it_requires_is(caplog: pytest.LogCapt
 
 
 @pytest.mark.usefixtures("_every_model")
-def test_all_of_diodes_are_turned_on_with_matmul_and_off(predictor: Any) -> None:
-    def states() -> dict[str, str]:
+def test_all_of_diodes_are_turned_on_with_matmul_and_off(predictor):
+    def states():
         status = diode_engine.get_integration_status()["integrations"]
         return {name: status[name]["state"] for name in OWN}
 
@@ -198,16 +193,14 @@ OWN = ("matmul", *PLACES)
 
 
 @pytest.fixture
-def _every_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def _every_model(monkeypatch):
     """A model of the library's algorithms too, which this GPU does not have."""
     monkeypatch.setattr(library_algorithms, "model_for", lambda _: SimpleNamespace(key="some"))
 
 
 @pytest.mark.usefixtures("_every_model")
 @pytest.mark.parametrize("name", PLACES)
-def test_a_torch_without_a_place_has_all_but_that_integration(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_without_a_place_has_all_but_that_integration(name, monkeypatch):
     owner, attribute = PLACES[name]
     others = {torch.ops.aten._addmm_activation.default: print}  # what `activations` needs
     nothing = {"lowerings": others, "pass_patterns": []}.get(attribute, lambda *_, **__: None)
@@ -218,13 +211,13 @@ def test_a_torch_without_a_place_has_all_but_that_integration(
     assert "this torch" in status[name]["reason"]
 
 
-def test_flex_attention_is_off_where_nothing_was_measured(predictor: Any) -> None:
+def test_flex_attention_is_off_where_nothing_was_measured(predictor):
     INSTALLATION.decision.choices.diode_chooser.flex.table = None
     status = diode_engine.get_integration_status()["integrations"]["flex_attention"]
     assert status["reason"] == "nothing was measured for it on NVIDIA H200"
 
 
-def test_matmul_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matmul_is_replaced(monkeypatch):
     """As torch-diode's documentation has it."""
     monkeypatch.setattr(INSTALLATION, "integrations", IntegrationRegistry())
     for model in ("first", "second"):
@@ -241,17 +234,17 @@ def test_matmul_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     ("device", "index"),
     [(None, None), (1, 1), ("cuda", None), ("cuda:1", 1), ("cpu", None)],
 )
-def test_a_device_is_an_index_or_its_text(device: Any, index: int | None) -> None:
+def test_a_device_is_an_index_or_its_text(device, index):
     assert ChoiceOptions(device=device).index == index
 
 
-def test_what_is_no_device() -> None:
+def test_what_is_no_device():
     for device in ("gpu", "cuda:", "cuda:x", "1"):
         with pytest.raises(ValueError, match="it must be an index"):
             diode_engine.install_diode_choices(device=device)
 
 
-def test_matmul_is_turned_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matmul_is_turned_on_and_off(monkeypatch):
     monkeypatch.setattr(registry_of_models, "load_predictor", lambda *_: FixedPredictor())
     registry = IntegrationRegistry()
     registry.register(diode_engine.create_matmul_integration(enable_fallback=False))
@@ -266,35 +259,33 @@ def test_matmul_is_turned_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert registry.status()["matmul"]["reason"] == "Diode's choices were uninstalled"
 
 
-def test_matmul_where_the_interface_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matmul_where_the_interface_does_not_ask(monkeypatch):
     monkeypatch.setattr(InductorChoices, "get_template_configs", lambda *_, **__: [])
     with pytest.raises(IntegrationError, match="does not ask"):
         diode_engine.MatmulIntegration().dry_run()
 
 
-def test_the_dry_run_leaves_everything_as_it_was(predictor: Any) -> None:
+def test_the_dry_run_leaves_everything_as_it_was(predictor):
     before = diode_engine.get_stats()
     diode_engine.MatmulIntegration().dry_run()
     assert diode_engine.get_stats() == before
 
 
-def test_a_model_that_is_not_there() -> None:
+def test_a_model_that_is_not_there():
     with pytest.raises((ModelError, RegistryError)):
         ModelPointer(reference="no/such/model").load(H200)
     with pytest.raises(DiodeError, match="no model for NVIDIA H200"):
         ModelPointer(purpose="attention").load(H200)
 
 
-def test_a_name_that_models_of_several_gpus_have_is_the_one_of_the_gpu_at_hand() -> None:
+def test_a_name_that_models_of_several_gpus_have_is_the_one_of_the_gpu_at_hand():
     h100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52428800)
     for name in ("default", "gemm"):
         pointer = ModelPointer(reference=name)
         assert [pointer.load(gpu).hardware.name for gpu in (H200, h100)] == [H200.name, h100.name]
 
 
-def test_a_model_of_several_gpus_predicts_for_the_gpu_at_hand(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_several_gpus_predicts_for_the_gpu_at_hand(tmp_path, caplog, monkeypatch):
     """The shipped model of the H200, with a record of the H100 added."""
     h100 = KNOWN["NVIDIA H100 80GB HBM3"]
     shutil.copytree(registry_of_models.resolve_for("gemm", H200.slug).folder, tmp_path / "both")
@@ -311,7 +302,7 @@ def test_a_model_of_several_gpus_predicts_for_the_gpu_at_hand(
     assert "There is no model" not in caplog.text
 
 
-def test_status_tells_the_whole_story(predictor: Any) -> None:
+def test_status_tells_the_whole_story(predictor):
     status = diode_engine.get_integration_status()
     assert status["hardware"]["name"] == "NVIDIA H200"
     assert status["integrations"]["matmul"]["state"] == "active"
@@ -347,7 +338,7 @@ missing = dummy_integration_that_is_not:there
 """
 
 
-def test_one_of_another_distribution(tmp_path: Path) -> None:
+def test_one_of_another_distribution(tmp_path):
     (tmp_path / "dummy_integration.py").write_text(MODULE)
     info = tmp_path / "dummy_integration-1.0.dist-info"
     info.mkdir()

@@ -64,7 +64,7 @@ class Product:
 
 
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+def library(monkeypatch):
     made = Library()
     monkeypatch.setattr(library_algorithms, "model_for", lambda _: model_that_prefers(KNOWN))
     monkeypatch.setattr(library_algorithms, "library_of", lambda _: made)
@@ -97,7 +97,7 @@ def calls(
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_the_librarys_kernel_uses_the_fastest_algorithm(library: Library, bias: bool) -> None:
+def test_the_librarys_kernel_uses_the_fastest_algorithm(library, bias):
     lines, stats = calls(bias=bias)
     operator = "addmm" if bias else "mm"
     plan = f"{operator} 1x512x1024x512 bfloat16 by 66.23.0.1.0.0.1.0.0"
@@ -119,20 +119,20 @@ def test_the_librarys_kernel_uses_the_fastest_algorithm(library: Library, bias: 
         {"options": {"cpp_wrapper": True}},
     ],
 )
-def test_torchs_own_call_stays(library: Library, how: dict[str, Any]) -> None:
+def test_torchs_own_call_stays(library, how):
     lines, stats = calls(**how)
     assert CALL not in lines
     assert stats["algorithms_chosen"] == 0
     assert stats["fallback_error"] == 0
 
 
-def test_an_algorithm_that_the_library_refuses_is_not_chosen(library: Library) -> None:
+def test_an_algorithm_that_the_library_refuses_is_not_chosen(library):
     library.refused = [KNOWN]
     lines, _ = calls()
     assert "extern_kernels.mm(" in lines
 
 
-def test_a_model_of_another_version_of_the_library_does_not_choose(library: Library) -> None:
+def test_a_model_of_another_version_of_the_library_does_not_choose(library):
     library.version = 130200
     lines, _ = calls()
     assert "extern_kernels.mm(" in lines
@@ -156,18 +156,16 @@ def chain_calls(library: Library, **options: Any) -> int:
     return library.asked
 
 
-def test_the_algorithm_of_equal_products_is_found_once(library: Library) -> None:
+def test_the_algorithm_of_equal_products_is_found_once(library):
     assert chain_calls(library) == 2
 
 
-def test_nothing_is_remembered_where_predictions_are_not(library: Library) -> None:
+def test_nothing_is_remembered_where_predictions_are_not(library):
     assert chain_calls(library, diode_cache_predictions=False) == 3
 
 
-def test_the_time_to_find_an_algorithm_counts_as_spent_choosing(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def slow(_: int) -> Library:
+def test_the_time_to_find_an_algorithm_counts_as_spent_choosing(library, monkeypatch):
+    def slow(_):
         time.sleep(0.5)
         return library
 
@@ -177,7 +175,7 @@ def test_the_time_to_find_an_algorithm_counts_as_spent_choosing(
     assert stats["total_calls"] == 1
 
 
-def test_a_matrix_is_added_without_a_copy(library: Library) -> None:
+def test_a_matrix_is_added_without_a_copy(library):
     """By the heuristic's first algorithm where no other is faster; torch copies it first."""
     library.refused = [KNOWN]
     lines, _ = calls(matrix=True)
@@ -185,10 +183,8 @@ def test_a_matrix_is_added_without_a_copy(library: Library) -> None:
     assert "by 66.20." in lines
 
 
-def test_where_the_library_fails_torchs_own_call_is_used(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> None:
+def test_where_the_library_fails_torchs_own_call_is_used(library, monkeypatch):
+    def fail(*_):
         raise CublasError("cublasLtCreate failed with status 1.")
 
     monkeypatch.setattr(library_algorithms, "library_of", fail)
@@ -197,9 +193,7 @@ def test_where_the_library_fails_torchs_own_call_is_used(
     assert stats["fallback_error"] == 0
 
 
-def test_without_the_gpu_that_is_lowered_for_torchs_own_call_is_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_gpu_that_is_lowered_for_torchs_own_call_is_used(monkeypatch):
     monkeypatch.setattr(library_algorithms, "model_for", lambda _: model_that_prefers(KNOWN))
     monkeypatch.setattr(called, "_known", called._Known())
     lines, stats = calls()
@@ -207,7 +201,7 @@ def test_without_the_gpu_that_is_lowered_for_torchs_own_call_is_used(
     assert stats["fallback_error"] == 0
 
 
-def test_a_gpu_without_a_model_has_no_such_integration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_a_model_has_no_such_integration(monkeypatch):
     monkeypatch.setattr(library_algorithms, "model_for", lambda _: None)
     lines, _ = calls()
     assert "extern_kernels.mm(" in lines
@@ -222,11 +216,7 @@ PLAN = str(called.Plan("mm 1x4x3x2 float32", False, KNOWN))
 @pytest.mark.parametrize(
     "shapes", [((4, 2), (2, 3)), ((3,), (4, 2), (2, 3)), ((5, 4, 2), (5, 2, 3))]
 )
-def test_without_the_library_the_call_computes_as_torch(
-    shapes: Sequence[Sequence[int]],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_library_the_call_computes_as_torch(shapes, caplog, monkeypatch):
     monkeypatch.setattr(called, "_known", called._Known())
     inputs = [torch.randn(shape) for shape in shapes]
     out = torch.empty(*inputs[-2].shape[:-1], 3)
@@ -237,10 +227,10 @@ def test_without_the_library_the_call_computes_as_torch(
     assert len(caplog.records) == 1  # it is said once
 
 
-def test_addresses_that_are_not_aligned_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_that_are_not_aligned_are_left_to_torch(monkeypatch):
     launched: list[tuple[int, ...]] = []
 
-    def prepare(*_: Any) -> called.Launch:
+    def prepare(*_):
         return lambda *addresses: bool(launched.append(addresses))
 
     monkeypatch.setattr(called, "_prepare", prepare)
@@ -254,12 +244,10 @@ def test_addresses_that_are_not_aligned_are_left_to_torch(monkeypatch: pytest.Mo
     torch.testing.assert_close(odd, a @ b)
 
 
-def test_products_of_the_same_sizes_and_other_strides_are_prepared_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_products_of_the_same_sizes_and_other_strides_are_prepared_apart(monkeypatch):
     prepared: list[Any] = []
 
-    def prepare(plan: str, inputs: Sequence[torch.Tensor], out: torch.Tensor) -> called.Launch:
+    def prepare(plan, inputs, out):
         prepared.append([tensor.stride() for tensor in (*inputs, out)])
         return lambda *_: 0
 
@@ -274,11 +262,11 @@ def test_products_of_the_same_sizes_and_other_strides_are_prepared_apart(
     assert len(prepared) == len(products)
 
 
-def test_a_plan_is_read_as_it_was_written() -> None:
+def test_a_plan_is_read_as_it_was_written():
     for tf32 in (False, True):
         plan = called.Plan("addmm 1x4x3x2 bfloat16", tf32, KNOWN)
         assert called.Plan.parse(str(plan)) == plan
 
 
-def test_the_structure_that_is_checked_has_the_algorithm() -> None:
+def test_the_structure_that_is_checked_has_the_algorithm():
     assert Result.algorithm.size == 64

@@ -14,7 +14,6 @@ import torch
 from torch._inductor.lookup_table.choices import LookupTableChoices
 from torch._inductor.virtualized import V
 
-from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import lookup_table as module
 from diode_engine.inductor.choosing.lookup_table import lookup_entries
@@ -50,7 +49,7 @@ def with_table(table: dict[str, Any]) -> Iterator[Callable[[Problem], Lowered]]:
 
 
 @pytest.mark.parametrize("op", PROBLEMS)
-def test_inductor_takes_what_the_table_says(op: str, make_predictor: Any) -> None:
+def test_inductor_takes_what_the_table_says(op, make_predictor):
     predictor = make_predictor()
     table = lookup_entries(PROBLEMS[op], predictor)
     with with_table(table) as lowered:
@@ -65,12 +64,10 @@ def test_inductor_takes_what_the_table_says(op: str, make_predictor: Any) -> Non
         assert "BLOCK_N : tl.constexpr = 256" in done.sources[0]
 
 
-def test_what_cannot_be_launched_is_not_in_the_table(
-    make_predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_launched_is_not_in_the_table(make_predictor, monkeypatch):
     predictor = make_predictor()
 
-    def fits(_problem: Problem, candidates: Sequence[Candidate], _hardware: Any) -> Any:
+    def fits(_problem, candidates, _hardware):
         return np.array([predictor.time(candidate) > 1 for candidate in candidates])
 
     monkeypatch.setattr(module, "fits", fits)
@@ -78,7 +75,7 @@ def test_what_cannot_be_launched_is_not_in_the_table(
     assert entry["template_id"] == "aten::mm"  # the second best
 
 
-def test_several_are_left_to_be_timed(make_predictor: Any) -> None:
+def test_several_are_left_to_be_timed(make_predictor):
     table = lookup_entries(PROBLEMS["mm"], make_predictor(), top=4)
     (entries,) = table.values()
     assert len(entries) == 4
@@ -86,7 +83,7 @@ def test_several_are_left_to_be_timed(make_predictor: Any) -> None:
         assert len(lowered(PROBLEMS["mm"]).seen[0].candidates) == 4
 
 
-def test_the_library_is_taken_where_it_is_predicted_best(make_predictor: Any) -> None:
+def test_the_library_is_taken_where_it_is_predicted_best(make_predictor):
     table = lookup_entries(PROBLEMS["bmm"], make_predictor(aten=0.5))
     with with_table(table) as lowered:
         done = lowered(PROBLEMS["bmm"])
@@ -94,7 +91,7 @@ def test_the_library_is_taken_where_it_is_predicted_best(make_predictor: Any) ->
     assert "triton_heuristics.template" not in done.sources[0]
 
 
-def test_other_problems_and_other_templates_are_left_to_inductor(make_predictor: Any) -> None:
+def test_other_problems_and_other_templates_are_left_to_inductor(make_predictor):
     table = lookup_entries(PROBLEMS["mm"], make_predictor())
     with with_table(table) as lowered:
         other = lowered(PROBLEMS["bmm"]).seen[0].candidates
@@ -105,5 +102,5 @@ def test_other_problems_and_other_templates_are_left_to_inductor(make_predictor:
         assert len(lowered(PROBLEMS["mm"]).seen[0].candidates) > 5
 
 
-def test_a_problem_that_the_model_does_not_know_is_not_in_the_table() -> None:
+def test_a_problem_that_the_model_does_not_know_is_not_in_the_table():
     assert lookup_entries(PROBLEMS["mm"], SPEECHLESS) == {}

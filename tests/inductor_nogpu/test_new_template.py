@@ -42,7 +42,7 @@ _IN_INDUCTOR = TritonTemplate(
 
 
 @pytest.fixture(autouse=True)
-def offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def offered(monkeypatch):
     """Inductor offers it for mm in place of its own."""
     monkeypatch.setattr(mm, "mm_template", _IN_INDUCTOR)
 
@@ -53,7 +53,7 @@ def product() -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
     )
 
 
-def test_it_is_chosen(predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_chosen(predictor, monkeypatch):
     monkeypatch.setitem(TEMPLATES, NAME, MADE_UP)
     for _ in range(2):
         [seen] = lower(product).seen
@@ -61,9 +61,7 @@ def test_it_is_chosen(predictor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert diode_engine.get_stats()["cache_hits"] == 1
 
 
-def test_a_choice_of_one_that_needs_an_option_is_not_remembered(
-    predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_choice_of_one_that_needs_an_option_is_not_remembered(predictor, monkeypatch):
     monkeypatch.setitem(TEMPLATES, NAME, replace(MADE_UP, option=TMA_OPTION))
     for _ in range(2):
         [seen] = lower(product).seen
@@ -71,7 +69,7 @@ def test_a_choice_of_one_that_needs_an_option_is_not_remembered(
     assert diode_engine.get_stats()["cache_hits"] == 0
 
 
-def test_it_is_offered_with_its_parameters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_offered_with_its_parameters_alone(monkeypatch):
     monkeypatch.setitem(TEMPLATES, NAME, MADE_UP)
     problem = Problem.make("mm", 1024, 1024, 1024, "bfloat16")
     with kernels.graph_for(problem, torch.device("cuda:0")) as operands:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from torch._inductor.template_heuristics import triton as heuristics
 from torch._inductor.template_heuristics.registry import get_template_heuristic
 
 import diode_engine
-from diode_engine.core.operators import OPERATORS, Operator
+from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.space import NotOffered, Spaces, listed, search_space
@@ -29,7 +28,7 @@ SIMPLE = SPACES[0]
 
 
 @pytest.fixture(autouse=True)
-def _what_does_not_fit_is_offered() -> Iterator[None]:
+def _what_does_not_fit_is_offered():
     """torch 2.10 leaves out by itself what needs more shared memory than the device has."""
     with config.patch(max_autotune_prune_choices_based_on_shared_mem=False):
         yield
@@ -75,14 +74,14 @@ def _asked(choices: InductorChoices, problem: Problem, *, tma: bool = False) -> 
 
 @pytest.mark.parametrize("tma", [False, True], ids=["", "tma"])
 @pytest.mark.parametrize("problem", SPACES + mixed(12, 3), ids=str)
-def test_a_space_is_what_inductor_lists(problem: Problem, tma: bool) -> None:
+def test_a_space_is_what_inductor_lists(problem, tma):
     choices = Comparing()
     _asked(choices, problem, tma=tma)
     assert choices.found > 2
     assert not any("triton" in uid for uid in choices.listed)
 
 
-def test_it_follows_options_and_the_list_of_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_follows_options_and_the_list_of_configs(monkeypatch):
     choices = Comparing()
     _asked(choices, SIMPLE)
     with config.patch({"test_configs.max_mm_configs": 7}):
@@ -114,7 +113,7 @@ def _leave_out_large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_space_that_differs_from_inductors_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_space_that_differs_from_inductors_is_noticed(monkeypatch):
     _leave_out_large_tiles(monkeypatch)
     with pytest.raises(AssertionError):
         _asked(Comparing(), SIMPLE)
@@ -122,9 +121,8 @@ def test_a_space_that_differs_from_inductors_is_noticed(monkeypatch: pytest.Monk
 
     class Asking(Comparing):
         def _finalize_template_configs(
-            self, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str,
-            kwarg_overrides: Any = None,
-        ) -> list[Any]:  # fmt: skip
+            self, template_choices, kernel_inputs, templates, op_name, kwarg_overrides=None
+        ):
             nonlocal refused
             found = self.spaces.find(
                 op_name, kernel_inputs, tuple(template_choices), kernel_inputs.mnk_hinted(),
@@ -141,12 +139,10 @@ def test_a_space_that_differs_from_inductors_is_noticed(monkeypatch: pytest.Monk
     assert refused > 2
 
 
-def test_then_the_choice_is_among_what_inductor_lists(
-    predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_then_the_choice_is_among_what_inductor_lists(predictor, monkeypatch):
     _leave_out_large_tiles(monkeypatch)  # of which the predictor's best is one
 
-    def build() -> Any:
+    def build():
         return torch.mm, tuple(torch.empty(512, 512, device="cuda") for _ in "ab")
 
     [seen] = lower(build).seen
@@ -157,14 +153,12 @@ def test_then_the_choice_is_among_what_inductor_lists(
 
 
 @pytest.mark.parametrize("op", [OPERATORS[name] for name in ("mm", "addmm", "bmm", "baddbmm")])
-def test_a_choice_needs_no_list(
-    predictor: Any, monkeypatch: pytest.MonkeyPatch, op: Operator
-) -> None:
+def test_a_choice_needs_no_list(predictor, monkeypatch, op):
     problem = Problem.make(op, 256, 512, 512, "float16", B=2 if op.batched else 1)
     made: list[Any] = []
     make = heuristics.MMTemplateConfigMixin._convert_config_to_template_kwargs
 
-    def noted(self: Any, *args: Any) -> Any:
+    def noted(self, *args):
         made.append(args)
         return make(self, *args)
 
@@ -172,7 +166,7 @@ def test_a_choice_needs_no_list(
         heuristics.MMTemplateConfigMixin, "_convert_config_to_template_kwargs", noted
     )
 
-    def build() -> Any:
+    def build():
         return getattr(torch, op), tensors_of(problem)
 
     [seen] = lower(build).seen

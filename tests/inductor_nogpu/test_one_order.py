@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from diode_engine.choosing.invariant import InvariantChooser
 from diode_engine.choosing.proofs import Proof
 from diode_engine.choosing.stats import Profile, begin_profile, end_profile
 from diode_engine.choosing.summation import Instruction, SummationOrder, order_of
-from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.without_gpu import lower
@@ -46,14 +45,14 @@ def proof(*orders: SummationOrder) -> Proof:
 
 
 @pytest.fixture
-def proven(monkeypatch: pytest.MonkeyPatch) -> None:
+def proven(monkeypatch):
     """Both orders of half precision count as proven, and the shipped model chooses."""
     monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA), proof(MMA)))
     install()
 
 
 @pytest.fixture
-def tf32() -> Iterator[None]:
+def tf32():
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     yield
@@ -89,9 +88,7 @@ def order(choice: Choice) -> SummationOrder | None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_all_batches_of_a_layer_get_kernels_of_one_order(
-    layer: str, mode: str, proven: None
-) -> None:
+def test_all_batches_of_a_layer_get_kernels_of_one_order(layer, mode, proven):
     choices = [choose(lambda m=m: LAYERS[layer](m), **MODES[mode]) for m in SIZES]
     assert [choice.problem.M for choice in choices] == list(SIZES)
     assert {order(choice) for choice in choices} in ({WGMMA}, {MMA})
@@ -106,30 +103,28 @@ def test_all_batches_of_a_layer_get_kernels_of_one_order(
 @pytest.mark.skipif(
     not hasattr(config, "batch_invariant"), reason="this torch has no option batch_invariant"
 )
-def test_inductors_own_option_fixes_the_same_order(proven: None) -> None:
+def test_inductors_own_option_fixes_the_same_order(proven):
     for m in (1, 256):
         with diode_engine.profile_predictions() as profile:
-            lower(lambda m=m: LAYERS["mm"](m), options={"batch_invariant": True})  # type: ignore[misc]
-        assert profile.selections[0].candidates == choose(lambda m=m: LAYERS["mm"](m)).candidates  # type: ignore[misc]
+            lower(lambda m=m: LAYERS["mm"](m), options={"batch_invariant": True})
+        assert profile.selections[0].candidates == choose(lambda m=m: LAYERS["mm"](m)).candidates
 
 
-def test_without_the_option_the_orders_differ_and_none_is_looked_for(
-    proven: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> Any:
+def test_without_the_option_the_orders_differ_and_none_is_looked_for(proven, monkeypatch):
+    def fail(*_):
         raise AssertionError
 
     monkeypatch.setattr(InvariantChooser, "orders_for", fail)
     with diode_engine.profile_predictions() as profile:
         for m in SIZES:
-            lower(lambda m=m: LAYERS["mm"](m))  # type: ignore[misc]
+            lower(lambda m=m: LAYERS["mm"](m))
     kept = {c.candidates[0].template for c in profile.selections}
     assert "aten::mm" in kept
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
-def test_the_order_does_not_depend_on_what_was_compiled_before(proven: None) -> None:
-    def chosen(sizes: Sequence[int]) -> dict[int, Candidate]:
+def test_the_order_does_not_depend_on_what_was_compiled_before(proven):
+    def chosen(sizes):
         install()  # a new chooser
         layers = {m: choose(lambda m=m: LAYERS["mm"](m)) for m in sizes}
         return {m: choice.candidates[0] for m, choice in layers.items()}
@@ -139,42 +134,38 @@ def test_the_order_does_not_depend_on_what_was_compiled_before(proven: None) -> 
 
 
 @pytest.mark.parametrize("only", [WGMMA, MMA], ids=str)
-def test_an_order_that_is_not_proven_is_never_chosen(
-    only: SummationOrder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_order_that_is_not_proven_is_never_chosen(only, monkeypatch):
     monkeypatch.setattr(proofs, "PROOFS", (proof(only),))
     install()
     for m in SIZES:
-        choice = choose(lambda m=m: LAYERS["mm"](m))  # type: ignore[misc]
+        choice = choose(lambda m=m: LAYERS["mm"](m))
         assert order(choice) == only
 
 
-def test_orders_with_the_same_bits_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orders_with_the_same_bits_are_taken_together(monkeypatch):
     """A few rows get low tiles, many rows wgmma."""
     monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA, MMA),))
     install()
-    choices = [choose(lambda m=m: LAYERS["mm"](m)) for m in SIZES]  # type: ignore[misc]
+    choices = [choose(lambda m=m: LAYERS["mm"](m)) for m in SIZES]
     assert {order(choices[0]), order(choices[-1])} == {MMA, WGMMA}
 
 
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("by_rows", [True, False])
-def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(
-    fast: bool, by_rows: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(fast, by_rows, monkeypatch):
     eight = SummationOrder(Instruction.WGMMA, "float8_e4m3fn", "float32", 32, 0 if fast else 128)
     monkeypatch.setattr(proofs, "PROOFS", (proof(eight),))
     install()
 
-    def build(m: int) -> Any:
-        def f(*tensors: torch.Tensor) -> torch.Tensor:
+    def build(m):
+        def f(*tensors):
             return torch._scaled_mm(*tensors, out_dtype=torch.bfloat16, use_fast_accum=fast)
 
         sizes = ((m, 1), (1, N)) if by_rows else ((), ())
         scales = [empty(*size, dtype=torch.float32) for size in sizes]
         return f, [empty(m, K, dtype=F8), empty(N, K, dtype=F8).t(), *scales]
 
-    choices = [choose(lambda m=m: build(m)) for m in SIZES]  # type: ignore[misc]
+    choices = [choose(lambda m=m: build(m)) for m in SIZES]
     assert {order(choice) for choice in choices} == {eight}
     assert diode_engine.get_stats()["fallbacks"] == 0
 
@@ -182,15 +173,13 @@ def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(
 @pytest.mark.skipif(torch.__version__ < (2, 11), reason="torch 2.10 cannot compile it")
 @pytest.mark.parametrize("n", [N, 256])
 @pytest.mark.parametrize("is_dynamic", [False, True])
-def test_all_batches_of_a_layer_use_tf32_if_it_is_allowed(
-    n: int, is_dynamic: bool, tf32: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_batches_of_a_layer_use_tf32_if_it_is_allowed(n, is_dynamic, tf32, monkeypatch):
     both = [replace(each, operands="tf32", k=8) for each in (WGMMA, MMA)]
     monkeypatch.setattr(proofs, "PROOFS", (proof(*both),))
     install()
     for m in (300,) if is_dynamic else SIZES:
 
-        def build(m: int = m) -> Any:
+        def build(m=m):
             x = empty(m, K, dtype=torch.float32)
             if is_dynamic:
                 torch._dynamo.mark_dynamic(x, 0)
@@ -232,17 +221,15 @@ def refused(build: Any, mode: str = "max-autotune-no-cudagraphs", **options: Any
     return why
 
 
-def test_a_product_of_no_proven_order_is_refused_with_a_sentence() -> None:
+def test_a_product_of_no_proven_order_is_refused_with_a_sentence():
     for op in ("mm", "addmm"):
-        why = refused(lambda op=op: LAYERS[op](16))  # type: ignore[misc]
+        why = refused(lambda op=op: LAYERS[op](16))
         expected = f"no order of summation with kernels for all batches of {op} in bfloat16 is"
         assert expected in why
         assert "proven on NVIDIA H200 with torch 2." in why
 
 
-def test_what_the_option_does_not_cover_is_refused(
-    proven: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_option_does_not_cover_is_refused(proven, monkeypatch):
     assert "of one column" in refused(lambda: (torch.mm, (empty(16, K), empty(1, K).t())))
     for mode in MODES.values():
         why = refused(lambda: (torch.addmm, (empty(1), empty(16, K), empty(N, K).t())), **mode)
@@ -252,13 +239,13 @@ def test_what_the_option_does_not_cover_is_refused(
     assert "does not cover int_mm" in refused(whole)
 
 
-def test_a_refused_product_is_not_searched_for(proven: None) -> None:
+def test_a_refused_product_is_not_searched_for(proven):
     searching = {"diode_fallback_to_autotune": True, "max_autotune": True}
     refused(lambda: (torch.mm, (empty(16, K), empty(1, K).t())), **searching)
 
 
-def test_nothing_is_fused_behind_a_product(proven: None) -> None:
-    def build() -> Any:
+def test_nothing_is_fused_behind_a_product(proven):
+    def build():
         return lambda a, b: torch.relu(a @ b), (empty(256, K), empty(K, N))
 
     assert lower(build, options={"fast_autotune": True}).sources[0].count("def triton_") == 1
@@ -266,8 +253,8 @@ def test_nothing_is_fused_behind_a_product(proven: None) -> None:
     assert source.count("def triton_") == 2
 
 
-def test_a_dynamic_inner_size_is_refused(proven: None) -> None:
-    def build() -> Any:
+def test_a_dynamic_inner_size_is_refused(proven):
+    def build():
         a, b = empty(300, K), empty(K, 600)
         torch._dynamo.mark_dynamic(b, 1)
         return torch.mm, (a, b)
@@ -275,7 +262,7 @@ def test_a_dynamic_inner_size_is_refused(proven: None) -> None:
     assert "N or K is dynamic" in refused(build)
 
 
-def test_the_fingerprint_has_the_option_and_the_proven_orders(proven: None) -> None:
+def test_the_fingerprint_has_the_option_and_the_proven_orders(proven):
     before = read_fingerprint()
     with config.patch(INVARIANT):
         after = read_fingerprint()

@@ -57,7 +57,7 @@ class Unsure:
 
 
 @pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)
-def test_every_option_can_be_set_as_inductors_own(option: options.Option) -> None:
+def test_every_option_can_be_set_as_inductors_own(option):
     other = {bool: not option.default, int: 2, float: 0.5, str: "a"}[type(option.default)]
     assert getattr(config, option.name) == option.default
     before = config.get_hash()
@@ -77,7 +77,7 @@ print([getattr(config, o.name) for o in diode_engine.inductor.hook.options.OPTIO
 """
 
 
-def test_the_environment_sets_the_options() -> None:
+def test_the_environment_sets_the_options():
     said = run_python(
         PRINT, DIODE_FAST_AUTOTUNE="1", DIODE_TOP_K="1", DIODE_CONFIDENCE_THRESHOLD="0.75",
         DIODE_FALLBACK_TO_AUTOTUNE="true", DIODE_CACHE_PREDICTIONS="0",
@@ -87,7 +87,7 @@ def test_the_environment_sets_the_options() -> None:
     assert "DIODE_FUSION_AWARE=nonsense is ignored: it must be 0 or 1" in said
 
 
-def test_a_program_that_sets_options_runs_with_diode_switched_off() -> None:
+def test_a_program_that_sets_options_runs_with_diode_switched_off():
     said = run_python(
         "import diode_engine, torch\n"
         "o = {'fast_autotune': True, 'max_autotune_gemm_backends': 'DIODE', 'max_autotune': True}\n"
@@ -98,30 +98,28 @@ def test_a_program_that_sets_options_runs_with_diode_switched_off() -> None:
 
 
 @pytest.mark.parametrize("value", ["nan", "-1", "2", "x"])
-def test_an_impossible_value_in_the_environment_is_ignored(
-    value: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_impossible_value_in_the_environment_is_ignored(value, caplog):
     option = next(o for o in options.OPTIONS if o.name == "diode_confidence_threshold")
     with caplog.at_level(logging.WARNING, "diode_engine"):
         assert options._from_environment(option, {option.variable: value}) == 0.0
     assert option.variable in caplog.text
 
 
-def test_top_k_is_what_the_option_says(predictor: Any) -> None:
+def test_top_k_is_what_the_option_says(predictor):
     predictor.aten = 1.05
     lowered = lower(gemm, options={"diode_top_k": 2}, benchmark=lambda _: 1.0)
     assert len(left(lowered)) == 2
     assert len(left(lower(gemm))) == 1  # as it was installed, and not from memory
 
 
-def test_nothing_is_remembered_without_the_option(predictor: Any) -> None:
+def test_nothing_is_remembered_without_the_option(predictor):
     for _ in range(2):
         lower(gemm, options={"diode_cache_predictions": False})
     assert diode_engine.get_stats()["cache_hits"] == 0
     assert len(predictor.asked) == 2
 
 
-def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes() -> None:
+def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes():
     install(Unsure())
     assert len(left(lower(gemm))) == 1
     unsure = {"diode_confidence_threshold": 0.7}
@@ -133,9 +131,7 @@ def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes() -> None:
 
 @pytest.mark.parametrize("fallback", [True, False])
 @pytest.mark.parametrize("by_inductor", [True, False])
-def test_nothing_is_benchmarked_where_results_must_be_the_same_each_time(
-    by_inductor: bool, fallback: bool
-) -> None:
+def test_nothing_is_benchmarked_where_results_must_be_the_same_each_time(by_inductor, fallback):
     install(Unsure(), top_k_configs=3)
     options = {
         "diode_confidence_threshold": 0.7, "diode_fallback_to_autotune": fallback,
@@ -156,7 +152,7 @@ class Nonsense(Unsure):
     reaches = (float("nan"),) * 10
 
 
-def test_a_confidence_that_is_no_number_is_unsure() -> None:
+def test_a_confidence_that_is_no_number_is_unsure():
     install(Nonsense())
     asked = {"diode_confidence_threshold": 0.1, "diode_fallback_to_autotune": True}
     assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
@@ -165,14 +161,14 @@ def test_a_confidence_that_is_no_number_is_unsure() -> None:
     assert len(left(lower(gemm, options=many, benchmark=lambda _: 1.0))) == 10 + 1  # the library's
 
 
-def test_an_unsure_choice_falls_back_where_that_is_asked_for() -> None:
+def test_an_unsure_choice_falls_back_where_that_is_asked_for():
     install(Unsure())
     asked = {"diode_confidence_threshold": 0.7, "diode_fallback_to_autotune": True}
     assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
     assert diode_engine.get_stats()["fallback_low_confidence"] == 1
 
 
-def test_a_model_of_other_hardware_is_less_sure(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_of_other_hardware_is_less_sure(caplog):
     h100 = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100", "memory_gb_s": 3352})
     with caplog.at_level(logging.WARNING, "diode_engine"):
         install(Unsure(h100))
@@ -189,7 +185,7 @@ def test_a_model_of_other_hardware_is_less_sure(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("backends", ["DIODE", "diode,aten", "ATEN,TRITON,DIODE"])
-def test_diode_as_a_backend(backends: str, predictor: Any) -> None:
+def test_diode_as_a_backend(backends, predictor):
     for aten, template in ((5.0, "triton::mm"), (0.5, "aten::mm")):
         predictor.aten = aten
         lowered = lower(
@@ -198,7 +194,7 @@ def test_diode_as_a_backend(backends: str, predictor: Any) -> None:
         assert [c.template for c in left(lowered)] == [template]
 
 
-def test_diode_as_a_backend_is_stock_autotuning_where_it_is_inactive() -> None:
+def test_diode_as_a_backend_is_stock_autotuning_where_it_is_inactive():
     stock = left(lower(gemm, benchmark=lambda _: 1.0))
     asked = {"max_autotune_gemm_backends": "DIODE"}
     assert left(lower(gemm, options=asked, benchmark=lambda _: 1.0)) == stock
@@ -207,9 +203,9 @@ def test_diode_as_a_backend_is_stock_autotuning_where_it_is_inactive() -> None:
 FAST = {"fast_autotune": True}
 
 
-def test_fast_autotune_leaves_everything_else_to_the_default_mode(predictor: Any) -> None:
-    def others() -> Any:
-        def f(a: torch.Tensor, b: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> Any:
+def test_fast_autotune_leaves_everything_else_to_the_default_mode(predictor):
+    def others():
+        def f(a, b, i, j):
             return torch.sin(a) @ b + a @ torch.cos(b), torch._int_mm(i, j)
 
         ints = empty(64, 64, dtype=torch.int8), empty(64, 64, dtype=torch.int8)
@@ -220,13 +216,13 @@ def test_fast_autotune_leaves_everything_else_to_the_default_mode(predictor: Any
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
-def test_fast_autotune_autotunes_what_it_cannot_choose_where_asked_to(predictor: Any) -> None:
+def test_fast_autotune_autotunes_what_it_cannot_choose_where_asked_to(predictor):
     predictor.predict_us = lambda problem, candidates: np.full(len(candidates), np.nan)
     asked = {**FAST, "diode_fallback_to_autotune": True}
     assert len(left(lower(gemm, mode="default", options=asked, benchmark=lambda _: 1.0))) > 10
 
 
-def test_fast_autotune_without_diode_is_the_default_mode() -> None:
+def test_fast_autotune_without_diode_is_the_default_mode():
     assert "extern_kernels.mm" in lower(gemm, mode="default", options=FAST).sources[0]
 
 
@@ -290,13 +286,8 @@ def float32_linear() -> tuple[Any, Sequence[torch.Tensor]]:
     ],
 )
 def test_padding_is_decided_by_what_would_be_taken(
-    mode: str,
-    library: tuple[float, float],
-    triton: tuple[float, float],
-    tf32: bool,
-    expected: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    mode, library, triton, tf32, expected, monkeypatch
+):
     predictor = TimesOfPadding(library=library, triton=triton)
     how: dict[str, Any] = {"mode": mode, "options": {**FAST, "shape_padding": True}}
     with kernels.tf32(tf32):
@@ -314,8 +305,8 @@ class UnsureOfPadding(TimesOfPadding):
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("threshold", [0.3, 0.5])
 def test_padding_of_which_the_model_is_unsure_is_timed_where_the_threshold_asks_for_it(
-    mode: str, deterministic: bool, threshold: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    mode, deterministic, threshold, monkeypatch
+):
     monkeypatch.setattr(pad_mm, "_should_pad", lambda *_: False)  # what the timing says
     predictor = UnsureOfPadding(library=(1000.0, 333.0), triton=(1000.0, 333.0))
     options = {
@@ -333,8 +324,8 @@ def test_padding_of_which_the_model_is_unsure_is_timed_where_the_threshold_asks_
 @ASKS_BEFORE_PADDING
 @pytest.mark.parametrize(("padded", "expected"), [(800.0, True), (980.0, False)])
 def test_a_padded_operand_keeps_its_order_and_gets_the_librarys_kernel(
-    padded: float, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    padded, expected, monkeypatch
+):
     """The product with a Linear's weight: what pads the weight writes it column by column, and a
     template does not read what has moved since it was chosen."""
     predictor = TimesOfPadding(library=(1000.0, padded), triton=(2000.0, 500.0))
@@ -347,9 +338,7 @@ def test_a_padded_operand_keeps_its_order_and_gets_the_librarys_kernel(
     [("default", {}), ("max-autotune-no-cudagraphs", {"test_configs.max_mm_configs": 4})],
     ids=["the default mode", "an altered search"],
 )
-def test_padding_is_left_to_inductor(
-    mode: str, options: dict[str, Any], predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_padding_is_left_to_inductor(mode, options, predictor, monkeypatch):
     benchmarked: list[Any] = []
     monkeypatch.setattr(pad_mm, "is_mm_compute_bound", lambda *sizes: benchmarked.append(sizes))
     options = {"shape_padding": True, **options}
@@ -359,7 +348,7 @@ def test_padding_is_left_to_inductor(
     assert diode_engine.get_stats()["padding_decided"] == 0
 
 
-def test_values_beyond_an_options_bounds_count_as_the_nearest() -> None:
+def test_values_beyond_an_options_bounds_count_as_the_nearest():
 
     with config.patch(diode_top_k=-3, diode_confidence_threshold=7.0):
         now = CompileOptions.current()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ MODULE = SimpleNamespace(call=print)
 
 
 @pytest.mark.parametrize("returned", [MODULE, (MODULE, [])])  # torch 2.10 returns the second
-def test_a_compiled_subgraph_is_its_module(returned: Any) -> None:
+def test_a_compiled_subgraph_is_its_module(returned):
     caller = SimpleNamespace(_compile_for_benchmarking=lambda: returned)
     assert compiled_subgraph(caller) is MODULE
 
@@ -25,8 +23,8 @@ def test_a_compiled_subgraph_is_its_module(returned: Any) -> None:
 PARTS = {"template": 0, "extra_kwargs": 1, "layout": 2, "inputs": 3}
 
 
-def test_the_parts_of_choices_are_the_arguments_of_a_generator_that_has_not_ended() -> None:
-    def offers(template: Any, extra_kwargs: Any, layout: Any, inputs: Any) -> Iterator[int]:
+def test_the_parts_of_choices_are_the_arguments_of_a_generator_that_has_not_ended():
+    def offers(template, extra_kwargs, layout, inputs):
         yield len((template, extra_kwargs, layout, inputs))
 
     offer = offers(**PARTS)
@@ -35,5 +33,5 @@ def test_the_parts_of_choices_are_the_arguments_of_a_generator_that_has_not_ende
     assert parts_of_choices(offer) == PARTS
 
 
-def test_the_parts_of_a_list_are_those_of_its_choices() -> None:
+def test_the_parts_of_a_list_are_those_of_its_choices():
     assert parts_of_choices([SimpleNamespace(**PARTS, params=4)]) == PARTS

@@ -94,7 +94,7 @@ def install(aten: float, **options: Any) -> FixedPredictor:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_program_is_that_of_plain_compile(name: str) -> None:
+def test_the_program_is_that_of_plain_compile(name):
     plain = program(PROGRAMS[name], "default")
     install(LIBRARY)
     assert program(PROGRAMS[name], MAX_AUTOTUNE) == plain
@@ -102,21 +102,21 @@ def test_the_program_is_that_of_plain_compile(name: str) -> None:
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
-def test_a_kernel_for_the_sum_is_taken_where_it_is_faster() -> None:
+def test_a_kernel_for_the_sum_is_taken_where_it_is_faster():
     predictor = install(TRITON)
     (kernel,) = program(PROGRAMS["a sum of products"], MAX_AUTOTUNE)[1:]
     assert "mm_plus_mm" in kernel or "triton_tem" in kernel
     assert {str(problem.op) for problem, _ in predictor.asked} == {"mm_plus_mm"}
 
 
-def test_the_program_is_plains_where_the_model_does_not_know_what_is_taken() -> None:
+def test_the_program_is_plains_where_the_model_does_not_know_what_is_taken():
     plain = program(PROGRAMS["a sum of products of other sizes"], "default")
     predictor = install(LIBRARY)
-    predictor.ops = frozenset({"mm", "addmm"})  # type: ignore[attr-defined]
+    predictor.ops = frozenset({"mm", "addmm"})
     assert program(PROGRAMS["a sum of products of other sizes"], MAX_AUTOTUNE) == plain
 
 
-def test_a_program_that_changes_the_search_gets_inductors_sum() -> None:
+def test_a_program_that_changes_the_search_gets_inductors_sum():
     install(LIBRARY)
     options = {"test_configs.max_mm_configs": 4}
     lowered = lower(
@@ -126,7 +126,7 @@ def test_a_program_that_changes_the_search_gets_inductors_sum() -> None:
 
 
 @pytest.mark.parametrize("options", [{"top_k_configs": 3}, {"backends": "ATEN,TRITON,CUTLASS"}])
-def test_a_layout_is_fixed_where_other_kernels_may_be_taken(options: dict[str, Any]) -> None:
+def test_a_layout_is_fixed_where_other_kernels_may_be_taken(options):
     predictor = FixedPredictor(best={"BLOCK_M": 0}, aten=LIBRARY)
     top_k = options.get("top_k_configs", 1)
     diode_engine.install_diode_choices(predictor=predictor, top_k_configs=top_k)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -94,7 +93,7 @@ def asked(problem: Problem) -> list[Problem | None]:
     return notes.asked
 
 
-def test_shipped_problems_come_back_as_they_went_in() -> None:
+def test_shipped_problems_come_back_as_they_went_in():
     problems = shipped()
     assert len(problems) > 60
     assert {p.op for p in problems} == {"mm", "addmm", "bmm", "baddbmm"}
@@ -103,11 +102,11 @@ def test_shipped_problems_come_back_as_they_went_in() -> None:
 
 
 @pytest.mark.parametrize("problem", WITH_A_ONE + BIASES, ids=lambda p: f"{p} {p.bias}")
-def test_odd_problems_come_back_as_they_went_in(problem: Problem) -> None:
+def test_odd_problems_come_back_as_they_went_in(problem):
     assert set(asked(problem)) == {problem}  # addmm asks twice
 
 
-def test_a_bias_that_is_computed_and_transposed_is_a_matrix() -> None:
+def test_a_bias_that_is_computed_and_transposed_is_a_matrix():
     """Until torch 2.12 such a bias is no buffer when the kernel is asked for, and has no strides;
     it is computed into one without gaps."""
     like = Problem.make("addmm", 48, 64, 32, "float32", bias="matrix")
@@ -122,7 +121,7 @@ def test_a_bias_that_is_computed_and_transposed_is_a_matrix() -> None:
         assert not is_broadcast(inputs, "addmm")
 
 
-def test_every_alignment_and_layout_comes_back() -> None:
+def test_every_alignment_and_layout_comes_back():
     for align in (1, 2, 4, 8, 16):
         for layout in Layout:
             p = Problem.make(
@@ -162,7 +161,7 @@ COMPILED: dict[str, tuple[Build, Operand, Operand, Bias]] = {
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_views_are_what_their_strides_say(name: str, predictor: Any) -> None:
+def test_views_are_what_their_strides_say(name, predictor):
     build, a, b, bias = COMPILED[name]
     lower(build)
     ((problem, _), *_) = predictor.asked
@@ -206,7 +205,7 @@ INNER: dict[str, tuple[Build, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", INNER)
-def test_any_layout_of_a_batch_is_a_problem_with_a_choice(name: str, predictor: Any) -> None:
+def test_any_layout_of_a_batch_is_a_problem_with_a_choice(name, predictor):
     build, fields = INNER[name]
     predictor.aten = 500.0
     (seen,) = lower(build).seen
@@ -216,7 +215,7 @@ def test_any_layout_of_a_batch_is_a_problem_with_a_choice(name: str, predictor: 
     assert [candidate.template for candidate in seen.candidates] == ["triton::bmm"]
 
 
-def test_other_gaps_between_elements_count_as_an_innermost_batch() -> None:
+def test_other_gaps_between_elements_count_as_an_innermost_batch():
     sizes, types = [(32, 64, 96), (32, 96, 80)], [torch.float16] * 2
     for steps, layout in (((64 * 96 * 3, 96 * 3, 3), "row"), ((64 * 96 * 3, 3, 64 * 3), "col")):
         strides = [steps, (96 * 80, 80, 1)]
@@ -226,10 +225,10 @@ def test_other_gaps_between_elements_count_as_an_innermost_batch() -> None:
         )
 
 
-def test_a_matrix_that_stands_for_a_batch_gets_the_library_s_kernel() -> None:
+def test_a_matrix_that_stands_for_a_batch_gets_the_library_s_kernel():
     install(FixedPredictor(aten=500.0))
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+    def build():
         args = empty(1, 64, 96), empty(32, 96, 80)
         return (lambda a, b: torch.bmm(a.expand(32, 64, 96), b)), args
 
@@ -239,7 +238,7 @@ def test_a_matrix_that_stands_for_a_batch_gets_the_library_s_kernel() -> None:
 
 
 @pytest.fixture
-def precision() -> Iterator[Any]:
+def precision():
     matmul = torch.backends.cuda.matmul
     before = matmul.fp32_precision
     yield matmul
@@ -249,9 +248,7 @@ def precision() -> Iterator[Any]:
 
 @pytest.mark.parametrize("value", ["tf32", "ieee"])
 @pytest.mark.parametrize("older", [False, True])
-def test_tf32_by_either_of_torchs_switches(
-    value: str, older: bool, precision: Any, predictor: Any
-) -> None:
+def test_tf32_by_either_of_torchs_switches(value, older, precision, predictor):
     if older:
         precision.allow_tf32 = value == "tf32"
     else:
@@ -275,9 +272,7 @@ def test_tf32_by_either_of_torchs_switches(
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
-def test_another_gpu_gets_the_library_s_kernel(
-    predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_gpu_gets_the_library_s_kernel(predictor, monkeypatch):
     other = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100"})
     monkeypatch.setattr(product_chooser, "detect", lambda index: other)
     lowered = lower(lambda: (torch.mm, (empty(64, 32), empty(32, 96))))
@@ -286,7 +281,7 @@ def test_another_gpu_gets_the_library_s_kernel(
     assert diode_engine.get_stats()["fallback_other_device"] == 1
 
 
-def test_the_cpu_is_left_to_stock(predictor: Any) -> None:
+def test_the_cpu_is_left_to_stock(predictor):
     lower(lambda: (torch.mm, (empty(64, 32, device="cpu"), empty(32, 96, device="cpu"))))
     assert predictor.asked == []
     assert diode_engine.get_stats()["total_calls"] == 0

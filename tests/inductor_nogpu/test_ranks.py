@@ -22,7 +22,6 @@ import diode_engine
 from diode_engine.choosing import policy
 from diode_engine.choosing.fingerprint import Fingerprint
 from diode_engine.cli import doctor
-from diode_engine.core.candidate import Candidate
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.hook import ranks
@@ -39,9 +38,7 @@ def install(predictor: Any, **options: Any) -> Fingerprint:
     return read_fingerprint()
 
 
-def test_a_fingerprint_changes_with_all_that_a_choice_depends_on(
-    make_predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fingerprint_changes_with_all_that_a_choice_depends_on(make_predictor, monkeypatch):
     usual = install(make_predictor())
     assert install(make_predictor()) == usual
     others = {
@@ -71,7 +68,7 @@ def test_a_fingerprint_changes_with_all_that_a_choice_depends_on(
 
 
 @pytest.mark.usefixtures("predictor")
-def test_the_status_and_doctor_show_the_fingerprint(tmp_path: Path) -> None:
+def test_the_status_and_doctor_show_the_fingerprint(tmp_path):
     status = diode_engine.get_integration_status()
     assert status["fingerprint"] == read_fingerprint().to_dict()
     assert status["fingerprint"]["parts"]["model"] == "fixed"
@@ -79,11 +76,11 @@ def test_the_status_and_doctor_show_the_fingerprint(tmp_path: Path) -> None:
     assert status["fingerprint"]["key"] in why
 
 
-def test_what_was_chosen_under_other_options_is_not_remembered() -> None:
+def test_what_was_chosen_under_other_options_is_not_remembered():
     """As on a rank that has compiled a graph which another rank has found in a cache."""
 
     class PrefersSplits(FixedPredictor):
-        def time(self, candidate: Candidate) -> float:
+        def time(self, candidate):
             return 1.0 if candidate.template == "decompose_k" else self.aten
 
     install(PrefersSplits(), top_k_configs=1)
@@ -98,7 +95,7 @@ def test_what_was_chosen_under_other_options_is_not_remembered() -> None:
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Any:
+def store(monkeypatch):
     """The store of a program of three ranks, of which this process is rank 1."""
     distributed = pytest.importorskip("torch.distributed")
     shared = distributed.HashStore()
@@ -119,7 +116,7 @@ def exchanged(store: Any, fingerprints: Sequence[Fingerprint], timeout: float) -
         return [each.result() for each in found]
 
 
-def test_every_rank_hears_which_ranks_differ_in_what(store: Any) -> None:
+def test_every_rank_hears_which_ranks_differ_in_what(store):
     a, b = ({"model": name, "rules": "1"} for name in "ab")
     found = exchanged(store, [Fingerprint(parts) for parts in (a, b, a)], 60)
     difference = "Rank 1 does not choose kernels as rank 0 does: model b, not a."
@@ -127,7 +124,7 @@ def test_every_rank_hears_which_ranks_differ_in_what(store: Any) -> None:
 
 
 @pytest.mark.parametrize("there", [1, 2])
-def test_a_rank_that_does_not_take_part_stops_no_other(store: Any, there: int) -> None:
+def test_a_rank_that_does_not_take_part_stops_no_other(store, there):
     usual = Fingerprint({"model": "a"})
     absent = ", ".join(map(str, range(there, 3)))
     with pytest.raises(IntegrationError, match=f"within 0.1 s: {absent}\\."):
@@ -137,7 +134,7 @@ def test_a_rank_that_does_not_take_part_stops_no_other(store: Any, there: int) -
 
 
 @pytest.mark.usefixtures("store")
-def test_a_store_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_is_named(monkeypatch):
     class Fails(torch.distributed.Store):
         """As the store of torch's fake process groups."""
 
@@ -146,15 +143,13 @@ def test_a_store_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         diode_engine.compare_ranks()
 
 
-def test_without_ranks_there_is_nothing_to_compare() -> None:
+def test_without_ranks_there_is_nothing_to_compare():
     assert diode_engine.compare_ranks() == []
 
 
 @pytest.mark.parametrize("caches", [True, False])
 @pytest.mark.usefixtures("predictor")
-def test_the_first_compile_compares_with_the_rank_before(
-    store: Any, caches: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_first_compile_compares_with_the_rank_before(store, caches, caplog):
     for model, warnings in ("fixed", 0), ("another", 1):
         ranks._started.clear()
         parts = {**current_chooser().identity_parts, "model": model}
@@ -172,10 +167,10 @@ def test_the_first_compile_compares_with_the_rank_before(
 
 
 @pytest.mark.usefixtures("predictor", "store")
-def test_a_store_that_answers_nothing_hinders_no_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_answers_nothing_hinders_no_compile(monkeypatch):
     asked, compiled, answers = threading.Event(), threading.Event(), []
 
-    def compare_set(*_: str) -> None:
+    def compare_set(*_):
         asked.set()
         answers.append(compiled.wait(10))
 
@@ -217,7 +212,7 @@ def run_ranks(place: Path, *ranks: Rank) -> list[dict[str, Any]]:
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without c10d")
-def test_ranks_choose_alike_whatever_their_caches_seeds_and_threads_are(tmp_path: Path) -> None:
+def test_ranks_choose_alike_whatever_their_caches_seeds_and_threads_are(tmp_path):
     """Of DDP, FSDP2 and tensor parallelism, by the shipped model."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "caches"), "PYTHONHASHSEED": "1"}
     another_machine = {

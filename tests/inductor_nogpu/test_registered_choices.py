@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -55,7 +54,7 @@ class NoEightWarps(Counts):
 class Unfused(Counts):
     """Choices that fuse nothing behind a kernel."""
 
-    def can_fuse_vertical(self, *_: Any) -> bool:  # type: ignore[override]
+    def can_fuse_vertical(self, *_: Any) -> bool:
         return False
 
 
@@ -64,7 +63,7 @@ class Nameless(InductorChoices):
 
 
 @pytest.fixture(autouse=True)
-def _only_here() -> Iterator[None]:
+def _only_here():
     yield
     unregister(THEIRS)
     diode_engine.uninstall_diode_choices()
@@ -90,7 +89,7 @@ def states() -> set[str]:
     return {found[name]["state"] for name in ("matmul", "fast_autotune", "flex_attention")}
 
 
-def test_diode_is_registered_and_the_default_stays(make_predictor: Any) -> None:
+def test_diode_is_registered_and_the_default_stays(make_predictor):
     before = inductor_choices.V, torch._inductor.virtualized._choices._default
     install(make_predictor)
     assert [name for name, _ in registered()] == ["diode_engine"]
@@ -102,7 +101,7 @@ def test_diode_is_registered_and_the_default_stays(make_predictor: Any) -> None:
 
 
 @pytest.mark.parametrize("first", ["theirs", "diode"])
-def test_choices_of_other_methods_are_asked_beside_diodes(first: str, make_predictor: Any) -> None:
+def test_choices_of_other_methods_are_asked_beside_diodes(first, make_predictor):
     if first == "theirs":
         register(THEIRS, Counts)
         install(make_predictor)
@@ -122,7 +121,7 @@ def test_choices_of_other_methods_are_asked_beside_diodes(first: str, make_predi
     assert isinstance(V.choices.get_ktc.__self__, Counts)
 
 
-def test_diode_chooses_among_what_those_registered_after_it_offer(make_predictor: Any) -> None:
+def test_diode_chooses_among_what_those_registered_after_it_offer(make_predictor):
     install(make_predictor)
     register(THEIRS, NoEightWarps)
     assert status() == ("active", "")
@@ -133,13 +132,13 @@ def test_diode_chooses_among_what_those_registered_after_it_offer(make_predictor
     assert chosen()["num_warps"] == 8
 
 
-def test_what_diode_leaves_is_asked_of_those_registered_after_it(make_predictor: Any) -> None:
+def test_what_diode_leaves_is_asked_of_those_registered_after_it(make_predictor):
     install(make_predictor)
     register(THEIRS, Unfused)
     assert V.choices.can_fuse_vertical(None, None, None, 0) is False
 
 
-def test_diode_is_not_active_where_another_one_is_asked_first(make_predictor: Any) -> None:
+def test_diode_is_not_active_where_another_one_is_asked_first(make_predictor):
     register(THEIRS, NoEightWarps)
     install(make_predictor)
     for state, reason in (status(), in_thread(status)):
@@ -158,7 +157,7 @@ def test_diode_is_not_active_where_another_one_is_asked_first(make_predictor: An
     assert chosen()["num_warps"] != 8
 
 
-def test_the_class_in_inductors_option_is_asked_first(make_predictor: Any) -> None:
+def test_the_class_in_inductors_option_is_asked_first(make_predictor):
     with config.patch(inductor_choices_class=Counts):
         install(make_predictor)
         assert states() == {"active"}
@@ -171,7 +170,7 @@ def test_the_class_in_inductors_option_is_asked_first(make_predictor: Any) -> No
         assert (state, "NoEightWarps" in reason) == ("inactive", True)
 
 
-def test_a_handler_that_was_set_in_a_thread_is_kept_below_diodes(make_predictor: Any) -> None:
+def test_a_handler_that_was_set_in_a_thread_is_kept_below_diodes(make_predictor):
     mine = NoEightWarps()
     with V.set_choices_handler(mine):
         install(make_predictor)
@@ -183,9 +182,9 @@ def test_a_handler_that_was_set_in_a_thread_is_kept_below_diodes(make_predictor:
         assert V.choices.get_ktc.__self__ is mine
 
 
-def test_the_cache_key_tells_what_chooses(make_predictor: Any) -> None:
-    def key() -> str:
-        return str(inductor_choices.inductor_choices_cache_key(None))  # type: ignore[attr-defined]
+def test_the_cache_key_tells_what_chooses(make_predictor):
+    def key():
+        return str(inductor_choices.inductor_choices_cache_key(None))
 
     install(make_predictor)
     assert "model fixed" in key()
@@ -196,9 +195,7 @@ def test_the_cache_key_tells_what_chooses(make_predictor: Any) -> None:
     assert key() == "counts"
 
 
-def test_what_the_register_refuses_leaves_diode_off(
-    make_predictor: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_the_register_refuses_leaves_diode_off(make_predictor, caplog):
     with config.patch(inductor_choices_class=Nameless), caplog.at_level(logging.WARNING):
         assert not diode_engine.install_diode_choices(predictor=make_predictor())
         assert "does not implement uuid()" in caplog.text
@@ -208,12 +205,10 @@ def test_what_the_register_refuses_leaves_diode_off(
     chosen()
 
 
-def test_a_registration_loads_no_model(
-    make_predictor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registration_loads_no_model(make_predictor, monkeypatch):
     loaded: list[Any] = []
 
-    def load_predictor(*_: Any) -> Any:
+    def load_predictor(*_):
         loaded.append(make_predictor(best=BEST))
         return loaded[-1]
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +29,7 @@ from tests.inductor_nogpu.test_capture import PROGRAM
 
 
 @pytest.fixture
-def report() -> Iterator[Callable[[], Report]]:
+def report():
     """The report of what was lowered in the test so far."""
     notes: list[dict[str, Any]] = []
     watch = ProductNotes(lambda **note: notes.append(note))
@@ -52,9 +52,7 @@ def net() -> tuple[Any, Sequence[torch.Tensor]]:
     return without_data(torch.nn.Sequential(Block(), Block())), [empty(128, 1024)]
 
 
-def test_products_have_counts_places_and_the_choices(
-    predictor: FixedPredictor, report: Callable[[], Report]
-) -> None:
+def test_products_have_counts_places_and_the_choices(predictor, report):
     lower(net)
     found = report()
     assert [(p.name.split()[0], p.count, p.outcome) for p in found.products] == [
@@ -75,9 +73,7 @@ def test_products_have_counts_places_and_the_choices(
 
 
 @pytest.mark.usefixtures("predictor")
-def test_in_the_default_mode_it_says_what_diode_would_choose(
-    report: Callable[[], Report],
-) -> None:
+def test_in_the_default_mode_it_says_what_diode_would_choose(report):
     lower(net, mode="default")
     found = report()
     assert {p.outcome for p in found.products} == {Outcome.PREDICTED}
@@ -85,7 +81,7 @@ def test_in_the_default_mode_it_says_what_diode_would_choose(
     assert "4 of 4 products were compiled in the default mode" in found.notes[0]
 
 
-def test_a_place_without_source_is_the_last_frame_of_the_stack() -> None:
+def test_a_place_without_source_is_the_last_frame_of_the_stack():
     stack = (
         '  File "container.py", line 253, in forward\n    input = module(input)\n'
         '  File "<string>", line 16, in forward\n  File "<string>", line 9, in helper\n'
@@ -95,7 +91,7 @@ def test_a_place_without_source_is_the_last_frame_of_the_stack() -> None:
     assert place == {"module": "", "kind": "", "file": "<string>", "line": 9, "code": ""}
 
 
-def test_inductor_s_functions_are_restored_and_the_hook_is_not_touched() -> None:
+def test_inductor_s_functions_are_restored_and_the_hook_is_not_touched():
     before = (
         InductorChoices.get_template_configs,
         CompiledFxGraph.__init__,
@@ -111,7 +107,7 @@ def test_inductor_s_functions_are_restored_and_the_hook_is_not_touched() -> None
     )  # fmt: skip
 
 
-def test_noting_changes_no_program(predictor: FixedPredictor, report: Callable[[], Report]) -> None:
+def test_noting_changes_no_program(predictor, report):
     watched = lower(net)
     assert len(report().products) == 2
     asked = len(predictor.asked)
@@ -120,14 +116,12 @@ def test_noting_changes_no_program(predictor: FixedPredictor, report: Callable[[
     assert (lowered.seen, len(stock.asked)) == (watched.seen, asked)
 
 
-def test_forward_and_backward_are_in_one_report(
-    predictor: FixedPredictor, report: Callable[[], Report]
-) -> None:
+def test_forward_and_backward_are_in_one_report(predictor, report):
     net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Linear(512, 64)).bfloat16()
     lower_step(net, torch.randn(128, 256, dtype=torch.bfloat16), max_autotune_gemm=True)
     found = report()
     assert [graph.phase for graph in found.graphs] == ["forward", "backward"]
-    places = {(p.graph, p.problem.M, p.problem.N, p.places[0].module) for p in found.products}  # type: ignore[union-attr]
+    places = {(p.graph, p.problem.M, p.problem.N, p.places[0].module) for p in found.products}
     assert places == {
         (0, 128, 512, "0"), (0, 128, 64, "1"), (1, 512, 256, "0"), (1, 64, 512, "1"),
         (1, 128, 512, "1"),
@@ -136,9 +130,7 @@ def test_forward_and_backward_are_in_one_report(
 
 
 @pytest.mark.usefixtures("predictor")
-def test_reports_inside_each_other_have_the_same_graphs(
-    report: Callable[[], Report], tmp_path: Any, monkeypatch: Any
-) -> None:
+def test_reports_inside_each_other_have_the_same_graphs(report, tmp_path, monkeypatch):
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
     with diode_engine.report() as inner:
         lower(net)
@@ -147,9 +139,7 @@ def test_reports_inside_each_other_have_the_same_graphs(
 
 
 @pytest.mark.usefixtures("predictor")
-def test_a_second_compile_with_a_dynamic_size_is_another_graph(
-    report: Callable[[], Report],
-) -> None:
+def test_a_second_compile_with_a_dynamic_size_is_another_graph(report):
     lower(net)
     lower(net, dynamic=True)
     found = report()
@@ -160,7 +150,7 @@ def test_a_second_compile_with_a_dynamic_size_is_another_graph(
 
 
 @pytest.mark.usefixtures("predictor")
-def test_the_mode_of_a_graph_is_the_program_s(report: Callable[[], Report]) -> None:
+def test_the_mode_of_a_graph_is_the_program_s(report):
     lower(net, mode="default", options={"fast_autotune": True})
     lower(net, mode="default")
     found = report()
@@ -172,11 +162,11 @@ def test_the_mode_of_a_graph_is_the_program_s(report: Callable[[], Report]) -> N
 
 @pytest.mark.usefixtures("predictor")
 @pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
-def test_products_of_groups_are_there(mode: str, report: Callable[[], Report]) -> None:
+def test_products_of_groups_are_there(mode, report):
     problem = Problem.make("grouped_mm_rows", 4096, 2816, 2048, "bfloat16", B=64, b_layout="col")
 
-    def experts() -> tuple[Any, Sequence[torch.Tensor]]:
-        def run(*operands: Any) -> Any:
+    def experts():
+        def run(*operands):
             return torch._grouped_mm(*operands, **problem.op.keywords(torch, problem.op_fields))
 
         return run, tensors_of(problem)
@@ -189,10 +179,8 @@ def test_products_of_groups_are_there(mode: str, report: Callable[[], Report]) -
 
 
 @pytest.mark.usefixtures("predictor")
-def test_what_is_asked_outside_the_program_is_no_product_of_it(
-    report: Callable[[], Report],
-) -> None:
-    def sum_of_products() -> tuple[Any, Sequence[torch.Tensor]]:
+def test_what_is_asked_outside_the_program_is_no_product_of_it(report):
+    def sum_of_products():
         return (lambda a, b, c, d: a @ b + c @ d), [empty(256, 256)] * 4
 
     lower(sum_of_products)
@@ -200,21 +188,19 @@ def test_what_is_asked_outside_the_program_is_no_product_of_it(
     assert (found.active, [p.name.split()[0] for p in found.products]) == (True, ["mm", "addmm"])
 
 
-def test_a_bias_of_one_element_is_left_with_its_reason(
-    predictor: FixedPredictor, report: Callable[[], Report]
-) -> None:
+def test_a_bias_of_one_element_is_left_with_its_reason(predictor, report):
     lower(lambda: (torch.addmm, [empty(1), empty(64, 64), empty(64, 64)]))
     (product,) = report().products
     assert (product.outcome, predictor.asked) == (Outcome.LEFT, [])
     assert product.why == "no kernel was timed with a bias of one element"
 
 
-def test_what_is_left_has_its_reason(report: Callable[[], Report]) -> None:
+def test_what_is_left_has_its_reason(report):
     class Unsure(FixedPredictor):
-        def predict_us(self, problem: Any, candidates: Any) -> Any:
+        def predict_us(self, problem, candidates):
             return super().predict_us(problem, candidates) * float("nan")
 
-    def integers() -> tuple[Any, Sequence[torch.Tensor]]:
+    def integers():
         return torch.mm, [empty(64, 64, dtype=torch.int16)] * 2
 
     diode_engine.install_diode_choices(predictor=Unsure())
@@ -228,7 +214,7 @@ def test_what_is_left_has_its_reason(report: Callable[[], Report]) -> None:
 
 
 @pytest.mark.usefixtures("predictor")
-def test_a_part_of_a_program_is_reported_and_kept(tmp_path: Any, monkeypatch: Any) -> None:
+def test_a_part_of_a_program_is_reported_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
     with diode_engine.report() as program:
         lower(net)
@@ -242,9 +228,7 @@ def test_a_part_of_a_program_is_reported_and_kept(tmp_path: Any, monkeypatch: An
 
 
 @pytest.mark.usefixtures("predictor")
-def test_a_report_that_cannot_be_kept_does_not_end_the_program(
-    tmp_path: Any, monkeypatch: Any, caplog: Any
-) -> None:
+def test_a_report_that_cannot_be_kept_does_not_end_the_program(tmp_path, monkeypatch, caplog):
     (tmp_path / "reports").write_text("in the way")
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
     with diode_engine.report() as program:
@@ -254,10 +238,10 @@ def test_a_report_that_cannot_be_kept_does_not_end_the_program(
 
 
 @pytest.mark.usefixtures("predictor")
-def test_a_failing_note_does_not_disturb() -> None:
+def test_a_failing_note_does_not_disturb():
     plain = lower(net)
 
-    def note(**fields: Any) -> None:
+    def note(**fields):
         if "at" in fields:
             raise OSError("No space left")
 
@@ -267,7 +251,7 @@ def test_a_failing_note_does_not_disturb() -> None:
     watch.end()
 
 
-def test_graphs_from_a_cache_are_counted(tmp_path: Any, monkeypatch: Any) -> None:
+def test_graphs_from_a_cache_are_counted(tmp_path, monkeypatch):
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
     from torch._dynamo.utils import counters
 
@@ -278,7 +262,7 @@ def test_graphs_from_a_cache_are_counted(tmp_path: Any, monkeypatch: Any) -> Non
         assert "2 graphs came from Inductor's caches" in str(program)
 
 
-def test_a_program_is_reported_from_outside(tmp_path: Any) -> None:
+def test_a_program_is_reported_from_outside(tmp_path):
     pytest.importorskip("click", reason="the command needs diode-engine[store]")
     child = (
         f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {PROGRAM!r}]))"

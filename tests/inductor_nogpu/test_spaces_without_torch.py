@@ -59,7 +59,7 @@ def offered(problem: Problem, space: str, *, optional: bool) -> set[Candidate]:
 
 
 @pytest.mark.parametrize("problem", SPACES + mixed(12, 5), ids=str)
-def test_the_exhaustive_space_is_what_inductor_offers(problem: Problem) -> None:
+def test_the_exhaustive_space_is_what_inductor_offers(problem):
     expected = offered(problem, "EXHAUSTIVE", optional=True)
     expected |= offered(problem, "DEFAULT", optional=True)
     space = exhaustive_space(problem, TORCH)
@@ -71,14 +71,14 @@ def test_the_exhaustive_space_is_what_inductor_offers(problem: Problem) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("op", SIZES)
-def test_the_default_space_is_what_inductor_offers(op: str, dtype: str) -> None:
+def test_the_default_space_is_what_inductor_offers(op, dtype):
     for sizes in SIZES[op]:
         problem = Problem.make(op, *sizes, dtype, B=3 if named(op).batched else 1)
         assert set(default_space(problem, TORCH)) == offered(problem, "DEFAULT", optional=False)
 
 
 @pytest.mark.parametrize("problem", OTHER_PRODUCTS, ids=str)
-def test_the_spaces_of_other_products_are_what_inductor_offers(problem: Problem) -> None:
+def test_the_spaces_of_other_products_are_what_inductor_offers(problem):
     default = offered(problem, "DEFAULT", optional=False)
     assert set(default_space(problem, TORCH)) == default
     assert set(exhaustive_space(problem, TORCH)) == offered(problem, "EXHAUSTIVE", optional=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ def gemm(n: int = 768) -> Any:
     return lambda: (torch.mm, (empty(512, 1024), empty(1024, n)))
 
 
-def test_the_public_names() -> None:
+def test_the_public_names():
     assert set(diode_engine.__all__) == PUBLIC
     assert set(diode_engine.__all__) <= set(dir(diode_engine))
     for name in diode_engine.__all__:
@@ -50,14 +49,14 @@ def test_the_public_names() -> None:
 
 
 @pytest.fixture
-def level() -> Iterator[logging.Logger]:
+def level():
     logger = logging.getLogger("diode_engine")
     before = logger.level
     yield logger
     logger.setLevel(before)
 
 
-def test_the_log_level(level: logging.Logger) -> None:
+def test_the_log_level(level):
     diode_engine.set_log_level("debug")
     assert level.level == logging.DEBUG
     diode_engine.set_log_level(logging.ERROR)
@@ -66,7 +65,7 @@ def test_the_log_level(level: logging.Logger) -> None:
         diode_engine.set_log_level("loud")
 
 
-def test_a_context_puts_back_what_chose_before() -> None:
+def test_a_context_puts_back_what_chose_before():
     outer, inner = FixedPredictor(identity="outer"), FixedPredictor(identity="inner")
     install(outer)
     lower(gemm())
@@ -81,7 +80,7 @@ def test_a_context_puts_back_what_chose_before() -> None:
     assert diode_engine.get_stats()["model_selections"] == 2
 
 
-def test_a_context_where_nothing_was_installed() -> None:
+def test_a_context_where_nothing_was_installed():
     reason = diode_engine.get_stats()["reason"]
     with diode_engine.diode_choices(predictor=FixedPredictor()):
         assert diode_engine.get_stats()["active"]
@@ -90,7 +89,7 @@ def test_a_context_where_nothing_was_installed() -> None:
     assert len(lower(gemm(), benchmark=lambda _: 1.0).seen[0].candidates) > 10
 
 
-def test_a_profile_has_every_choice_in_its_order(predictor: Any) -> None:
+def test_a_profile_has_every_choice_in_its_order(predictor):
     lower(gemm(256))
     with diode_engine.profile_predictions() as profile:
         lower(gemm(512))
@@ -109,7 +108,7 @@ def test_a_profile_has_every_choice_in_its_order(predictor: Any) -> None:
     assert stats["avg_ms"] > 0
 
 
-def test_the_models_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_models_here(tmp_path, monkeypatch):
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
     shipped = [m for m in diode_engine.list_available_models() if m["source"] == "shipped"]
     assert {m["model"] for m in shipped} == {"gemm@11", "gemm@12"}
@@ -121,9 +120,7 @@ def test_the_models_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         diode_engine.register_model(tmp_path / "nothing")
 
 
-def test_a_name_that_two_gpus_models_have_means_the_one_for_the_gpu_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_two_gpus_models_have_means_the_one_for_the_gpu_here(tmp_path, monkeypatch):
     monkeypatch.setenv("DIODE_HOME", str(tmp_path))
     shipped = load_artifact(Path(__file__).parents[2] / "trained_models/nvidia-h200/gemm/11")
     for hardware in (H200, KNOWN["NVIDIA H100 80GB HBM3"]):
@@ -140,7 +137,7 @@ def test_a_name_that_two_gpus_models_have_means_the_one_for_the_gpu_here(
         diode_engine.register_model("two@1")
 
 
-def test_the_docs_say_what_becomes_of_all_that_inductor_asks_for() -> None:
+def test_the_docs_say_what_becomes_of_all_that_inductor_asks_for():
     from torch._inductor import choices, kernel
     from torch._inductor.choices import InductorChoices
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from tests.inductor_nogpu.conftest import run_python
 
@@ -20,7 +19,7 @@ without_gpu.lower(
 """
 
 
-def test_torch_logs_has_a_line_for_each_product_where_it_is_asked_for() -> None:
+def test_torch_logs_has_a_line_for_each_product_where_it_is_asked_for():
     (line,) = [
         line
         for line in run_python(PROGRAM, TORCH_LOGS="autotuning").splitlines()
@@ -32,7 +31,7 @@ def test_torch_logs_has_a_line_for_each_product_where_it_is_asked_for() -> None:
     assert "Diode:" not in run_python(PROGRAM)
 
 
-def test_torch_trace_has_an_artifact_for_tlparse(tmp_path: Path) -> None:
+def test_torch_trace_has_an_artifact_for_tlparse(tmp_path):
     run_python(PROGRAM, TORCH_TRACE=str(tmp_path))
     (log,) = tmp_path.glob("*.log")
     lines = log.read_text().splitlines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,7 +25,7 @@ QUICK = (
 
 
 @pytest.fixture(autouse=True)
-def _scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _scripts(monkeypatch):
     import torch
 
     monkeypatch.syspath_prepend(str(BENCHMARKS))
@@ -48,7 +47,7 @@ def lowered(name: str, ways: tuple[str, ...] = WAYS) -> dict[str, dict[str, Any]
 
 
 @pytest.mark.parametrize("name", [*QUICK, "t5-large-encoder"])
-def test_a_model_is_lowered_in_every_way(name: str) -> None:
+def test_a_model_is_lowered_in_every_way(name):
     import zoo
 
     rows = lowered(name)
@@ -63,7 +62,7 @@ def test_a_model_is_lowered_in_every_way(name: str) -> None:
         assert any(p.a.layout == "col" for p in problems)
 
 
-def test_a_way_leaves_activations_where_they_are_and_none_counts_as_a_product_less() -> None:
+def test_a_way_leaves_activations_where_they_are_and_none_counts_as_a_product_less():
     import zoo_report
 
     rows = lowered("recommender-towers-float16", ("plain", "import", "unmoved"))
@@ -84,8 +83,8 @@ BLOCKS = {
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_blocks_of_8_bits_and_of_experts_are_chosen_for_where_the_model_knows_them(
-    name: str, make_predictor: Any
-) -> None:
+    name, make_predictor
+):
     import zoo
     import zoo_ways
     from zoo_ways import Way, diode
@@ -107,10 +106,10 @@ def test_blocks_of_8_bits_and_of_experts_are_chosen_for_where_the_model_knows_th
     assert rows["fast"]["products"] == BLOCKS[name].get("mm", 0)
 
 
-def test_what_is_raised_is_seen() -> None:
+def test_what_is_raised_is_seen():
     import zoo
 
-    def add(_: Any) -> Any:
+    def add(_):
         raise RuntimeError("no choice is good enough")
 
     # where it is added, and where it is removed
@@ -123,12 +122,12 @@ def test_what_is_raised_is_seen() -> None:
     assert any("no choice is good enough" in said for said in zoo.wrong(rows["install"]))
 
 
-def test_a_warning_of_its_own_is_wrong() -> None:
+def test_a_warning_of_its_own_is_wrong():
     import zoo
     import zoo_ways
     from zoo_ways import Way, stock
 
-    def noisy(*_: Any) -> list[str]:
+    def noisy(*_):
         warnings.warn("the model is on fire", stacklevel=1)
         logging.getLogger("diode_engine.inductor").warning("nor is it out after 3 s")
         return []
@@ -146,11 +145,11 @@ def test_a_warning_of_its_own_is_wrong() -> None:
     ]
 
 
-def test_a_kernel_that_does_not_fit_is_wrong() -> None:
+def test_a_kernel_that_does_not_fit_is_wrong():
     import zoo
     import zoo_lowering
 
-    def none(problem: Any, candidates: Any, hardware: Any) -> Any:
+    def none(problem, candidates, hardware):
         return np.zeros(len(candidates), bool)
 
     with mock.patch.object(zoo_lowering, "fits", none):
@@ -159,7 +158,7 @@ def test_a_kernel_that_does_not_fit_is_wrong() -> None:
     assert [t for t in zoo.wrong(rows["import"]) if not t.startswith("does not fit: ")] == []
 
 
-def test_the_products_of_the_zoo_are_a_shapeset(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_products_of_the_zoo_are_a_shapeset(tmp_path, monkeypatch):
     import torch
     import zoo
 
@@ -192,7 +191,7 @@ def call(self, args):
 """
 
 
-def test_the_kernels_of_a_program_are_counted() -> None:
+def test_the_kernels_of_a_program_are_counted():
     from zoo_lowering import kernels
 
     counted = {"poi": 1, "tem": 1, "mm": 1, "clone": 1, "aten.sort": 1, "bytes": 12}
@@ -220,14 +219,14 @@ def row(way: str, **more: Any) -> dict[str, Any]:
         ({"kernels": {"poi": 4}, "stats": {"fallbacks": 0, "padding_decided": 1}}, []),
     ],
 )
-def test_what_stock_does_not_do_is_told(more: dict[str, Any], said: list[str]) -> None:
+def test_what_stock_does_not_do_is_told(more, said):
     from zoo_report import differences
 
     rows = {"plain": row("plain"), "import": row("import", **more)}
     assert list(differences(rows)) == said
 
 
-def test_an_architecture_is_lowered() -> None:
+def test_an_architecture_is_lowered():
     pytest.importorskip("transformers")
     import zoo_lowering
     from architectures import models
