@@ -7,7 +7,6 @@
     python benchmarks/zoo.py --set SET …                other programs, to be measured or lowered:
         architectures (only lowered), perceptrons, or a shapeset or a folder of shapesets, each of
         whose products is compiled alone, with operands that are not in the cache
-    python benchmarks/zoo.py --why MODEL                where its step's time goes, on a GPU
     python benchmarks/zoo.py --report FILE [--markdown] what was measured
     python benchmarks/zoo.py --list [--models REGEX]
 
@@ -53,7 +52,6 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true", help="with --report")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--lower", action="store_true")
-    what.add_argument("--why", metavar="MODEL")
     what.add_argument("--report", type=Path, metavar="FILE")
     what.add_argument("--list", action="store_true")
     what.add_argument("--one", choices=("lower", "measure"), help=argparse.SUPPRESS)
@@ -73,14 +71,6 @@ def main() -> None:
         import zoo_report
 
         zoo_report.show(args.report, markdown=args.markdown)
-    elif args.why:
-        named = {model.name: model for model in models}
-        if args.why not in named:
-            parser.error(f"there is no {args.why}; --list shows the models")
-        import zoo_measuring
-
-        need_gpu()
-        zoo_measuring.why(named[args.why])
     else:
         _ways(args, parser)
         if args.one:

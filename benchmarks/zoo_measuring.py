@@ -25,8 +25,6 @@ from zoo_report import MIN_SHARE, over_plain
 from zoo_ways import DIODE, WAYS, Way
 
 import diode_engine
-from diode_engine.core.candidate import Candidate
-from diode_engine.core.problem import Problem
 from diode_engine.inductor.patches import patch_attribute
 
 DEVICE = "cuda"
@@ -164,7 +162,7 @@ def _head(bench: Bench, way: str) -> Row:
     }  # fmt: skip
 
 
-def make_bench(model: Model, *, reference: bool = True) -> Bench:
+def make_bench(model: Model) -> Bench:
     """The model on the GPU, and the result of its step in float64."""
     torch.manual_seed(0)
     with torch.device(DEVICE):
@@ -176,15 +174,14 @@ def make_bench(model: Model, *, reference: bool = True) -> Bench:
         count = max(2, min(MOST_SETS, int(COLD_BYTES / size) + 1))
     for _ in range(count - 1):
         bench.sets.append(tuple(_other(x) for x in args))
-    if reference:
-        try:
-            exact = copy.deepcopy(net).double()
-            given = [x.double() if x.is_floating_point() else x for x in args]
-            with _grad(model):
-                bench.reference = list(step_of(model, exact, exact)(*given))
-        except Exception as error:  # noqa: BLE001  # an operator without float64
-            bench.why_none = f"{type(error).__name__}: {error}"[:300]
-        torch.cuda.empty_cache()
+    try:
+        exact = copy.deepcopy(net).double()
+        given = [x.double() if x.is_floating_point() else x for x in args]
+        with _grad(model):
+            bench.reference = list(step_of(model, exact, exact)(*given))
+    except Exception as error:  # noqa: BLE001  # an operator without float64
+        bench.why_none = f"{type(error).__name__}: {error}"[:300]
+    torch.cuda.empty_cache()
     return bench
 
 
@@ -384,48 +381,3 @@ def kept_alive() -> Iterator[list[Any]]:
 
     with patch_attribute(CompiledFxGraph, "post_compile", post_compile):
         yield kept
-
-
-def why(model: Model) -> None:
-    """Prints the choice for each product of the model, and the kernels of a step by plain
-    torch.compile and with Diode."""
-    torch.set_float32_matmul_precision("high" if model.tf32 else "highest")
-    bench = make_bench(model, reference=False)
-    with kept_alive():
-        compiled(bench, WAYS["plain"])  # what the first compile pays for
-        done = {name: compiled(bench, WAYS[name]) for name in ("plain", "import")}
-        rows = timed(done)
-        plain, own = rows["plain"]["step_us"], rows["import"]["step_us"]
-        ratio = rows["import"]["ratio"]
-        print(f"{model.name}: plain {plain:.1f} us, with Diode {own:.1f} us, {ratio:.3f} of it")
-        tables = {name: _profiled(way.replay) for name, way in done.items()}
-    for product in rows["import"]["products"]:
-        problem = Problem.from_dict(product["problem"])
-        candidate = Candidate.from_dict(product["candidates"][0])
-        us = product["predicted_us"][0]
-        print(f"{product['count']:5d} × {problem}: {candidate}, predicted {us:.2f} us")
-    _print_kernels(tables)
-
-
-def _profiled(way: Replay) -> dict[str, tuple[float, float]]:
-    """The launches and the microseconds of each kernel in a step, by the profiler."""
-    from torch.profiler import ProfilerActivity, profile
-
-    way.run()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        way.run()
-        torch.cuda.synchronize()
-    return {
-        event.key: (event.count / way.calls, event.self_device_time_total / way.calls)
-        for event in seen.key_averages()
-        if event.self_device_time_total > 0
-    }
-
-
-def _print_kernels(tables: dict[str, dict[str, tuple[float, float]]], most: int = 25) -> None:
-    for name, table in tables.items():
-        total = sum(us for _, us in table.values())
-        print(f"\nKernels of a step, {name}: {total:.1f} us in all")
-        for key, (count, us) in sorted(table.items(), key=lambda item: -item[1][1])[:most]:
-            print(f"{us:9.2f} us {count:5.1f} times  {key[:110]}")
