@@ -71,22 +71,6 @@ async def test_what_could_not_be_written_stays_in_its_dialog(
     assert store.run(run).note == "better"
 
 
-async def test_one_can_leave_and_it_is_written_all_the_same(make_app, store, path, run):
-    async with running(make_app(), (80, 24), "R", "n") as (app, pilot):
-        with locked(path):
-            await pilot.press(*"better", "enter")
-            await _until(pilot, WAITING)
-            await pilot.press("escape")
-            for _ in range(1000):
-                await pilot.pause(0.01)
-                if not app.screen.is_modal:
-                    break
-            assert not app.screen.is_modal
-            await _until(pilot, f"◍ {WAITING}")
-        await settled(pilot)
-    assert store.run(run).note == "better"
-
-
 async def test_who_quits_is_asked_while_something_waits(make_app, store, path, run):
     async with running(make_app(), (80, 24), "R", "n") as (app, pilot):
         with locked(path):

@@ -14,6 +14,7 @@ from diode_engine.cli import validate
 from diode_engine.core.checks import encode
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.table import TimingTable
+from diode_engine.errors import SeveralModelsError
 from diode_engine.models.manifest import GpuRecord
 from diode_engine.models.predictor import Predictor
 from diode_engine.registry import choice, references
@@ -271,6 +272,8 @@ def test_a_name_of_several_gpus_models_means_the_one_of_the_gpu_at_hand(
         assert ran.code != 0
         assert "nvidia-h100-80gb-hbm3, nvidia-h200" in ran.err
         assert "--hardware" in ran.err
+    with pytest.raises(SeveralModelsError, match=r"nvidia-h100-80gb-hbm3, nvidia-h200.*folder"):
+        diode_engine.register_model("both")
     assert run("models", "show", "both", "--hardware", "H100").code == 0
     listed = json.loads(run("models", "list", "--json", "--hardware", "h100").out)
     assert [m["model"] for m in listed] == ["both@1"]

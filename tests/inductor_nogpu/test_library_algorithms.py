@@ -126,14 +126,9 @@ def test_torchs_own_call_stays(library, how):
     assert stats["fallback_error"] == 0
 
 
-def test_an_algorithm_that_the_library_refuses_is_not_chosen(library):
-    library.refused = [KNOWN]
-    lines, _ = calls()
-    assert "extern_kernels.mm(" in lines
-
-
-def test_a_model_of_another_version_of_the_library_does_not_choose(library):
-    library.version = 130200
+@pytest.mark.parametrize("unlike", [{"refused": [KNOWN]}, {"version": 130200}], ids=str)
+def test_an_algorithm_that_this_library_does_not_take_is_not_chosen(library, unlike):
+    vars(library).update(unlike)
     lines, _ = calls()
     assert "extern_kernels.mm(" in lines
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,8 @@ import pytest
 import torch
 
 import diode_engine
-from diode_engine import registry
-from diode_engine.core.hardware import H200, KNOWN
-from diode_engine.errors import ModelError, RegistryError, SeveralModelsError
+from diode_engine.errors import ModelError, RegistryError
 from diode_engine.inductor.without_gpu import lower
-from diode_engine.models.artifact import load_artifact, save_artifact
-from diode_engine.registry import references
 from tests.inductor_nogpu.conftest import FixedPredictor, empty, install
 
 PUBLIC = {
@@ -118,23 +113,6 @@ def test_the_models_here(tmp_path, monkeypatch):
     assert (found["model"], found["taken"]) == (taken, True)
     with pytest.raises((ModelError, RegistryError)):
         diode_engine.register_model(tmp_path / "nothing")
-
-
-def test_a_name_that_two_gpus_models_have_means_the_one_for_the_gpu_here(tmp_path, monkeypatch):
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
-    shipped = load_artifact(Path(__file__).parents[2] / "trained_models/nvidia-h200/gemm/11")
-    for hardware in (H200, KNOWN["NVIDIA H100 80GB HBM3"]):
-        manifest = replace(shipped.manifest, hardware=hardware)
-        save_artifact(tmp_path / hardware.slug, manifest, shipped.members)
-        registry.register(tmp_path / hardware.slug, "two")
-    assert diode_engine.register_model("two@1") == "two@1"
-    defaults = [
-        m for m in diode_engine.list_available_models() if m["taken"] and m["name"] == "two"
-    ]
-    assert [m["hardware"] for m in defaults] == ["NVIDIA H200"]
-    monkeypatch.setattr(references, "detect", lambda: replace(H200, name="NVIDIA A100"))
-    with pytest.raises(SeveralModelsError, match=r"nvidia-h100-80gb-hbm3, nvidia-h200.*folder"):
-        diode_engine.register_model("two@1")
 
 
 def test_the_docs_say_what_becomes_of_all_that_inductor_asks_for():

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 import zstandard
 
-from diode_engine.errors import SchemaTooNewError, StoreError, StoreLockedError, StoreMissingError
+from diode_engine.errors import StoreError, StoreLockedError, StoreMissingError
 from diode_engine.store import Store, migrations, schema, soundness
 from diode_engine.store.backends import backend_of, sqlite, sqlite_connection
 from diode_engine.store.backends.backend import Backend
@@ -76,16 +76,6 @@ def test_head_is_the_newest_migration():
     from alembic.script import ScriptDirectory
 
     assert ScriptDirectory(str(migrations.migrations_folder())).get_heads() == [HEAD]
-
-
-def test_a_newer_schema_is_refused_and_left_alone(path):
-    execute(path, "UPDATE alembic_version SET version_num = '9999'")
-    before = digest(path)
-    for read_only in (False, True):
-        with pytest.raises(SchemaTooNewError, match=r"9999.*update Diode"):
-            Store.open(path, read_only=read_only)
-    assert digest(path) == before
-    assert not list(path.parent.glob("*.bak"))
 
 
 @pytest.mark.parametrize("content", [b"no database at all, only some text" * 50, None])

@@ -298,6 +298,3 @@ def test_no_password_is_in_what_is_said(postgres, database, caplog):
     for text in said:
         assert "s3cr3t" not in text
         assert postgres.password not in text
-
-
-# Looking after it
