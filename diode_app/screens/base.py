@@ -120,7 +120,7 @@ class DiodeScreen(Actions, Screen[None]):
         if (work := self.reader()) is not None:
             store = self.session.store
             read = store.read if self.NEEDS_STORE else store.read_if_ready
-            self.reading.do(partial(read, work))
+            self.reading.do(partial(read, work), again=True)
 
     def put(self, where: str | Static, content: str | Content) -> None:
         """Set the text of a Static, or of the one with this selector, where it differs; each change

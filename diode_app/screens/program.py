@@ -123,7 +123,7 @@ class ProgramScreen(DiodeScreen):
             made = text.minute(program.report.created)
             self.put("#program-title", f"{program.report.program} · {program.kind} of {made}")
             self._list()
-        self._ask_next()
+            self._ask_next()
 
     def _ask_next(self) -> None:
         program = self._program

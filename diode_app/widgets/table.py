@@ -112,6 +112,7 @@ class PagedTable(Actions, Vertical):
         self._reading: Latest[tuple[PageQuery, Page]] = Latest(self, self._show, self._fail)
         self.query_now = PageQuery(sort=sort, descending=descending, rows=session.settings.rows)
         self.page = Page()
+        self._asked: PageQuery | None = None
         self._answered: PageQuery | None = None
         self._shown_page = 0
 
@@ -160,7 +161,8 @@ class PagedTable(Actions, Vertical):
         self.reload()
 
     def reload(self) -> None:
-        self._reading.do(partial(self._fetch, self.query_now))
+        again, self._asked = self._asked is self.query_now, self.query_now
+        self._reading.do(partial(self._fetch, self.query_now), again=again)
 
     async def _fetch(self, query: PageQuery) -> tuple[PageQuery, Page]:
         return query, await self.fetch(query)

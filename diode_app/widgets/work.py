@@ -49,7 +49,8 @@ T = TypeVar("T")
 class Latest(Generic[T]):
     """`do` awaits an answer and gives it to `show`, or a sentence to `fail`. While one answer is in
     progress (`busy`), further questions wait, and only the last of them is asked. So what changes
-    all the time is shown as fast as it can be answered."""
+    all the time is shown as fast as it can be answered. The answer in progress is dropped where
+    another question waits, but not where the same one waits, to be asked `again`."""
 
     def __init__(
         self, node: Widget, show: Callable[[T], None], fail: Callable[[str], None]
@@ -59,9 +60,11 @@ class Latest(Generic[T]):
         self._fail = fail
         self.busy = False
         self._next: Callable[[], Awaitable[T]] | None = None
+        self._drops = False  # the answer in progress
 
-    def do(self, asking: Callable[[], Awaitable[T]]) -> None:
+    def do(self, asking: Callable[[], Awaitable[T]], *, again: bool = False) -> None:
         self._next = asking
+        self._drops = self._drops or not again
         if not self.busy:
             self.busy = True
             self._node.run_worker(
@@ -74,7 +77,7 @@ class Latest(Generic[T]):
     async def _go(self) -> None:
         try:
             while (asking := self._next) is not None:
-                self._next = None
+                self._next, self._drops = None, False
                 try:
                     result = await asking()
                 except DiodeError as error:
@@ -82,7 +85,7 @@ class Latest(Generic[T]):
                 except Exception as error:  # noqa: BLE001  # it must not end the dashboard
                     self._fail(f"This could not be read ({error!r}); please report it.")
                 else:
-                    if self._next is None and self._node.is_mounted:
+                    if not self._drops and self._node.is_mounted:
                         self._shown(result)
         finally:
             self.busy = False

@@ -11,6 +11,7 @@ from textual.widgets import Input
 
 from diode_app.data.candidate import candidate_in
 from diode_app.data.problem import ATEN, BEST, DEFAULT, ROOFLINE, NoSuchProblemError, problem_view
+from diode_app.data.problems import problems_page
 from diode_app.data.space_map import SizeMap, size_map
 from diode_app.screens.data import DataScreen
 from diode_app.screens.problem import ProblemScreen
@@ -243,6 +244,42 @@ async def test_a_problem_s_page_and_back(make_app, filled, tmp_path):
         await press(pilot, "escape")
         assert isinstance(app.screen, DataScreen)
         assert isinstance(app.focused, PageGrid)
+
+
+async def test_a_page_is_shown_while_the_store_changes_faster_than_it_is_read(
+    make_app, filled, monkeypatch
+):
+    shown = []  # when each reading begins: whether the problem is shown
+
+    def read(*given):
+        page = app.screen
+        shown.append(page._view is not None)
+        if len(shown) < 5:
+            app.call_from_thread(page.reload)
+        return problem_view(*given)
+
+    monkeypatch.setattr("diode_app.screens.problem.problem_view", read)
+    async with running(make_app(), (80, 24), "D") as (app, pilot):
+        await press(pilot, "enter")
+        assert shown == [False, True, True, True, True]
+
+
+async def test_a_list_is_shown_while_the_store_changes_faster_than_it_is_read(
+    make_app, filled, monkeypatch
+):
+    shown = []
+
+    def read(*given):
+        table = app.screen.table
+        shown.append(bool(table.page.rows))
+        if len(shown) < 5:
+            app.call_from_thread(table.reload)
+        return problems_page(*given)
+
+    monkeypatch.setattr("diode_app.screens.data.problems_page", read)
+    async with running(make_app(), (80, 24)) as (app, pilot):
+        await press(pilot, "D")
+        assert shown == [False, True, True, True, True]
 
 
 async def test_a_plot_takes_the_table_s_place_where_there_is_little_room(make_app, filled):
