@@ -68,9 +68,11 @@ def percent(value: float | None) -> str:
 
 
 def microseconds(value: float | None) -> str:
-    """Return a time in µs with two decimals, below 1 with three; empty for None."""
+    """Return a time in µs with two decimals, below 1 with three; empty for None, 0 for none."""
     if value is None or not math.isfinite(value):
         return ""
+    if value == 0:
+        return "0"
     return f"{value:,.2f}" if value >= 1 else f"{value:.3f}"
 
 

@@ -340,7 +340,7 @@ def product_columns(other: str) -> tuple[Column, ...]:
         Column("default_us", "DEFAULT", "the predicted time of one with the best kernel that "
                "max-autotune would time, in µs", show=text.microseconds, right=True, rank=4),
         Column("saved_us", "saves µs", "what all of them save in a step beside the library's, in "
-               "µs", show=lambda us: "0" if us == 0 else text.microseconds(us), right=True),
+               "µs", show=text.microseconds, right=True),
         Column("confidence", "sure", "the probability that the kernel is within 5 % of the best",
                show=lambda value: "" if value is None else f"{value:.2f}", right=True, rank=2),
         *(beside if other else ()),

@@ -85,6 +85,7 @@ class ModelActions(Labels):
             "promote": lambda: look.ready and default not in entry.aliases,
             "rollback": lambda: can_roll_back(slug, look.registry),
             "validate": lambda: look.ready,
+            "delete": lambda: entry.model.own,
         }
         return offered.get(action, lambda: True)()
 

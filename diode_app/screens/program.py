@@ -295,8 +295,8 @@ def summary(
     lines = [
         Content.assemble(
             f"{sum(v.product.count for v in views):,} products for {report.hardware}{by}: "
-            f"{text.microseconds(whole) or '0'} µs, which saves ",
-            (f"{text.microseconds(saved) or '0'} µs ({100 * share:.0f} %)", "bold $text-success"),
+            f"{text.microseconds(whole)} µs, which saves ",
+            (f"{text.microseconds(saved)} µs ({100 * share:.0f} %)", "bold $text-success"),
             " beside the library's kernels",
             f"; {left} left" if left else "",
             f"; compared with {other} (2)" if other else "",

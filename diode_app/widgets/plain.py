@@ -44,7 +44,8 @@ def describe_charts(charts: Sequence[Lines]) -> str:
              min(line.ys), max(line.ys), line.ys[-1])))
             for line in chart.lines if line.ys
         ]  # fmt: skip
-        parts.append(f"{chart.title} over {chart.x_label or 'x'}\n{as_text(head, rows)}")
+        title = f"{chart.title or chart.y_label} over {chart.x_label or 'x'}"
+        parts.append(f"{title}\n{as_text(head, rows)}")
     return "\n".join(parts)
 
 

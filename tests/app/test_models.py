@@ -20,7 +20,7 @@ from diode_app.screens.run import RunScreen
 from diode_app.widgets.modals import Confirm, ErrorDialog, Notice, Prompt, Working
 from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.table import PagedTable
-from diode_engine import registry
+from diode_engine import paths, registry
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.errors import DiodeError
 from diode_engine.models.artifact import load_artifact, save_artifact
@@ -29,6 +29,7 @@ from tests.app.registered import register_model
 from tests.app.waiting import enter, looked, press, press_each, running, settled, text_of, toasts
 from tests.training.conftest import make_timings
 
+SHIPPED = paths.shipped_dir
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
 
@@ -191,6 +192,17 @@ async def test_out_to_a_file_and_in_again(make_app, store, plain, tmp_path):
         await type_over(pilot, str(file))
         assert isinstance(app.screen, ErrorDialog)
         assert "is not an archive of a model" in text_of(app)
+
+
+async def test_only_ones_own_models_can_be_deleted(make_app, store, monkeypatch):
+    monkeypatch.setattr(paths, "shipped_dir", SHIPPED)
+    async with running(make_app(), (120, 40), "M") as (app, pilot):
+        assert "Delete" not in text_of(app)
+        await press(pilot, "d")
+        assert isinstance(app.screen, ModelsScreen)
+        await press(pilot, "enter")
+        assert isinstance(app.screen, ModelScreen)
+        assert "Delete" not in text_of(app)
 
 
 async def test_deleting_asks_and_names_the_aliases_that_go(make_app, store, plain):

@@ -55,3 +55,8 @@ def test_a_chart_is_a_heading_and_a_table_of_its_curves():
     names = ["curve", "points", "from", "to", "first", "least", "greatest", "last"]
     assert columns.split() == names
     assert row.split() == ["one", "3", "1", "3", "0.5", "0.25", "1", "1"]
+
+
+def test_a_chart_without_a_title_is_named_by_its_values():
+    said = describe_charts([Lines((Line("one", [1], [2.0]),), x_label="rank", y_label="µs")])
+    assert said.startswith("µs over rank\n")

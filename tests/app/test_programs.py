@@ -28,7 +28,7 @@ from diode_app.data.programs import (
 from diode_app.screens.ask import AskScreen
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.problem import ProblemScreen
-from diode_app.screens.program import ProgramScreen
+from diode_app.screens.program import ProgramScreen, summary
 from diode_app.screens.ranking import Ranking
 from diode_app.screens.run import RunScreen
 from diode_engine.core.candidate import Candidate
@@ -183,6 +183,12 @@ def test_typed_products_become_a_report_with_choices():
 
 
 # The pages
+
+
+def test_what_saves_nothing_saves_0(captured):
+    program = _program(captured)
+    said = summary(program, view_products(program, {}, None), None)
+    assert "0 µs, which saves 0 µs (0 %)" in said.plain
 
 
 def test_a_chosen_kernel_is_compared_with_the_library_s(captured):
