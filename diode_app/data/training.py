@@ -82,14 +82,17 @@ def planned(store: Store, spec: Mapping[str, Any]) -> TrainingPlan:
                 f"{chosen.problems:,} problems are too few to learn from and to judge by; it "
                 f"takes {_LEAST} at least, and hundreds for a good model."
             )
-    models, why = _base(base, chosen)
-    if why is not None:
-        mistakes["fine_tune"] = why
+    if base is not None:
+        try:
+            registry.resolve_for(base, None if chosen is None else chosen.gpu)
+        except DiodeError as error:
+            mistakes["fine_tune"] = str(error)
     if "name" in spec:
         try:
             check_name(spec["name"])
         except DiodeError as error:
             mistakes["name"] = str(error)
+    models = tuple(dict.fromkeys(model.reference for model in registry.list_models()))
     usual = _usual(tuned=base is not None)
     left_out = tuple(part for part in parts if part is not chosen)
     return TrainingPlan(gpus, chosen, left_out, models, known_values(store), usual, mistakes)
@@ -123,22 +126,6 @@ def _choose_part(parts: tuple[Part, ...], gpu: str) -> tuple[tuple[str, ...], Pa
     gpus = tuple(dict.fromkeys(part.gpu for part in parts))
     wanted = [part for part in parts if part.gpu == gpu or len(gpus) == 1]
     return gpus, max(wanted, key=lambda part: part.timings, default=None)
-
-
-def _base(reference: str | None, data: Part | None) -> tuple[tuple[str, ...], str | None]:
-    """Return the registered models, and what is wrong with the one to tune."""
-    models = tuple(dict.fromkeys(model.reference for model in registry.list_models()))
-    if not reference:
-        return models, None
-    try:
-        gpu = None if data is None else data.gpu
-        gpus = registry.resolve_for(reference, gpu).manifest.gpu_names
-    except DiodeError as error:
-        return models, str(error)
-    if data is not None and data.gpu not in gpus:
-        made_for = " and ".join(gpus)
-        return models, f"It was made for {made_for}; these timings are of {data.gpu}."
-    return models, None
 
 
 def _usual(*, tuned: bool) -> Mapping[str, str]:

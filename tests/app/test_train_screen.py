@@ -20,6 +20,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.runs import look
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store, write_dataset
+from tests.app.registered import register_model
 from tests.app.trained import drawn, make_training
 from tests.app.waiting import looked, press, put, running, say_yes, settled, text_of
 from tests.runs.conftest import wait_for_end
@@ -81,6 +82,12 @@ def test_one_gpu_of_several_is_chosen_and_the_rest_left_out(store):
     found = planned(store, {"hardware": "NVIDIA A100"})
     assert found.chosen.torch == "2.10.0"
     assert [part.gpu for part in found.left_out] == [H200.name]
+
+
+def test_the_model_of_another_gpu_can_be_tuned(store, tmp_path):
+    register_model(tmp_path, "plain")
+    store.import_table(_on("NVIDIA H100", "2.10.0"), key="y", spec={})
+    assert planned(store, {"fine_tune": "plain@1"}).mistakes == {}
 
 
 def _on(gpu: str, torch: str) -> TimingTable:
