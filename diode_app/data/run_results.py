@@ -23,22 +23,9 @@ def fraction(status: Status) -> float | None:
     progress = status.run.progress or {}
     told = as_number(progress.get("fraction"))  # of the whole run, whatever its stages
     if told is not None:
-        return min(_MAX_SHARE, max(0.0, told + (_MAX_SHARE - told) * _expected(status)))
-    for done, of in (("timings", "candidates"), ("done", "total")):
-        part, whole = as_number(progress.get(done)), as_number(progress.get(of))
-        if part is not None and whole:
-            return min(1.0, part / whole)
-    return None
-
-
-def _expected(status: Status) -> float:
-    """For a step that cannot report progress, such as one large transaction: the time since it
-    began divided by the time that the run expected it to take, at most 1. Otherwise 0."""
-    progress = status.run.progress or {}
-    since, seconds = as_number(progress.get("since")), as_number(progress.get("seconds_expected"))
-    if since is None or not seconds:
-        return 0.0
-    return min(1.0, max(0.0, (status.seen.timestamp() - since) / seconds))
+        return min(_MAX_SHARE, told)
+    part, whole = as_number(progress.get("timings")), as_number(progress.get("candidates"))
+    return min(1.0, part / whole) if part is not None and whole else None
 
 
 def seconds_left(status: Status) -> float | None:
@@ -50,9 +37,6 @@ def seconds_left(status: Status) -> float | None:
     told = as_number(progress.get("seconds_left"))
     if told is not None:
         return told
-    expected = as_number(progress.get("seconds_expected"))
-    if expected is not None:
-        return max(1.0, expected * (1 - _expected(status)))
     part = fraction(status)
     return status.seconds * (1 - part) / part if part else None
 

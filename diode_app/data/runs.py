@@ -168,7 +168,7 @@ def _share(percent: float | None) -> str:
 
 
 # Of the progress: what the page shows elsewhere.
-_SHOWN = frozenset({"fraction", "since", "seconds_expected", "doing", "nodes", "machine"})
+_SHOWN = frozenset({"fraction", "doing", "nodes", "machine"})
 
 
 def _facts(status: Status) -> list[tuple[str, str]]:
