@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Curves in one chart. On a logarithmic axis only values above zero are shown. An axis with a
+    """Curves in one chart. On a logarithmic y axis only values above zero are shown. An axis with a
     range has it whatever is drawn; one without fits the curves. `whole_x`: x has only whole
     numbers, as with epochs."""
 
@@ -35,7 +35,6 @@ class Lines:
     title: str = ""
     x_label: str = ""
     y_label: str = ""
-    log_x: bool = False
     log_y: bool = False
     whole_x: bool = False
     x_range: tuple[float, float] | None = None
@@ -44,8 +43,8 @@ class Lines:
 
 @dataclass(frozen=True)
 class DrawnLine:
-    """A line as it is drawn: its points where the axes have them, in logarithms on a logarithmic
-    axis, and the number of its colour."""
+    """A line as it is drawn: its points where the axes have them, with the logarithm of y on a
+    logarithmic axis, and the number of its colour."""
 
     line: Line
     points: tuple[Point, ...]
@@ -54,8 +53,8 @@ class DrawnLine:
 
 @dataclass(frozen=True)
 class Frame:
-    """A chart with its layout: its curves (at least one) and the ends of its axes, in logarithms on
-    a logarithmic axis."""
+    """A chart with its layout: its curves (at least one) and the ends of its axes, for y in
+    logarithms on a logarithmic axis."""
 
     chart: Lines
     curves: tuple[DrawnLine, ...]
@@ -63,10 +62,7 @@ class Frame:
     y_ends: tuple[float, float]
 
     def x_ticks(self, most: int) -> list[Tick]:
-        low, high = self.x_ends
-        if self.chart.log_x:
-            return logarithmic(low, high, most)
-        return linear(low, high, most, whole=self.chart.whole_x)
+        return linear(*self.x_ends, most, whole=self.chart.whole_x)
 
     def y_ticks(self, most: int) -> list[Tick]:
         return (logarithmic if self.chart.log_y else linear)(*self.y_ends, most)
@@ -75,10 +71,6 @@ class Frame:
     def places(self) -> list[float]:
         """The x values that have points, in order."""
         return sorted({x for curve in self.curves for x, _ in curve.points})
-
-    def x_at(self, place: float) -> float:
-        """Return the x value there, as the axis shows it."""
-        return 10.0**place if self.chart.log_x else place
 
     def value_at(self, curve: DrawnLine, place: float) -> float | None:
         """Return a curve's value at its point nearest to this x; None to the left and to the right
@@ -95,25 +87,22 @@ def lay_out_chart(chart: Lines) -> Frame | None:
     curves: list[DrawnLine] = []
     for number, line in enumerate(chart.lines):
         points = tuple(
-            (math.log10(x) if chart.log_x else float(x), math.log10(y) if chart.log_y else float(y))
+            (float(x), math.log10(y) if chart.log_y else float(y))
             for x, y in zip(line.xs, line.ys, strict=True)
-            if math.isfinite(x)
-            and math.isfinite(y)
-            and (x > 0 or not chart.log_x)
-            and (y > 0 or not chart.log_y)
+            if math.isfinite(x) and math.isfinite(y) and (y > 0 or not chart.log_y)
         )
         if points:
             colour = (number if line.colour is None else line.colour) % len(SERIES)
             curves.append(DrawnLine(line, points, colour))
     if not curves:
         return None
-    x_ends = _ends([x for c in curves for x, _ in c.points], chart.x_range, log=chart.log_x)
+    x_ends = _ends([x for c in curves for x, _ in c.points], chart.x_range)
     y_ends = _ends([y for c in curves for _, y in c.points], chart.y_range, log=chart.log_y)
     return Frame(chart, tuple(curves), x_ends, y_ends)
 
 
 def _ends(
-    found: Sequence[float], wanted: tuple[float, float] | None, *, log: bool
+    found: Sequence[float], wanted: tuple[float, float] | None, *, log: bool = False
 ) -> tuple[float, float]:
     if wanted is not None:
         return (math.log10(wanted[0]), math.log10(wanted[1])) if log else wanted

@@ -127,7 +127,7 @@ class PlotPanel(Vertical):
         items = [_entry(frame, curve, at) for curve in frame.curves]
         if at is not None:
             label = frame.chart.x_label or "at"
-            items.insert(0, Content(f"{label} {_number(frame.x_at(at), frame.chart.whole_x)}"))
+            items.insert(0, Content(f"{label} {_number(at, frame.chart.whole_x)}"))
         columns = 1
         if not beside:
             widest = max(item.cell_length for item in items) + 2
