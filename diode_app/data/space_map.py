@@ -1,73 +1,49 @@
-"""The problems counted by their sizes."""
+"""The problems counted by their sizes, as rows of a table."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from diode_app.data.tables import Row
-from diode_engine.store import Store
-from diode_engine.store.problem_counts import space_map
+from diode_engine.store.problem_counts import SpaceMap
 
-AXES = ("b", "m", "n", "k")
 FEW = 3  # problems in a bin that a model could learn little from
 
 
-@dataclass(frozen=True)
-class SizeMap:
-    """``counts[i][j]`` problems have a `down` size in the i-th of `rows` and an `across` size in
-    the j-th of `columns`. Each bin is (first, last); the largest `down` sizes come first."""
-
-    across: str
-    down: str
-    rows: tuple[tuple[int, int], ...]
-    columns: tuple[tuple[int, int], ...]
-    counts: tuple[tuple[int, ...], ...]
-
-    @property
-    def problems(self) -> int:
-        return sum(map(sum, self.counts))
-
-    @property
-    def gaps(self) -> tuple[int, int]:
-        """How many of the bins between measured ones, left and right or above and below, have no
-        problem, and how many have some but fewer than FEW."""
-        inside = [n for i, row in enumerate(self.counts) for j, n in enumerate(row)
-                  if self._is_between(i, j)]  # fmt: skip
-        return sum(n == 0 for n in inside), sum(0 < n < FEW for n in inside)
-
-    def _is_between(self, i: int, j: int) -> bool:
-        across, down = self.counts[i], [row[j] for row in self.counts]
-        return (any(across[:j]) and any(across[j + 1 :])) or (any(down[:i]) and any(down[i + 1 :]))
-
-    def table_rows(self) -> tuple[Row, ...]:
-        """Return a row for each `down` bin, whose key is the bin's filter query; the columns' keys
-        are the first sizes of the `across` bins."""
-        found = []
-        for (first, last), counts in zip(self.rows, self.counts, strict=True):
-            names = [str(least) for least, _ in self.columns]
-            record = {"size": first, **dict(zip(names, counts, strict=True))}
-            cells = {name: short_count(n) for name, n in record.items() if name != "size"}
-            term = f"{self.down}:{first}" if first == last else f"{self.down}:{first}..{last}"
-            found.append(Row(term, {"size": short_size(first), **cells}, record))
-        return tuple(found)
+def bins(first: int, count: int) -> list[tuple[int, int]]:
+    """Return the (first, last) size of this many bins along an axis, from 2**first on."""
+    return [(2**power, 2 ** (power + 1) - 1) for power in range(first, first + count)]
 
 
-def size_map(store: Store, query: str, across: str, down: str) -> SizeMap:
-    """Return the map of the problems that a filter query matches. Raises QueryError for a mistake
-    in it."""
-    found = space_map(store, query, x=across, y=down)
+def count_gaps(counts: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """Return how many of the bins between measured ones, left and right or above and below, have no
+    problem, and how many have some but fewer than FEW."""
+    inside = counts[_is_between(counts, 0) | _is_between(counts, 1)]
+    return int((inside == 0).sum()), int(((inside > 0) & (inside < FEW)).sum())
+
+
+def _is_between(counts: npt.NDArray[np.int64], axis: int) -> npt.NDArray[np.bool_]:
+    """Return for each bin whether there are problems on both sides of it along the axis."""
+    before = np.cumsum(counts, axis) - counts
+    after = counts.sum(axis, keepdims=True) - counts - before
+    return np.asarray((before > 0) & (after > 0))
+
+
+def map_rows(found: SpaceMap) -> list[Row]:
+    """Return a row for each bin from top to bottom, the largest sizes first. Its key is the bin's
+    filter query; the columns' keys are the first sizes of the bins across."""
     rows, columns = found.counts.shape
-    return SizeMap(
-        across,
-        down,
-        _bins(found.y_first, rows)[::-1],
-        _bins(found.x_first, columns),
-        tuple(tuple(row) for row in found.counts[::-1].tolist()),
-    )
-
-
-def _bins(first: int, count: int) -> tuple[tuple[int, int], ...]:
-    return tuple((2**power, 2 ** (power + 1) - 1) for power in range(first, first + count))
+    names = [str(first) for first, _ in bins(found.x_first, columns)]
+    made = []
+    for (first, last), counts in zip(bins(found.y_first, rows), found.counts.tolist(), strict=True):
+        record: dict[str, Any] = {"size": first, **dict(zip(names, counts, strict=True))}
+        cells = {name: short_count(n) for name, n in zip(names, counts, strict=True)}
+        term = f"{found.y}:{first}" if first == last else f"{found.y}:{first}..{last}"
+        made.append(Row(term, {"size": short_size(first), **cells}, record))
+    return made[::-1]
 
 
 def short_size(number: int) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
 from textual.app import ComposeResult
 from textual.color import Color
 from textual.widgets import Static
 
 from diode_app.actions import Action
-from diode_app.data.space_map import AXES, FEW, SizeMap, short_count, short_size, size_map
+from diode_app.data.space_map import FEW, bins, count_gaps, map_rows, short_count, short_size
 from diode_app.data.tables import Column
 from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.session import Session
 from diode_app.widgets.table import PagedTable
+from diode_engine.store.problem_counts import AXES, SpaceMap, space_map
 
 
 class SpaceMapScreen(DiodeScreen):
@@ -47,42 +49,43 @@ class SpaceMapScreen(DiodeScreen):
     def table(self) -> PagedTable:
         return self.query_one(PagedTable)
 
-    def reader(self) -> Reader[SizeMap]:
+    def reader(self) -> Reader[SpaceMap]:
         query, across, down = self._query, self._across, self._down
-        return lambda store: size_map(store, query, across, down)
+        return lambda store: space_map(store, query, x=across, y=down)
 
     def values(self) -> Mapping[str, object]:
         asked = {"across": self._across, "down": self._down, "filter": tuple(self._query.split())}
         return {**asked, "row": tuple(self._row(self.table.pointed or "").split())}
 
-    def show(self, snapshot: SizeMap) -> None:
-        across, down = snapshot.across.upper(), snapshot.down.upper()
+    def show(self, snapshot: SpaceMap) -> None:
+        across, down = snapshot.x.upper(), snapshot.y.upper()
         matching = f" · filter: {self._query}" if self._query else ""
-        self.put("#map-title", f"{snapshot.problems:,} problems by {down} and {across}{matching}")
-        none, few = snapshot.gaps
+        problems = f"{snapshot.counts.sum():,} problems"
+        self.put("#map-title", f"{problems} by {down} and {across}{matching}")
+        none, few = count_gaps(snapshot.counts)
         says = f"Of the bins between measured ones {none:,} are empty, {few:,} have fewer than "
         self.put("#map-says", f"{says}{FEW} problems.")
         self._colour_cells(snapshot)
-        self.table.show_rows(snapshot.table_rows())
+        self.table.show_rows(map_rows(snapshot))
 
-    def _colour_cells(self, found: SizeMap) -> None:
+    def _colour_cells(self, found: SpaceMap) -> None:
         """Set the columns, whose cells are brighter the more problems they count: by the logarithm,
         since the map is there to show where there is little."""
         colours = self.app.theme_variables
         low, high = Color.parse(colours["surface"]), Color.parse(colours["primary"])
-        most = max((n for row in found.counts for n in row), default=0)
+        most = found.counts.max(initial=0)
         styles = {"": ("", "")}
-        for count in {n for row in found.counts for n in row}:
+        for count in np.unique(found.counts).tolist():
             ground = low.blend(high, math.log1p(count) / math.log1p(max(most, 1)))
             style = f"{ground.get_contrast_text(1.0).hex6} on {ground.hex6}"
             styles[short_count(count)] = short_count(count), style
-        down, across = found.down.upper(), found.across.upper()
+        down, across = found.y.upper(), found.x.upper()
         self.table.set_columns((
             Column("size", f"{down} from", f"the least {down} of the row", right=True),
             *(Column(str(first), f"{across} {short_size(first)}" if not i else short_size(first),
                      f"problems with {across} from {first:,} to {last:,}", right=True,
                      sign=lambda value: styles.get(value, (value, "")))
-              for i, (first, last) in enumerate(found.columns)),
+              for i, (first, last) in enumerate(bins(found.x_first, found.counts.shape[1]))),
         ))  # fmt: skip
 
     def _row(self, term: str) -> str:

@@ -12,7 +12,7 @@ from textual.widgets import Input
 from diode_app.data.candidate import candidate_in
 from diode_app.data.problem import ATEN, BEST, DEFAULT, ROOFLINE, NoSuchProblemError, problem_view
 from diode_app.data.problems import problems_page
-from diode_app.data.space_map import SizeMap, size_map
+from diode_app.data.space_map import count_gaps, map_rows
 from diode_app.screens.data import DataScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.space_map import SpaceMapScreen
@@ -22,6 +22,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
 from diode_engine.store import Store
+from diode_engine.store.problem_counts import space_map
 from tests.app.registered import register_model
 from tests.app.waiting import enter, imported, looked, press, running, settled, text_of, toasts
 from tests.training.conftest import ENVIRONMENT, make_timings
@@ -143,18 +144,17 @@ def test_without_a_model_and_without_the_problem(filled):
 def test_the_map_counts_every_problem_once_and_its_bins_are_queries(filled):
     from diode_engine.store.query import count_problems
 
-    found = size_map(filled, "m<=512", "k", "m")
-    assert found.problems == sum(p.M <= 512 for p in TIMINGS.problems)
-    for row, counts in zip(found.table_rows(), found.counts, strict=True):
-        assert count_problems(filled, f"m<=512 {row.key}") == sum(counts)
-        assert [n for name, n in row.record.items() if name != "size"] == list(counts)
-    assert list(found.rows) == sorted(found.rows, reverse=True)
+    rows = map_rows(space_map(filled, "m<=512", x="k", y="m"))
+    counts = [sum(n for name, n in row.record.items() if name != "size") for row in rows]
+    assert sum(counts) == sum(p.M <= 512 for p in TIMINGS.problems)
+    assert counts == [count_problems(filled, f"m<=512 {row.key}") for row in rows]
+    sizes = [row.record["size"] for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
 
 
 def test_gaps_lie_between_measured_bins():
-    bins = tuple((2**i, 2 ** (i + 1) - 1) for i in range(4))
-    counts = ((0, 0, 0, 0), (3, 0, 2, 0), (4, 2, 0, 9), (0, 0, 7, 0))
-    assert SizeMap("n", "m", bins, bins, counts).gaps == (2, 1)
+    counts = np.array([[0, 0, 0, 0], [3, 0, 2, 0], [4, 2, 0, 9], [0, 0, 7, 0]])
+    assert count_gaps(counts) == (2, 1)
 
 
 # The screens
