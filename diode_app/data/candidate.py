@@ -50,16 +50,12 @@ _NOT_COMPILED = "not known; a collection with --direct records it"
 
 @dataclass(frozen=True)
 class CandidateView:
-    """`measured_us` is the median of the times on this hardware, None where there is none.
-    `predictions` are those for this hardware. `kernel` has facts and their values; `config` is the
-    candidate as `collect --candidates` reads it."""
+    """`predictions` are for one GPU. `facts` are names and values: the median time on this GPU, the
+    models' predictions, the kernel, and the candidate as `collect --candidates` reads it."""
 
-    hardware: Hardware
-    measured_us: float | None
+    facts: tuple[tuple[str, str], ...]
     timings: tuple[Row, ...]
     predictions: tuple[Row, ...]
-    kernel: tuple[tuple[str, str], ...]
-    config: str
 
 
 def candidate_in(row: Row) -> Candidate:
@@ -78,14 +74,15 @@ def candidate_view(
     times = [t.median_us if t.min_us is None else t.min_us for t in here if t.failure is None]
     measured = median(us for us in times if us is not None) if times else None
     models = predictors.models_for(hardware) if asks else ()
-    return CandidateView(
-        hardware=hardware,
-        measured_us=measured,
-        timings=tuple(_timing(i, each) for i, each in enumerate(found)),
-        predictions=tuple(_predictions(models, problem, candidate, hardware, measured)),
-        kernel=_kernel(problem, candidate, hardware, found),
-        config=json.dumps(candidate.to_dict()),
-    )
+    predictions = tuple(_predictions(models, problem, candidate, hardware, measured))
+    timed = f"{text.microseconds(measured)} µs on {hardware.name}"
+    facts = [("measured", "not timed" if measured is None else timed)]
+    if predicted := _describe_predictions(predictions):
+        facts.append(("predicted", predicted))
+    facts += _kernel(problem, candidate, hardware, found)
+    facts.append(("config", json.dumps(candidate.to_dict())))
+    timings = tuple(_timing(i, each) for i, each in enumerate(found))
+    return CandidateView(tuple(facts), timings, predictions)
 
 
 def _timing(place: int, each: CandidateTiming) -> Row:
@@ -126,9 +123,20 @@ def _predictions(
             yield make_row(f"{model.reference}{name}", record, PREDICTION_COLUMNS, {})
 
 
+def _describe_predictions(rows: Sequence[Row]) -> str:
+    """Return what the models predict, without their members."""
+    return " · ".join(
+        row.cells["model"]
+        + (f" {row.cells['us']} µs" if row.cells["us"] else "")
+        + (f" ({row.cells['error']})" if row.cells["error"] else "")
+        for row in rows
+        if not row.cells["model"].startswith(" ")
+    )
+
+
 def _kernel(
     problem: Problem, candidate: Candidate, hardware: Hardware, timings: Sequence[CandidateTiming]
-) -> tuple[tuple[str, str], ...]:
+) -> list[tuple[str, str]]:
     known = [each.timing.kernel for each in timings if each.timing.kernel is not None]
     facts = [("candidate", short(candidate))]
     if candidate.is_extern:
@@ -152,25 +160,9 @@ def _kernel(
             ("bound by", ", ".join(f"{name} {text.microseconds(us)} µs"
                                    for name, us in needs.limits_us[:2])),
         ]  # fmt: skip
-    return tuple(facts)
+    return facts
 
 
 def describe_tiles(needs: Resources) -> str:
     """Return how many tiles a kernel has, and in how many waves they are computed."""
     return f"{text.quantity(round(needs.tiles), 'tiles')} in {needs.waves:,.2f} waves"
-
-
-def candidate_facts(view: CandidateView) -> tuple[tuple[str, str], ...]:
-    """Return what is known of the candidate, by name: its time and predictions, then the kernel."""
-    measured = "not timed"
-    if view.measured_us is not None:
-        measured = f"{text.microseconds(view.measured_us)} µs on {view.hardware.name}"
-    predicted = " · ".join(
-        row.cells["model"]
-        + (f" {row.cells['us']} µs" if row.cells["us"] else "")
-        + (f" ({row.cells['error']})" if row.cells["error"] else "")
-        for row in view.predictions
-        if not row.cells["model"].startswith(" ")
-    )
-    said = (("predicted", predicted),) if predicted else ()
-    return (("measured", measured), *said, *view.kernel, ("config", view.config))

@@ -14,7 +14,6 @@ from diode_app.data.candidate import (
     PREDICTION_COLUMNS,
     TIMING_COLUMNS,
     CandidateView,
-    candidate_facts,
     candidate_view,
 )
 from diode_app.data.problem_columns import short
@@ -70,7 +69,7 @@ class CandidateScreen(TabbedScreen):
         return {"key": self._asked[0].key}
 
     def show(self, snapshot: CandidateView) -> None:
-        self.query_one(Facts).show(candidate_facts(snapshot))
+        self.query_one(Facts).show(snapshot.facts)
         self.query_one("#timings", PagedTable).show_rows(snapshot.timings)
         self.query_one("#predictions", PagedTable).show_rows(snapshot.predictions)
 

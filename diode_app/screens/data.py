@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from diode_app.actions import Action, import_timings
-from diode_app.data.candidate import CandidateView, candidate_facts, candidate_view
+from diode_app.data.candidate import CandidateView, candidate_view
 from diode_app.data.filters import suggestions
 from diode_app.data.problem_columns import PROBLEM_COLUMNS
 from diode_app.data.problems import (
@@ -154,7 +154,7 @@ class DataScreen(FilteredList):
             self.query_one("#data-candidate", Facts).show(())
 
     def _show_candidate(self, found: CandidateView) -> None:
-        self.query_one("#data-candidate", Facts).show(candidate_facts(found))
+        self.query_one("#data-candidate", Facts).show(found.facts)
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         shown = self._preview

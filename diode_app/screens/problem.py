@@ -14,7 +14,6 @@ from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.candidate import (
     CandidateView,
-    candidate_facts,
     candidate_in,
     candidate_view,
 )
@@ -137,7 +136,7 @@ class ProblemScreen(TabbedScreen):
         self._pointing.do(partial(read, lambda store: candidate_view(store, *asked)))
 
     def _show_candidate(self, found: CandidateView) -> None:
-        self.query_one("#problem-candidate", Facts).show(candidate_facts(found))
+        self.query_one("#problem-candidate", Facts).show(found.facts)
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         self.action_open()

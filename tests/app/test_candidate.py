@@ -58,14 +58,16 @@ def test_every_timing_is_found_with_its_run_and_environment(filled):
 def test_each_model_and_each_of_its_members_predicts_the_measured_time(filled, tmp_path):
     model = register_model(tmp_path, "plain")
     view = candidate_view(filled, PROBLEM, TILED, H200)
-    assert view.measured_us == 21.0  # the median of the shortest launches on this GPU
+    facts = dict(view.facts)
+    # The median of the shortest launches on this GPU.
+    assert facts["measured"] == "21.00 µs on NVIDIA H200"
     (row,) = view.predictions
     expected = float(Predictor.load(model.folder).predict_us(PROBLEM, [TILED])[0])
     assert row.record == {"model": "plain@1", "us": pytest.approx(expected),
                           "error": pytest.approx(expected / 21.0 - 1)}  # fmt: skip
-    assert ("compiled", "168 registers a thread, 24.0 KiB shared") in view.kernel
-    assert ("spilled", "16 B stored, 24 B loaded a thread") in view.kernel
-    assert Candidate.from_dict(json.loads(view.config)) == TILED
+    assert facts["compiled"] == "168 registers a thread, 24.0 KiB shared"
+    assert facts["spilled"] == "16 B stored, 24 B loaded a thread"
+    assert Candidate.from_dict(json.loads(facts["config"])) == TILED
     assert candidate_view(filled, PROBLEM, TILED, H200, asks=False).predictions == ()
 
 
