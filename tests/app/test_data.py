@@ -246,40 +246,31 @@ async def test_a_problem_s_page_and_back(make_app, filled, tmp_path):
         assert isinstance(app.focused, PageGrid)
 
 
-async def test_a_page_is_shown_while_the_store_changes_faster_than_it_is_read(
-    make_app, filled, monkeypatch
+@pytest.mark.parametrize("what", ["a list", "a page"])
+async def test_it_is_shown_while_the_store_changes_faster_than_it_is_read(
+    make_app, filled, monkeypatch, what
 ):
-    shown = []  # when each reading begins: whether the problem is shown
+    shown = []  # when each reading begins: whether there is something on the screen
 
-    def read(*given):
-        page = app.screen
-        shown.append(page._view is not None)
-        if len(shown) < 5:
-            app.call_from_thread(page.reload)
-        return problem_view(*given)
+    def slow(read, is_shown):
+        def reading(*given):
+            screen = app.screen
+            shown.append(is_shown(screen))
+            if len(shown) < 5:
+                app.call_from_thread(screen.reload)
+            return read(*given)
 
-    monkeypatch.setattr("diode_app.screens.problem.problem_view", read)
-    async with running(make_app(), (80, 24), "D") as (app, pilot):
-        await press(pilot, "enter")
-        assert shown == [False, True, True, True, True]
+        return reading
 
-
-async def test_a_list_is_shown_while_the_store_changes_faster_than_it_is_read(
-    make_app, filled, monkeypatch
-):
-    shown = []
-
-    def read(*given):
-        table = app.screen.table
-        shown.append(bool(table.page.rows))
-        if len(shown) < 5:
-            app.call_from_thread(table.reload)
-        return problems_page(*given)
-
-    monkeypatch.setattr("diode_app.screens.data.problems_page", read)
-    async with running(make_app(), (80, 24)) as (app, pilot):
-        await press(pilot, "D")
-        assert shown == [False, True, True, True, True]
+    app = make_app()
+    if what == "a list":
+        read = slow(problems_page, lambda screen: bool(screen.table.page.rows))
+        monkeypatch.setattr("diode_app.screens.data.problems_page", read)
+    else:
+        read = slow(problem_view, lambda screen: screen._view is not None)
+        monkeypatch.setattr("diode_app.screens.problem.problem_view", read)
+    async with running(app, (80, 24), "D", "enter"):
+        assert shown[:5] == [False, True, True, True, True]
 
 
 async def test_a_plot_takes_the_table_s_place_where_there_is_little_room(make_app, filled):
