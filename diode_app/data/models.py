@@ -59,7 +59,7 @@ def _taken(here: Hardware | None, gpus: int) -> str:
     match = registry.best_for(here)
     if match is None:
         return f"No model serves the {here.name} here: train one, or import one."
-    of = match.model.manifest.record_for(here).hardware.name
+    of = match.hardware.name
     alike = f"; the {of} that it is made for is {match.likeness:.2f} alike"
     borrowed = "" if of == here.name else alike
     return f"On the {here.name} here {match.model.reference} is taken: {why(match)}{borrowed}."

@@ -141,10 +141,9 @@ def _check_model(hardware: Hardware | None) -> Finding:
     if match is None:
         why = f"none for {hardware.name}: `diode-engine tune` makes one"
         return Health.OFF, why
-    differs = "; ".join(registry.differences(match.model.manifest))
-    known = registry.known_for(hardware)
-    why = f"{match.model.reference}, {known}"
-    if known.basis is registry.Basis.TRANSFER:
+    differs = "; ".join(match.differences)
+    why = f"{match.model.reference}, {match.describe_basis(hardware)}"
+    if match.hardware.slug != hardware.slug:
         why += "; `diode-engine tune` makes one of this GPU's"
     return Health.WORKS, f"{why}; {differs}" if differs else why
 

@@ -22,15 +22,12 @@ from diode_engine.registry.archive import export_model, import_model
 from diode_engine.registry.card import card, lineage, side_by_side
 from diode_engine.registry.choice import (
     MIN_LIKENESS,
-    Basis,
-    KnownFor,
     Match,
     best_for,
     differences,
-    known_for,
-    known_for_all,
     load_predictor,
     matches,
+    taken_for_all,
 )
 from diode_engine.registry.facts import Event, HistoryAction, ModelFacts, ModelStatus
 from diode_engine.registry.overview import ModelEntry, Overview, overview
@@ -56,12 +53,12 @@ from diode_engine.registry.versions import (
 )
 
 __all__ = [
-    "DEFAULT", "MIN_LIKENESS", "Basis", "Event", "HistoryAction", "Kind", "KnownFor", "Match",
+    "DEFAULT", "MIN_LIKENESS", "Event", "HistoryAction", "Kind", "Match",
     "ModelEntry", "ModelFacts", "ModelSource", "ModelStatus", "ModelVersion", "Overview",
     "aliased", "aliases_for", "best_for", "card", "check_registrable", "default_for",
     "differences", "export_model", "facts_of", "gpu_named", "gpus_of_models", "history",
-    "import_model", "known_for", "known_for_all", "last_change", "lineage", "list_models",
+    "import_model", "last_change", "lineage", "list_models",
     "load_predictor", "matches", "overview", "register", "remove", "remove_alias", "resolve",
     "resolve_for", "resolve_here", "rollback", "set_alias", "set_default", "set_note",
-    "set_verdict", "side_by_side", "sources", "status_of", "tag", "verify",
+    "set_verdict", "side_by_side", "sources", "status_of", "tag", "taken_for_all", "verify",
 ]  # fmt: skip

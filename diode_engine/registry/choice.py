@@ -6,7 +6,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from diode_engine.core.hardware import KNOWN, Hardware
 from diode_engine.errors import ModelError, RegistryError
@@ -35,10 +34,23 @@ class Match:
     """A model that can be taken for a device."""
 
     model: ModelVersion
-    likeness: float  # of the device to the most alike of the model's GPUs; 1: the same
+    hardware: Hardware  # the most alike of the model's GPUs
+    likeness: float  # of the device to it; 1: the same
     default_of: ModelSource | None = None  # the source whose alias "default" names the model
     # How the torch and Triton of its timings differ from the installed ones, a text for each.
     differences: tuple[str, ...] = ()
+
+    def describe_basis(self, device: Hardware) -> str:
+        """What the choices on this device, for which the model is taken, are based on."""
+        if self.hardware.slug != device.slug:
+            likeness = f"likeness {self.likeness:.2f}"
+            return f"by transfer from {self.hardware.name} ({likeness}); not measured"
+        record = self.model.manifest.record_for(device)
+        found = record.metrics.get("efficiency")
+        reached = f", {found:.3f} on held-out problems" if isinstance(found, float) else ""
+        if record.timings:
+            return f"from {record.timings:,} timings of this GPU{reached}"
+        return f"from other GPUs' timings{reached} of this GPU"
 
 
 @dataclass
@@ -99,7 +111,7 @@ def rank(
             model.own,
             model.version,
         )
-        ranked.append((key, Match(model, likeness, named_by, different)))
+        ranked.append((key, Match(model, of, likeness, named_by, different)))
     ranked.sort(key=lambda entry: entry[0], reverse=True)
     return [match for _, match in ranked]
 
@@ -143,11 +155,10 @@ def load_predictor(hardware: Hardware, purpose: str = "gemm") -> Predictor | Non
 
 
 def _tell(match: Match, hardware: Hardware) -> None:
-    of = match.model.manifest.record_for(hardware).hardware
-    if of.slug != hardware.slug:
+    if match.hardware.slug != hardware.slug:
         log.info(
             "There is no model for %s; %s, trained on %s, is taken (likeness %.2f).",
-            hardware.name, match.model.reference, of.name, match.likeness,
+            hardware.name, match.model.reference, match.hardware.name, match.likeness,
         )  # fmt: skip
     if match.differences:
         log.info(
@@ -173,52 +184,12 @@ def differences(manifest: Manifest) -> tuple[str, ...]:
     return tuple(out)
 
 
-class Basis(StrEnum):
-    """What the choices on a GPU are based on."""
-
-    DATA = "data"  # timings of this GPU: the model learned from them, or was judged on them
-    TRANSFER = "transfer"  # timings of a similar GPU
-    NOTHING = "nothing"
-
-
-@dataclass(frozen=True)
-class KnownFor:
-    """What Diode knows about one GPU. `match` is the model that is taken for it, None where there
-    is none."""
-
-    hardware: Hardware
-    basis: Basis
-    match: Match | None
-
-    def __str__(self) -> str:
-        if self.match is None:
-            return "no model"
-        record = self.match.model.manifest.record_for(self.hardware)
-        if self.basis is Basis.TRANSFER:
-            return (
-                f"by transfer from {record.hardware.name} (likeness {self.match.likeness:.2f}); "
-                "not measured"
-            )
-        found = record.metrics.get("efficiency")
-        reached = f", {found:.3f} on held-out problems" if isinstance(found, float) else ""
-        if record.timings:
-            return f"from {record.timings:,} timings of this GPU{reached}"
-        return f"from other GPUs' timings{reached} of this GPU"
-
-
-def known_for(hardware: Hardware) -> KnownFor:
-    """What the choice of a model for this GPU is based on."""
-    # Models that cannot be read are reported where models are listed or taken.
-    match = next(iter(rank(list_models(), hardware, "gemm", lambda sentence: None)), None)
-    if match is None:
-        return KnownFor(hardware, Basis.NOTHING, None)
-    own = match.model.manifest.record_for(hardware).hardware.slug == hardware.slug
-    return KnownFor(hardware, Basis.DATA if own else Basis.TRANSFER, match)
-
-
-def known_for_all() -> list[KnownFor]:
-    """The same for all GPUs that Diode knows by name and those that there are models of, by
-    name."""
+def taken_for_all() -> list[tuple[Hardware, Match | None]]:
+    """The model that is taken for each GPU that Diode knows by name or has a model of, by slug."""
     # A listing of the models tells which of them cannot be read.
+    models = list_models()
     found = {gpu.slug: gpu for gpu in (*KNOWN.values(), *gpus_of_models().values())}
-    return [known_for(hardware) for _, hardware in sorted(found.items())]
+    return [
+        (gpu, next(iter(rank(models, gpu, "gemm", lambda sentence: None)), None))
+        for _, gpu in sorted(found.items())
+    ]

@@ -13,7 +13,7 @@ from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.problem import Problem
 from diode_engine.errors import NoSuchModelError, RegistryError
 from diode_engine.models.manifest import GpuRecord
-from diode_engine.registry import Basis, ModelStatus
+from diode_engine.registry import ModelStatus
 from tests.models.conftest import taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
@@ -161,20 +161,21 @@ def test_a_listing_says_on_which_gpus_it_is_taken(shared):
 
 
 def test_what_is_known_of_a_gpu_is_of_its_own_record(shared):
-    known = registry.known_for(H100)
-    assert known.basis is Basis.DATA
-    assert str(known) == "from 2,000 timings of this GPU, 0.970 on held-out problems"
-    assert {k.hardware.name for k in registry.known_for_all()} >= {H200.name, H100.name}
-    assert "by transfer from NVIDIA H100 80GB" in str(registry.known_for(KNOWN["NVIDIA H100"]))
+    taken = dict(registry.taken_for_all())
+    assert taken.keys() >= {H200, H100}
+    known = taken[H100].describe_basis(H100)
+    assert known == "from 2,000 timings of this GPU, 0.970 on held-out problems"
+    other = KNOWN["NVIDIA H100"]
+    assert "by transfer from NVIDIA H100 80GB" in taken[other].describe_basis(other)
 
 
 def test_figures_alone_make_a_gpu_its_own(ship):
     """The model was judged on the GPU's held-out problems, and has learned none of its timings."""
     ship("judged", gpus=(BOTH[0], GpuRecord(H100, 0, 0, {"efficiency": 0.975})))
-    known = registry.known_for(H100)
-    assert known.basis is Basis.DATA
-    assert known.match.likeness == 1
-    assert str(known) == "from other GPUs' timings, 0.975 on held-out problems of this GPU"
+    match = registry.best_for(H100)
+    assert (match.hardware, match.likeness) == (H100, 1)
+    known = match.describe_basis(H100)
+    assert known == "from other GPUs' timings, 0.975 on held-out problems of this GPU"
 
 
 def test_other_facts_of_the_same_gpu_do_not_outdo_a_default(shared, mine):

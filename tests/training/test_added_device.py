@@ -53,9 +53,8 @@ def test_a_model_of_its_own_needs_no_code(tmp_path, file):
             TrainingRequest(family="trees", settings=TrainingSettings().but("trees", rounds=9)),
         )
     match = registry.best_for(MADE_UP)
-    assert (match.model, match.likeness) == (trained.model, 1.0)
+    assert (match.model, match.hardware, match.likeness) == (trained.model, MADE_UP, 1.0)
     assert trained.model.folder.parent.parent.name == "nvidia-made-up-9000"
-    assert registry.known_for(MADE_UP).basis is registry.Basis.DATA
     predictor = registry.load_predictor(MADE_UP)
     table = read_dataset(file)
     us = predictor.predict_us(table.problems[0], table.candidates[:7])
@@ -67,7 +66,7 @@ def test_a_line_lets_files_name_it_without_its_facts(named, file, monkeypatch, c
         read_dataset(named)
     monkeypatch.setitem(hardware.KNOWN, MADE_UP.name, MADE_UP)  # the line
     assert read_dataset(named).environments == read_dataset(file).environments == (WHERE,)
-    assert registry.known_for(MADE_UP).basis is registry.Basis.NOTHING
+    assert dict(registry.taken_for_all())[MADE_UP] is None
     assert main(["data", "verify", str(named)]) == 0
     assert main(["models", "list"]) == 0
     assert MADE_UP.name in "".join(capsys.readouterr())

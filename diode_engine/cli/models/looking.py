@@ -60,8 +60,12 @@ def list_(hardware: str | None, index: Path | None) -> Result:
     rows = [_row(e) for e in entries if e.manifest is not None]
     tables = [format_records(rows)] if rows else []
     if hardware is None:
-        known = registry.known_for_all()
-        of = [[k.hardware.name, k.match.model.reference if k.match else "", str(k)] for k in known]
+        of = [
+            [gpu.name, match.model.reference, match.describe_basis(gpu)]
+            if match
+            else [gpu.name, "", "no model"]
+            for gpu, match in registry.taken_for_all()
+        ]
         tables.append(format_table(["for the GPU", "model", "known"], of))
     document = [{**e.to_dict(), "taken_here": e.model == here} for e in entries]
     return Result(document, "\n\n".join(tables))
@@ -104,7 +108,7 @@ def find_model_here() -> tuple[ModelVersion, Hardware] | None:
     NVIDIA GPU."""
     if not _NVIDIA.exists() or (match := registry.best_for(detect())) is None:
         return None
-    return match.model, match.model.manifest.record_for(detect()).hardware
+    return match.model, match.hardware
 
 
 @click.command()
@@ -264,11 +268,10 @@ def model_for(hardware: Hardware) -> ModelVersion | None:
     match = registry.best_for(hardware)
     if match is None:
         return None
-    trained_on = match.model.manifest.record_for(hardware).hardware.name
-    if trained_on != hardware.name:  # devices of one name may differ in a clock
+    if match.hardware.name != hardware.name:  # devices of one name may differ in a clock
         diagnostics.warn(
             f"There is no model for {hardware.name}: {match.model.reference}, trained on "
-            f"{trained_on}, is taken (likeness {match.likeness:.2f})."
+            f"{match.hardware.name}, is taken (likeness {match.likeness:.2f})."
         )
     return match.model
 
