@@ -15,6 +15,7 @@ from diode_engine.cli.queries import form_options, write
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 from diode_engine.plain_text import format_records
+from diode_engine.store import console, maintenance, soundness
 
 
 @click.group()
@@ -31,8 +32,6 @@ def upgrade(store: Location) -> Result:
     A copy of a store in a file, as it was before, stays beside it; its name ends in .bak. On a
     server everything happens in one transaction.
     """
-    from diode_engine.store import maintenance
-
     before, now = maintenance.upgrade(store)
     text = f"{store} was upgraded from schema {before or 'none'} to {now}."
     if before == now:
@@ -52,8 +51,6 @@ def backup(file: Path, store: Location, replace: bool) -> Result:
     it. Before anything is written the store is checked, as `db check` does. With --replace, FILE
     may be a store that nobody uses, sound or not; what SQLite keeps beside it goes with it.
     """
-    from diode_engine.store import maintenance
-
     size = maintenance.back_up(store, file, replace=replace)
     text = f"{store} was copied to {file}, {size / 1e6:.1f} MB."
     return Result({"store": str(store), "file": str(file), "bytes": size}, text)
@@ -70,12 +67,9 @@ def copy(source: Location, target: Location) -> Result:
     others write to FROM: timings, runs and what belongs to them, with their numbers. Then each row
     is compared, and the timings with their checksums; if anything differs, nothing is copied.
     """
-    from diode_engine.store.maintenance import copy as copy_store
-
-    copied = copy_store(source, target)
-    document = {"from": str(source), "to": str(target), **copied}
+    copied = maintenance.copy(source, target)
     return Result(
-        document,
+        {"from": str(source), "to": str(target), **copied},
         f"{source} was copied to {target} and compared: {copied['timings']:,} timings "
         f"of {copied['problems']:,} problems, {copied['runs']:,} runs.",
     )
@@ -91,8 +85,6 @@ def check(store: Location) -> Result:
     environment fits its key; the timings are those that were written; and what is computed from
     them and stored too (counts, the fastest candidate of each problem) is right.
     """
-    from diode_engine.store import soundness
-
     found = soundness.check(store)
     if found.problems:
         diagnostics.note(
@@ -117,8 +109,6 @@ def check(store: Location) -> Result:
 def vacuum(store: Location) -> Result:
     """Give back the space of what was deleted. While it works, it needs as much free space as the
     store takes."""
-    from diode_engine.store import maintenance
-
     before, after = maintenance.vacuum(store)
     text = f"{store}: {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now."
     return Result({"store": str(store), "before": before, "after": after}, text)
@@ -140,8 +130,6 @@ def query(statement: str | None, store: Location, rows: int, seconds: float, for
     SELECT, WITH or VALUES. It runs on a connection that can write nothing. Long texts and blobs are
     cut.
     """
-    from diode_engine.store import console
-
     if statement is None:
         columns = [asdict(column) for column in console.store_columns()]
         if form == "text":

@@ -8,21 +8,28 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from diode_engine import paths
 from diode_engine.cli import diagnostics
 from diode_engine.cli.options import WRITTEN_FILE, option
+from diode_engine.cli.train import fit_report
 from diode_engine.core.problem import Problem
+from diode_engine.core.table import TimingTable
+from diode_engine.demo import tables
+from diode_engine.demo.child import ask
 from diode_engine.errors import DatasetError, StoreError
-
-if TYPE_CHECKING:
-    from diode_engine.core.table import TimingTable
-    from diode_engine.registry import ModelVersion
-    from diode_engine.store import Store
-    from diode_engine.validation import Report
+from diode_engine.models.predictor import Predictor
+from diode_engine.problems.splits import split
+from diode_engine.registry import ModelVersion
+from diode_engine.store import Store, import_dataset
+from diode_engine.training.run import TrainingRequest, train_from_store
+from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.trainable_rows import one_environment
+from diode_engine.validation import Report, evaluate, render
+from diode_engine.validation.choosers import ATEN, DEFAULT
 
 FOLDER = Path(".demo")
 HARDWARE = "NVIDIA H200"  # what the shipped timings were taken on
@@ -48,8 +55,6 @@ def demo(store: Path) -> None:
     tables go to stdout. Without a GPU it asks the real Inductor which kernels it would take; with a
     GPU it also compiles them, and times them beside eager's and stock max-autotune's.
     """
-    from diode_engine.store import Store
-
     for folder in (FOLDER, store.parent):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -82,8 +87,6 @@ def _home(folder: Path) -> Iterator[None]:
 
 
 def _import(store: Store) -> None:
-    from diode_engine.store import import_dataset
-
     folder = paths.shipped_dir() / "datasets"
     files = sorted(folder.glob("*/*.msgpack.zst"))
     if not files:
@@ -100,10 +103,6 @@ def _import(store: Store) -> None:
 
 
 def _train(store: Store) -> ModelVersion:
-    from diode_engine.cli.train import fit_report
-    from diode_engine.training.run import TrainingRequest, train_from_store
-    from diode_engine.training.settings import TrainingSettings
-
     # Smaller than `train` makes them, and no networks, so that the demonstration is quick.
     settings = TrainingSettings().but("trees", rounds=600, max_depth=8)
     diagnostics.note(f"2. Training trees for the {HARDWARE} ...")
@@ -123,11 +122,6 @@ def _train(store: Store) -> ModelVersion:
 
 
 def _validate(store: Store, model: ModelVersion) -> tuple[Report, TimingTable]:
-    from diode_engine.models.predictor import Predictor
-    from diode_engine.problems.splits import split
-    from diode_engine.training.trainable_rows import one_environment
-    from diode_engine.validation import evaluate, render
-
     diagnostics.note("3. Validating it on the problems that were held out ...")
     held_out = split(one_environment(store.read(hardware=HARDWARE), HARDWARE))[1]
     report = evaluate(held_out, Predictor.load(model.folder), name=model.reference, unseen=True)
@@ -137,9 +131,7 @@ def _validate(store: Store, model: ModelVersion) -> tuple[Report, TimingTable]:
 
 
 def _choose(model: ModelVersion, held_out: TimingTable) -> list[Problem]:
-    from diode_engine.demo.tables import describe_choices, pick_problems
-
-    problems = pick_problems(held_out)
+    problems = tables.pick_problems(held_out)
     diagnostics.note(
         f"4. Asking the real Inductor, with {model.reference} installed and an {HARDWARE} "
         f"pretended, for {len(problems)} of them ..."
@@ -148,13 +140,11 @@ def _choose(model: ModelVersion, held_out: TimingTable) -> list[Problem]:
     environment = {"CUDA_VISIBLE_DEVICES": ""}
     question = {"model": str(model.folder)}
     answers = list(_ask("choose", question, problems, "choose.log", environment))
-    click.echo(f"{describe_choices(problems, answers, held_out)}\n")
+    click.echo(f"{tables.describe_choices(problems, answers, held_out)}\n")
     return problems
 
 
 def _measure(model: ModelVersion, problems: list[Problem]) -> None:
-    from diode_engine.demo.tables import describe_timings
-
     def measured(folder: str | None) -> tuple[str | None, list[dict[str, Any]]]:
         """The GPU's name (None where there is none), and an answer for each problem."""
         question = {"model": folder, "hardware": model.manifest.hardware.to_dict()}
@@ -169,7 +159,7 @@ def _measure(model: ModelVersion, problems: list[Problem]) -> None:
         return
     diagnostics.note("   and with the model's choices ...")
     _, diode = measured(str(model.folder))
-    click.echo(describe_timings(gpu, problems, stock, diode))
+    click.echo(tables.describe_timings(gpu, problems, stock, diode))
 
 
 def _ask(
@@ -177,8 +167,6 @@ def _ask(
     environment: Mapping[str, str],
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """The answers of a function of `demo.answers` about the problems."""
-    from diode_engine.demo.child import ask
-
     question = {**question, "problems": [problem.to_dict() for problem in problems]}
     with diagnostics.progress() as display:
         answers = ask(
@@ -190,8 +178,6 @@ def _ask(
 
 def _closing(report: Report, store: Path) -> str:
     """What was found, in a sentence, and what to do next."""
-    from diode_engine.validation.choosers import ATEN, DEFAULT
-
     others = [
         f"{row.chooser}'s at {row.top[1].geomean:.3f}"
         + (f", after timing {row.timed:.0f} kernels for each" if row.timed else "")

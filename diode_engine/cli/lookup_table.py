@@ -19,9 +19,13 @@ from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, model_option, opti
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
+from diode_engine.demo.child import ask
 from diode_engine.errors import IntegrationError, NothingError, explain_os_error
 from diode_engine.location import Location
 from diode_engine.models.predictor import Predictor
+from diode_engine.problems.sources import problems_in
+from diode_engine.problems.sources.shapeset import is_shapeset
+from diode_engine.store import read_dataset
 
 Table = dict[str, list[Mapping[str, Any]]]
 
@@ -103,10 +107,6 @@ def _problems(
     files: Sequence[Path], store: Location, query: str | None
 ) -> tuple[list[Problem], set[Hardware]]:
     """The problems, each once, and the GPUs that datasets and the store have timings of."""
-    from diode_engine.problems.sources import problems_in
-    from diode_engine.problems.sources.shapeset import is_shapeset
-    from diode_engine.store import read_dataset
-
     problems: list[Problem] = []
     tables = []
     for file in files:
@@ -123,8 +123,6 @@ def _problems(
 
 
 def _answers(question: Mapping[str, Any], total: int) -> Iterable[Table]:
-    from diode_engine.demo.child import ask
-
     log = paths.data_dir() / "lookup-table.log"
     with explain_os_error(IntegrationError, f"{log.parent} cannot be made"):
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,10 +16,9 @@ from diode_engine.core.problem import Problem
 from diode_engine.errors import NothingError, StoreError
 from diode_engine.location import Location
 from diode_engine.plain_text import format_number, format_records
-
-if TYPE_CHECKING:
-    from diode_engine.store.problem_counts import SpaceMap
-    from diode_engine.store.query import CandidateRow, ProblemRow
+from diode_engine.store import query as ask
+from diode_engine.store.problem_counts import SpaceMap, space_map
+from diode_engine.store.query import CandidateRow, ProblemRow
 
 __all__ = ["data"]  # the group, with these commands
 
@@ -53,8 +51,6 @@ def problems(
     tf32:yes layout:row/col model:llama-7b gpu:h200 'efficiency<0.8' -bias:none. The message on a
     mistake in it lists the fields. Quote < and > for the shell.
     """
-    from diode_engine.store import query as ask
-
     with open_existing(store) as opened:
         total = ask.count_problems(opened, query)
         first = (page - 1) * rows
@@ -90,8 +86,6 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
     PROBLEM is its number, as `data problems` shows it, or the beginning of its key. A time is the
     median of the candidate's timings; candidates that always failed come last.
     """
-    from diode_engine.store import query as ask
-
     query = f"id:{problem}" if re.fullmatch("[0-9]{1,9}", problem) else f'key:"{problem}"'
     with open_existing(store) as opened:
         found = ask.problems(opened, query)
@@ -160,8 +154,6 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
 def map_(query: str, store: Location, across: str, down: str, form: str) -> None:
     """Count the problems by their sizes, each bin from a power of two to the next: it shows for
     which sizes there are few timings. QUERY as in `data problems`."""
-    from diode_engine.store.problem_counts import space_map
-
     with open_existing(store) as opened:
         found = space_map(opened, query, x=across, y=down)
     x_from = [2 ** (found.x_first + i) for i in range(found.counts.shape[1])]

@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from diode_engine.atomic import FileKind
+from diode_engine.choosing import frozen_file
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output, write_output
 from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, as_json_option, option
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from diode_engine.reports.record import Report
+from diode_engine.cli.predict import named_hardware
+from diode_engine.collect import capture as capturing
+from diode_engine.problems.sources import write_shapeset
+from diode_engine.reports import freezing, record
+from diode_engine.reports.assembling import assemble
+from diode_engine.reports.html import render_page
+from diode_engine.reports.record import Report
+from diode_engine.reports.text import render_text
+from diode_engine.reports.watching import watch_program
 
 
 def _program_command(
@@ -59,10 +64,6 @@ def report(
     report is kept where the dashboard shows it. The exit code is the program's. With --json the
     program's output goes to stderr.
     """
-    from diode_engine.reports import record
-    from diode_engine.reports.html import render_page
-    from diode_engine.reports.text import render_text
-
     if bool(command) is (file is not None):
         raise click.UsageError("Give a program, or --file FILE.")
     if html is not None:
@@ -84,11 +85,6 @@ def report(
 
 def _run(command: Sequence[str], hardware: str | None, as_json: bool) -> tuple[Report | None, int]:
     """Return the report of the program, None where it has compiled nothing, and its exit code."""
-    from diode_engine.cli.predict import named_hardware
-    from diode_engine.reports import record
-    from diode_engine.reports.assembling import assemble
-    from diode_engine.reports.watching import watch_program
-
     device = None if hardware is None else named_hardware(hardware, ())
     watched = watch_program(command, sys.stderr.fileno() if as_json else None)
     code = ExitCode.INTERRUPTED if watched.interrupted else watched.exit_code
@@ -124,10 +120,6 @@ def freeze(output: Path, check: bool, command: tuple[str, ...]) -> int:
     Triton. Nothing is benchmarked: each product gets one kernel. Caches of compiled graphs are off.
     The program's output goes to stderr.
     """
-    from diode_engine.choosing import frozen_file
-    from diode_engine.reports.freezing import freeze as freeze_notes
-    from diode_engine.reports.watching import watch_program
-
     before = frozen_file.read(output) if check else None
     if before is None:
         check_output(output, FileKind.FROZEN)
@@ -142,7 +134,7 @@ def freeze(output: Path, check: bool, command: tuple[str, ...]) -> int:
     if not watched.values("product"):
         diagnostics.warn(f"{watched.why_nothing} There is nothing to freeze.")
         return ExitCode.NOTHING
-    made = freeze_notes(watched.processes, shlex.join(command))
+    made = freezing.freeze(watched.processes, shlex.join(command))
     if before is None:
         write_output(output, frozen_file.render(made), kind=FileKind.FROZEN)
         click.echo(f"{output}: {len(made.choices)} products, for {made.origin.gpu}.")
@@ -173,11 +165,8 @@ def capture(output: Path, command: tuple[str, ...]) -> int:
     Nothing is benchmarked: each product gets ATen's kernel, and caches of compiled graphs are off.
     The exit code is the program's.
     """
-    from diode_engine.collect.capture import run
-    from diode_engine.problems.sources import write_shapeset
-
     check_output(output, FileKind.SHAPESET)
-    captured = run(command)
+    captured = capturing.run(command)
     if captured.problems:
         write_shapeset(captured.problems, output, f"captured from: {shlex.join(command)}")
         diagnostics.note(f"{output}: {len(captured.problems)} distinct problems.")

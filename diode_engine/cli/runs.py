@@ -6,10 +6,11 @@ import json
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from diode_engine import runs as jobs
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
@@ -18,10 +19,8 @@ from diode_engine.cli.queries import QueryCommand, form_options, query_argument,
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 from diode_engine.plain_text import format_duration, format_fields, format_records
-
-if TYPE_CHECKING:
-    from diode_engine.runs import Status
-    from diode_engine.store import Store
+from diode_engine.runs import Status
+from diode_engine.store import Store
 
 STATES = ("queued", "running", "cancelling", "done", "failed", "cancelled", "dead")
 _LAST_LINES = 10  # of the log, in `show`
@@ -56,12 +55,10 @@ def list_(
     'problems>100' 'started>2026-11-01' -gpu:a100. The message on a mistake in it lists the fields.
     Quote < and > for the shell.
     """
-    from diode_engine.runs import find
-
     if states:
         query = f"{query} state:{','.join(states)}"
     with open_existing(store) as opened:
-        found = find(opened, query, before=before, limit=rows)
+        found = jobs.find(opened, query, before=before, limit=rows)
     if form == "json":
         write("json", (status.to_dict() for status in found), ())
     elif form == "csv":
@@ -111,10 +108,8 @@ def _row(status: Status) -> dict[str, str]:
 @result_command
 def show(run: int, store: Location) -> Result:
     """Show all that is known of a run: how far it is, its command, its process and its log."""
-    from diode_engine.runs import look
-
     with open_existing(store) as opened:
-        status = look(opened, run)
+        status = jobs.look(opened, run)
     r = status.run
     lines = {
         "run": f"{r.id}, {r.kind}",
@@ -158,11 +153,9 @@ def follow(run: int, store: Location, as_json: bool) -> int:
     """Follow a run until it ends: its log goes to stdout, its progress to stderr. With --json, a
     line as `runs show --json` writes it goes to stdout each time that something changes. Ctrl-C
     ends this command, not the run. The exit code is 0 if the run is done."""
-    from diode_engine.runs import follow as ticks
-
     said, known = None, None
     with open_existing(store) as opened:
-        for tick in ticks(opened, run):
+        for tick in jobs.follow(opened, run):
             status = tick.status
             progress = status.run.progress
             if as_json:
@@ -185,10 +178,8 @@ def follow(run: int, store: Location, as_json: bool) -> int:
 def cancel(run: int, store: Location) -> Result:
     """Stop a run. It is asked to stop. If it has not stopped after ten seconds, it is terminated,
     and if that does not end it, killed. What it has written to the store stays."""
-    from diode_engine.runs import cancel as stop
-
     with open_existing(store) as opened:
-        status = stop(opened, run, tell=diagnostics.note)
+        status = jobs.cancel(opened, run, tell=diagnostics.note)
     _say(status)
     if status.state.ended:
         return Result(status.to_dict(), "")
@@ -205,10 +196,8 @@ def cancel(run: int, store: Location) -> Result:
 def resume(run: int, store: Location) -> Result:
     """Start again a run that failed, died or was cancelled, in a process of its own. It continues
     where it was: see docs/runs.md. The number of the new run goes to stdout."""
-    from diode_engine.runs import resume as start_again
-
     with open_existing(store) as opened:
-        started = start_again(opened, run)
+        started = jobs.resume(opened, run)
     diagnostics.note(
         f"Run {started.id} continues run {run}; `diode-engine runs follow {started.id}` shows "
         "how far it is."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -26,9 +26,13 @@ from diode_engine.cli.options import (
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError, StoreMissingError
 from diode_engine.location import Location
-
-if TYPE_CHECKING:
-    from diode_engine.problems.sources import Wanted
+from diode_engine.problems.sources import (
+    Wanted,
+    mixed,
+    problems_in,
+    read_shapeset,
+    write_shapeset,
+)
 
 _DRAWING_OPTIONS = ("sources", "problems", "log_normal", "power_of_two")
 _shapeset_option = option(
@@ -105,8 +109,6 @@ def draw_problems(
 
     Problems that differ from a known one only in bias or alignment are left out too.
     """
-    from diode_engine.problems.sources import problems_in, read_shapeset, write_shapeset
-
     check_output(file, FileKind.SHAPESET, sources=datasets)
     wanted = wanted_problems(options)
     known = {_sizes(p) for each in datasets for p in problems_in(each, seed)}
@@ -131,8 +133,6 @@ def draw_problems(
 def _unknown(
     count: int, known: set[tuple[Any, ...]], sources: tuple[str, ...], wanted: Wanted, seed: int
 ) -> list[Problem]:
-    from diode_engine.problems.sources import mixed
-
     asked = count
     while True:
         drawn = mixed(asked, seed, sources, wanted)

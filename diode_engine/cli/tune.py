@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.progress import Progress as Display
 
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
@@ -28,16 +29,17 @@ from diode_engine.cli.options import (
     store_option,
 )
 from diode_engine.cli.results import Result, result_command
+from diode_engine.collect import capture, local
+from diode_engine.collect.executor import Executor, environment_of
 from diode_engine.core.hardware import Environment, detect, environment
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 from diode_engine.location import Location
 from diode_engine.paths import beside, binaries_dir
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Display
-
-    from diode_engine.collect.executor import Executor
+from diode_engine.problems.sources import problems_in
+from diode_engine.store import Store
+from diode_engine.tuning import run as tuning
+from diode_engine.tuning.rounds import TuneRequest
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -84,11 +86,6 @@ def tune(
     program are timed first, with more candidates. Ctrl-C keeps what was timed; run the command
     again to resume. The result goes to stdout as a page of Markdown.
     """
-    from diode_engine.problems.sources import problems_in
-    from diode_engine.store import Store
-    from diode_engine.tuning.rounds import TuneRequest
-    from diode_engine.tuning.run import tune as run
-
     if output is not None:
         check_output(output, FileKind.TUNING, sources=shapes)
     check_cluster(ray, accelerator, gpus)
@@ -102,7 +99,7 @@ def tune(
         used, where, executor = _find_executor(gpus, ray, accelerator)
         request = TuneRequest(minutes, base, own, name, seed, used, asked)
         with Store.open(store) as opened, diagnostics.progress() as display:
-            tuned = run(
+            tuned = tuning.tune(
                 opened, request, where.hardware, where.torch, executor=executor,
                 capture=partial(_capture_products, command) if command else None,
                 note=diagnostics.note, report=_reporter(display), fits=fits,
@@ -122,15 +119,12 @@ def _find_executor(
     """Return the GPUs of this machine to use (none with a cluster), the hardware and software that
     times, and a function that makes an executor there. Raises CollectionError where there is no
     GPU."""
-    from diode_engine.collect.local import LocalExecutor, devices, direct_setup
-
-    setup = direct_setup(binaries_dir())
+    setup = local.direct_setup(binaries_dir())
     if ray is None:
-        used = devices(gpus) if gpus else devices()[:1]
+        used = local.devices(gpus) if gpus else local.devices()[:1]
         here = replace(environment(), hardware=detect(used[0]))
-        return used, here, partial(LocalExecutor, used, setup=setup)
+        return used, here, partial(local.LocalExecutor, used, setup=setup)
     from diode_engine.collect.cluster.executor import RayExecutor
-    from diode_engine.collect.executor import environment_of
 
     diagnostics.note(f"Asking the Ray cluster at {ray} which GPU it has ...")
     on_cluster = partial(RayExecutor, ray, kind=accelerator, setup=setup)
@@ -139,9 +133,7 @@ def _find_executor(
 
 def _capture_products(command: Sequence[str]) -> Sequence[Problem]:
     """The products that the program compiles. Raises CollectionError where there are none."""
-    from diode_engine.collect.capture import run
-
-    captured = run(command)
+    captured = capture.run(command)
     if captured.interrupted:
         raise KeyboardInterrupt
     if not captured.problems:

@@ -29,6 +29,7 @@ from diode_engine.core.content_key import content_key
 from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
 from diode_engine.errors import RecordError, StoreError, explain_os_error
 from diode_engine.location import Location, child_environment, is_url, location_of
+from diode_engine.store import Store
 from diode_engine.version import __version__
 
 _VERSION = 1  # of the file that keeps what is done
@@ -211,8 +212,6 @@ class _DoneSteps:
 
     def _timings(self) -> list[list[int]]:
         """How many timings each run has brought. If this changes, all steps run again."""
-        from diode_engine.store import Store
-
         try:
             with Store.open(self._store, read_only=True) as opened:
                 return [[run, timings] for run, timings in opened.stats().by_run.items()]
