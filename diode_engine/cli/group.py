@@ -21,72 +21,59 @@ from diode_engine.version import __version__
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """Where a subcommand is (`module:attribute`, the module in this package), and its line in the
-    help."""
+    """The module of this package that has a subcommand, as a function of its name, and its line in
+    the help."""
 
-    target: str
+    module: str
     help: str
-
-    @property
-    def module(self) -> str:
-        return f"diode_engine.cli.{self.target.partition(':')[0]}"
 
     def load(self, name: str) -> click.Command:
         """The command. Raises ClickException where a module that it needs is not installed."""
         try:
-            module = importlib.import_module(self.module)
+            module = importlib.import_module(f"diode_engine.cli.{self.module}")
         except ModuleNotFoundError as exc:
             what = f"The command {name}"
             why = explain_missing_package(exc, what)
             raise click.ClickException(
                 why or f"{what} needs {exc.name}, which is not installed; install Diode again."
             ) from exc
-        return cast(click.Command, getattr(module, self.target.partition(":")[2]))
+        return cast(click.Command, getattr(module, name.replace("-", "_")))
 
 
 COMMANDS = {
-    "report": CommandEntry("programs:report", "Show Diode's choices for a program's products."),
-    "freeze": CommandEntry("programs:freeze", "Write a program's choices to a file for a review."),
-    "collect": CommandEntry("collect:collect", "Time Inductor's candidates on GPUs."),
-    "collect-shapeset": CommandEntry(
-        "shapesets:collect_shapeset", "Time candidates on the problems of a file."
-    ),
-    "create-validation": CommandEntry(
-        "shapesets:create_validation", "Time problems that no training learns from."
-    ),
+    "report": CommandEntry("programs", "Show Diode's choices for a program's products."),
+    "freeze": CommandEntry("programs", "Write a program's choices to a file for a review."),
+    "collect": CommandEntry("collect", "Time Inductor's candidates on GPUs."),
+    "collect-shapeset": CommandEntry("shapesets", "Time candidates on the problems of a file."),
+    "create-validation": CommandEntry("shapesets", "Time problems that no training learns from."),
     "draw-problems": CommandEntry(
-        "shapesets:draw_problems", "Write new problems to a file, to validate a model on."
+        "shapesets", "Write new problems to a file, to validate a model on."
     ),
-    "capture": CommandEntry(
-        "programs:capture", "Write the products that a program compiles to a file."
-    ),
-    "data": CommandEntry("problems:data", "Import, export, list and count timings."),
-    "train": CommandEntry("train:train", "Train a model on the timings in the store."),
-    "tune": CommandEntry("tune:tune", "Make a model for this machine's GPU in ten minutes."),
+    "capture": CommandEntry("programs", "Write the products that a program compiles to a file."),
+    "data": CommandEntry("problems", "Import, export, list and count timings."),
+    "train": CommandEntry("train", "Train a model on the timings in the store."),
+    "tune": CommandEntry("tune", "Make a model for this machine's GPU in ten minutes."),
     "collect-and-train": CommandEntry(
-        "collect_and_train:collect_and_train", "Collect, train and validate, in one run."
+        "collect_and_train", "Collect, train and validate, in one run."
     ),
-    "validate": CommandEntry("validate:validate", "Compare a model with others, on held-out data."),
-    "validate-model": CommandEntry("validate:validate", "Another name of validate."),
+    "validate": CommandEntry("validate", "Compare a model with others, on held-out data."),
+    "validate-model": CommandEntry("validate", "Another name of validate."),
     "validate-max-autotune": CommandEntry(
-        "validate:validate_max_autotune",
-        "Compare a model with kernels that max-autotune found.",
+        "validate", "Compare a model with kernels that max-autotune found."
     ),
-    "models": CommandEntry("models:models", "List, compare, promote and pass on trained models."),
-    "predict": CommandEntry("predict:predict", "Predict the time of every candidate in a file."),
-    "explain": CommandEntry("explain:explain", "Explain which kernel a model takes, and why."),
+    "models": CommandEntry("models", "List, compare, promote and pass on trained models."),
+    "predict": CommandEntry("predict", "Predict the time of every candidate in a file."),
+    "explain": CommandEntry("explain", "Explain which kernel a model takes, and why."),
     "export-lookup-table": CommandEntry(
-        "lookup_table:export_lookup_table", "Write a model's choices as a table for Inductor."
+        "lookup_table", "Write a model's choices as a table for Inductor."
     ),
-    "workflow": CommandEntry("workflow:workflow", "Run several commands; skip what is up to date."),
-    "runs": CommandEntry("runs:runs", "List, follow, cancel and resume long jobs."),
-    "doctor": CommandEntry("doctor:doctor", "Say what works here, what does not, and why."),
-    "serve": CommandEntry("serve:serve", "Show the dashboard in a browser."),
-    "db": CommandEntry("db:db", "Upgrade, check, copy, compact and query the store."),
-    "completion": CommandEntry(
-        "completion:completion", "Make a shell complete commands and options."
-    ),
-    "demo": CommandEntry("demo:demo", "Show all of Diode on the shipped timings."),
+    "workflow": CommandEntry("workflow", "Run several commands; skip what is up to date."),
+    "runs": CommandEntry("runs", "List, follow, cancel and resume long jobs."),
+    "doctor": CommandEntry("doctor", "Say what works here, what does not, and why."),
+    "serve": CommandEntry("serve", "Show the dashboard in a browser."),
+    "db": CommandEntry("db", "Upgrade, check, copy, compact and query the store."),
+    "completion": CommandEntry("completion", "Make a shell complete commands and options."),
+    "demo": CommandEntry("demo", "Show all of Diode on the shipped timings."),
 }
 
 

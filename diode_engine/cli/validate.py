@@ -274,6 +274,9 @@ def validate(
         diagnostics.note(f"Drawn into {figure}.")
 
 
+validate_model = validate
+
+
 def _cross_validate(
     table: TimingTable,
     kind: str,
