@@ -114,10 +114,12 @@ class DashboardServer(Server):
         if _HOST.fullmatch(host) is None:
             return False
         try:
-            name = URL(f"http://{host}").host
-        except ValueError:  # such as a port that is none
+            name = URL(f"http://{host}").host or ""
+            if name not in self._names:
+                ipaddress.ip_address(name)
+        except ValueError:  # another name, or a port that is none
             return False
-        return name in self._names or _is_numbers(name)
+        return True
 
     def _address(self, request: web.Request) -> str:
         """The address of this server as the browser of an accepted request sees it."""
@@ -154,11 +156,3 @@ def _host(request: web.Request) -> str | None:
     """The Host of a request; None where it has none, or several."""
     given = request.headers.getall("Host", ())
     return given[0].lower() if len(given) == 1 else None
-
-
-def _is_numbers(name: str | None) -> bool:
-    try:
-        ipaddress.ip_address(name or "")
-    except ValueError:
-        return False
-    return True

@@ -46,7 +46,9 @@ def datasets_in(folder: Path, extensions: Sequence[str] = ()) -> tuple[Path, ...
         else:
             found.append(path)
     if not found:
-        raise NoSuchDatasetError(f"No file in {folder} is a dataset that ends in {_list(endings)}.")
+        raise NoSuchDatasetError(
+            f"No file in {folder} is a dataset that ends in {', '.join(endings)}."
+        )
     return tuple(found)
 
 
@@ -59,11 +61,7 @@ def _suffixes(extensions: Sequence[str]) -> tuple[str, ...]:
         meant = [suffix for suffix in SUFFIXES if suffix in (ending, f"{ending}.zst")]
         if not meant:
             raise click.UsageError(
-                f"No dataset ends in {ending}; --file-extensions has some of {_list(SUFFIXES)}."
+                f"No dataset ends in {ending}; --file-extensions has some of {', '.join(SUFFIXES)}."
             )
         chosen += meant
     return tuple(chosen) or SUFFIXES
-
-
-def _list(suffixes: Sequence[str]) -> str:
-    return ", ".join(suffixes)

@@ -31,27 +31,23 @@ def ask(
     compilers start empty and are removed at the end. Raises IntegrationError where the child fails:
     with the child's own sentence, or with one that names the log."""
     folder = tempfile.TemporaryDirectory(prefix="diode-demo-", ignore_cleanup_errors=True)
-    with folder as caches, log.open("w") as errors:
+    with folder as caches, log.open("w") as errors, tempfile.TemporaryFile("w+") as asked:
+        json.dump(question, asked)
+        asked.seek(0)
         caches_of = {
             "TORCHINDUCTOR_CACHE_DIR": str(Path(caches, "inductor")),
             "TRITON_CACHE_DIR": str(Path(caches, "triton")),
         }
         with subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, function],
-            stdin=subprocess.PIPE,
+            stdin=asked,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
             env={**os.environ, **caches_of, **environment},
         ) as process:
-            assert process.stdin is not None
             assert process.stdout is not None
             try:
-                try:
-                    json.dump(question, process.stdin)
-                    process.stdin.close()
-                except BrokenPipeError:
-                    pass  # the child has ended; its exit status says more
                 for line in process.stdout:
                     answer = json.loads(line)
                     if _ERROR in answer:
