@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from diode_engine.inductor.hook.public import register_integration as register_integration
     from diode_engine.inductor.hook.public import uninstall_diode_choices as uninstall_diode_choices
     from diode_engine.problems.predicted_choice import predict_choice as predict_choice
-    from diode_engine.registry.public import list_available_models as list_available_models
-    from diode_engine.registry.public import register_model as register_model
+    from diode_engine.registry.overview import list_available_models as list_available_models
+    from diode_engine.registry.versions import register_model as register_model
     from diode_engine.reports.watching import report as report
 
 _HOME = {
@@ -78,11 +78,11 @@ _HOME = {
     "get_stats": "diode_engine.inductor.hook.public",
     "install_diode_choices": "diode_engine.inductor.hook.public",
     "integrate_all": "diode_engine.inductor.hook.public",
-    "list_available_models": "diode_engine.registry.public",
+    "list_available_models": "diode_engine.registry.overview",
     "predict_choice": "diode_engine.problems.predicted_choice",
     "profile_predictions": "diode_engine.choosing.stats",
     "register_integration": "diode_engine.inductor.hook.public",
-    "register_model": "diode_engine.registry.public",
+    "register_model": "diode_engine.registry.versions",
     "report": "diode_engine.reports.watching",
     "uninstall_diode_choices": "diode_engine.inductor.hook.public",
 }

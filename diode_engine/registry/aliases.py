@@ -2,7 +2,7 @@
 
 An alias belongs to one hardware; the model that it names has a record of this hardware. The user's
 aliases come before those that Diode ships, and these before a package's. Every change of a user's
-alias is a line of the history; `rollback` undoes the last change.
+alias is a line of the history; `rollback` undoes the last change of the default.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def aliases_for(slug: str, tell: Callable[[RegistryError], object] | None = None
     return out
 
 
-def check_alias(alias: str) -> str:
-    """The alias. Raises RegistryError where it is not a valid one, or a model has this name."""
+def check_alias(alias: str) -> None:
+    """Raises RegistryError where the alias is not a valid one, or a model has this name."""
     if not _NAME.fullmatch(alias):
         raise RegistryError(
             f"{alias!r} cannot be an alias; use lower-case letters, digits, '.', '_' and '-', 64 "
@@ -116,7 +116,6 @@ def check_alias(alias: str) -> str:
         raise RegistryError(
             f"There is a model that is called {alias}; an alias needs a name of its own."
         )
-    return alias
 
 
 def set_alias(
@@ -168,65 +167,57 @@ def remove_alias(alias: str, slug: str) -> None:
         document.history.append(Event(HistoryAction.UNALIAS, None, alias, before))
 
 
-def rollback(slug: str, alias: str = DEFAULT, *, reason: str = "") -> ModelVersion | None:
-    """Makes the alias point to what it pointed to before, and returns that model. Returns None
-    where the user had no such alias before, so that Diode's own counts again. With the alias
-    "default", the model that is replaced gets the status retired.
+def rollback(slug: str, *, reason: str = "") -> ModelVersion | None:
+    """Makes the default of this hardware what it was before, and returns that model. Returns None
+    where the user had no default before, so that Diode's own counts again. The model that is
+    replaced gets the status retired.
 
     Raises NoSuchModelError where there is no earlier model, RegistryError where the earlier model
     was removed, ModelError where it cannot be loaded any more.
     """
     with facts.changing(slug) as document:
-        now, before = _change(document, slug, alias)
+        now, before = _last_change(document, slug)
         model = None
         if before is None:
-            del document.aliases[alias]
+            del document.aliases[DEFAULT]
         else:
-            model = _still_there(before, slug, alias)
-            document.aliases[alias] = before
-        document.history.append(Event(HistoryAction.ROLLBACK, before, alias, now, reason=reason))
-        if alias == DEFAULT:
-            document.models[now] = replace(document.find(now), status=ModelStatus.RETIRED)
+            model = _still_there(before, slug)
+            document.aliases[DEFAULT] = before
+        document.history.append(Event(HistoryAction.ROLLBACK, before, DEFAULT, now, reason=reason))
+        document.models[now] = replace(document.find(now), status=ModelStatus.RETIRED)
     return model
 
 
-def last_change(slug: str, alias: str = DEFAULT) -> tuple[str, str | None]:
-    """(what the user's alias points to, what it would point to after `rollback`). Raises
-    NoSuchModelError where there is no change to undo."""
-    return _change(facts.read(slug), slug, alias)
+def last_change(slug: str) -> tuple[str, str | None]:
+    """(what the user's default is, what it would be after `rollback`). Raises NoSuchModelError
+    where there is no change to undo."""
+    return _last_change(facts.read(slug), slug)
 
 
-def _change(document: Document, slug: str, alias: str) -> tuple[str, str | None]:
-    earlier = _earlier(document, alias)
-    now = document.aliases.get(alias)
+def _last_change(document: Document, slug: str) -> tuple[str, str | None]:
+    earlier: list[str | None] = []  # a stack: a change adds to it, a rollback takes from it
+    for event in document.history:
+        if event.alias == DEFAULT:
+            if event.event is not HistoryAction.ROLLBACK:
+                earlier.append(event.before)
+            elif earlier:
+                earlier.pop()
+    now = document.aliases.get(DEFAULT)
     if not earlier or now is None:
         raise NoSuchModelError(
-            f"The alias {alias} of {slug} has not been changed here; there is nothing to go back "
+            f"The alias {DEFAULT} of {slug} has not been changed here; there is nothing to go back "
             "to."
         )
     return now, earlier[-1]
 
 
-def _earlier(document: Document, alias: str) -> list[str | None]:
-    """The models that the alias pointed to before the present one, the latest last: a stack to
-    which a change adds and from which a rollback takes."""
-    stack: list[str | None] = []
-    for event in document.history:
-        if event.alias == alias:
-            if event.event is not HistoryAction.ROLLBACK:
-                stack.append(event.before)
-            elif stack:
-                stack.pop()
-    return stack
-
-
-def _still_there(reference: str, slug: str, alias: str) -> ModelVersion:
+def _still_there(reference: str, slug: str) -> ModelVersion:
     for model in list_models():
         if model.reference_on(slug) == reference:
             load_artifact(model.folder)
             return model
     raise RegistryError(
-        f"{reference}, which {alias} stood for before, has been removed; promote another model."
+        f"{reference}, which {DEFAULT} stood for before, has been removed; promote another model."
     )
 
 

@@ -110,6 +110,14 @@ def overview() -> Overview:
     return Overview(tuple(entries), tuple(problems))
 
 
+def list_available_models() -> list[dict[str, Any]]:
+    """The registered models: the user's, those that Diode ships and those of installed packages,
+    as `diode-engine models list --json` has them: model (name@version), hardware, status,
+    aliases, efficiency (geometric mean on its held-out problems), taken (whether it is the one
+    for its hardware), error (why it cannot be read, else None), …"""
+    return [entry.to_dict() for entry in overview().entries]
+
+
 def _taken(models: list[ModelVersion]) -> dict[tuple[Hardware, str], Match]:
     """The model that is taken for each hardware and purpose for which there are models."""
     kinds: dict[tuple[Hardware, str], None] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ from diode_engine.models.manifest import MANIFEST, Manifest, check_name, parse_m
 from diode_engine.registry import facts
 from diode_engine.registry.aliases import DEFAULT, check_registered, set_default
 from diode_engine.registry.facts import Document, Event, HistoryAction, ModelFacts, ModelStatus
+from diode_engine.registry.references import gpu_named, resolve_here
 from diode_engine.registry.sources import ModelVersion, list_models, user_source
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
@@ -42,6 +44,27 @@ def register(folder: Path, name: str | None = None, *, default: bool = False) ->
     if default:
         set_default(model, reason="registered as the default")
     return model
+
+
+def register_model(name: str | os.PathLike[str]) -> str:
+    """Makes a model the one that is taken for its GPUs. `name` is the folder or file of a model,
+    which is copied into the user's registry, or a model in the registry ("name", "name@version" or
+    an alias); where models for several GPUs have the name, it means the one for the GPU of this
+    machine. Where a GPU is in the name ("NVIDIA-H100-matmul"), the model is taken for this GPU
+    alone. Returns its name@version. This process's compiles use it after the next
+    `install_diode_choices()`.
+
+    Raises ModelError where it cannot be loaded, and RegistryError where there is no such model or
+    the registry cannot be written.
+    """
+    reference = os.fspath(name)
+    model, gpu = resolve_here(reference), gpu_named(reference)
+    if model.source is None:
+        return register(model.folder, default=True).reference
+    verify(model)
+    slug = gpu.slug if gpu is not None and gpu.slug in model.slugs else None
+    set_default(model, slug, reason="register_model")
+    return model.reference
 
 
 def check_registrable(name: str, hardware: Hardware) -> None:
