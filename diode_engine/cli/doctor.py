@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+import diode_autoload
+import diode_engine
 from diode_engine import paths, registry
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
@@ -18,7 +20,10 @@ from diode_engine.cli.options import store_option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import IntegrationError, SchemaTooOldError, StoreError, StoreMissingError
+from diode_engine.inductor.hook.integrations import MatmulIntegration
+from diode_engine.inductor.hook.public import get_integration_status
 from diode_engine.location import Location
+from diode_engine.store import Store
 
 
 class Health(StrEnum):
@@ -67,8 +72,6 @@ def doctor(store: Location) -> Result:
 
 def _checks(store: Location) -> Iterator[tuple[str, Finding]]:
     """What is checked, each with its result."""
-    from diode_engine.inductor.hook.public import get_integration_status
-
     status = get_integration_status()
     given = status["hardware"]
     hardware = None if given is None else Hardware.from_dict(given)
@@ -102,8 +105,6 @@ def _checks(store: Location) -> Iterator[tuple[str, Finding]]:
 
 
 def _check_torch(status: dict[str, Any]) -> Finding:
-    from diode_engine.inductor.hook.integrations import MatmulIntegration
-
     if status["torch"] is None:
         return Health.BROKEN, "not installed: nothing is compiled or timed"
     if os.environ.get("DIODE_DISABLE", "") not in ("", "0"):
@@ -150,8 +151,6 @@ def _check_model(hardware: Hardware | None) -> Finding:
 
 def _check_choices(hardware: Hardware | None) -> Finding:
     """Whether a compile in a process like this one would use the model's choices."""
-    import diode_engine
-
     if hardware is not None and hardware.is_supported:
         diode_engine.install_diode_choices(top_k_configs=1)
     stats = diode_engine.get_stats()
@@ -162,8 +161,6 @@ def _check_choices(hardware: Hardware | None) -> Finding:
 
 def _check_autoload(loader: str, group: str, switch: str) -> Finding:
     """Return whether the loader turns Diode on in every process that imports it."""
-    import diode_autoload
-
     given = os.environ.get(switch)
     if not any(e.value.startswith("diode_autoload:") for e in entry_points(group=group)):
         why = "this installation does not have its entry point; install Diode again"
@@ -187,8 +184,6 @@ def _check_data_dir() -> Finding:
 
 
 def _check_store(store: Location) -> Finding:
-    from diode_engine.store import Store
-
     try:
         with Store.open(store, read_only=True) as opened:
             timings = opened.stats().timings
