@@ -192,35 +192,33 @@ def model_and_hardware(
         if hardware is None and (meant := registry.gpu_named(reference) or only) is not None:
             hardware = model.manifest.record_for(meant).hardware
     elif hardware is None and (taken := find_model_here()) is not None:
-        model, hardware = taken
-    elif (asked := hardware or only) is not None:
-        match = model_for(asked)
+        model, hardware = taken.model, taken.hardware
+    else:
+        hardware = hardware or only or _only_gpu()
+        match = model_for(hardware)
         if match is None:
             raise NoSuchModelError(
-                f"There is no model for {asked.name} or a similar GPU; run `diode-engine tune` on "
-                "it, or import a model."
+                f"There is no model for {hardware.name} or a similar GPU; run `diode-engine tune` "
+                "on it, or import a model."
             )
-        model, hardware = match, asked
-    else:
-        model = _only_one()
+        model = match
     device = hardware or model.manifest.hardware
     warn_unlike(model, device)
     return model, device
 
 
-def _only_one() -> ModelVersion:
-    """The model that is taken for the only GPU that models are for."""
+def _only_gpu() -> Hardware:
+    """The only GPU that models are for. Raises NoSuchModelError where there is none, or several."""
     known = registry.gpus_of_models(warn_unusable)
+    if not known:
+        raise NoSuchModelError("There is no model; train or import one.")
     if len(known) > 1:
         names = sorted(known)
         raise NoSuchModelError(
             f"There are models for several GPUs ({', '.join(names)}), and none of these GPUs is "
             f'in this machine. Name a GPU, as in --hardware "{names[-1]}".'
         )
-    match = model_for(next(iter(known.values()))) if known else None
-    if match is None:
-        raise NoSuchModelError("There is no model; train or import one.")
-    return match
+    return next(iter(known.values()))
 
 
 def _explain(

@@ -128,7 +128,11 @@ def assemble(
         notes=(*_remarks(chooser, lowered, cached), *_differences(said)),
         graphs=tuple(graphs.values()),
         products=tuple(
-            replace(product, count=there.total(), places=_with_counts(there))
+            replace(
+                product,
+                count=there.total(),
+                places=tuple(replace(place, count=count) for place, count in there.items()),
+            )
             for product, there in places.items()
         ),
     )
@@ -147,10 +151,6 @@ def _graphs(lowered: Sequence[Lowered], processes: Sequence[Notes]) -> dict[tupl
         graph = Graph(each.product["phase"], each.product["mode"], process, ran)
         graphs.setdefault(each.graph, graph)
     return graphs
-
-
-def _with_counts(places: Counter[Place]) -> tuple[Place, ...]:
-    return tuple(replace(place, count=count) for place, count in places.items())
 
 
 def join_notes(notes: Notes, process: int) -> Iterable[Lowered]:

@@ -44,7 +44,7 @@ def list_(hardware: str | None, index: Path | None) -> Result:
     meant = None if hardware is None else find_name(hardware, gpus)
     entries = [e for e in seen.entries if hardware is None or meant in e.model.slugs]
     taken = find_model_here()
-    here = None if taken is None else taken[0]
+    here = None if taken is None else taken.model
     if not entries:
         diagnostics.note(
             "There are no models; `diode-engine train` makes one, `diode-engine models register` "
@@ -102,13 +102,10 @@ def _describe_taken(e: ModelEntry) -> str:
     return ", ".join(how) + share if how else ""
 
 
-def find_model_here() -> tuple[ModelVersion, Hardware] | None:
-    """The model that is taken on this machine's GPU, and the most alike of the model's GPUs; None
-    where there is none. torch, which takes seconds to import, is imported only where there is an
-    NVIDIA GPU."""
-    if not _NVIDIA.exists() or (match := registry.best_for(detect())) is None:
-        return None
-    return match.model, match.hardware
+def find_model_here() -> registry.Match | None:
+    """The model that is taken on this machine's GPU; None where there is none. torch, which takes
+    seconds to import, is imported only where there is an NVIDIA GPU."""
+    return registry.best_for(detect()) if _NVIDIA.exists() else None
 
 
 @click.command()

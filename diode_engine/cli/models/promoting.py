@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,9 +185,11 @@ def format_verdict(verdict: GateVerdict) -> str:
 @result_command
 def rollback(hardware: str | None, reason: str) -> Result:
     """Take again the model that was taken before the last promotion. The history keeps both."""
-    slug = _slug_of_changed_default() if hardware is None else slug_of(hardware)
-    known = [gpu for model in registry.list_models() for gpu in model.slugs]
-    slug = find_name(slug, known) or slug
+    known = dict.fromkeys(slug for model in registry.list_models() for slug in model.slugs)
+    if hardware is None:
+        slug = _find_changed_default(known)
+    else:
+        slug = find_name(hardware, known) or slug_of(hardware)
     now = registry.rollback(slug, reason=reason)
     before = registry.history(slug)[-1].before
     if now is None:
@@ -199,10 +201,9 @@ def rollback(hardware: str | None, reason: str) -> Result:
     return Result({"hardware": slug, "default": name, "before": before}, name or "")
 
 
-def _slug_of_changed_default() -> str:
+def _find_changed_default(slugs: Iterable[str]) -> str:
     """The hardware whose default was changed. Raises NoSuchModelError where there is none,
     UsageError where there are several."""
-    slugs = dict.fromkeys(slug for m in registry.list_models() for slug in m.slugs)
     changed = [s for s in slugs if any(e.alias == registry.DEFAULT for e in registry.history(s))]
     if not changed:
         raise NoSuchModelError("No default was changed here, so there is nothing to go back to.")
