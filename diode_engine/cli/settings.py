@@ -74,21 +74,10 @@ def read(command: str) -> dict[str, Any]:
 
 def default_map(said: Mapping[str, Any], command: click.Command, name: str) -> dict[str, Any]:
     """The defaults of a command and its subcommands, from the environment and then the settings, in
-    click's form: by the names that parameters have in Python. `name` is the command's, with its
-    parents'. Raises UsageError for what is not an option of it."""
-    return _map(said.get(name, {}), command, name, said.get("store"))
-
-
-def check(said: Mapping[str, Any], commands: Container[str]) -> None:
-    """Raises UsageError for a key that is neither a command nor the store."""
-    for key in said:
-        if key != "store" and key not in commands:
-            raise click.UsageError(
-                f"The settings have {show(key)}, which is not a command of diode-engine."
-            )
-
-
-def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str, Any]:
+    click's form: by the names that parameters have in Python. `said` has a table of the command,
+    and the store of every command; `name` is the command's, with its parents'. Raises UsageError
+    for what is not an option of it."""
+    asked, store = said.get(name.split()[-1], {}), said.get("store")
     if not isinstance(asked, Mapping):
         raise click.UsageError(f"In the settings, [{name.replace(' ', '.')}] must be a table.")
     options = {
@@ -99,7 +88,7 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
     }
     children = command.commands if isinstance(command, click.Group) else {}
     defaults: dict[str, Any] = {
-        child: _map(asked.get(child, {}), children[child], f"{name} {child}", store)
+        child: default_map({**asked, "store": store}, children[child], f"{name} {child}")
         for child in children
     }
     if store is not None and "store" in options:
@@ -120,6 +109,15 @@ def _map(asked: Any, command: click.Command, name: str, store: Any) -> dict[str,
         if given and parameter.envvar is None:
             defaults[str(parameter.name)] = _value(given, parameter)
     return defaults
+
+
+def check(said: Mapping[str, Any], commands: Container[str]) -> None:
+    """Raises UsageError for a key that is neither a command nor the store."""
+    for key in said:
+        if key != "store" and key not in commands:
+            raise click.UsageError(
+                f"The settings have {show(key)}, which is not a command of diode-engine."
+            )
 
 
 def _leave_out(table: Any, name: str, *, warns: bool) -> None:
