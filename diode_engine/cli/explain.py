@@ -15,10 +15,14 @@ from diode_engine import registry
 from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.chooser import Chooser
 from diode_engine.choosing.outcomes import LeftToStock
-from diode_engine.cli.models import model_for, warn_unlike
-from diode_engine.cli.models.looking import find_model_here, warn_unusable
+from diode_engine.cli.models.looking import (
+    find_model_here,
+    model_for,
+    named_hardware,
+    warn_unlike,
+    warn_unusable,
+)
 from diode_engine.cli.options import LAYOUTS, READ_FILE, TypeChoice, model_option, option
-from diode_engine.cli.predict import named_hardware
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
@@ -183,7 +187,7 @@ def model_and_hardware(
     `timed_on`, else the only one that models are for. Raises NoSuchModelError where there is no
     such model, or several GPUs are left.
     """
-    hardware = None if name is None else named_hardware(name, ())
+    hardware = None if name is None else named_hardware(name)
     timed = {each.slug: each for each in timed_on}
     only = next(iter(timed.values())) if len(timed) == 1 else None
     if reference is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -13,16 +12,11 @@ import numpy as np
 from diode_engine import registry
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.models import model_for, warn_unlike
-from diode_engine.cli.models.looking import warn_unusable
+from diode_engine.cli.models.looking import model_for, named_hardware, warn_unlike
 from diode_engine.cli.options import json_anyway_option, model_option
-from diode_engine.core.hardware import KNOWN, Hardware, find_name
-from diode_engine.errors import NoSuchModelError
+from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
-
-if TYPE_CHECKING:
-    from diode_engine.core.table import TimingTable
-    from diode_engine.store import Group
+from diode_engine.store import Group, read_groups
 
 _ROWS = 1 << 15  # predicted at a time, so that the first lines come while the rest is computed
 
@@ -46,8 +40,6 @@ def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:
     on. Where there is no model for the group's GPU, all numbers and the model are null. If there is
     none for any group, the exit code is 3.
     """
-    from diode_engine.store import read_groups
-
     if reference is not None and hardware is not None:
         raise click.UsageError("--model and --hardware both say which model to take; give one.")
     table, groups = read_groups(dataset)
@@ -64,7 +56,7 @@ def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:
     return ExitCode.OK
 
 
-Loaded = tuple[str, "Predictor"]
+Loaded = tuple[str, Predictor]
 
 
 def _load_models(
@@ -72,7 +64,7 @@ def _load_models(
 ) -> dict[str, Loaded | None]:
     """Return the model's name and the model, by the key of the groups' hardware."""
     there = {g.environment.hardware.key: g.environment.hardware for g in groups}
-    only = None if hardware is None else named_hardware(hardware, list(there.values()))
+    only = None if hardware is None else named_hardware(hardware, there.values())
     found: dict[str, Loaded | None] = {}
     for device in there.values() if only is None else (only,):
         if reference is None:
@@ -86,17 +78,6 @@ def _load_models(
         else:
             found[device.key] = model.reference, Predictor.load(model.folder, device)
     return found if only is None else dict.fromkeys(there, found[only.key])
-
-
-def named_hardware(name: str, there: Sequence[Hardware]) -> Hardware:
-    """The hardware of this name (or slug): one in the file, one that a model was trained on, or one
-    that Diode knows."""
-    own = {hardware.name: hardware for hardware in there}
-    by_name = {**registry.gpus_of_models(warn_unusable), **KNOWN, **own}
-    if (meant := find_name(name, by_name)) is not None:
-        return by_name[meant]
-    names = ", ".join(sorted(by_name))
-    raise NoSuchModelError(f"Diode knows no hardware named {name!r}; it knows: {names}.")
 
 
 def _predict_groups(

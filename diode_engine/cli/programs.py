@@ -15,8 +15,8 @@ from diode_engine.choosing import frozen_file
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output, write_output
+from diode_engine.cli.models.looking import named_hardware
 from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, as_json_option, option
-from diode_engine.cli.predict import named_hardware
 from diode_engine.collect import capture as capturing
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.reports import freezing, record
@@ -85,7 +85,7 @@ def report(
 
 def _run(command: Sequence[str], hardware: str | None, as_json: bool) -> tuple[Report | None, int]:
     """Return the report of the program, None where it has compiled nothing, and its exit code."""
-    device = None if hardware is None else named_hardware(hardware, ())
+    device = None if hardware is None else named_hardware(hardware)
     watched = watch_program(command, sys.stderr.fileno() if as_json else None)
     code = ExitCode.INTERRUPTED if watched.interrupted else watched.exit_code
     if not watched.values("product"):

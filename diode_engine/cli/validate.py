@@ -16,7 +16,7 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing, read_matching
 from diode_engine.cli.files import check_output, datasets_in, write_output
-from diode_engine.cli.models import model_for
+from diode_engine.cli.models.looking import model_for
 from diode_engine.cli.options import (
     FILE_OR_FOLDER,
     ONE_MODEL,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from diode_engine.core.checks import encode_fields
 from diode_engine.models.manifest import Manifest
 from diode_engine.registry.facts import ModelFacts
 from diode_engine.registry.sources import ModelVersion
@@ -29,6 +30,7 @@ def lineage(model: ModelVersion, known: ModelFacts) -> dict[str, Any]:
     timings are from, and the hardware and software they were taken with. Raises ModelError where
     its manifest cannot be read."""
     m = model.manifest
+    data = encode_fields(m.data)
     return {
         "model": {
             "reference": model.reference,
@@ -37,14 +39,8 @@ def lineage(model: ModelVersion, known: ModelFacts) -> dict[str, Any]:
             "diode": m.diode,
             "origin": known.origin,
         },
-        "runs": list(m.data.runs),
-        "data": {
-            "datasets": list(m.data.datasets),
-            "files": list(m.data.files),
-            "base": m.data.base or None,
-            "problems": m.data.problems,
-            "timings": m.data.timings,
-        },
+        "runs": data.pop("runs"),
+        "data": {**data, "base": m.data.base or None},
         "environment": {
             "hardware": m.hardware.to_dict(),
             "torch": list(m.torch),

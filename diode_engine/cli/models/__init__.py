@@ -5,10 +5,8 @@ from __future__ import annotations
 import click
 
 from diode_engine.cli.models.changing import alias, export, import_, note, register, remove, tag
-from diode_engine.cli.models.looking import compare, list_, model_for, show, verify, warn_unlike
+from diode_engine.cli.models.looking import compare, list_, show, verify
 from diode_engine.cli.models.promoting import promote, rollback
-
-__all__ = ["model_for", "models", "warn_unlike"]
 
 
 @click.group()

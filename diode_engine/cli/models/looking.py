@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import FILE_OR_FOLDER, hardware_option, model_argument, option
 from diode_engine.cli.results import Result, result_command
-from diode_engine.core.hardware import Hardware, detect, find_name
-from diode_engine.errors import ModelError
+from diode_engine.core.hardware import KNOWN, Hardware, detect, find_name
+from diode_engine.errors import ModelError, NoSuchModelError
 from diode_engine.plain_text import format_fields, format_records, format_table
 from diode_engine.registry import ModelEntry, ModelVersion
 
@@ -271,6 +272,17 @@ def model_for(hardware: Hardware) -> ModelVersion | None:
             f"{match.hardware.name}, is taken (likeness {match.likeness:.2f})."
         )
     return match.model
+
+
+def named_hardware(name: str, these: Iterable[Hardware] = ()) -> Hardware:
+    """The hardware of this name (or slug): one of these, one that a model was trained on, or one
+    that Diode knows."""
+    own = {hardware.name: hardware for hardware in these}
+    by_name = {**registry.gpus_of_models(warn_unusable), **KNOWN, **own}
+    if (meant := find_name(name, by_name)) is not None:
+        return by_name[meant]
+    names = ", ".join(sorted(by_name))
+    raise NoSuchModelError(f"Diode knows no hardware named {name!r}; it knows: {names}.")
 
 
 def _value(value: object) -> str:
