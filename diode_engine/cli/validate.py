@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -34,18 +34,28 @@ from diode_engine.cli.options import (
     store_option,
 )
 from diode_engine.cli.results import record_as_run
+from diode_engine.cli.train import fit_report
 from diode_engine.core.hardware import Hardware, slug_of
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import RegistryError, TrainingError
 from diode_engine.location import Location
+from diode_engine.models.fitting import FitProgress
 from diode_engine.models.model_types import ENSEMBLE
+from diode_engine.models.predictor import Predictor
 from diode_engine.plain_text import format_table
+from diode_engine.problems.splits import split
 from diode_engine.registry import ModelVersion
-
-if TYPE_CHECKING:
-    from diode_engine.core.table import TimingTable
-    from diode_engine.models.fitting import FitProgress
-    from diode_engine.validation import Report
-    from diode_engine.validation.cross_validation import CrossValidation
+from diode_engine.store import dataset_key
+from diode_engine.store.transfer import read_datasets
+from diode_engine.training.cross_validation import cross_validate
+from diode_engine.training.trainable_rows import learnable
+from diode_engine.training.training_progress import TrainingProgress, planned_fits_of_parts
+from diode_engine.validation import Report, evaluate, render
+from diode_engine.validation.cross_validation import CrossValidation
+from diode_engine.validation.figure import check as check_figure
+from diode_engine.validation.figure import draw
+from diode_engine.validation.gate import comparable_rows
+from diode_engine.validation.solution import against_solution, read_solution
 
 # The command gets `reference`, `store`, `query`, `op_name`, `hardware_name`, `dataset` and
 # `only_held_out`.
@@ -80,8 +90,6 @@ def read_timings(dataset: Path | None, store: Location, query: str) -> TimingTab
     """The timings on the problems that the query finds: in a dataset file, or in those of a folder;
     in the store where there is no `dataset`. Raises DatasetError, StoreError, QueryError where the
     query has a mistake, and NothingError where it finds none."""
-    from diode_engine.store.transfer import read_datasets
-
     if dataset is None:
         with open_existing(store) as opened:
             return read_matching(opened, query)
@@ -94,8 +102,6 @@ def find_model_and_timings(
     """The model, the timings to judge it on, and, where these are held out, the timings that it may
     have learned from. Raises RegistryError and TrainingError where there is no such model or no
     timings."""
-    from diode_engine.problems.splits import split
-
     if reference is None:
         model = _only_model(table)
     else:
@@ -153,8 +159,6 @@ def _only_model(table: TimingTable) -> ModelVersion:
 def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
     """The timings of one of the model's GPUs, its first that there are timings of; of these only
     the ones with the model's Triton, where there are any."""
-    from diode_engine.validation.gate import comparable_rows
-
     manifest = model.manifest
     names = _hardware(table)
     gpu = next((name for name in manifest.gpu_names if name in names), None)
@@ -217,9 +221,6 @@ def validate(
     says how sure the model is of its choices, and whether that is justified. For the store's
     timings, a run of kind validate in the store keeps the report.
     """
-    from diode_engine.problems.splits import split
-    from diode_engine.validation import Report, render
-
     query = build_query(query, op_name, hardware_name)
     if kind is None and family is not None:
         raise click.UsageError("--family belongs to --cross-validate; name a model with --model.")
@@ -228,9 +229,7 @@ def validate(
     if kind is None and ray is not None:
         raise click.UsageError("--ray is for the fits of --cross-validate.")
     if figure is not None:
-        from diode_engine.validation.figure import check
-
-        check(figure)
+        check_figure(figure)
 
     def make_report(
         table: TimingTable,
@@ -268,8 +267,6 @@ def validate(
     else:
         click.echo(report.render())
     if figure is not None and isinstance(report, Report):
-        from diode_engine.validation.figure import draw
-
         draw(report, figure)
         diagnostics.note(f"Drawn into {figure}.")
 
@@ -287,10 +284,6 @@ def _cross_validate(
 ) -> CrossValidation:
     """The cross-validation of this kind. `check` may raise to stop it; `tell` is called with its
     progress."""
-    from diode_engine.cli.train import fit_report
-    from diode_engine.training.cross_validation import cross_validate
-    from diode_engine.training.training_progress import TrainingProgress, planned_fits_of_parts
-
     whole = TrainingProgress([])
 
     def begins(parts: Sequence[str]) -> None:
@@ -310,12 +303,6 @@ def _cross_validate(
 
 
 def _validate(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
-    from diode_engine.models.predictor import Predictor
-    from diode_engine.problems.splits import split
-    from diode_engine.store import dataset_key
-    from diode_engine.training.trainable_rows import learnable
-    from diode_engine.validation import evaluate
-
     model, table, seen = find_model_and_timings(table, reference, only_held_out=only_held_out)
     everything = model.manifest.everything
     predictor = Predictor.load(model.folder, first_gpu(table))
@@ -333,8 +320,6 @@ def _validate(table: TimingTable, reference: str | None, *, only_held_out: bool)
 
 def _main_figures(report: Report | CrossValidation) -> tuple[dict[str, float | str], str]:
     """The figures that a list of runs shows, and a sentence with them."""
-    from diode_engine.validation import Report
-
     if not isinstance(report, Report):
         together = report.together()
         assert together is not None  # a part without an answer is an error before
@@ -381,9 +366,6 @@ def validate_max_autotune(
     Measured times are compared, on the problems for which a kernel of the solution was timed. Speed
     above 1: the model's kernels are faster than the solution's.
     """
-    from diode_engine.models.predictor import Predictor
-    from diode_engine.validation.solution import against_solution, read_solution
-
     check_output(
         output, FileKind.COMPARISON, sources=(file, *([] if dataset is None else [dataset]))
     )
