@@ -188,6 +188,9 @@ def collect(
     Ctrl-C keeps what was timed; run the command again to resume. The counts go to stdout as
     JSON; with --plan, those of the plan.
     """
+    from diode_engine.collect.local import LocalExecutor, Setup, devices, direct_setup
+    from diode_engine.collect.run import collect as run
+    from diode_engine.store import Store
     from diode_engine.store.datasets.format import SUFFIXES
 
     if output is not None and not output.endswith(SUFFIXES):
@@ -196,8 +199,6 @@ def collect(
         check_output(Path(output), FileKind.DATASET, sources=options["files"])
     check_cluster(ray, accelerator, gpus)
     if gpus:
-        from diode_engine.collect.local import devices
-
         gpus = devices(gpus)
     plan = make_plan(options)
     if plan_only:
@@ -206,10 +207,6 @@ def collect(
         diagnostics.note(_table(summary))
         click.echo(json.dumps(summary))
         return
-
-    from diode_engine.collect.local import LocalExecutor, Setup, devices, direct_setup
-    from diode_engine.collect.run import collect as run
-    from diode_engine.store import Store
 
     setup = direct_setup(binaries_dir()) if options["direct"] else Setup()
     executor: Executor
