@@ -16,7 +16,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem
 table { border-collapse: collapse; width: 100% }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem;
   border-bottom: 1px solid #8884 }
-.number { text-align: right; font-variant-numeric: tabular-nums }
+th:nth-child(n+4), td:nth-child(n+4) { text-align: right; font-variant-numeric: tabular-nums }
 code { font-size: .9em; overflow-wrap: anywhere }
 meter { width: 6rem }
 dt { float: left; clear: left; width: 9rem; font-weight: 600 }
@@ -25,7 +25,6 @@ dd { margin-left: 9rem }
 _HEADER = (
     "product", "in the model", "kernel, and why", "count", "µs", "library's µs", "saved µs", "sure",
 )  # fmt: skip
-_WORDS = 3  # the columns of words; the others are numbers
 
 
 def render_page(report: Report) -> str:
@@ -41,7 +40,7 @@ def render_page(report: Report) -> str:
     }
     listed = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in facts.items())
     said = "".join(f"<p>{escape(each)}</p>" for each in (*summarize(report), *report.notes))
-    header = "".join(_cell(name, i, "th") for i, name in enumerate(_HEADER))
+    header = "".join(f"<th>{name}</th>" for name in _HEADER)
     most = max((row.saved_us for row in rows), default=0.0)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -68,7 +67,7 @@ def _row(report: Report, row: Row, most: float) -> str:
         f'<span title="{format_us(row.saved_us)}">{format_number(row.saved_us)}</span>{bar}',
         format_number(product.confidence, ".2f"),
     )
-    return f"<tr>{''.join(_cell(cell, i) for i, cell in enumerate(cells))}</tr>"
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def _places(row: Row) -> str:
@@ -81,8 +80,3 @@ def _places(row: Row) -> str:
     ]
     short = escape(", ".join(row.places) or "unknown")
     return f"<details><summary>{short}</summary><ul>{''.join(lines)}</ul></details>"
-
-
-def _cell(content: str, column: int, tag: str = "td") -> str:
-    attribute = "" if column < _WORDS else ' class="number"'
-    return f"<{tag}{attribute}>{content}</{tag}>"

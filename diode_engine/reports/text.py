@@ -38,11 +38,6 @@ class Row:
         return sum(product.saved_us for product in self.products)
 
     @property
-    def total_us(self) -> float:
-        """Their predicted time, each graph run once, in microseconds; 0 where it is unknown."""
-        return self.count * (self.first.predicted_us or 0.0)
-
-    @property
     def places(self) -> list[str]:
         """Where they are in the model, a text for each group of alike places."""
         return describe_places(place for product in self.products for place in product.places)
@@ -69,7 +64,7 @@ def rows_of(report: Report) -> list[Row]:
         there = {report.graphs[product.graph].phase for product in group}
         phases = tuple(phase for phase in _PHASES if phase in there)
         rows.append(Row(tuple(group), phases))
-    return sorted(rows, key=lambda row: (-row.saved_us, -row.total_us))
+    return sorted(rows, key=lambda row: (-row.saved_us, -row.count * (row.first.predicted_us or 0)))
 
 
 def describe_places(places: Iterable[Place]) -> list[str]:
