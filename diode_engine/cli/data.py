@@ -7,9 +7,10 @@ import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
@@ -18,14 +19,22 @@ from diode_engine.cli.files import check_output
 from diode_engine.cli.options import as_json_option, json_anyway_option, option, store_option
 from diode_engine.cli.queries import QueryCommand, form_options, query_argument, write
 from diode_engine.core.hardware import find_name
+from diode_engine.core.table import TimingTable
 from diode_engine.errors import DatasetError, NothingError, SchemaTooOldError, StoreError
 from diode_engine.location import Location
 from diode_engine.plain_text import format_records
-
-if TYPE_CHECKING:
-    from diode_engine.core.table import TimingTable
-    from diode_engine.store import Store, StoreStats
-    from diode_engine.store.problem_counts import Statistic
+from diode_engine.runs import import_as_run, look_at_all
+from diode_engine.store import (
+    Store,
+    StoreStats,
+    dataset_key,
+    export_dataset,
+    import_dataset,
+    read_dataset,
+)
+from diode_engine.store.backends import backend_of
+from diode_engine.store.problem_counts import Statistic, statistics
+from diode_engine.store.soundness import LOST, check_counts
 
 _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 GROUPS = ("gpu", "torch", "op", "dtype", "layout", "bias")
@@ -50,9 +59,6 @@ def import_(files: tuple[str, ...], store: Location) -> None:
     many of torch-diode's were left out (those without a time, or of an operation that Diode does
     not know). The first bad file ends the command; what was imported before stays.
     """
-    from diode_engine.runs import import_as_run
-    from diode_engine.store import Store
-
     with Store.open(store) as opened:
         for file in files:
             done = import_as_run(opened, file)
@@ -86,8 +92,6 @@ def export(file: str, store: Location, hardware: str | None, damaged: bool) -> N
     The suffix says how: .json or .msgpack, and .zst after either to compress it. The counts
     go to stdout as JSON.
     """
-    from diode_engine.store import export_dataset
-
     check_output(Path(file), FileKind.DATASET)
     with open_existing(store) as opened:
         names = sorted({e.hardware.name for e, _ in opened.stats().by_environment})
@@ -118,9 +122,6 @@ def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> int:
     With --by or a QUERY, as in `data problems`, the problems are counted in groups (by default by
     GPU, op and type), with the share of them where ATen is within 5 % of the best candidate.
     """
-    from diode_engine.runs import look_at_all
-    from diode_engine.store.problem_counts import statistics
-
     if by or query or form == "csv":
         by = by or ("gpu", "op", "dtype")
         with _readable(store) as opened:
@@ -156,8 +157,6 @@ def merge(files: tuple[str, ...], output: str) -> None:
 
     All files are read and checked before anything is written. The counts go to stdout as JSON.
     """
-    from diode_engine.store import Store, export_dataset, import_dataset
-
     check_output(Path(output), FileKind.DATASET, sources=map(Path, files))
     there = 0
     with (
@@ -198,10 +197,6 @@ def verify(files: tuple[str, ...], as_json: bool) -> int:
 
 
 def _verify(file: str) -> dict[str, Any]:
-    import numpy as np
-
-    from diode_engine.store import dataset_key, read_dataset
-
     try:
         table = read_dataset(file, times_required=False)
     except DatasetError as error:
@@ -223,8 +218,6 @@ def _verify(file: str) -> dict[str, Any]:
 def _report_damage(store: Location) -> int:
     """Says on stderr whether the store is so damaged that its counts may be wrong; returns the exit
     code."""
-    from diode_engine.store.soundness import check_counts
-
     try:
         check_counts(store)
     except StoreError as error:
@@ -255,10 +248,6 @@ def read_matching(store: Store, query: str) -> TimingTable:
 def open_existing(store: Location) -> Store:
     """The store, migrated if needed; read-only where it cannot be written. Raises StoreError where
     there is no store, or an empty file."""
-    from diode_engine.store import Store
-    from diode_engine.store.backends import backend_of
-    from diode_engine.store.soundness import LOST
-
     backend = backend_of(store)
     if isinstance(store, Path) and backend.revision() is None:
         raise StoreError(f"The store {store} is damaged. {LOST}")
@@ -268,8 +257,6 @@ def open_existing(store: Location) -> Store:
 def _readable(store: Location) -> Store:
     """The store, opened for reading only, unless it must be migrated first. Raises StoreError where
     there is no store."""
-    from diode_engine.store import Store
-
     try:
         return Store.open(store, read_only=True)
     except SchemaTooOldError:

@@ -6,12 +6,15 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
+from rich.progress import Progress as Display
+from rich.progress import TaskID
 
 from diode_engine import registry
+from diode_engine import runs as jobs
 from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics
 from diode_engine.cli.data import open_existing
@@ -37,16 +40,15 @@ from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import NothingError, TrainingError
 from diode_engine.features import VERSION
 from diode_engine.location import Location
+from diode_engine.models.artifact import load_artifact
+from diode_engine.models.fitting import FitProgress
 from diode_engine.models.model_types import TUNED, member_types
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Display
-    from rich.progress import TaskID
-
-    from diode_engine.models.fitting import FitProgress
-    from diode_engine.training.search import Trial
-    from diode_engine.training.settings import TrainingSettings
-    from diode_engine.training.train import Trained
+from diode_engine.store import Store
+from diode_engine.training import run as training
+from diode_engine.training.search import Trial
+from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.train import Trained
+from diode_engine.training.training_progress import FitNodes, NodeFitProgress
 
 _COUNT = click.IntRange(1)
 _FEW = 50  # problems
@@ -207,14 +209,10 @@ def train(
     ):
         if fine_tune is not None and refused:
             raise click.UsageError(f"--fine-tune {why}.")
-    from diode_engine.models.artifact import load_artifact
-    from diode_engine.store import Store
-    from diode_engine.training.run import TrainingRequest, train_from_store
-
     base = None
     if fine_tune is not None:
         base = load_artifact(registry.resolve_for(fine_tune, hardware).folder)
-    request = TrainingRequest(
+    request = training.TrainingRequest(
         family=family, base=base, hardware=hardware, name=name, seed=seed, everything=everything,
         default=default, query=query, datasets=datasets, trials=trials or 0,
         settings=_settings(tuned=base is not None, deeper=deeper, **options),
@@ -226,7 +224,7 @@ def train(
         source += f" and {len(datasets) - 3} more files" if len(datasets) > 3 else ""
         diagnostics.note(f"Training {what} on the timings in {source} ...")
         try:
-            trained = train_from_store(
+            trained = training.train_from_store(
                 opened,
                 request,
                 report=fit_report(display),
@@ -255,9 +253,6 @@ def _resume_last(store: Location) -> None:
     Raises NothingError where there is no training to resume, RunError where it cannot be started
     and TrainingError where it ends without a model.
     """
-    from diode_engine.runs import cancel, find, follow
-    from diode_engine.runs import resume as start_again
-
     context = click.get_current_context()
     for name in context.params.keys() - {"store", "resume"}:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -265,7 +260,7 @@ def _resume_last(store: Location) -> None:
                 "--resume uses the options of the training that it continues: give no others."
             )
     with open_existing(store) as opened:
-        last = next(iter(find(opened, "kind:train", limit=1)), None)
+        last = next(iter(jobs.find(opened, "kind:train", limit=1)), None)
         if last is None:
             raise NothingError(f"{store} has no training to continue.")
         if last.state == "done":
@@ -273,16 +268,16 @@ def _resume_last(store: Location) -> None:
                 f"The last training, run {last.run.id}, is done; `diode-engine runs resume` "
                 "continues an earlier one."
             )
-        run = start_again(opened, last.run.id).id
+        run = jobs.resume(opened, last.run.id).id
         diagnostics.note(f"Run {run} continues run {last.run.id}.")
         try:
-            for tick in follow(opened, run):
+            for tick in jobs.follow(opened, run):
                 status = tick.status
                 for line in tick.log.splitlines():
                     if not line.startswith("{"):  # its stdout, which is ours below
                         diagnostics.note(line)
         except KeyboardInterrupt:
-            cancel(opened, run, tell=diagnostics.note)
+            jobs.cancel(opened, run, tell=diagnostics.note)
             raise
         result = opened.result(run)
     if status.state != "done" or result is None:
@@ -310,8 +305,6 @@ def _settings(
     batch_size: int | None, rounds: int | None, depth: int | None, **of_networks: Any,
 ) -> TrainingSettings:  # fmt: skip
     """The default settings, changed as the options say."""
-    from diode_engine.training.settings import TrainingSettings
-
     settings = TrainingSettings()
     family = TUNED if tuned else "network"
     network = settings.find(family)
@@ -351,8 +344,6 @@ def _say(trained: Trained) -> None:
 
 def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
     """Shows a progress bar for each fit; of those on a cluster, a line for each machine."""
-    from diode_engine.training.training_progress import FitNodes, NodeFitProgress
-
     nodes = FitNodes()
     tasks: dict[str, TaskID] = {}
 

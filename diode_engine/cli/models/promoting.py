@@ -11,7 +11,6 @@ import click
 
 from diode_engine import registry
 from diode_engine.cli import diagnostics
-from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import (
     FILE_OR_FOLDER,
@@ -88,6 +87,7 @@ def _promote_for(
 ) -> GateVerdict | None:  # fmt: skip
     """The verdict on the model for the GPU of this slug, after which it may be the default there;
     None where it is already. `overruled` is a run whose verdict does not count."""
+    from diode_engine.cli.data import open_existing
     from diode_engine.store import read_dataset
     from diode_engine.validation.gate import overrule, present_default
     from diode_engine.validation.gate import promote as promote_by_gate
