@@ -133,7 +133,10 @@ def proofs(rows: Sequence[Row]) -> str:
     found: dict[tuple[str, ...], list[Row]] = {}
     for row in select(rows, "digest"):
         if fields := row.get("fields"):
-            type_ = f"{fields['operands']}, {fields['promoted_after']}, {fields['block_k']}"
+            type_ = ", ".join(
+                str(fields.get(name, False))
+                for name in ("operands", "promoted_after", "block_k", "in_groups")
+            )
             found.setdefault((type_, row["arch"], row["torch"], row["triton"]), []).append(row)
     lines = []
     for (_, arch, *versions), some in found.items():

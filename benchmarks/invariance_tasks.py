@@ -14,12 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 from invariance_kernel import fixed_linear
 from processes import Row
 from replays import graph_of, in_turn
 from torch._inductor import config
+from torch._inductor.kernel import mm_grouped
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from zoo_measuring import Gpu
@@ -38,6 +40,7 @@ from diode_engine.inductor.lowering import kernels as lowered
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass, class_of
 from diode_engine.inductor.lowering.symbolic import family
+from diode_engine.inductor.patches import patch_attribute
 from diode_engine.inductor.torch_internals import versions
 from diode_engine.problems.spaces import exhaustive_space
 
@@ -56,10 +59,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "scaled_mm float8_e4m3fn fast": {"fast_accum": True},
     "mm float32": {"b_layout": "col"},
     "scaled_mm float8_e4m3fn": {},
+    "grouped_mm_rows bfloat16": {"b_layout": "col", "B": 8},
 }
 WEIGHTS = ((512, 4096), (272, 1008))  # N and K; the second K is no multiple of BLOCK_K
 BATCHES = (1, 2, 5, 16, 17, 33, 64, 100, 128, 250, 512, 1000, 2048, 4096)
 OF_ORDER, OF_KIND = 20, 48  # kernels
+OF_GROUPS = 10  # kernels of each order for products of groups, which are compiled three times each
+STATIC = (ROWS, 100)  # rows for which such a product is compiled alone, not for all together
 FIRST = "mm bfloat16"  # which has twice as many
 TMA_KERNELS = 12  # of a template that loads through TMA, whose order is not known
 CHUNKS = 5
@@ -131,7 +137,11 @@ def chosen_kernels(problem: Problem) -> list[tuple[Row, Candidate]]:
     each order and OF_KIND in all, as many of one order as of another. What loads through TMA has
     no order."""
     hardware = detect(0)
-    space = [c for c in exhaustive_space(problem, str(torch.__version__)) if c.tile]
+    sizes = [problem]
+    if problem.op.divided:  # few rows of a group have other kernels than many
+        sizes += [dataclasses.replace(problem, M=m * problem.B) for m in (16, 64)]
+    spaces = [exhaustive_space(each, str(torch.__version__)) for each in sizes]
+    space = [c for c in dict.fromkeys(itertools.chain(*spaces)) if c.tile]
     orders, places = summation.orders_of(problem, space, hardware)
     of_order: dict[str, list[Candidate]] = defaultdict(list)
     ok = fits(problem, space, hardware)
@@ -142,7 +152,7 @@ def chosen_kernels(problem: Problem) -> list[tuple[Row, Candidate]]:
         if launches and not ("fma" in order and work * tile["block_k"] > MOST_MULTIPLICATIONS):
             of_order[order].append(candidate)
     more = 2 if f"{problem.op} {problem.dtype}" == FIRST else 1
-    count = more * min(OF_ORDER, OF_KIND // len(orders))
+    count = more * min(OF_GROUPS if problem.op.divided else OF_ORDER, OF_KIND // len(orders))
     draw = random.Random(0)
     fields = {str(order): dataclasses.asdict(order) for order in orders}
     return [
@@ -175,6 +185,9 @@ def compare_kernels(kind: str, chunk: int) -> Iterator[Row]:
     for n, k in WEIGHTS:
         whole = problem_of(kind, ROWS, n, k)
         batches = {m: problem_of(kind, m, n, k) for m in (ROWS, *BATCHES)}
+        if whole.op.divided:
+            yield from compare_groups(kind, chunk, batches)
+            continue
         built: dict[str, tuple[Binary, list[str]]] = {}
         found: list[tuple[Row, Candidate, dict[int, KernelClass]]] = []
         for order, candidate in chosen_kernels(whole)[chunk::CHUNKS]:
@@ -207,6 +220,71 @@ def compare_kernels(kind: str, chunk: int) -> Iterator[Row]:
                         yield row | compared({m: batches[m] for m in classes}, inputs, run)
                 except DriverError as error:
                     yield head | {"failed": str(candidate), "why": str(error)}
+
+
+def compare_groups(kind: str, chunk: int, batches: dict[int, Problem]) -> Iterator[Row]:
+    """As `compare_kernels`, for products of groups of one weight: they are compiled as programs
+    that take one kernel."""
+    whole = batches[ROWS]
+    batches = {m: problem for m, problem in batches.items() if m > 1}  # one row has no dynamic M
+    with Gpu().shared():
+        inputs = {data: operands(whole, data) for data in DATA}
+    head = {"kind": kind, "size": [whole.N, whole.K], "batches": list(batches)}
+    if chunk == 0:
+        library = {"order": "library", "candidate": "library", "ptx": []}
+        call = functools.partial(call_library, torch._grouped_mm)
+        yield head | library | compared(batches, inputs, call)
+    for order, candidate in chosen_kernels(whole)[chunk::CHUNKS]:
+        with Gpu().shared(), calls_of(candidate) as (run, chosen):
+            row = head | order | {"candidate": str(candidate), "ptx": []}
+            row |= compared(batches, inputs, run)
+        if set(chosen()) == {candidate}:
+            yield row
+        else:
+            yield head | {"failed": str(candidate), "why": f"it is not taken: {chosen()}"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Only:
+    """Predicts a time for one kernel alone."""
+
+    candidate: Candidate
+
+    @property
+    def identity(self) -> str:
+        return f"only {self.candidate}"
+
+    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Any:
+        return np.array([1.0 if each == self.candidate else np.nan for each in candidates])
+
+
+@contextlib.contextmanager
+def calls_of(
+    candidate: Candidate,
+) -> Iterator[tuple[Callable[..., Any], Callable[[], list[Candidate]]]]:
+    """A call of products of groups by this kernel, and a function that returns which kernels were
+    taken. The program is compiled for each of the rows in STATIC, and for all others together."""
+
+    def product(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        return torch._grouped_mm(a, b, offsets)
+
+    programs = {m: compiled(product, TUNED, dynamic=False) for m in STATIC}
+    any_rows = compiled(product, TUNED, dynamic=None)
+
+    def run(m: int, given: dict[str, torch.Tensor], out: torch.Tensor) -> None:
+        a, b, offsets = given.values()
+        if m not in STATIC:
+            torch._dynamo.maybe_mark_dynamic(a, 0)
+        out.copy_(programs.get(m, any_rows)(a, b, offsets))
+
+    with (
+        # As for a dynamic number of rows, which has all kernels.
+        patch_attribute(mm_grouped, "has_free_symbols", lambda _: True),
+        diode_engine.diode_choices(predictor=Only(candidate), top_k_configs=1),
+        diode_engine.profile_predictions() as profile,
+    ):
+        torch.compiler.reset()
+        yield run, lambda: [each for choice in profile.selections for each in choice.candidates]
 
 
 def call_library(
@@ -251,7 +329,7 @@ def compared(
     run: Callable[[int, dict[str, torch.Tensor], torch.Tensor], Any],
 ) -> Row:  # fmt: skip
     """By data, whether each row has the same bits in all batches, and the digest of all rows. A
-    batch has rows from anywhere, in any order."""
+    batch has rows from anywhere, in any order, but for that of groups."""
     same: dict[str, bool] = {}
     digests: dict[str, str] = {}
     whole = batches[ROWS]
@@ -262,9 +340,13 @@ def compared(
         for m in batches.keys() - {ROWS}:
             chosen = torch.randperm(ROWS, generator=torch.Generator().manual_seed(m))[:m]
             chosen = chosen.to(full.device)
+            batch = dict(given)
+            if whole.op.divided:  # of each group the rows that were chosen
+                chosen = chosen.sort()[0]
+                batch["offsets"] = torch.searchsorted(chosen, given["offsets"]).int()
             out = output(batches[m])
-            some = bits(given["a"]).index_select(-2, chosen).view(given["a"].dtype)
-            run(m, given | {"a": some}, out)
+            batch["a"] = bits(given["a"]).index_select(-2, chosen).view(given["a"].dtype)
+            run(m, batch, out)
             right &= (bits(out) == bits(full).index_select(-2, chosen)).all()
         same[data], digests[data] = bool(right), digest(full)
     return {"same": same, "digest": digests}

@@ -5,7 +5,7 @@ those whose kernels are predicted to take the least time over a distribution of 
 fastest kernel is chosen. The orders follow from the layer, the model, the GPU and the proofs alone,
 not from what was compiled before. The sizes of the batch, M and the B of batched products, are no
 part of a layer, and neither are the layout of `a` and the form of the bias, which depend on M where
-M is 1.
+M is 1. The number of groups, B of a product of groups, is part of a layer.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.operand import Bias, Layout, Operand
 from diode_engine.core.problem import Problem
-from diode_engine.core.templates import templates_for
+from diode_engine.core.templates import template_of, templates_for
+from diode_engine.core.templates.template import TILE_PARAMETERS
 
-OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "scaled_mm")
+OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "scaled_mm", "grouped_mm_rows")
 # The distribution of M: the ratio of the predicted time to the shortest one counts equally at each.
 ROWS = tuple(1 << n for n in range(14))
 _CACHE_SIZE = 64  # comparisons, since a program has products with a dynamic M many times
@@ -130,7 +131,7 @@ class InvariantChooser:
         """Return the geometric mean over ROWS of the times of the kernels that would be chosen;
         infinite where there is none."""
         logs = []
-        for m in ROWS:
+        for m in ROWS[1:] if layer.op.divided else ROWS:
             problem = replace(layer, M=m, a=Operand.contiguous(Layout.ROW, m, layer.K))
             candidates = space_for(problem)
             kept = self._have_orders(orders, problem, candidates)
@@ -153,6 +154,8 @@ class InvariantChooser:
         """Return the prediction for the candidates. A kernel whose tile is higher than Inductor
         would make it, which the model was not trained on, takes as long as with a full tile, and
         longer where it loads a row many times (`_slowdown`)."""
+        if problem.op.divided:  # Inductor makes the tiles of products of groups itself
+            return self._chooser.predict(problem, candidates)
         block_m = candidates.columns.block_m
         usual = max(16, 1 << (problem.M - 1).bit_length())
         rows = np.where(block_m > usual, block_m, problem.M).astype(np.int64)
@@ -186,9 +189,10 @@ def layer_of(problem: Problem) -> Problem:
         b = Operand.contiguous(b.layout, problem.K, problem.N)
     # Those of a batched product say how its batch is laid out.
     attributes: dict[str, Any] = {} if problem.op.batched else dict(problem.attributes)
+    batch = _BATCH if problem.op.batched else 1
     return Problem.make(
         problem.op, LEAST_ROWS, problem.N, problem.K, problem.dtype,
-        B=_BATCH if problem.op.batched else 1, out_dtype=problem.out_dtype,
+        B=problem.B if problem.op.divided else batch, out_dtype=problem.out_dtype,
         b_layout=b.layout, b_align=b.align, allow_tf32=problem.allow_tf32, **attributes,
     )  # fmt: skip
 
@@ -201,6 +205,8 @@ def rows_of_space(problems: Sequence[Problem]) -> int:
 def space_for(problem: Problem) -> CandidateTable:
     """Return the candidates that may have an order of summation, without options."""
     sizes = rows_of_space([problem]), problem.N, problem.K
+    if problem.op.divided:
+        sizes = problem.one_group
     op = problem.op.name
     return CandidateTable.joined(
         [
@@ -213,9 +219,12 @@ def space_for(problem: Problem) -> CandidateTable:
 
 @lru_cache(maxsize=256)
 def _space(name: str, op: str, m: int, n: int, k: int) -> CandidateTable:
-    space = next(t for t in templates_for(op) if t.name == name).space_for(op)
-    tiles = np.array(space.exhaustive_configs(m, n, k), np.int64)
-    return CandidateTable.tiled(name, np.ascontiguousarray(tiles.T))
+    template = template_of(name)
+    configs = template.space_for(op).exhaustive_configs(m, n, k)
+    if len(template.parameters) < len(TILE_PARAMETERS):
+        named = [dict(zip(template.parameters, each, strict=True)) for each in configs]
+        return CandidateTable.make([Candidate.make(name, **each) for each in named])
+    return CandidateTable.tiled(name, np.ascontiguousarray(np.array(configs, np.int64).T))
 
 
 def refusal(why: str) -> LeftToStock:
@@ -232,5 +241,7 @@ def _check(problem: Problem) -> None:
         raise refusal(f"diode_batch_invariant does not cover {problem.op}")
     if problem.bias in (Bias.SCALAR, Bias.COLUMN):
         raise refusal("the bias is one element or one column, and no kernel was timed with it")
+    if problem.op.divided and problem.M == 1:
+        raise refusal("no kernel for groups of one row in all was compared")
     if problem.N == 1:
         raise refusal("Inductor computes a product of one column in other ways")

@@ -27,13 +27,13 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import DType
+from diode_engine.core.operators import named
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import uses_wgmma, wgmma_type
 from diode_engine.core.templates import template_of
 
-# The operators whose kernels have one loop, over K. (Products of groups have other templates, those
-# of integers are exact in any order.)
-OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "scaled_mm")
+# The operators whose kernels add up in a known order. (Those of integers are exact in any order.)
+OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "scaled_mm", "grouped_mm_rows")
 _FLOAT8 = (DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2)
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 _ROW_BYTES = 32  # of each operand's row that one instruction of tensor cores multiplies
@@ -58,7 +58,8 @@ class SummationOrder:
     the type that it adds in, and `k` the number of products that one instruction adds.
     `promoted_after` is the number of products after which a partial sum is added to a second
     accumulator; 0 where there is none. `block_k` is the BLOCK_K on which the order may depend, 0
-    where it does not depend on it.
+    where it does not depend on it. `in_groups` says that the kernel computes products of groups:
+    its tiles are in a loop of another form.
     """
 
     instruction: Instruction
@@ -67,11 +68,14 @@ class SummationOrder:
     k: int
     promoted_after: int = 0
     block_k: int = 0
+    in_groups: bool = False
 
     def __str__(self) -> str:
         text = f"{self.instruction} {self.operands} k{self.k} {self.accumulator}"
         if self.promoted_after:
             text += f" promoted after {self.promoted_after}"
+        if self.in_groups:
+            text += " in groups"
         return f"{text} BLOCK_K {self.block_k}" if self.block_k else text
 
 
@@ -87,7 +91,8 @@ def orders_of(
 ) -> tuple[tuple[SummationOrder, ...], Places]:
     """Return the candidates' orders of summation for the problem on this GPU, each once, and [n]
     the index of each candidate's. The index is -1 where no order is known: for the library's
-    kernels, graphs of several kernels, kernels that load through TMA, and other operators."""
+    kernels, graphs of several kernels, kernels that load through TMA unless they compute products
+    of groups, and other operators."""
     c = encode(candidates)
     has_loop = np.array([_has_one_loop(name) for name in c.templates], np.bool_)
     known = has_loop[c.template] & c.known & (_multiplied(problem, Instruction.MMA) is not None)
@@ -105,9 +110,11 @@ def orders_of(
 
 
 def _has_one_loop(name: str) -> bool:
-    """Return whether the template's kernels compute each tile in one loop over K, without TMA."""
+    """Return whether the template's kernels compute each tile in one loop over K, without TMA, or
+    compute products of groups."""
     template = template_of(name)
-    return template.tiled and not template.tma and not template.own
+    in_groups = any(named(op).divided for op in template.ops)
+    return template.tiled and (in_groups or not template.tma) and not template.own
 
 
 def _multiplied(problem: Problem, instruction: Instruction) -> str | None:
@@ -142,5 +149,6 @@ def _order(problem: Problem, *, block_k: int, wgmma: bool) -> SummationOrder:
         return SummationOrder(Instruction.FMA, operands, accumulator, 1, block_k=block_k)
     itemsize = 2 if operands in map(str, _HALF) else problem.dtype.itemsize
     return SummationOrder(
-        instruction, operands, accumulator, _ROW_BYTES // itemsize, promoted_after=block_k
-    )
+        instruction, operands, accumulator, _ROW_BYTES // itemsize, promoted_after=block_k,
+        in_groups=bool(problem.op.divided),
+    )  # fmt: skip

@@ -93,6 +93,26 @@ def test_a_kernel_is_the_same_in_all_batches_or_not(script):
     assert good["digest"]["random"] != bad["digest"]["random"]
 
 
+def test_rows_of_groups_keep_their_groups_in_all_batches(script):
+    batches = {m: script.problem_of("grouped_mm_rows bfloat16", m, 48, 144) for m in (64, 5, 33)}
+    whole = batches[64]
+    inputs = {"random": script.operands(whole, "random")}
+
+    def run(of):
+        def call(m, given, out):
+            begin = 0
+            for group, end in enumerate(given["offsets"].tolist()):
+                if end > begin:
+                    out[begin:end] = of(given["a"][begin:end], given["b"][group].T)
+                begin = end
+            assert begin == m
+
+        return call
+
+    assert script.compared(batches, inputs, run(in_order))["same"] == {"random": True}
+    assert script.compared(batches, inputs, run(by_size))["same"] == {"random": False}
+
+
 def test_the_instructions_are_read_from_ptx(script):
     wgmma = "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16"
     assert script.instructions(f"{wgmma} {{%r1}};\n{wgmma}\nfma.rn.f32 a;") == [wgmma]

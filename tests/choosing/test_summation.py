@@ -68,6 +68,15 @@ def test_float32_depends_on_block_k_without_tensor_cores_alone(tf32, expected):
     assert (narrow == wide) is tf32
 
 
+def test_products_of_groups_have_orders_of_their_own():
+    problem = Problem.make("grouped_mm_rows", 512, 1024, 4096, "bfloat16", B=8)
+    sizes = {"BLOCK_N": 128, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4}
+    low, high = (Candidate.make("triton::grouped_mm", BLOCK_M=m, **sizes) for m in (32, 64))
+    assert str(order_of(problem, low, H200)) == "mma.sync bfloat16 k16 float32 in groups"
+    assert str(order_of(problem, high, H200)) == "wgmma bfloat16 k16 float32 in groups"
+    assert order_of(problem, Candidate.make("aten::_grouped_mm"), H200) is None
+
+
 def test_8_bit_floats_are_promoted_after_each_block_unless_they_are_to_be_fast():
     def order(*, fast: bool, warps: int = 4) -> str:
         problem = Problem.make("scaled_mm", 512, 1024, 4096, "e4m3", scaling="row", fast_accum=fast)

@@ -13,7 +13,7 @@ from torch._inductor import config
 
 import diode_engine
 from diode_engine.choosing import proofs
-from diode_engine.choosing.choice import Choice
+from diode_engine.choosing.choice import Choice, Why
 from diode_engine.choosing.invariant import InvariantChooser
 from diode_engine.choosing.proofs import Proof
 from diode_engine.choosing.stats import Profile, begin_profile, end_profile
@@ -195,6 +195,39 @@ def test_all_batches_of_a_layer_use_tf32_if_it_is_allowed(n, is_dynamic, tf32, m
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_products_of_groups_get_kernels_of_orders_with_the_same_bits(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [replace(each, in_groups=True) for each in (WGMMA, MMA)]
+    monkeypatch.setattr(proofs, "PROOFS", (proof(*both),))
+    install()
+    choices = [choose(experts(tokens=m), **MODES[mode]) for m in (2, 300, 8192)]
+    assert {order(choice) for choice in choices} == {*both}
+    assert {choice.why for choice in choices} == {Why.INVARIANT}
+    assert diode_engine.get_stats()["fallbacks"] == 0
+    monkeypatch.setattr(proofs, "PROOFS", (proof(both[0]), proof(both[1])))
+    # One of them alone has no kernels for all batches.
+    assert "no order of summation" in refused(experts())
+
+
+def test_a_product_of_groups_with_a_dynamic_number_of_rows_gets_one_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = [replace(each, in_groups=True) for each in (WGMMA, MMA)]
+    monkeypatch.setattr(proofs, "PROOFS", (proof(*both),))
+    install()
+
+    def build() -> Any:
+        run, tensors = experts()()
+        torch._dynamo.mark_dynamic(tensors[0], 0)
+        return run, tensors
+
+    choice = choose(build)
+    assert order(choice) in both
+    assert choice.by_rows == ()
+
+
 @dataclass
 class Left(Profile):
     """Why products got the library's kernel."""
@@ -235,7 +268,9 @@ def test_what_the_option_does_not_cover_is_refused(proven, monkeypatch):
         why = refused(lambda: (torch.addmm, (empty(1), empty(16, K), empty(N, K).t())), **mode)
         assert "one element" in why
     monkeypatch.setattr(sys.modules[__name__], "load_predictor", lambda _: FixedPredictor())
-    assert "does not cover grouped_mm" in refused(experts())
+    assert "does not cover grouped_mm_batch" in refused(experts("grouped_mm_batch"))
+    assert "no order of summation" in refused(experts())  # proven for no product of groups
+    assert "one row in all" in refused(experts(tokens=1))
     assert "does not cover int_mm" in refused(whole)
 
 

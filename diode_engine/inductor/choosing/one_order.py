@@ -55,19 +55,24 @@ def choose_of_one_order(
         raise refusal("Inductor offers only the library's kernels")
     sizes = rows_of_space(product.problems), problem.N, problem.K
     space = spaces.find(request.op_name, inputs, uids, sizes, _refuse_list, scaled=False)
-    if isinstance(source, InvariantChooser):
-        return _choose(source, product, space, outcomes)
-    return [_find_frozen(FrozenKernel.find(source, product.form), space, outcomes)]
-
-
-def _choose(
-    chooser: InvariantChooser, product: Product, space: OfferedSpace, outcomes: Outcomes
-) -> list[ChosenKernel]:
-    """Return the fastest kernels of the order, for the fewest rows first. Raises LeftToStock where
-    there are none."""
-    comparison, places = chooser.compare(product.problems, space.candidates)
     # A file of frozen choices has one kernel for a product.
     most = MOST_KERNELS if can_generate() and not is_freezing() else 1
+    return choose_in_space(product, source, space, outcomes, most)
+
+
+def choose_in_space(
+    product: Product,
+    source: InvariantChooser | FrozenChoices,
+    space: OfferedSpace,
+    outcomes: Outcomes,
+    most: int = 1,
+) -> list[ChosenKernel]:
+    """Return the kernels of the product's order in the space, `most` at most, for the fewest rows
+    first. Raises as `choose_of_one_order` does."""
+    if not isinstance(source, InvariantChooser):
+        return [_find_frozen(FrozenKernel.find(source, product.form), space, outcomes)]
+    chooser = source
+    comparison, places = chooser.compare(product.problems, space.candidates)
     for _ in range(_TRIES):
         ranges = choose_ranges(comparison, most)
         made = []

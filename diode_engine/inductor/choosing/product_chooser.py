@@ -16,7 +16,9 @@ from torch._inductor.virtualized import V
 
 from diode_engine.choosing.choice import Choice, Why
 from diode_engine.choosing.chooser import Chooser, TimePredictor
+from diode_engine.choosing.frozen import FrozenChoices
 from diode_engine.choosing.frozen_kernel import FrozenKernel
+from diode_engine.choosing.invariant import OPERATORS as INVARIANT_OPERATORS
 from diode_engine.choosing.invariant import InvariantChooser, refusal
 from diode_engine.choosing.outcomes import LeftToStock, Outcomes
 from diode_engine.choosing.policy import RULES, Comparison
@@ -42,7 +44,7 @@ from diode_engine.inductor.choosing.compile_options import (
 )
 from diode_engine.inductor.choosing.flex_attention import FlexChooser
 from diode_engine.inductor.choosing.library_algorithms import AlgorithmChooser
-from diode_engine.inductor.choosing.one_order import choose_of_one_order
+from diode_engine.inductor.choosing.one_order import choose_in_space, choose_of_one_order
 from diode_engine.inductor.choosing.product import Overrides, Product, Request
 from diode_engine.inductor.guard import Report, do_nothing, guard
 from diode_engine.inductor.lowering.space import (
@@ -194,12 +196,7 @@ class ProductChooser:
         )
         with search_space("EXHAUSTIVE"):  # the generators read it when they are iterated
             if options.invariant:
-                if not rebuild or options.other_backends:
-                    raise refusal("others have replaced or added to what Inductor offers")
-                if options.frozen is not None:
-                    kernel = FrozenKernel.find(options.frozen, product.form)
-                    kernel.check_order(self.hardware, torch.__version__, triton.__version__)
-                source = self.invariant if options.frozen is None else options.frozen
+                source = self._invariant_source(product, options, rebuild=rebuild)
                 kernels = choose_of_one_order(request, product, source, self.spaces, self.outcomes)
             elif not rebuild:
                 problem = product.problems[0]
@@ -221,11 +218,29 @@ class ProductChooser:
         `overrides` are as in `problem_of`, `offered` are choices with a template and params, as
         KernelTemplateChoices have them. Raises LeftToStock where none is chosen."""
         options, _ = self._start(kernel_inputs)
-        if options.invariant:
+        if options.invariant and op_name not in INVARIANT_OPERATORS:
             raise refusal(f"the option does not cover {op_name}")
         request = Request(op_name, kernel_inputs, overrides, {})
         product = Product.read(request, self.hardware, is_dynamic=True, fusion=options.fusion)
-        return self._choose_kernels(product, options, listed(offered))
+        space = listed(offered)
+        if options.invariant:
+            source = self._invariant_source(product, options)
+            return choose_in_space(product, source, space, self.outcomes)
+        return self._choose_kernels(product, options, space)
+
+    def _invariant_source(
+        self, product: Product, options: CompileOptions, *, rebuild: bool = True
+    ) -> InvariantChooser | FrozenChoices:
+        """Return what chooses where results must not depend on the batch. Raises LeftToStock where
+        nothing may, and FrozenChoicesError where the frozen kernel's order is not proven. `rebuild`
+        is as in `choose`."""
+        if not rebuild or options.other_backends:
+            raise refusal("others have replaced or added to what Inductor offers")
+        if options.frozen is None:
+            return self.invariant
+        kernel = FrozenKernel.find(options.frozen, product.form)
+        kernel.check_order(self.hardware, torch.__version__, triton.__version__)
+        return options.frozen
 
     def decide(
         self, what: str, problem: Problem, by_model: Callable[[], bool | None]
