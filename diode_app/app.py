@@ -6,7 +6,7 @@ import asyncio
 import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from diode_app.screens.base import DiodeScreen, StoreLooked
 from diode_app.screens.places import APP_ACTIONS, ASIDE, PLACES, Place, modules
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
+from diode_app.text import next_of
 from diode_app.themes import NAMES, THEMES
 from diode_app.widgets.files import complete_path, existing_file
 from diode_app.widgets.jump import Jump, jump_targets
@@ -45,7 +46,6 @@ from diode_engine.errors import DiodeError
 from diode_engine.location import Location
 
 if TYPE_CHECKING:
-    from diode_app.widgets.table import PagedTable
     from diode_engine.runs import Status
     from diode_engine.store import Store
 
@@ -385,14 +385,6 @@ class DiodeApp(Actions, App[None]):
 
         self.push_screen(ModelScreen(self.session, folder))
 
-    def show_table(
-        self, title: str, table: PagedTable, choose: Callable[[str], object] = lambda _: None
-    ) -> None:
-        """Show a table in front of the screen; `choose` is called with a chosen row's key."""
-        from diode_app.widgets.table import TableDialog
-
-        self.push_screen(TableDialog(title, table, choose))
-
     # Settings
 
     def apply_settings(self, settings: Settings) -> None:
@@ -414,7 +406,7 @@ class DiodeApp(Actions, App[None]):
             self.notify(str(error), severity="warning", markup=False)
 
     def action_theme(self) -> None:
-        following = NAMES[(NAMES.index(self.session.settings.theme) + 1) % len(NAMES)]
+        following = next_of(NAMES, self.session.settings.theme)
         self.change_settings(replace(self.session.settings, theme=following))
         self.notify(f"The theme is {following}.", markup=False)
 

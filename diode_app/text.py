@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from diode_engine.plain_text import format_duration
 
+T = TypeVar("T")
 # By state: its sign, and its colour as a variable of the theme. The sign and the word are enough to
 # recognise a state without the colour.
 STATES = {
@@ -23,6 +25,11 @@ STATES = {
 }
 NONE = "–"
 _USUAL_NOTE = re.compile(r"The metrics are on [\d,]+ problems that this model has not seen\.")
+
+
+def next_of(names: Sequence[T], now: T | None) -> T:
+    """Return the name after this one, the first after the last one; the first for another name."""
+    return names[(names.index(now) + 1) % len(names)] if now in names else names[0]
 
 
 def state(name: str) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -98,7 +97,6 @@ class StoreAccess:
     async def write(self, work: Callable[[Store], T]) -> T:
         """Return the result of `work` on the store, open for writing. Raises StoreError, also where
         the dashboard is read-only or there is no store yet (see `create`)."""
-        self.must_be_writable()
 
         def done() -> T:
             from diode_engine.store import Store
@@ -108,24 +106,21 @@ class StoreAccess:
             with Store.open(self.location) as store:
                 return work(store)
 
-        with self._shown_as_waiting():
-            return await in_thread(done, "write")
+        return await self._shown_as_waiting(done, "write")
 
     async def create(self) -> None:
         """Make the store, or upgrades one of an older schema after a backup. Raises StoreError."""
-        self.must_be_writable()
 
         def done() -> None:
             from diode_engine.store import Store
 
             Store.open(self.location).close()
 
-        with self._shown_as_waiting():
-            await in_thread(done, "create")
+        await self._shown_as_waiting(done, "create")
 
-    @contextmanager
-    def _shown_as_waiting(self) -> Iterator[None]:
-        """Counts what the block does among the `waiting` once it has taken WAIT_SECONDS."""
+    async def _shown_as_waiting(self, work: Callable[[], T], name: str) -> T:
+        """Do what `change` does, and count the work among the `waiting` once it has taken
+        WAIT_SECONDS."""
         counted = 0
 
         def count(change: int) -> None:
@@ -137,7 +132,7 @@ class StoreAccess:
         timer = asyncio.get_running_loop().call_later(WAIT_SECONDS, count, 1)
         self.writing += 1
         try:
-            yield
+            return await self.change(work, name)
         finally:
             self.writing -= 1
             timer.cancel()

@@ -101,13 +101,14 @@ class AskScreen(DiodeScreen):
     # The models
 
     def reload(self) -> None:
-        if (asked := self.session.asked) is not None:
+        asked = self.session.asked
+        if asked is not None:
             self.session.asked = None
             problem, self._hardware = asked
             self._models = None  # the first choice is that GPU's
             self.query_one("#ask-problem", Input).value = write_problem(problem)
             self.table.focus_rows()
-        self._listing.do(self._find_models)
+        self._listing.do(self._find_models, again=asked is None)
 
     async def _find_models(self) -> tuple[Model, ...]:
         """Return the models, those for the GPU in question first: that of the problem's page, else

@@ -14,6 +14,7 @@ from diode_app.data.run_results import RunReader
 from diode_app.data.tables import Column, Row
 from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.session import Session
+from diode_app.text import next_of
 from diode_app.widgets.curve_charts import RunCurves, training_charts
 from diode_app.widgets.plot import Line, Lines, Plot
 from diode_app.widgets.table import PagedTable
@@ -188,15 +189,12 @@ class CompareRunsScreen(ComparisonScreen):
             self._list()
 
     def action_curves(self) -> None:
-        kinds = self._compared.kinds if self._compared is not None else []
-        if kinds:
-            at = kinds.index(self._kind) if self._kind in kinds else -1
-            self._kind = kinds[(at + 1) % len(kinds)]
+        if self._compared is not None and self._compared.kinds:
+            self._kind = next_of(self._compared.kinds, self._kind)
             self._draw()
 
     def action_member(self) -> None:
-        members = [None, *self._members()]
-        self._member = members[(members.index(self._member) + 1) % len(members)]
+        self._member = next_of([None, *self._members()], self._member)
         self._draw()
 
     def action_log_scale(self) -> None:

@@ -149,7 +149,7 @@ class ProblemScreen(TabbedScreen):
 
     def _draw(self, view: ProblemView) -> None:
         if not view.rows:
-            self.query_one("Plot Static", Static).update("No candidate of this problem has a time.")
+            self.query_one(Plot).say_nothing("No candidate of this problem has a time.")
         ranks = tuple(range(1, len(view.rows) + 1))
         curves = {"measured": view.measured_us, **view.predicted_us, "roofline": view.roofline_us}
         self.query_one(Plot).show(
@@ -181,9 +181,8 @@ class ProblemScreen(TabbedScreen):
         if self._view is None or len(self._view.environments) < 2:
             self.notify("It was timed on one GPU with one software only.")
             return
-        there = self._view.environments
-        now = there.index(self._view.row.environment_number)
-        self._environment = there[(now + 1) % len(there)]
+        now = self._view.row.environment_number
+        self._environment = text.next_of(self._view.environments, now)
         self.reload()
 
     @acts()

@@ -165,7 +165,7 @@ class RunScreen(TabbedScreen, RunActions):
         if not found:
             over = view.status.state.ended
             nothing = "This run has drawn no curves." if over else "No curves yet: they grow here."
-            self.put("Plot Static", nothing)
+            self.query_one(Plot).say_nothing(nothing)
         drawn = [RunCurves(view.curves, strong=view.baseline is not None)]
         if view.baseline is not None:
             pinned, curves = view.baseline
@@ -200,8 +200,7 @@ class RunScreen(TabbedScreen, RunActions):
     def action_curves(self) -> None:
         found = kinds(self._view.curves if self._view else ())
         if found and self.tabs.active == "tab-curves":
-            shown = self._shown_kind(found)
-            self._kind = found[(found.index(shown) + 1) % len(found)] if shown else None
+            self._kind = text.next_of(found, self._shown_kind(found))
             self._draw()
         self.show_tab("tab-curves")
 

@@ -13,13 +13,15 @@ from textual.widgets import Static
 from diode_app.actions import Action
 from diode_app.data.space_map import FEW, bins, count_gaps, map_rows, short_count, short_size
 from diode_app.data.tables import Column
-from diode_app.screens.base import DiodeScreen, Reader
+from diode_app.screens.base import Reader
+from diode_app.screens.filtered_list import ListScreen
 from diode_app.session import Session
+from diode_app.text import next_of
 from diode_app.widgets.table import PagedTable
 from diode_engine.store.problem_counts import AXES, SpaceMap, space_map
 
 
-class SpaceMapScreen(DiodeScreen):
+class SpaceMapScreen(ListScreen):
     """A table of counts, the fuller cells brighter. `query` is the filter of the counted problems.
     When a row is chosen, `narrow` is called with the row's query and the page closes."""
 
@@ -31,7 +33,7 @@ class SpaceMapScreen(DiodeScreen):
         Action("map.down", "d", "Down", "Another size from top to bottom.",
                "diode-engine data map {filter} --across={across} --down={down} --store={store}"),
         Action("map.list", "enter", "Problems", "List the problems of the row.",
-               "diode-engine data problems {row} --store={store}"),
+               "diode-engine data problems {row} --store={store}", does="open"),
     )  # fmt: skip
 
     def __init__(self, session: Session, query: str, narrow: Callable[[str], None]) -> None:
@@ -44,10 +46,6 @@ class SpaceMapScreen(DiodeScreen):
         yield Static(id="map-title", classes="line bold", markup=False)
         yield Static(id="map-says", classes="line muted", markup=False)
         yield PagedTable(self.session, (), what="ranges of sizes")
-
-    @property
-    def table(self) -> PagedTable:
-        return self.query_one(PagedTable)
 
     def reader(self) -> Reader[SpaceMap]:
         query, across, down = self._query, self._across, self._down
@@ -95,23 +93,13 @@ class SpaceMapScreen(DiodeScreen):
     # Actions
 
     def action_across(self) -> None:
-        self._across = _next(self._across, self._down)
+        self._across = next_of([axis for axis in AXES if axis != self._down], self._across)
         self.reload()
 
     def action_down(self) -> None:
-        self._down = _next(self._down, self._across)
+        self._down = next_of([axis for axis in AXES if axis != self._across], self._down)
         self.reload()
 
-    def action_list(self) -> None:
-        if self.table.pointed is not None:
-            self.dismiss()
-            self._narrow(self._row(self.table.pointed))
-
-    def on_paged_table_chosen(self) -> None:
-        self.action_list()
-
-
-def _next(axis: str, other: str) -> str:
-    """Return the next axis that is not the other one."""
-    free = [name for name in AXES if name != other]
-    return free[(free.index(axis) + 1) % len(free)]
+    def open(self, key: str) -> None:
+        self.dismiss()
+        self._narrow(self._row(key))

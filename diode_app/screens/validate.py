@@ -215,8 +215,7 @@ class ValidateScreen(TabbedScreen):
 
     def action_curves(self) -> None:
         if self.tabs.active == "tab-curves" and self.report is not None:
-            there = kinds(self.report)
-            self._kind = there[(there.index(self._kind) + 1) % len(there)]
+            self._kind = text.next_of(kinds(self.report), self._kind)
             self._draw()
         self.show_tab("tab-curves")
 

@@ -192,7 +192,9 @@ class Plot(Actions, Vertical):
 
     def say_nothing(self, sentence: str) -> None:
         """The sentence to show where there is nothing to draw."""
-        self.query_one(".plot--nothing", Static).update(sentence)
+        panel = self.query_one(".plot--nothing", Static)
+        if panel.content != sentence:  # each change computes the layout of the whole screen
+            panel.update(sentence)
 
     async def _lay_out(self) -> None:
         frames = [frame for frame in map(lay_out_chart, self.charts) if frame is not None]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from textual import work
 from textual.app import ComposeResult
@@ -314,14 +314,14 @@ class PagedTable(Actions, Vertical):
             self._show_groups(column, await self._all_rows())
 
     def _show_groups(self, by: Column, rows: Sequence[Row]) -> None:
-        app: Any = self.app  # a DiodeApp, whose module imports this one
+        app = self.app
         columns, groups = group_rows(rows, by, self.columns)
         table = PagedTable(self._session, columns, what="groups", rows=groups)
 
         def list_group(value: str) -> None:
             found = [row for row in rows if group_of(row, by) == value]
             listed = PagedTable(self._session, self.columns, what=self.what, rows=found)
-            app.show_table(f"{by.label}: {value}", listed, choose)
+            app.push_screen(TableDialog(f"{by.label}: {value}", listed, choose))
 
         def choose(key: str) -> None:
             while app.screen.is_modal:
@@ -330,7 +330,7 @@ class PagedTable(Actions, Vertical):
             self.run_worker(self._choose_row(place), exit_on_error=False)
 
         title = f"{text.quantity(len(rows), self.what)} by {by.label}"
-        app.show_table(title, table, list_group)
+        app.push_screen(TableDialog(title, table, list_group))
 
     async def _choose_row(self, place: int) -> None:
         """Choose the row of this place among all that the filter matches, with the cursor on it."""
