@@ -158,6 +158,7 @@ class AskScreen(DiodeScreen):
         try:
             problem = parse_problem(event.value)
         except RecordError as error:
+            self._answering.drop()
             self._refuse(str(error))
             return
         if problem != self._problem or self._answer is None:

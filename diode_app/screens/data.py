@@ -151,6 +151,7 @@ class DataScreen(FilteredList):
         rows = () if found is None else found.rows
         self.query_one("#data-preview", PagedTable).show_rows(rows)
         if not rows:
+            self._pointing.drop()
             self.query_one("#data-candidate", Facts).show(())
 
     def _show_candidate(self, found: CandidateView) -> None:

@@ -81,6 +81,7 @@ class Ranking(Horizontal):
         if not chosen:
             kernel = self._candidate(pointed) or next(iter(found.ranked if found else ()), None)
         if found is None or kernel not in found.ranked:
+            self._explaining.drop()
             self._clear("")
             return
         place = found.ranked.index(kernel)

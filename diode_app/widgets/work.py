@@ -74,6 +74,10 @@ class Latest(Generic[T]):
                 exit_on_error=False,
             )
 
+    def drop(self) -> None:
+        """Show no answer to what was asked so far."""
+        self._next, self._drops = None, True
+
     async def _go(self) -> None:
         try:
             while (asking := self._next) is not None:

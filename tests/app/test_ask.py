@@ -1,5 +1,6 @@
 """What would it choose?, over models that are registered; by keys."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -146,6 +147,25 @@ async def test_a_problem_that_is_none_is_told(make_app, model):
             assert screen.table.page.total == 0
         await _type(pilot, MM)
         assert "plain@1 takes" in text_of(app)
+
+
+async def test_an_answer_that_comes_after_a_mistake_is_not_shown(make_app, model, monkeypatch):
+    mistaken = threading.Event()
+
+    def answer_late(question):
+        mistaken.wait(10)
+        return answer(question)
+
+    async with running(make_app(), (80, 24), "W") as (app, pilot):
+        monkeypatch.setattr("diode_app.screens.ask.answer", answer_late)
+        line = app.screen.query_one("#ask-problem")
+        line.value = MM
+        await pilot.pause()
+        line.value = "mm 512"
+        await pilot.pause()
+        mistaken.set()
+        await settled(pilot)
+        assert "give M, N and K" in text_of(app)
 
 
 async def test_without_a_model_it_says_what_to_do(make_app):
