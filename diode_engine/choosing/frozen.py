@@ -7,7 +7,7 @@ A compile with frozen choices takes exactly these kernels, or raises FrozenChoic
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
@@ -17,8 +17,8 @@ from diode_engine.core.problem import Problem
 from diode_engine.errors import FrozenChoicesError
 from diode_engine.version import without_patch
 
-# An environment variable that `diode-engine freeze` sets: each product gets one kernel, and frozen
-# choices are not loaded.
+# An environment variable that `diode-engine freeze` sets: no kernels are timed, and frozen choices
+# are not loaded.
 FREEZING = "DIODE_FREEZE"
 
 PLAIN = "plain"  # in place of a kernel: the product is lowered as by plain torch.compile
@@ -58,7 +58,8 @@ class ProductForm:
 @dataclass(frozen=True)
 class FrozenChoice:
     """The kernel of a product; None where it is lowered as by plain torch.compile. `why` is the
-    reason, and the others are as in `Choice`, None where they are unknown."""
+    reason, and the others are as in `Choice`, None where they are unknown. Where the program takes
+    one of several kernels `by_rows`, `kernel` is that for the most rows."""
 
     product: ProductForm
     kernel: Candidate | None
@@ -66,6 +67,14 @@ class FrozenChoice:
     predicted_us: float | None = None
     library_us: float | None = None
     confidence: float | None = None
+    by_rows: tuple[tuple[int | None, Candidate], ...] = ()
+
+    @property
+    def kernels(self) -> tuple[Candidate, ...]:
+        """All kernels of the product, for the fewest rows first."""
+        if self.by_rows:
+            return tuple(kernel for _, kernel in self.by_rows)
+        return () if self.kernel is None else (self.kernel,)
 
 
 @dataclass(frozen=True)
@@ -168,9 +177,14 @@ class FrozenChoices:
 def _described(frozen: FrozenChoices) -> Iterable[tuple[Hashable, tuple[str, str]]]:
     """Yield the keys of products and decisions, their names, and what is frozen for them."""
     for choice in frozen.choices:
-        kernel = choice.kernel
+        limits = [most for most, _ in choice.by_rows] or [None]
         # The short form of a kernel leaves some parameters out.
-        said = f"{kernel.template} {inline_table(dict(kernel.kwargs))}" if kernel else PLAIN
+        said = "; ".join(
+            f"{kernel.template} {inline_table(dict(kernel.kwargs))}"
+            f"{f' up to {most} rows' if most else ''}"
+            for most, kernel in zip(limits, choice.kernels, strict=False)
+        )
+        said = said or PLAIN
         yield choice.product.key, (str(choice.product), said)
     for each in frozen.decisions:
         name = f"whether to {each.what}, for {each.problem}"
@@ -183,6 +197,8 @@ def toml_value(value: Any) -> str:
         return inline_table(value)
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Sequence):  # one item a line
+        return "".join(("[\n", *(f"  {toml_value(item)},\n" for item in value), "]"))
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,7 +31,7 @@ from diode_engine.documents import (
 )
 from diode_engine.errors import FrozenChoicesError, RecordError
 
-FORMAT, VERSION = "diode-frozen-choices", 1
+FORMAT, VERSION = "diode-frozen-choices", 2  # from 2 on there is `by_rows`
 # A program of a thousand products has a file of 300 KiB.
 LIMITS = Limits(bytes=16 << 20)
 
@@ -39,23 +40,24 @@ _COMMENT = f"""\
 # Load them with the option diode_frozen_choices or DIODE_FROZEN_CHOICES=<this file>.
 # `diode-engine freeze --check` says whether the program would get others now.
 format = "{FORMAT}"
-version = {VERSION}
 """
 
 
 def render(frozen: FrozenChoices) -> str:
     """Return the choices as the text of their file, sorted, a product a stanza."""
-    parts = [_COMMENT, _table("[made]", asdict(frozen.origin))]
+    version = VERSION if any(choice.by_rows for choice in frozen.choices) else 1
+    parts = [f"{_COMMENT}version = {version}\n", _table("[made]", asdict(frozen.origin))]
     for choice in sorted(frozen.choices, key=lambda c: _order(c.product.problem, c.product)):
         product, kernel = choice.product, choice.kernel
-        said = f"# {product}: {kernel or PLAIN}\n[[product]]"
+        by_rows = [_stanza_of(*each) for each in choice.by_rows]
+        what = "; ".join(map(str, choice.kernels)) or PLAIN
+        said = f"# {product}: {what}\n[[product]]"
         stanza = {
             "problem": _shortest(product.problem),
             "dynamic": product.dynamic,
             "epilogue": product.epilogue,
             "batch_invariant": product.invariant or None,
-            "kernel": PLAIN if kernel is None else kernel.template,
-            "config": {} if kernel is None else dict(kernel.kwargs),
+            **({"by_rows": by_rows} if by_rows else _stanza_of(None, kernel)),
             "why": shortened(choice.why),
             "predicted_us": choice.predicted_us and _rounded(choice.predicted_us),
             "library_us": choice.library_us and _rounded(choice.library_us),
@@ -66,6 +68,13 @@ def render(frozen: FrozenChoices) -> str:
         stanza = {"what": each.what, "problem": _shortest(each.problem), "answer": each.answer}
         parts.append(_table(f"# {each.problem}\n[[decision]]", stanza))
     return "\n".join(parts)
+
+
+def _stanza_of(most_rows: int | None, kernel: Candidate | None) -> dict[str, Any]:
+    limit = {} if most_rows is None else {"most_rows": most_rows}
+    if kernel is None:
+        return {"kernel": PLAIN}
+    return {**limit, "kernel": kernel.template, "config": dict(kernel.kwargs)}
 
 
 def _order(problem: Problem, product: ProductForm | None = None) -> tuple[str, ...]:
@@ -109,12 +118,22 @@ def read(path: Path) -> FrozenChoices:
 
 
 @dataclass(frozen=True)
+class _Range:
+    """A kernel that a program takes for up to `most_rows` rows."""
+
+    kernel: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    most_rows: int | None = None
+
+
+@dataclass(frozen=True)
 class _Product:
     """A stanza of a product."""
 
     problem: Problem
-    kernel: str
+    kernel: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
+    by_rows: tuple[_Range, ...] = ()
     dynamic: str = ""
     epilogue: str = ""
     batch_invariant: bool = False
@@ -125,10 +144,30 @@ class _Product:
 
     def choice(self) -> FrozenChoice:
         product = ProductForm(self.problem, self.epilogue, self.dynamic, self.batch_invariant)
-        named = Candidate(self.kernel, tuple(self.config.items()))
-        kernel = None if self.kernel == PLAIN else named
+        if bool(self.kernel) == bool(self.by_rows):
+            raise Malformed(f"It must have a kernel, or kernels by_rows, for {product}.")
+        limits = [each.most_rows for each in self.by_rows[:-1]]
+        ascending = all(
+            low is not None and high is not None and low < high
+            for low, high in itertools.pairwise([0, *limits])
+        )
+        if self.by_rows and (not ascending or self.by_rows[-1].most_rows is not None):
+            raise Malformed(f"most_rows must grow, and the last kernel have none, for {product}.")
+        by_rows = tuple((each.most_rows, _candidate(each)) for each in self.by_rows)
+        kernel = by_rows[-1][1] if by_rows else _candidate(self)
         times = self.predicted_us, self.library_us
-        return FrozenChoice(product, kernel, self.why, *times, self.confidence)
+        return FrozenChoice(
+            product,
+            None if self.kernel == PLAIN else kernel,
+            self.why,
+            *times,
+            self.confidence,
+            by_rows,
+        )
+
+
+def _candidate(stanza: _Range | _Product) -> Candidate:
+    return Candidate(stanza.kernel, tuple(stanza.config.items()))
 
 
 @dataclass(frozen=True)

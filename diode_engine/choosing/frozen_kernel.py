@@ -15,7 +15,7 @@ from diode_engine.choosing.outcomes import LeftToStock
 from diode_engine.choosing.policy import Comparison, plain_library_call
 from diode_engine.choosing.proofs import proven_orders
 from diode_engine.choosing.stats import Fallback
-from diode_engine.choosing.summation import SummationOrder, order_of
+from diode_engine.choosing.summation import order_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, encode
 from diode_engine.core.hardware import Hardware
@@ -48,32 +48,30 @@ class FrozenKernel:
         """Raise FrozenChoicesError where results may depend on the batch with the kernel, as after
         the file was edited: its order of summation is not proven on this GPU and with these
         versions, or other bits come of another kernel that the file has for the layer."""
-        product, own = self.choice.product, self._order(hardware)
+        product, kernel = self.choice.product, self.choice.kernels[0]
+        own = order_of(product.problem, kernel, hardware)
         proven = proven_orders(hardware.arch, torch, triton)
         same = next((orders for orders in proven if own in orders), None)
         if same is None:
             how = "an order that is not known" if own is None else f"the order {own}"
             self.file.refuse(
-                f"{self.choice.kernel} for {product} adds up in {how}, which is not proven on "
+                f"{kernel} for {product} adds up in {how}, which is not proven on "
                 f"{hardware.name} with torch {torch} and Triton {triton}"
             )
         for other in _of_layers(self.file)[layer_of(product.problem)]:
-            if FrozenKernel(self.file, other)._order(hardware) not in same:
-                self.file.refuse(
-                    f"it has {self.choice.kernel} for {product} and {other.kernel} for "
-                    f"{other.product}, which add up in orders that do not give the same bits"
-                )
+            for theirs in other.kernels:
+                if order_of(other.product.problem, theirs, hardware) not in same:
+                    self.file.refuse(
+                        f"it has {kernel} for {product} and {theirs} for {other.product}, which "
+                        "add up in orders that do not give the same bits"
+                    )
 
-    def _order(self, hardware: Hardware) -> SummationOrder | None:
-        assert self.choice.kernel is not None
-        return order_of(self.choice.product.problem, self.choice.kernel, hardware)
-
-    def places(self, candidates: Sequence[Candidate]) -> list[int]:
-        """Return the index of the kernel among the candidates of one request. Where an op asks
-        several times and this is another request, it is that of the library's kernel, if there is
-        one. Raises FrozenChoicesError where the kernel's template is offered without the
-        kernel."""
-        kernel, columns = self.choice.kernel, encode(candidates)
+    def places(self, candidates: Sequence[Candidate], kernel: Candidate | None = None) -> list[int]:
+        """Return the index of the kernel, or of this one of several, among the candidates of one
+        request. Where an op asks several times and this is another request, it is that of the
+        library's kernel, if there is one. Raises FrozenChoicesError where the kernel's template is
+        offered without the kernel."""
+        kernel, columns = kernel or self.choice.kernel, encode(candidates)
         assert kernel is not None
         if kernel.template not in columns.templates:
             return [int(i) for i in np.flatnonzero(plain_library_call(candidates))[:1]]
@@ -91,7 +89,7 @@ class FrozenKernel:
         us = np.full((1, len(candidates)), np.nan)
         us[0, library] = choice.library_us or np.nan
         for place in places:
-            if candidates[place] == choice.kernel:
+            if candidates[place] in choice.kernels:
                 us[0, place] = choice.predicted_us or np.nan
         return Comparison(
             problems=(choice.product.problem,),

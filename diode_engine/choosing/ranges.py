@@ -59,11 +59,13 @@ def choose_ranges(comparison: Comparison, most: int = MOST_KERNELS) -> tuple[Row
     return found
 
 
-def choice_of(comparison: Comparison, ranges: Sequence[RowRange]) -> Choice:
+def choice_of(
+    comparison: Comparison, ranges: Sequence[RowRange], why: Why = Why.INVARIANT
+) -> Choice:
     """Return the choice of the kernels of these ranges, of which there is one at least."""
     rows = comparison.problems[0].M
     own = next(e for e in ranges if e.most_rows is None or rows <= e.most_rows)
-    choice = comparison.choice([own.place], Why.INVARIANT)
+    choice = comparison.choice([own.place], why)
     if len(ranges) == 1:
         return choice
     by_rows = tuple((each.most_rows, comparison.candidates[each.place]) for each in ranges)

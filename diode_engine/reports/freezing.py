@@ -113,13 +113,19 @@ def _freeze_product(lowered: Lowered) -> FrozenChoice | None:
             f"Inductor has timed {len(kernels)} kernels for {product}. To freeze one, run "
             "diode-engine freeze, or set torch._inductor.config.deterministic."
         )
-    if choice.get("by_rows"):
-        raise FrozenChoicesError(
-            f"The program takes one of {choice['by_rows']} kernels by the number of rows, for "
-            f"{product}. To freeze one, run diode-engine freeze."
-        )
-    times = (number_in(choice, name) for name in ("predicted_us", "library_us", "confidence"))
-    return FrozenChoice(product, kernels[0], choice["why"], *times)
+    by_rows = tuple(
+        (most, Candidate.from_dict(kernel)) for most, kernel in choice.get("by_rows", ())
+    )
+    kernel = by_rows[-1][1] if by_rows else kernels[0]
+    return FrozenChoice(
+        product,
+        kernel,
+        choice["why"],
+        predicted_us=number_in(choice, "predicted_us"),
+        library_us=number_in(choice, "library_us"),
+        confidence=number_in(choice, "confidence"),
+        by_rows=by_rows,
+    )
 
 
 def _rank(choice: FrozenChoice) -> tuple[bool, bool, list[tuple[str, str]]]:

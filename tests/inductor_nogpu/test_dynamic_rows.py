@@ -13,7 +13,6 @@ import torch
 import diode_engine
 from diode_engine.choosing import proofs
 from diode_engine.choosing.choice import Choice
-from diode_engine.choosing.frozen import FREEZING
 from diode_engine.choosing.summation import order_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
@@ -193,9 +192,6 @@ def test_one_kernel_where_the_program_cannot_choose(monkeypatch):
     assert not is_alone()
     if torch.__version__ >= (2, 13):  # before, it runs each kernel when it generates the program
         assert is_alone(cpp_wrapper=True)
-    with monkeypatch.context() as patch:
-        patch.setenv(FREEZING, "1")  # a file of frozen choices has one kernel for a product
-        assert is_alone()
     monkeypatch.setattr(dynamic_rows, "KERNEL_CALL", "no such class")  # as in an older torch
     assert is_alone()
     status = diode_engine.get_integration_status()["integrations"]["dynamic_rows"]

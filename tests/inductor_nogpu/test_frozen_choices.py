@@ -18,10 +18,12 @@ import diode_engine
 from diode_engine import registry
 from diode_engine.choosing import frozen, frozen_file, proofs
 from diode_engine.choosing.choice import Why
+from diode_engine.core.hardware import H200
 from diode_engine.errors import FrozenChoicesError
 from diode_engine.inductor.choosing.search import find_alteration
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.without_gpu import lower, without_data
+from diode_engine.registry import load_predictor
 from tests.inductor_nogpu.conftest import (
     ASKS_BEFORE_PADDING,
     OPS,
@@ -385,6 +387,44 @@ def test_kernels_that_do_not_depend_on_the_batch_are_frozen(tmp_path, monkeypatc
     assert "it has no choice for mm " in refusal(path, gemm, monkeypatch)  # that may depend on it
     freeze(path, gemm)
     assert "row16, batch-invariant. To make" in refusal(path, gemm, monkeypatch, **invariant)
+
+
+def rows_that_change() -> tuple[Any, Sequence[torch.Tensor]]:
+    x = empty(300, 1024)
+    torch._dynamo.mark_dynamic(x, 0)
+    return torch.mm, (x, empty(1024, 768))
+
+
+def test_the_kernels_of_a_dynamic_number_of_rows_are_frozen(tmp_path, monkeypatch):
+    invariant = {"options": {"diode_batch_invariant": True}}
+    path = tmp_path / "frozen.toml"
+    monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA, MMA),))
+    by_model = freeze(path, rows_that_change, predictor=load_predictor(H200), **invariant)
+    text = path.read_text()
+    assert "version = 2\n" in text
+    assert text.count("most_rows = ") + 1 == text.count("kernel = ") > 1
+    read = frozen_file.read(path)
+    assert frozen_file.render(read) == text
+    with diode_engine.profile_predictions() as profile:
+        taken = frozen_to(path, rows_that_change, monkeypatch=monkeypatch, **invariant)
+    assert taken == by_model
+    (choice,) = profile.selections
+    assert choice.by_rows == read.choices[0].by_rows
+    assert choice.why == Why.FROZEN
+
+    path.write_text(text.replace("most_rows = ", "most_rows = 1", 1))
+    (said,) = read.describe_differences(frozen_file.read(path))
+    assert re.search(r"rows; .* in the file, .* rows; .* now\.$", said)
+    path.write_text(text.replace('"triton::mm"', '"triton::mm_persistent_tma"', 1))
+    says = "an order that is not known"
+    assert says in refusal(path, rows_that_change, monkeypatch, **invariant)
+    path.write_text(re.sub(r"most_rows = \d+", "most_rows = 9000", text))
+    with pytest.raises(FrozenChoicesError, match="most_rows must grow"):
+        frozen_file.read(path)
+    path.write_text(text)
+    monkeypatch.setattr("diode_engine.inductor.choosing.one_order.can_generate", lambda: False)
+    says = "cannot take one of several kernels"
+    assert says in refusal(path, rows_that_change, monkeypatch, **invariant)
 
 
 def test_an_edited_kernel_must_give_the_bits_of_its_layer(tmp_path, monkeypatch):

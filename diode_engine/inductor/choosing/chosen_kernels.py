@@ -178,7 +178,7 @@ def final_choice(choices: list[Any]) -> list[Any]:
     if frozen is not None:
         places = [i for i, each in enumerate(kernels) if each.candidate == frozen.choice.kernel]
         why = Why.FROZEN
-        if not places:
+        if len(kernels) < len(frozen.choice.by_rows) or not places:
             frozen.refuse()
     by_rows = kernels[0].choice.by_rows
     if by_rows:

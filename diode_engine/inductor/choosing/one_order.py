@@ -18,10 +18,9 @@ from diode_engine.choosing.frozen import FrozenChoices
 from diode_engine.choosing.frozen_kernel import FrozenKernel
 from diode_engine.choosing.invariant import InvariantChooser, refusal, rows_of_space
 from diode_engine.choosing.outcomes import Outcomes
-from diode_engine.choosing.ranges import MOST_KERNELS, choice_of, choose_ranges
+from diode_engine.choosing.ranges import MOST_KERNELS, RowRange, choice_of, choose_ranges
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing.chosen_kernels import ChosenKernel
-from diode_engine.inductor.choosing.compile_options import is_freezing
 from diode_engine.inductor.choosing.product import Product, Request
 from diode_engine.inductor.lowering.branches import can_generate
 from diode_engine.inductor.lowering.space import NotOffered, OfferedSpace, Spaces
@@ -55,8 +54,7 @@ def choose_of_one_order(
         raise refusal("Inductor offers only the library's kernels")
     sizes = rows_of_space(product.problems), problem.N, problem.K
     space = spaces.find(request.op_name, inputs, uids, sizes, _refuse_list, scaled=False)
-    # A file of frozen choices has one kernel for a product.
-    most = MOST_KERNELS if can_generate() and not is_freezing() else 1
+    most = MOST_KERNELS if can_generate() else 1
     return choose_in_space(product, source, space, outcomes, most)
 
 
@@ -70,7 +68,8 @@ def choose_in_space(
     """Return the kernels of the product's order in the space, `most` at most, for the fewest rows
     first. Raises as `choose_of_one_order` does."""
     if not isinstance(source, InvariantChooser):
-        return [_find_frozen(FrozenKernel.find(source, product.form), space, outcomes)]
+        frozen = FrozenKernel.find(source, product.form)
+        return _find_frozen(frozen, product, space, outcomes)
     chooser = source
     comparison, places = chooser.compare(product.problems, space.candidates)
     for _ in range(_TRIES):
@@ -96,17 +95,36 @@ def choose_in_space(
     raise refusal("Inductor makes none of the kernels of the order")
 
 
-def _find_frozen(frozen: FrozenKernel, space: OfferedSpace, outcomes: Outcomes) -> ChosenKernel:
-    """Return the frozen kernel of a space in which it is. Raises FrozenChoicesError where it is
-    not."""
-    (place,) = frozen.places(space.candidates) or frozen.refuse()
-    comparison = frozen.compare(space.candidates, [place])
-    choice = replace(comparison.choice([place], Why.FROZEN), library_us=frozen.choice.library_us)
+def _find_frozen(
+    frozen: FrozenKernel, product: Product, space: OfferedSpace, outcomes: Outcomes
+) -> list[ChosenKernel]:
+    """Return the frozen kernels of a space in which they are, for the fewest rows first. Raises
+    FrozenChoicesError where one is not, and where the program cannot choose by the rows."""
+    by_rows = frozen.choice.by_rows or ((None, frozen.choice.kernels[0]),)
+    if len(by_rows) > 1 and not can_generate():
+        frozen.file.refuse(
+            f"this program cannot take one of several kernels for {frozen.choice.product}"
+        )
+    ranges = []
+    for most_rows, kernel in by_rows:
+        (place,) = frozen.places(space.candidates, kernel) or frozen.refuse()
+        ranges.append(RowRange(place, most_rows))
+    comparison = replace(
+        frozen.compare(space.candidates, [each.place for each in ranges]),
+        problems=product.problems[:1],
+    )
+    choice = replace(choice_of(comparison, ranges, Why.FROZEN), library_us=frozen.choice.library_us)
     try:
-        kernel = space.kernel(place)
+        made = [space.kernel(each.place) for each in ranges]
     except NotOffered:
         frozen.refuse()
-    return ChosenKernel(choice, comparison, place, *kernel, outcomes, frozen=frozen)
+    return [
+        ChosenKernel(
+            choice, comparison, each.place, *kernel, outcomes, frozen=frozen,
+            most_rows=each.most_rows,
+        )
+        for each, kernel in zip(ranges, made, strict=True)
+    ]  # fmt: skip
 
 
 def _refuse_list(uid: str) -> list[Any]:

@@ -254,7 +254,7 @@ def fields_of(choice: Choice) -> dict[str, Any]:
         "library_us": choice.library_us,
         "confidence": choice.confidence,
         "why": str(choice.why),
-        "by_rows": len(choice.by_rows),
+        "by_rows": [(most, kernel.to_dict()) for most, kernel in choice.by_rows],
     }
 
 
