@@ -34,7 +34,7 @@ def schema_rows() -> list[Row]:
     put into a statement."""
     rows = []
     columns = console.store_columns()
-    for table, meaning in console.describe_tables().items():
+    for table, meaning in console.TABLES.items():
         rows.append(Row(table, {"column": table.upper(), "type": "", "of": meaning}))
         for column in columns:
             if column.table == table:

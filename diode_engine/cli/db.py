@@ -133,7 +133,7 @@ def query(statement: str | None, store: Location, rows: int, seconds: float, for
     if statement is None:
         columns = [asdict(column) for column in console.store_columns()]
         if form == "text":
-            click.echo(_describe_tables(console.describe_tables(), columns))
+            click.echo(_describe_tables(console.TABLES, columns))
         else:
             write(form, columns, list(columns[0]))
         return

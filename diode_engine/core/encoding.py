@@ -19,10 +19,20 @@ import numpy.typing as npt
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.templates import TEMPLATES, template_of
-from diode_engine.core.templates.template import COLUMNS
+from diode_engine.core.templates.template import COLUMNS, Template
 
 _TILE = tuple(COLUMNS)[:6]
 _MAX_VALUE = 1 << 20
+
+
+def _mask(of_template: Callable[[Template], bool]) -> cached_property[npt.NDArray[np.bool_]]:
+    """[n] what holds for the candidates' templates; false where a candidate is not known."""
+
+    def mask(columns: CandidateColumns) -> npt.NDArray[np.bool_]:
+        holds = [of_template(template_of(name)) for name in columns.templates]
+        return np.array(holds, np.bool_)[columns.template] & columns.known
+
+    return cached_property(mask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,40 +53,14 @@ class CandidateColumns:
     group_m: npt.NDArray[np.float32]
     k_split: npt.NDArray[np.float32]
 
-    @cached_property
-    def extern(self) -> npt.NDArray[np.bool_]:
-        """Whether a library computes it."""
-        return self._where([template_of(name).extern for name in self.templates])
-
-    @cached_property
-    def bias_vector(self) -> npt.NDArray[np.bool_]:
-        """Whether it is a library's call that takes a bias vector as it is."""
-        return self._where([template_of(name).bias_vector for name in self.templates])
-
-    @cached_property
-    def tiled(self) -> npt.NDArray[np.bool_]:
-        """[n] whether the kernel computes one tile of the output at a time, of a size that can be
-        tuned."""
-        return self._where([template_of(name).tiled for name in self.templates])
-
-    @cached_property
-    def tma(self) -> npt.NDArray[np.bool_]:
-        """Whether it loads through TMA descriptors."""
-        return self._where([template_of(name).tma for name in self.templates])
-
-    @cached_property
-    def persistent(self) -> npt.NDArray[np.bool_]:
-        """Whether it launches one thread block a multiprocessor at most."""
-        return self._where([template_of(name).persistent for name in self.templates])
-
-    @cached_property
-    def splits_k(self) -> npt.NDArray[np.bool_]:
-        """[n] whether the candidate says into how many parts K is split."""
-        return self._where(["k_split" in template_of(name).names for name in self.templates])
-
-    def _where(self, of_templates: Sequence[bool]) -> npt.NDArray[np.bool_]:
-        """[n] the answer of each candidate's template."""
-        return np.array(of_templates, np.bool_)[self.template] & self.known
+    # Fields of Template.
+    extern = _mask(lambda template: template.extern)
+    bias_vector = _mask(lambda template: template.bias_vector)
+    tiled = _mask(lambda template: template.tiled)
+    tma = _mask(lambda template: template.tma)
+    persistent = _mask(lambda template: template.persistent)
+    # Whether the candidate says into how many parts K is split.
+    splits_k = _mask(lambda template: "k_split" in template.names)
 
     def __len__(self) -> int:
         return len(self.known)

@@ -7,9 +7,9 @@ which they were given; rows of one problem need not be adjacent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,11 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.timing import KERNEL_FACTS, MAX_US, Failure, KernelFacts, Timing
 from diode_engine.errors import RecordError
 
+_T = TypeVar("_T")
+
 FAILURES: tuple[Failure, ...] = tuple(Failure)  # code i + 1 in TimingTable.failure
+FAILURE_CODES = {str(reason): code for code, reason in enumerate(FAILURES, 1)}
+NOT_TIMED = FAILURE_CODES[Failure.NOT_TIMED]  # the code of a row with neither time nor failure
 # What every timing has.
 COLUMNS = (
     "problem", "candidate", "environment", "min_us", "median_us", "spread_us", "repeats", "failure",
@@ -110,6 +114,22 @@ class TimingTable:
         rows = np.split(order, cuts)
         for group in sorted(rows, key=lambda r: int(r[0])):
             yield int(self.problem[group[0]]), group
+
+    def count_problems(self) -> int:
+        """The number of problems that have rows."""
+        return len(np.unique(self.problem))
+
+    def in_environments(self, is_meant: Callable[[Environment], bool]) -> TimingTable:
+        """The rows that were timed in the environments that are meant."""
+        meant = np.array([is_meant(each) for each in self.environments], np.bool_)
+        return self.take(meant[self.environment])
+
+    def rows_by(self, what: Callable[[Environment], _T]) -> list[tuple[_T, npt.NDArray[np.intp]]]:
+        """(value, its rows) for each different value that `what` gives for the environments."""
+        values = [what(each) for each in self.environments]
+        different = list(dict.fromkeys(values))
+        place = np.array([different.index(each) for each in values], np.intp)[self.environment]
+        return [(each, np.flatnonzero(place == i)) for i, each in enumerate(different)]
 
     def take(self, rows: npt.NDArray[Any]) -> TimingTable:
         """These rows (indices or a mask), over the same problems and candidates."""
@@ -206,7 +226,7 @@ class TimingTable:
                     nan if t.median_us is None else t.median_us,
                     nan if t.spread_us is None else t.spread_us,
                     t.repeats or 0,
-                    0 if t.failure is None else FAILURES.index(t.failure) + 1,
+                    0 if t.failure is None else FAILURE_CODES[t.failure],
                 )
             )
         transposed: Sequence[Sequence[float]] = list(zip(*columns, strict=True)) or [()] * 8

@@ -131,12 +131,9 @@ class Confidence:
 def distance(problem: Problem, seen: Places) -> float:
     """The mean distance of a problem to the _NEIGHBOURS nearest training problems; infinite where
     there are none."""
-    return _mean_distance(nearest(problem, seen, _NEIGHBOURS)[1])
-
-
-def _mean_distance(away: npt.NDArray[np.float32]) -> float:
+    _, away = nearest(problem, seen, _NEIGHBOURS)
     # In float64 the sum is exact, so that it does not depend on the order.
-    return float(away[:_NEIGHBOURS].mean(dtype=np.float64)) if len(away) else math.inf
+    return float(away.mean(dtype=np.float64)) if len(away) else math.inf
 
 
 def inputs(members: Values, library: npt.NDArray[np.bool_], away: float) -> Values:

@@ -44,7 +44,7 @@ class Coverage:
             timed.problem.tolist(), timed.candidate.tolist(), many.tolist(), strict=True
         ):
             found[kernel(table.problems[p].op, table.candidates[c].template, many=m)].add(p)
-        kernels = {k for k, on in found.items() if not _is_many(k) or len(on) >= MIN_PROBLEMS}
+        kernels = {k for k, on in found.items() if not k.endswith(_MANY) or len(on) >= MIN_PROBLEMS}
         return cls(
             tuple(sorted(kernels)),
             tuple(sorted({type_of(problem) for problem in problems})),
@@ -61,10 +61,6 @@ def kernel(op: Operator, template: str, *, many: bool = False) -> str:
     timed on at least MIN_PROBLEMS problems.
     """
     return f"{op} {template}{_MANY if many else ''}"
-
-
-def _is_many(name: str) -> bool:
-    return name.endswith(_MANY)
 
 
 def type_of(problem: Problem) -> str:

@@ -55,19 +55,13 @@ class Examples:
             table.problems, table.candidates, table.problem, table.candidate
         )
         rows = np.flatnonzero(ok)
-        rows = rows[np.argsort(table.problem[rows], kind="stable")]
-        problem, candidate = table.problem[rows], table.candidate[rows]
-        facts = [hardware or environment.hardware for environment in table.environments]
-        gpus = list(dict.fromkeys(facts))
-        gpu = np.array([gpus.index(each) for each in facts], np.intp)[table.environment[rows]]
-        x = np.empty((len(rows), len(features.NAMES)), np.float32)
-        for i, each in enumerate(gpus):
-            on = np.flatnonzero(gpu == i)
+        timed = table.take(rows[np.argsort(table.problem[rows], kind="stable")])
+        x = np.empty((len(timed), len(features.NAMES)), np.float32)
+        for gpu, on in timed.rows_by(lambda environment: hardware or environment.hardware):
             x[on] = features.matrix(
-                table.problems, table.candidates, problem[on], candidate[on], each
+                timed.problems, timed.candidates, timed.problem[on], timed.candidate[on], gpu
             )
-        log_us = np.log(table.time_us[rows]).astype(np.float32)
-        return cls(x, log_us, problem)
+        return cls(x, np.log(timed.time_us).astype(np.float32), timed.problem)
 
     def take(self, which: npt.NDArray[np.bool_]) -> Examples:
         """These rows only."""

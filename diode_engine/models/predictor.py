@@ -26,7 +26,6 @@ from diode_engine.models.coverage import kernel, op_type
 from diode_engine.models.manifest import Manifest
 from diode_engine.models.protocol import (
     Matrix,
-    answers_of,
     likely_of,
     mean_answer,
     prediction_of,
@@ -99,7 +98,9 @@ class Predictor:
         """[n] predicted microseconds of each row of the table, on the row's GPU; its measured times
         are not used. NaN as in `predict_us`."""
         out = np.empty(len(table))
-        for hardware, places in self._by_gpu(table):
+        for hardware, places in table.rows_by(
+            lambda e: self.manifest.record_for(e.hardware).hardware
+        ):
             for start in range(0, len(places), _ROWS):
                 rows = places[start : start + _ROWS]
                 out[rows] = self._predict(
@@ -107,13 +108,6 @@ class Predictor:
                     hardware,
                 )  # fmt: skip
         return out
-
-    def _by_gpu(self, table: TimingTable) -> list[tuple[Hardware, npt.NDArray[np.intp]]]:
-        """The rows of each of the model's GPUs, with the facts that features are made with."""
-        of_environment = [self.manifest.record_for(e.hardware).hardware for e in table.environments]
-        gpus = list(dict.fromkeys(of_environment))
-        place = np.array([gpus.index(each) for each in of_environment], np.intp)[table.environment]
-        return [(each, np.flatnonzero(place == i)) for i, each in enumerate(gpus)]
 
     @_quiet
     def predict_members_us(self, problem: Problem, candidates: Sequence[Candidate]) -> Times:
@@ -127,7 +121,7 @@ class Predictor:
     def log_us(self, x: Matrix) -> Times:
         """[n] natural logarithms of microseconds for feature rows [n, F] (features.matrix),
         whether or not the model was trained on such problems."""
-        return mean_answer(answers_of(self._members, x)).astype(np.float64)
+        return prediction_of(self._members, x).astype(np.float64)
 
     @_quiet
     def _one(

@@ -93,4 +93,4 @@ def likely_of(
 
 def prediction_of(members: Sequence[TimingModel], x: Matrix) -> Matrix:
     """[n] the mean of the members' log times: the geometric mean of their times."""
-    return mean_answer([member.predict(x) for member in members])
+    return mean_answer(answers_of(members, x))

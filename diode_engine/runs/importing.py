@@ -38,7 +38,9 @@ def import_as_run(store: Store, path: str | PathLike[str]) -> Imported:
 
 
 def _write(store: Store, given: ToImport, job: Job) -> Imported:
-    _discard_unfinished(store)
+    for run in unfinished_imports(store):  # what imports have left that were killed
+        if look(store, run).state.ended:
+            discard(store, run)
     began = time.monotonic()
 
     def tell(total: int, done: int) -> None:
@@ -57,10 +59,3 @@ def _write(store: Store, given: ToImport, job: Job) -> Imported:
     if not done.timings:
         job.message = f"all {done.there:,} timings were there before, by run {done.run}"
     return done
-
-
-def _discard_unfinished(store: Store) -> None:
-    """Remove what imports have left that were killed."""
-    for run in unfinished_imports(store):
-        if look(store, run).state.ended:
-            discard(store, run)

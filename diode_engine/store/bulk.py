@@ -44,6 +44,9 @@ _COPIED = np.dtype(
 )
 
 
+LOW = 2**32 - 1  # the lower half of what `packed` makes
+
+
 def packed(high: Any, low: Any) -> sa.ColumnElement[int]:
     """Two integers of 32 bits as one of 64, the first in the upper half: so a query has one column
     fewer to read."""

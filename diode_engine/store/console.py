@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import count
@@ -24,7 +23,8 @@ _FIRST = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*(\w*)", re.DOTALL)
 
 Value = str | int | float | None
 
-_TABLES = {
+# What a row of each of the store's tables is.
+TABLES = {
     "problems": "one matrix product with its sizes, types and layouts",
     "candidates": "one kernel configuration",
     "environments": "a GPU with its driver, torch and Triton",
@@ -75,13 +75,10 @@ def ask(
     """
     _check_statement(statement)
     backend = backend_of(location)
-    names, found = backend.answer(statement, rows=rows + 1, seconds=seconds, shorten=_shorten)
+    names, found = backend.answer(
+        statement, rows=rows + 1, seconds=seconds, shorten=lambda row: tuple(map(_plain, row))
+    )
     return Answer(_different(names), tuple(found[:rows]), len(found) > rows)
-
-
-def describe_tables() -> dict[str, str]:
-    """Return what a row of each of the store's tables is, by the table's name."""
-    return dict(_TABLES)
 
 
 def store_columns() -> tuple[StoreColumn, ...]:
@@ -91,7 +88,7 @@ def store_columns() -> tuple[StoreColumn, ...]:
             table, column.name, str(column.type).lower().partition(" ")[0],
             next((key.target_fullname for key in column.foreign_keys), ""),
         )
-        for table in _TABLES
+        for table in TABLES
         for column in schema.metadata.tables[table].columns
     )  # fmt: skip
 
@@ -108,10 +105,6 @@ def _check_statement(statement: str) -> None:
         )
     if not statement[begin.start(1) :].strip():
         raise no_answer("it is empty")
-
-
-def _shorten(row: Sequence[Any]) -> tuple[Value, ...]:
-    return tuple(map(_plain, row))
 
 
 def _plain(value: Any) -> Value:

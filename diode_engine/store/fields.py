@@ -215,7 +215,7 @@ def _flops() -> Any:
     sizes = {name: _P[name] for name in "BMNK"}
     others = [op for op in OPERATORS.values() if op.flops is not gemm_flops]
     own = [(_P.op == op.name, op.flops(sizes)) for op in others]
-    return sa.case(*own, else_=gemm_flops(sizes)) if own else gemm_flops(sizes)
+    return sa.case(*own, else_=gemm_flops(sizes))
 
 
 def _attributes() -> dict[str, QueryField]:

@@ -13,8 +13,7 @@ import sqlalchemy as sa
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import FAILURES, TimingTable
-from diode_engine.core.timing import Failure
+from diode_engine.core.table import FAILURES, NOT_TIMED, TimingTable
 from diode_engine.errors import StoreError
 from diode_engine.store import bulk, checksums, schema
 from diode_engine.store.records import columns_of, pairs_of
@@ -27,7 +26,6 @@ _Ids = npt.NDArray[np.int64]
 Transactions = Callable[[], AbstractContextManager[sa.Connection]]
 
 _AT_ONCE = 500  # records that are looked up, and written, together
-_LOW = 2**32 - 1  # the lower half of an integer that has two integers in its halves
 
 
 def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
@@ -53,7 +51,7 @@ class Ingest:
     prepared: Summaries
 
     def __init__(self, transaction: Transactions, run: int, table: TimingTable) -> None:
-        if np.any(table.failure == FAILURES.index(Failure.NOT_TIMED) + 1):
+        if np.any(table.failure == NOT_TIMED):
             raise StoreError(
                 "Some of these rows were never timed; a store keeps timings and failures only."
             )
@@ -143,7 +141,7 @@ class Ingest:
             schema.sweeps,
             pairs.tolist(),
             find,
-            lambda pair: {"problem": pair >> 32, "environment": pair & _LOW, "run": self._run},
+            lambda pair: {"problem": pair >> 32, "environment": pair & bulk.LOW, "run": self._run},
         )
         return np.array([ids[pair] for pair in pairs.tolist()], np.int64)[inverse], there
 
@@ -187,30 +185,29 @@ def rows_there(
     if not len(table) or not problems or not environments:
         return there, last
     candidates = _known(connection, schema.candidates, [c.key for c in table.candidates])
-    reasons = failure_reasons(connection)
+    reasons = pairs_of(connection, schema.failures.c.reason, schema.failures.c.id)
     columns: list[list[Any]] = [
         [candidates.get(table.candidates[i].key) for i in table.candidate.tolist()],
         *(_nanoseconds(c.tolist()) for c in (table.min_us, table.median_us, table.spread_us)),
         table.repeats.tolist(),
         [reasons.get(FAILURES[code - 1]) if code else None for code in table.failure.tolist()],
     ]
-    t, s = schema.timings.c, schema.sweeps.c
-    earlier = sa.select(
-        t.candidate, t.min_us, t.median_us, t.spread_us, t.repeats, t.failure, s.run
-    ).join_from(schema.sweeps, schema.timings)
-    finished = schema.is_finished(s.run)
+    t = schema.timings.c
+    of_timing = t.candidate, t.min_us, t.median_us, t.spread_us, t.repeats, t.failure
     pairs, group = np.unique(
         (table.problem.astype(np.int64) << 32) | table.environment, return_inverse=True
     )
     rows_of = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
     for pair, rows in zip(pairs.tolist(), rows_of, strict=True):
         problem = problems.get(table.problems[pair >> 32].key)
-        environment = environments.get(table.environments[pair & _LOW].key)
+        environment = environments.get(table.environments[pair & bulk.LOW].key)
         if problem is None or environment is None:
             continue
         runs_of: dict[tuple[Any, ...], list[int]] = {}
-        here = earlier.where(s.problem == problem, s.environment == environment, finished)
-        for candidate, *times, repeats, failure, run in connection.execute(here):
+        earlier = schema.of_sweeps(
+            schema.timings, problem, environment, *of_timing, schema.sweeps.c.run
+        )
+        for candidate, *times, repeats, failure, run in connection.execute(earlier):
             row = (candidate, *_nanoseconds(times), repeats, failure)
             runs_of.setdefault(row, []).append(run)
         for i in rows.tolist():
@@ -222,11 +219,6 @@ def rows_there(
 
 def _nanoseconds(times_us: Iterable[float | None]) -> list[float | None]:
     return [None if us is None or us != us else round(us, 3) for us in times_us]
-
-
-def failure_reasons(connection: sa.Connection) -> dict[str, int]:
-    """The ids of the failure reasons in the store."""
-    return pairs_of(connection, schema.failures.c.reason, schema.failures.c.id)
 
 
 def _add_kernels(
@@ -279,7 +271,7 @@ def _after_those_there(
 
 def _failure_ids(connection: sa.Connection, failure: npt.NDArray[np.uint8]) -> _Ids:
     """[number of reasons + 1] the id in `failures` for each of TimingTable's codes, 0 for 0."""
-    reasons = failure_reasons(connection)
+    reasons = pairs_of(connection, schema.failures.c.reason, schema.failures.c.id)
     ids = np.zeros(len(FAILURES) + 1, dtype=np.int64)
     for code in np.unique(failure[failure > 0]).tolist():
         reason = str(FAILURES[code - 1])

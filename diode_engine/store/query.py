@@ -8,7 +8,7 @@ QueryError where it has a mistake, and StoreError where the store cannot be read
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,7 @@ from diode_engine.core.timing import KERNEL_FACTS, Failure, KernelFacts, Timing
 from diode_engine.errors import QueryError
 from diode_engine.store import schema
 from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, SUMMARIES
-from diode_engine.store.ingest import failure_reasons
-from diode_engine.store.records import candidate_of, environment_of, few_records, problem_of
+from diode_engine.store.records import few_records, pairs_of
 from diode_engine.store.session import OpenStore
 from diode_engine.store.summaries import medians
 
@@ -166,13 +165,12 @@ def count_problems(store: OpenStore, query: str = "") -> int:
 def _rows(connection: sa.Connection, found: Sequence[Any]) -> list[ProblemRow]:
     """The rows of these summaries, in their order."""
 
-    def records(table: sa.Table, column: str, make: Callable[[Any], Any]) -> dict[int, Any]:
-        ids = {getattr(row, column) for row in found} - {None}
-        return few_records(connection, table, ids, make)
+    def records(table: sa.Table, column: str) -> dict[int, Any]:
+        return few_records(connection, table, {getattr(row, column) for row in found} - {None})
 
-    problem = records(schema.problems, "problem", problem_of)
-    environment = records(schema.environments, "environment", environment_of)
-    candidate = records(schema.candidates, "best", candidate_of)
+    problem = records(schema.problems, "problem")
+    environment = records(schema.environments, "environment")
+    candidate = records(schema.candidates, "best")
     return [
         ProblemRow(
             number=row.problem,
@@ -196,12 +194,14 @@ def candidates(
     """A page of a problem's candidates, the fastest first; those that always failed come last.
     `problem` and `environment` are the numbers of a ProblemRow. Empty where there is no such
     row."""
-    t, s = schema.timings.c, schema.sweeps.c
-    query = (
-        sa.select(t.candidate, sa.func.coalesce(t.min_us, t.median_us), t.spread_us, t.failure)
-        .join_from(schema.sweeps, schema.timings)
-        .where(s.problem == problem, s.environment == environment, schema.is_finished(s.run))
-    )
+    t, k = schema.timings.c, schema.kernels.c
+    query = schema.of_sweeps(
+        schema.timings, problem, environment,
+        t.candidate, sa.func.coalesce(t.min_us, t.median_us), t.spread_us, t.failure,
+    )  # fmt: skip
+    kernels = schema.of_sweeps(
+        schema.kernels, problem, environment, k.candidate, *(k[name] for name in KERNEL_FACTS)
+    ).order_by(k.sweep)
     with store.reads() as connection:
         rows = connection.execute(query).all()
         candidate = np.array([row[0] for row in rows], dtype=np.int64)
@@ -216,15 +216,8 @@ def candidates(
             if row[3] is not None:
                 failures.setdefault(row[0], Counter())[row[3]] += 1
         page = np.lexsort((ids, time_us))[offset : offset + min(limit, MAX_ROWS)]
-        found = few_records(connection, schema.candidates, ids[page].tolist(), candidate_of)
-        names = {number: reason for reason, number in failure_reasons(connection).items()}
-        k = schema.kernels.c
-        kernels = (
-            sa.select(k.candidate, *(k[name] for name in KERNEL_FACTS))
-            .join_from(schema.sweeps, schema.kernels)
-            .where(s.problem == problem, s.environment == environment, schema.is_finished(s.run))
-            .order_by(k.sweep)
-        )
+        found = few_records(connection, schema.candidates, ids[page].tolist())
+        names = pairs_of(connection, schema.failures.c.id, schema.failures.c.reason)
         facts = {number: KernelFacts(*rest) for number, *rest in connection.execute(kernels)}
         return [
             CandidateRow(
@@ -286,8 +279,8 @@ def timings_of(store: OpenStore, problem: str, candidate: str) -> list[Candidate
     with store.reads() as connection:
         rows = connection.execute(query).all()
         places = {row.environment for row in rows}
-        environments = few_records(connection, schema.environments, places, environment_of)
-        reasons = {number: reason for reason, number in failure_reasons(connection).items()}
+        environments = few_records(connection, schema.environments, places)
+        reasons = pairs_of(connection, schema.failures.c.id, schema.failures.c.reason)
     found = []
     for row in rows:
         timing = Timing(

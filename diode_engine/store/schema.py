@@ -260,3 +260,16 @@ def unfinished() -> sa.Select[Any]:
 def is_finished(run: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     """The condition that the timings of a run are to be seen."""
     return run.not_in(unfinished())
+
+
+def hidden_sweeps() -> sa.Select[Any]:
+    """The query of the sweeps whose timings are not to be seen."""
+    return sa.select(sweeps.c.id).where(sweeps.c.run.in_(unfinished()))
+
+
+def of_sweeps(table: sa.Table, problem: Any, environment: Any, *columns: Any) -> sa.Select[Any]:
+    """The query of these columns of `timings` or `kernels`: of the rows that are to be seen, on a
+    problem in an environment (their ids)."""
+    s = sweeps.c
+    where = (s.problem == problem, s.environment == environment, is_finished(s.run))
+    return sa.select(*columns).join_from(sweeps, table).where(*where)

@@ -25,7 +25,7 @@ from diode_engine.store import bulk, checksums, schema
 from diode_engine.store.backends import backend_of
 from diode_engine.store.backends.backend import dangle
 from diode_engine.store.migrations import refuse_newer
-from diode_engine.store.records import candidate_of, columns_of, environment_of, problem_of
+from diode_engine.store.records import RECORDS, columns_of
 from diode_engine.store.run_table import RunTable, run_of
 from diode_engine.store.session import explain_damage
 from diode_engine.store.summaries import extern_ids, summaries_of
@@ -35,11 +35,6 @@ _Mask = npt.NDArray[np.bool_]
 
 LOST = "It is empty, without even a table; if it was a store, all that it held is lost."
 _PROBLEMS = 1000  # the timings of so many problems are checked together
-_RECORDS: tuple[tuple[sa.Table, Callable[[Any], Any]], ...] = (
-    (schema.problems, problem_of),
-    (schema.candidates, candidate_of),
-    (schema.environments, environment_of),
-)
 # CROSS JOIN makes SQLite read the sweeps first: they have an index on the problem, and the timings
 # of a sweep are neighbours.
 _ROWS = sa.text(
@@ -108,11 +103,10 @@ def check_counts(where: Location) -> None:
 
 
 def _counts(connection: sa.Connection) -> Iterator[str]:
-    hidden = sa.select(schema.sweeps.c.id).where(schema.sweeps.c.run.in_(schema.unfinished()))
     there = connection.scalar(
         sa.select(sa.func.count())
         .select_from(schema.timings)
-        .where(schema.timings.c.sweep.not_in(hidden))
+        .where(schema.timings.c.sweep.not_in(schema.hidden_sweeps()))
     )
     told = connection.scalar(sa.select(sa.func.sum(schema.tallies.c.timings))) or 0
     if there != told:
@@ -141,7 +135,7 @@ def _references(connection: sa.Connection) -> Iterator[str]:
 
 
 def _records(connection: sa.Connection) -> Iterator[str]:
-    for table, make in _RECORDS:
+    for table, make in RECORDS.items():
         rows = connection.execute(sa.select(table).order_by(table.c.id))
         yield from _count_wrong(
             [row.id for row in rows if not _fits(row, make)],
@@ -280,7 +274,7 @@ def _counted(
     cells, counts = np.unique((at << 32) | rows["failure"], return_counts=True)
     found: Counter[tuple[Any, ...]] = Counter()
     for cell, n in zip(cells.tolist(), counts.tolist(), strict=True):
-        sweep, failure = cell >> 32, cell & 0xFFFFFFFF
+        sweep, failure = cell >> 32, cell & bulk.LOW
         kind = kinds[int(sweeps["problem"][sweep])]
         found[int(sweeps["run"][sweep]), int(sweeps["environment"][sweep]), *kind, failure] += n
     return found

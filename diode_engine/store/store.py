@@ -14,13 +14,13 @@ import sqlalchemy as sa
 
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import FAILURES, TimingTable
-from diode_engine.core.timing import KERNEL_FACTS, Failure
+from diode_engine.core.table import FAILURE_CODES, TimingTable
+from diode_engine.core.timing import KERNEL_FACTS
 from diode_engine.errors import StoreError
 from diode_engine.store import bulk, schema
 from diode_engine.store.fields import sweeps_found
-from diode_engine.store.ingest import add_rows, failure_reasons, rows_there
-from diode_engine.store.records import candidate_of, environment_of, problem_of, records_of
+from diode_engine.store.ingest import add_rows, rows_there
+from diode_engine.store.records import pairs_of, records_of
 from diode_engine.store.run_table import RunTable, read_runs
 from diode_engine.store.runs import Run
 from diode_engine.store.staging import Staging
@@ -36,7 +36,6 @@ _ROW = np.dtype(
         ("repeats_failure", np.int64),
     ]
 )
-_LOW = 2**32 - 1  # the lower half of an integer that has two integers in its halves
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ class Store(RunTable):
             wanted = wanted.where(schema.sweeps.c.run == run)
         if query:
             wanted = wanted.where(sweeps_found(query))
-        hidden = sa.select(schema.sweeps.c.id).where(schema.sweeps.c.run.in_(schema.unfinished()))
+        hidden = schema.hidden_sweeps()
         t = schema.timings.c
         rows = sa.select(
             bulk.packed(t.sweep, t.candidate),
@@ -209,20 +208,16 @@ class Store(RunTable):
             ):
                 raise LookupError("there are timings without a problem")
             problem, environment = sweeps[position, 1], sweeps[position, 2]
-            candidate = data["sweep_candidate"] & _LOW
+            candidate = data["sweep_candidate"] & bulk.LOW
             order = (problem << 32) | candidate
             if np.any(order[1:] < order[:-1]):
                 by = np.argsort(order, kind="stable")
                 data, candidate = data[by], candidate[by]
                 problem, environment = problem[by], environment[by]
             facts = _kernels(connection, data["sweep_candidate"]) if kernels else None
-            problems, problem = records_of(connection, schema.problems, problem, problem_of)
-            candidates, candidate = records_of(
-                connection, schema.candidates, candidate, candidate_of
-            )
-            environments, environment = records_of(
-                connection, schema.environments, environment, environment_of
-            )
+            problems, problem = records_of(connection, schema.problems, problem)
+            candidates, candidate = records_of(connection, schema.candidates, candidate)
+            environments, environment = records_of(connection, schema.environments, environment)
             return TimingTable(
                 problems,
                 candidates,
@@ -234,7 +229,7 @@ class Store(RunTable):
                 median_us=np.ascontiguousarray(data["median_us"]),
                 spread_us=np.ascontiguousarray(data["spread_us"]),
                 repeats=(data["repeats_failure"] >> 32).astype(np.int32),
-                failure=self._failure_codes(connection)[data["repeats_failure"] & _LOW],
+                failure=self._failure_codes(connection)[data["repeats_failure"] & bulk.LOW],
                 kernel=facts,
             )
 
@@ -272,16 +267,15 @@ class Store(RunTable):
 
     def _failure_codes(self, connection: sa.Connection) -> npt.NDArray[np.uint8]:
         """[largest id + 1] TimingTable's code of each reason in `failures`, by its id; 0 for 0."""
-        reasons = failure_reasons(connection)
-        codes = np.zeros(max(reasons.values(), default=0) + 1, dtype=np.uint8)
-        for reason, i in reasons.items():
-            try:
-                codes[i] = FAILURES.index(Failure(reason)) + 1
-            except ValueError:
+        reasons = pairs_of(connection, schema.failures.c.id, schema.failures.c.reason)
+        codes = np.zeros(max(reasons, default=0) + 1, dtype=np.uint8)
+        for i, reason in reasons.items():
+            if reason not in FAILURE_CODES:
                 raise StoreError(
                     f"The store {self.location} knows a reason of failure that this Diode does "
                     f"not, {reason!r}; update Diode."
-                ) from None
+                )
+            codes[i] = FAILURE_CODES[reason]
         return codes
 
 

@@ -16,17 +16,16 @@ from diode_engine.core.hardware import Environment
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import template_of
 from diode_engine.store import bulk, schema
-from diode_engine.store.records import environment_of, few_records
+from diode_engine.store.records import few_records
 
 _Ids = npt.NDArray[np.int64]
 _Times = npt.NDArray[np.float64]
 
-_EARLIER = sa.text(
-    "SELECT t.candidate, coalesce(t.min_us, t.median_us)"
-    " FROM sweeps s JOIN timings t ON t.sweep = s.id"
-    " WHERE s.problem = :problem AND s.environment = :environment"
-    f" AND s.run NOT IN (SELECT id FROM runs WHERE key LIKE '{schema.UNFINISHED}%')"
-)
+_T = schema.timings.c
+_EARLIER = schema.of_sweeps(
+    schema.timings, sa.bindparam("in_problem"), sa.bindparam("in_environment"),
+    _T.candidate, sa.func.coalesce(_T.min_us, _T.median_us),
+)  # fmt: skip
 _WRITE = (
     "INSERT INTO summaries"
     " (problem, environment, candidates, failed, timings, best, best_us, aten_us)"
@@ -83,7 +82,7 @@ class Summaries:
         groups, candidates, times = [group], [candidate], [time_us]
         for index in np.flatnonzero(counted).tolist():
             one = int(pairs[index])
-            which = {"problem": one >> 32, "environment": one & 0xFFFFFFFF}
+            which = {"in_problem": one >> 32, "in_environment": one & bulk.LOW}
             earlier = connection.execute(_EARLIER, which).all()
             groups.append(np.full(len(earlier), index))
             candidates.append(np.array([c for c, _ in earlier], dtype=np.int64))
@@ -123,7 +122,7 @@ def summaries_of(
     aten = np.where(np.isin(candidate, extern), median, np.nan)
     return zip(
         (pairs >> 32).tolist(),
-        (pairs & 0xFFFFFFFF).tolist(),
+        (pairs & bulk.LOW).tolist(),
         np.diff(starts, append=len(group)).tolist(),
         np.add.reduceat(failed, starts, dtype=np.int64).tolist(),
         np.add.reduceat(rows_of, starts).tolist(),
@@ -176,7 +175,7 @@ def tally(
         connection,
         _COUNT,
         [
-            (run, cell >> 32, *names[(cell & 0xFFFFFFFF) >> 8], cell & 0xFF, n)
+            (run, cell >> 32, *names[(cell & bulk.LOW) >> 8], cell & 0xFF, n)
             for cell, n in zip(cells.tolist(), counts.tolist(), strict=True)
         ],
     )
@@ -217,7 +216,7 @@ def count_timings(connection: sa.Connection, run: int | None = None) -> TimingCo
         environments[environment] += n
         if reason is not None:
             failures[reason] += n
-    known = few_records(connection, schema.environments, environments, environment_of)
+    known = few_records(connection, schema.environments, environments)
     return TimingCounts(
         failures=dict(failures.most_common()),
         by_op=dict(ops.most_common()),

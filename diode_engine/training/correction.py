@@ -19,7 +19,13 @@ from diode_engine.errors import ModelError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.fitting import Examples
 from diode_engine.models.model_types import MODEL_TYPES
-from diode_engine.models.protocol import Matrix, TimingModel, answers_of, mean_answer
+from diode_engine.models.protocol import (
+    Matrix,
+    TimingModel,
+    answers_of,
+    mean_answer,
+    prediction_of,
+)
 from diode_engine.training.trainable_rows import fitted_and_watched
 
 # Few, shallow trees with many rows in a leaf: deeper ones spoil the order of the kernels, which the
@@ -83,7 +89,7 @@ def corrected(
 
     def residuals(rows: Examples) -> Examples:
         """The rows with the difference between their log times and the members' mean."""
-        difference = rows.log_us - mean_answer(answers_of(members, rows.x))
+        difference = rows.log_us - prediction_of(members, rows.x)
         return replace(rows, log_us=difference.astype(np.float32))
 
     difference = method.fit(

@@ -25,7 +25,7 @@ from diode_engine.training.fits import FitExecutor, MemberProgressCallback
 from diode_engine.training.search import MAX_TOGETHER, Trial, search
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import Trained, train
-from diode_engine.training.trainable_rows import TrainingSplit, count_problems, trainable_rows
+from diode_engine.training.trainable_rows import TrainingSplit, trainable_rows
 from diode_engine.training.training_progress import TrainingProgress, planned_fits
 from diode_engine.training.training_stages import Origin, TrainingMethod
 
@@ -117,7 +117,7 @@ def train_from_store(
             tuned=r.base is not None,
             everything=r.everything,
             trials=r.trials,
-            confidence=count_problems(learned) >= MIN_CASES,
+            confidence=learned.count_problems() >= MIN_CASES,
         )
         run.whole = TrainingProgress(
             planned,

@@ -20,7 +20,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.models.fitting import Examples, FitProgress, efficiency
 from diode_engine.models.fitting_method import Range, SearchedSettings
 from diode_engine.models.model_types import MODEL_TYPES, member_types
-from diode_engine.models.protocol import answers_of, mean_answer
+from diode_engine.models.protocol import prediction_of
 from diode_engine.problems.splits import SplitPart, folds
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.fit_pool import TaskProgressCallback
@@ -136,7 +136,7 @@ def _log_efficiencies(part: SplitPart, members: Members) -> list[float]:
     """The logarithm of the members' efficiency on the part, once for each of its problems: the mean
     over several parts then weighs all problems alike."""
     judged = Examples.make(part.judged)
-    reached = efficiency(judged, mean_answer(answers_of(members, judged.x)))
+    reached = efficiency(judged, prediction_of(members, judged.x))
     return [float(np.log(reached))] * len(judged.starts)
 
 

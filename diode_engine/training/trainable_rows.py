@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.problems import splits
 from diode_engine.problems.splits import split_validation
+
+_T = TypeVar("_T")
 
 MIN_FITTED = 4  # problems; a model of so few is for trying the steps
 MIN_WATCHED = 1  # problems that early stopping watches
@@ -44,8 +46,9 @@ def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTa
             f"There are no timings of a GPU named {hardware!r}; there are some of: "
             f"{known or 'none'}."
         )
-    most = _most_timed(table, lambda environment: environment.hardware.is_called(name))
-    return _rows_of(table, lambda environment: _kind(environment) == most)
+    there = table.in_environments(lambda environment: environment.hardware.is_called(name))
+    most = _most_timed(there)
+    return there.in_environments(lambda environment: _kind(environment) == most)
 
 
 def trainable_rows(table: TimingTable, hardware: str | None = None) -> TimingTable:
@@ -57,29 +60,25 @@ def trainable_rows(table: TimingTable, hardware: str | None = None) -> TimingTab
     gpus = {table.environments[i].hardware for i in np.unique(table.environment)}
     if hardware is not None or len({gpu.slug for gpu in gpus}) < 2:
         return one_environment(table, hardware)
-    gpu, *software = _most_timed(table, lambda environment: True)
+    gpu, *software = _most_timed(table)
     return by_gpu(
-        _rows_of(
-            table,
-            lambda e: [e.torch, e.triton] == software and gpu.likeness(e.hardware) > 0,
+        table.in_environments(
+            lambda e: [e.torch, e.triton] == software and gpu.likeness(e.hardware) > 0
         )
     )
 
 
-def _most_timed(
-    table: TimingTable, is_meant: Callable[[Environment], bool]
-) -> tuple[Hardware, str, str]:
+def _most_timed(table: TimingTable) -> tuple[Hardware, str, str]:
     """The kind of environment with the most rows."""
-    kinds: Counter[tuple[Hardware, str, str]] = Counter()
+    return _counted(table, _kind).most_common(1)[0][0]
+
+
+def _counted(table: TimingTable, what: Callable[[Environment], _T]) -> Counter[_T]:
+    """How many rows have each value that `what` gives for their environments."""
+    counts: Counter[_T] = Counter()
     for i, count in Counter(table.environment.tolist()).items():
-        if is_meant(table.environments[i]):
-            kinds[_kind(table.environments[i])] += count
-    return kinds.most_common(1)[0][0]
-
-
-def _rows_of(table: TimingTable, is_meant: Callable[[Environment], bool]) -> TimingTable:
-    kept = np.array([is_meant(environment) for environment in table.environments], np.bool_)
-    return table.take(kept[table.environment])
+        counts[what(table.environments[i])] += count
+    return counts
 
 
 def by_gpu(table: TimingTable) -> TimingTable:
@@ -94,15 +93,13 @@ def by_gpu(table: TimingTable) -> TimingTable:
 
 def gpus_of(table: TimingTable) -> tuple[Hardware, ...]:
     """The GPUs that the rows were timed on, one of each name, that with the most rows first."""
-    counts: Counter[Hardware] = Counter()
-    for i, count in Counter(table.environment.tolist()).items():
-        counts[table.environments[i].hardware] += count
-    return tuple({gpu.slug: gpu for gpu, _ in reversed(counts.most_common())}.values())[::-1]
+    most_first = _counted(table, lambda environment: environment.hardware).most_common()
+    return tuple({gpu.slug: gpu for gpu, _ in reversed(most_first)}.values())[::-1]
 
 
 def rows_on(table: TimingTable, hardware: Hardware) -> TimingTable:
     """The rows that were timed on GPUs of this name."""
-    return _rows_of(table, lambda environment: environment.hardware.slug == hardware.slug)
+    return table.in_environments(lambda environment: environment.hardware.slug == hardware.slug)
 
 
 def _kind(environment: Environment) -> tuple[Hardware, str, str]:
@@ -119,7 +116,7 @@ def fitted_and_watched(table: TimingTable, *, seed: int) -> tuple[TimingTable, T
     """(the rows to fit to, the rows that early stopping watches). Raises TrainingError where there
     are too few problems for either."""
     fitted, watched = split_validation(table, seed=seed)
-    problems, spare = len(set(fitted.problem.tolist())), len(set(watched.problem.tolist()))
+    problems, spare = fitted.count_problems(), watched.count_problems()
     if problems < MIN_FITTED or spare < MIN_WATCHED:
         raise TrainingError(
             f"{problems + spare} problems to learn from are too few ({problems} to fit to and "
@@ -180,10 +177,10 @@ class TrainingSplit:
         one = trainable_rows(table, hardware)
         all_learnable = learnable(one)
         learned, held_out = splits.split(all_learnable, by)
-        problems = count_problems(held_out)
+        problems = held_out.count_problems()
         if problems < MIN_HELD_OUT:
             raise TrainingError(
-                f"Of {count_problems(all_learnable)} problems with timings {problems} are held "
+                f"Of {all_learnable.count_problems()} problems with timings {problems} are held "
                 f"out, which is too few to judge a model by ({MIN_HELD_OUT} are needed): collect "
                 "or import more."
             )
@@ -196,18 +193,8 @@ class TrainingSplit:
         return gpus_of(self.all_learnable)[0]
 
 
-def count_problems(table: TimingTable) -> int:
-    """The number of problems with rows in the table."""
-    return len(set(table.problem.tolist()))
-
-
 def _left_out(table: TimingTable, one: TimingTable) -> dict[str, int]:
     kept = {one.environments[i] for i in set(one.environment.tolist())}
-    counts = Counter(table.environment[table.failure == 0].tolist())
-    left: Counter[str] = Counter()
-    for place, count in counts.items():
-        environment = table.environments[place]
-        if environment not in kept:
-            e = environment
-            left[f"{e.hardware.name}, torch {e.torch}, Triton {e.triton}"] += count
+    others = table.take(table.failure == 0).in_environments(lambda e: e not in kept)
+    left = _counted(others, lambda e: f"{e.hardware.name}, torch {e.torch}, Triton {e.triton}")
     return dict(left.most_common())

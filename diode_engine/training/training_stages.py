@@ -38,7 +38,6 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import (
     MIN_HELD_OUT,
     TrainingSplit,
-    count_problems,
     gpus_of,
     rows_on,
 )
@@ -233,7 +232,7 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
         data=Data(
             datasets=(dataset_key(rows), *method.origin.datasets),
             runs=method.origin.runs,
-            problems=count_problems(rows),
+            problems=rows.count_problems(),
             timings=len(rows),
             files=method.origin.files,
             base="" if base is None else base.manifest.identity,
@@ -245,14 +244,14 @@ def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
 
 
 def _record(rows: TimingTable, gpu: Hardware) -> GpuRecord:
-    return GpuRecord(gpu, count_problems(rows), len(rows))
+    return GpuRecord(gpu, rows.count_problems(), len(rows))
 
 
 def _judged_on(record: GpuRecord, model: Artifact, held_out: TimingTable) -> GpuRecord:
     """The record with the model's metrics on the held-out problems that its GPU timed; without, if
     there are too few."""
     rows = rows_on(held_out, record.hardware)
-    if count_problems(rows) < MIN_HELD_OUT:
+    if rows.count_problems() < MIN_HELD_OUT:
         return record
     return replace(record, metrics=_metrics(model, rows, record.hardware))
 

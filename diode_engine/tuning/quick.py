@@ -21,7 +21,7 @@ from diode_engine.training.distillation import distillation_labels, drawn_proble
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.trainable_rows import TrainingSplit, count_problems
+from diode_engine.training.trainable_rows import TrainingSplit
 from diode_engine.validation import evaluate
 
 _PARTS = 8  # that the problems are divided into; a share of the learning curve is some of them
@@ -104,7 +104,7 @@ def quick_model(
         coverage = base.manifest.coverage.joined(coverage)
     manifest = Manifest(
         name="quick", family="quick", hardware=hardware, coverage=coverage,
-        data=Data(problems=count_problems(rows), timings=len(rows)),
+        data=Data(problems=rows.count_problems(), timings=len(rows)),
     )  # fmt: skip
     return Artifact(manifest, members)
 
@@ -130,7 +130,7 @@ def learning_curve(
         points.append(
             {
                 "share": share,
-                "problems": count_problems(rows),
+                "problems": rows.count_problems(),
                 "timings": len(rows),
                 "efficiency": report.rows[0].top[1].geomean,
             }

@@ -41,8 +41,7 @@ def find_throttled(store: Store, table: TimingTable) -> npt.NDArray[np.bool_]:
 
 def undisturbed_rows(store: Store, table: TimingTable, hardware: str, torch: str) -> TimingTable:
     """The timings on this kind of GPU, with this version of torch, that were not disturbed."""
-    here = [e.hardware.is_called(hardware) and e.torch == torch for e in table.environments]
-    table = table.take(np.array(here, np.bool_)[table.environment])
+    table = table.in_environments(lambda e: e.hardware.is_called(hardware) and e.torch == torch)
     return table.take(~(find_disturbed(table) | find_throttled(store, table)))
 
 

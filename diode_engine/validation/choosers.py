@@ -82,10 +82,10 @@ def nearest_problem(pool: CandidatePool, seen: TimingTable) -> ScoredChooser | N
     theirs = np.array([kernels[key] for key in kernel_keys(timed.candidates)], np.intp)
     ours = np.array([kernels.get(key, -1) for key in kernel_keys(pool.table.candidates)], np.intp)
     by_hardware = {}
-    for hardware in {environment.hardware for _, environment, _ in pool.cases()}:
-        same = np.array([e.hardware == hardware for e in timed.environments], np.bool_)
-        there = timed.take(same[timed.environment])
-        if len(there):
+    asked = {environment.hardware for _, environment, _ in pool.cases()}
+    for hardware, timed_there in timed.rows_by(lambda environment: environment.hardware):
+        if hardware in asked and len(timed_there):
+            there = timed.take(timed_there)
             index = np.unique(there.problem)
             by_hardware[hardware] = (
                 there, index, places([there.problems[i] for i in index]), dict(there.groups()),

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
 from diode_engine.choosing.chooser import Chooser
-from diode_engine.choosing.prediction import Prediction
-from diode_engine.core.candidate import Candidate
-from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import NothingError, TrainingError
 from diode_engine.models.confidence import MAX_K
+from diode_engine.models.predictor import Predictor
 from diode_engine.problems.predicted_choice import choose_offered
 from diode_engine.validation import choosers
 from diode_engine.validation.calibration import calibration
@@ -32,19 +29,9 @@ from diode_engine.validation.pool import CandidatePool
 from diode_engine.validation.report import KS, Case, ChooserRow, CompileTime, Report
 
 
-class JudgedModel(Protocol):
-    """A model that is judged, such as models.predictor.Predictor."""
-
-    def predict_table(self, table: TimingTable) -> Values:
-        """[n] microseconds for each row; NaN where it has no prediction."""
-
-    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
-        """The times of the candidates, and how sure they are."""
-
-
 def evaluate(
     table: TimingTable,
-    judged: JudgedModel,
+    judged: Predictor,
     *,
     name: str = "model",
     unseen: bool | None = None,
@@ -132,7 +119,7 @@ def _row(
 
 
 def _reaches(
-    pool: CandidatePool, judged: JudgedModel, score: Values
+    pool: CandidatePool, judged: Predictor, score: Values
 ) -> list[tuple[float, ...] | None]:
     """Return how sure the model is of each case's choice among the measured candidates that may be
     chosen."""
@@ -143,7 +130,7 @@ def _reaches(
     return out
 
 
-def _at_compile_time(pool: CandidatePool, judged: JudgedModel) -> list[CompileTime]:
+def _at_compile_time(pool: CandidatePool, judged: Predictor) -> list[CompileTime]:
     """Return what a compile would take for each case, among all that Inductor offers."""
     out, keys = [], choosers.kernel_keys(pool.table.candidates)
     for problem, environment, rows in pool.cases():

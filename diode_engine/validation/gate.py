@@ -81,28 +81,6 @@ class GateVerdict:
         return {**encode_fields(self), "passed": self.passed}
 
 
-@dataclass(frozen=True)
-class _Figures:
-    """How well something chooses: geometric mean and 10th percentile of its efficiency."""
-
-    geomean: float
-    p10: float
-    from_manifest: bool = False  # and not measured now
-
-    @classmethod
-    def measured(cls, efficiency: Values) -> _Figures | None:
-        """Of efficiencies, NaN for those that are not known; None where all are."""
-        known = efficiency[~np.isnan(efficiency)]
-        if not len(known):
-            return None
-        found = Summary.make(known)
-        return cls(found.geomean, found.p10)
-
-    def __str__(self) -> str:
-        source = ", by its manifest" if self.from_manifest else ""
-        return f"{self.geomean:.3f} (10th percentile {self.p10:.3f}{source})"
-
-
 def judge(
     model: ModelVersion,
     table: TimingTable,
@@ -131,7 +109,7 @@ def judge(
     other = None if against is None else _load_or_none(against, hardware)
     theirs = None if against is None or other is None else against.manifest
     rows = gate_problems(table, manifest, hardware.slug, theirs)
-    problems = len(set(rows.problem[rows.failure == 0].tolist()))
+    problems = rows.take(rows.failure == 0).count_problems()
     enough = problems >= MIN_PROBLEMS
     more = f"; a model is judged on {MIN_PROBLEMS} or more: collect or import some."
     checks.append(
@@ -145,12 +123,13 @@ def judge(
     name = ATEN
     if enough:
         pool = CandidatePool.make(rows)
-        compared = _Side.library(pool)
+        compared = _Side.make(paired.choose_by_library(pool), None, hardware)
         if against is not None and other is not None:
-            its = _Side.make(pool, other, hardware)
-            if its.figures is not None:
+            its = _Side.make(paired.choose_by_model(pool, other, hardware), theirs, hardware)
+            if its.efficiency is not None:
                 name, compared = against.reference, its
-        checks += _compare(pool, _Side.make(pool, predictor, hardware), compared, name)
+        ours = _Side.make(paired.choose_by_model(pool, predictor, hardware), manifest, hardware)
+        checks += _compare(pool, ours, compared, name)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     return GateVerdict(model.reference, name, tuple(checks), now, hardware.slug)
 
@@ -193,45 +172,47 @@ def gate_problems(
 def comparable_rows(table: TimingTable, manifest: Manifest, slug: str) -> tuple[TimingTable, bool]:
     """The rows of the GPU of this slug with a Triton that the model was trained on, and True; where
     there are none, all rows of the GPU, and False."""
-    device = [e.hardware.slug == slug for e in table.environments]
-    compiled = [e.triton in manifest.triton for e in table.environments]
-    rows = np.array(device, np.bool_)[table.environment]
-    same = rows & np.array(compiled, np.bool_)[table.environment]
-    return table.take(same if same.any() else rows), bool(same.any())
+    rows = table.in_environments(lambda e: e.hardware.slug == slug)
+    same = rows.in_environments(lambda e: e.triton in manifest.triton)
+    return (same, True) if len(same) else (rows, False)
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One of the two that are compared: its choices, and its figures; None where these are not
-    known. `seen` says whether it has learned from the GPU's timings of the problems, so that its
-    choices say nothing."""
+    """One of the two that are compared: its choices, and its efficiency's geometric mean and 10th
+    percentile; None where these are not known. `seen` says whether it has learned from the GPU's
+    timings of the problems, so that its choices say nothing, and its efficiency is its
+    manifest's."""
 
     choices: Choices
-    figures: _Figures | None
+    efficiency: tuple[float, float] | None
     seen: bool = False
 
     @classmethod
-    def library(cls, pool: CandidatePool) -> _Side:
-        choices = paired.choose_by_library(pool)
-        return cls(choices, _Figures.measured(choices.first))
+    def make(cls, choices: Choices, manifest: Manifest | None, hardware: Hardware) -> _Side:
+        """Of a model with this manifest; None: of the library."""
+        if manifest is not None and manifest.everything:
+            record = manifest.record_for(hardware)
+            if record.hardware.slug == hardware.slug:
+                mean, p10 = (record.metrics.get(key) for key in ("efficiency", "efficiency_p10"))
+                if isinstance(mean, float) and isinstance(p10, float):
+                    return cls(choices, (mean, p10), seen=True)
+                return cls(choices, None, seen=True)
+        measured = choices.first[~np.isnan(choices.first)]
+        if not len(measured):
+            return cls(choices, None)
+        found = Summary.make(measured)
+        return cls(choices, (found.geomean, found.p10))
 
-    @classmethod
-    def make(cls, pool: CandidatePool, predictor: Predictor, hardware: Hardware) -> _Side:
-        choices = paired.choose_by_model(pool, predictor, hardware)
-        manifest, figures = predictor.manifest, _Figures.measured(choices.first)
-        record = manifest.record_for(hardware)
-        seen = bool(manifest.everything) and record.hardware.slug == hardware.slug
-        if seen:
-            mean, p10 = (record.metrics.get(key) for key in ("efficiency", "efficiency_p10"))
-            figures = None
-            if isinstance(mean, float) and isinstance(p10, float):
-                figures = _Figures(mean, p10, from_manifest=True)
-        return cls(choices, figures, seen)
+    def __str__(self) -> str:
+        assert self.efficiency is not None
+        mean, p10 = self.efficiency
+        return f"{mean:.3f} (10th percentile {p10:.3f}{', by its manifest' if self.seen else ''})"
 
 
 def _compare(pool: CandidatePool, ours: _Side, theirs: _Side, name: str) -> list[GateCheck]:
     """The checks on a model's choices against those of what is called `name`."""
-    checks = [_check_efficiency(ours.figures, theirs.figures, name)]
+    checks = [_check_efficiency(ours, theirs, name)]
     if ours.seen:
         return checks
     checks.append(_check_slower(ours.choices, theirs, name))
@@ -240,17 +221,18 @@ def _compare(pool: CandidatePool, ours: _Side, theirs: _Side, name: str) -> list
     return [*checks, *_check_calibration(ours.choices)]
 
 
-def _check_efficiency(ours: _Figures | None, theirs: _Figures | None, name: str) -> GateCheck:
-    if ours is None:
+def _check_efficiency(ours: _Side, theirs: _Side, name: str) -> GateCheck:
+    if ours.efficiency is None:
         found = (
             "It was trained on the held-out problems, and its manifest has no figures of a model "
             "that was made without them."
         )
         return GateCheck("efficiency", False, found)
-    if theirs is None:
+    if theirs.efficiency is None:
         found = f"Its efficiency is {ours}; there is nothing to compare it with."
         return GateCheck("efficiency", True, found)
-    worse = ours.geomean < theirs.geomean - TOLERANCE or ours.p10 < theirs.p10 - TOLERANCE_P10
+    (mean, p10), (their_mean, their_p10) = ours.efficiency, theirs.efficiency
+    worse = mean < their_mean - TOLERANCE or p10 < their_p10 - TOLERANCE_P10
     found = f"Its efficiency is {ours}, that of {name} {theirs}."
     return GateCheck("efficiency", not worse, found)
 

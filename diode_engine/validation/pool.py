@@ -13,11 +13,8 @@ import numpy.typing as npt
 
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import FAILURES, TimingTable
-from diode_engine.core.timing import Failure
+from diode_engine.core.table import NOT_TIMED, TimingTable
 from diode_engine.errors import TrainingError
-
-_NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +34,7 @@ class CandidatePool:
     def make(cls, table: TimingTable) -> CandidatePool:
         """The pool of a table: timings of equal pairs become one; a pair failed where it always
         did. Rows that were never timed are left out. Raises TrainingError where no case is left."""
-        asked = np.flatnonzero(table.failure != _NOT_TIMED)
+        asked = np.flatnonzero(table.failure != NOT_TIMED)
         order = asked[
             np.lexsort(
                 tuple(

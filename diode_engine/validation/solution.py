@@ -26,9 +26,9 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.documents import Limits, read_document, show
 from diode_engine.errors import DatasetError, TrainingError
+from diode_engine.models.predictor import Predictor
 from diode_engine.validation import choosers
 from diode_engine.validation.choosers import ScoredChooser
-from diode_engine.validation.evaluation import JudgedModel
 from diode_engine.validation.metrics import Values, efficiencies, geomean
 from diode_engine.validation.pool import CandidatePool
 
@@ -138,7 +138,7 @@ def of_solution(pool: CandidatePool, solution: Solution) -> ScoredChooser:
 
 
 def against_solution(
-    table: TimingTable, judged: JudgedModel, solution: Solution, *, name: str, ns: Sequence[int]
+    table: TimingTable, judged: Predictor, solution: Solution, *, name: str, ns: Sequence[int]
 ) -> dict[str, Any]:
     """The best of the model's first n, for each of `ns`, compared with the solution and with the
     best measured kernel, for each op and for `all`. Where none of the solution's sizes is among the

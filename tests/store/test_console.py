@@ -138,7 +138,7 @@ def test_another_programs_file_is_not_read(tmp_path):
 
 def test_every_table_and_column_that_is_listed_is_there(at):
     columns = console.store_columns()
-    assert {column.table for column in columns} == set(console.describe_tables())
+    assert {column.table for column in columns} == set(console.TABLES)
     for column in columns:
         ask(at, f'SELECT "{column.name}" FROM {column.table}', rows=1)
     references = {(c.table, c.name): c.refers_to for c in columns if c.refers_to}

@@ -98,22 +98,6 @@ def gemm_flops(sizes: Sizes) -> Any:
     return 2.0 * sizes["B"] * sizes["M"] * sizes["N"] * sizes["K"]
 
 
-def function_of_its_name(torch: Any, problem: Any) -> Callable[..., Any]:
-    """The function torch.NAME."""
-    function: Callable[..., Any] = getattr(torch, problem.op)
-    return function
-
-
-def no_attributes(given: Mapping[str, Any]) -> Fields | None:
-    """For an op that has no attributes."""
-    return {}
-
-
-def no_keywords(torch: Any, fields: Fields) -> Mapping[str, Any]:
-    """For an op that takes only its inputs."""
-    return {}
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Operator(str):
     """An operator that Diode chooses kernels for. The record is a str, too: the operator's name, as
@@ -137,18 +121,19 @@ class Operator(str):
     # The default type of the output, by that of the operands; the same type, if it is not here.
     out_dtypes: Mapping[DType, DType] = field(default_factory=dict)
     flops: Callable[[Sizes], Any] = gemm_flops
-    # The reference: from torch and the problem, it makes the function of the inputs.
-    function: Callable[[Any, Any], Callable[..., Any]] = function_of_its_name
+    # The reference: from torch and the problem, it makes the function of the inputs. By default,
+    # torch.NAME.
+    function: Callable[[Any, Any], Callable[..., Any]] = lambda torch, p: getattr(torch, p.op)
     # Makes the attributes from the inputs that Inductor gives, by name; returns None where Diode
     # has no such problem.
-    read: Callable[[Mapping[str, TensorShape]], Fields | None] = no_attributes
+    read: Callable[[Mapping[str, TensorShape]], Fields | None] = lambda tensors: {}
     # Makes the attributes that no tensor shows, from the kwargs that Inductor sets for templates.
-    read_kwargs: Callable[[Mapping[str, Any]], Fields | None] = no_attributes
+    read_kwargs: Callable[[Mapping[str, Any]], Fields | None] = lambda kwargs: {}
     aten: str = ""  # its name in torch.ops.aten, whose lowering asks for choices; "": the same
     # The function that asks for choices, as "module:name", where ATen has no such op.
     lowering: str = ""
     # What the op is called with in addition to its inputs.
-    keywords: Callable[[Any, Fields], Mapping[str, Any]] = no_keywords
+    keywords: Callable[[Any, Fields], Mapping[str, Any]] = lambda torch, fields: {}
     # The layouts that the operands a and b may have; the first pair is the default.
     layouts: tuple[tuple[Layout, Layout], ...] = _LAYOUTS
     # The size that is divided among B groups. How it is divided is not known when compiling.

@@ -55,30 +55,18 @@ Grid = tuple[int, int, int]
 Version = tuple[int, int]  # of torch
 
 
-def _no_configs(m: int, n: int, k: int, torch: Version | None = None) -> Configs:
-    return ()
-
-
-def _always(problem: Any) -> bool:
-    return True
-
-
-def _the_sizes(m: int, n: int, k: int) -> tuple[int, int, int]:
-    return m, n, k
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Space:
     """What Inductor offers of a template, in its search spaces DEFAULT and EXHAUSTIVE."""
 
     # Replaces sizes by fewer ones with the same configs. The functions below get its result.
-    reach: Callable[[int, int, int], tuple[int, int, int]] = _the_sizes
-    default_configs: Callable[[int, int, int, Version], Configs] = _no_configs
-    exhaustive_configs: Callable[[int, int, int], Configs] = _no_configs
+    reach: Callable[[int, int, int], tuple[int, int, int]] = lambda m, n, k: (m, n, k)
+    default_configs: Callable[[int, int, int, Version], Configs] = lambda m, n, k, torch: ()
+    exhaustive_configs: Callable[[int, int, int], Configs] = lambda m, n, k: ()
     # Whether Inductor has a list of configs and cuts it to the sizes, as inductor's space.py does;
     # else Inductor is asked for its list for each problem.
     cut_from_list: bool = False
-    offered: Callable[[Any], bool] = _always  # whether it is offered for this problem
+    offered: Callable[[Any], bool] = lambda problem: True  # whether it is offered for this problem
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,7 +17,7 @@ from diode_engine.problems.sources.drawing import (
     draw_problem,
     draw_type,
 )
-from diode_engine.problems.sources.shapeset import parse_shapeset
+from diode_engine.problems.sources.shapeset import read_shapeset
 
 HALF = (DType.BFLOAT16, DType.FLOAT16)
 TOKENS = (1, 1, 2, 3, 4, 7, 8, 13, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
@@ -118,7 +118,8 @@ class Zoo:
 
     def problems(self, seed: int) -> Iterator[Problem]:
         shipped = resources.files("diode_engine.problems").joinpath("shapes/model_zoo.json")
-        rows = parse_shapeset(shipped.read_bytes(), shipped.name).rows
+        with resources.as_file(shipped) as path:
+            rows = read_shapeset(path).rows
         rng = random.Random(f"zoo/{seed}")
         while True:
             row = rng.choice(rows)

@@ -32,8 +32,8 @@ from diode_engine.documents import (
     Limits,
     Malformed,
     check_json_counts,
-    parse_json,
     read_bytes,
+    read_document,
     shortened,
 )
 from diode_engine.errors import DatasetError, RecordError, explain_os_error
@@ -78,19 +78,8 @@ def is_shapeset(path: Path) -> bool:
 def read_shapeset(path: str | PathLike[str]) -> Shapeset:
     """The shapeset in a file. Raises DatasetError, with the place, where the file is missing or
     malformed, or has a row that cannot be a problem."""
-    where = Path(path)
+    document = read_document(Path(path), LIMITS, DatasetError)
     try:
-        with explain_os_error(DatasetError, f"{where} cannot be read"):
-            data = read_bytes(where, LIMITS)
-    except Malformed as error:
-        raise DatasetError(f"{where}: {error}") from None
-    return parse_shapeset(data, str(where))
-
-
-def parse_shapeset(data: bytes, name: str) -> Shapeset:
-    """The shapeset in a JSON text. `name` is the file's name in errors. Raises DatasetError."""
-    try:
-        document = parse_json(data, LIMITS)
         if isinstance(document, dict) and "operations" in document:
             return _operations(document["operations"])
         if isinstance(document, dict) and "columns" in document:
@@ -98,9 +87,9 @@ def parse_shapeset(data: bytes, name: str) -> Shapeset:
         if isinstance(document, dict) and "shapes" in document:
             return _torch_diode(_shapes(document, None, "shapes"))
     except Malformed as error:
-        raise DatasetError(f"{name}: {error}") from None
+        raise DatasetError(f"{path}: {error}") from None
     raise DatasetError(
-        f"{name} is no shapeset: it must be an object with columns and shapes, with operations, or "
+        f"{path} is no shapeset: it must be an object with columns and shapes, with operations, or "
         "with shapes."
     )
 

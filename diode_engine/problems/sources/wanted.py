@@ -44,13 +44,9 @@ class Wanted:
         p = problem
         return (
             (not self.ops or str(p.op) in self.ops)
-            and (not self.types or _type(p) in self.types)
+            and (not self.types or ("tf32" if p.allow_tf32 else p.dtype.short) in self.types)
             and (not self.layouts or f"{p.a.layout}/{p.b.layout}" in self.layouts)
             and (self.least is None or min(p.M, p.N, p.K) >= self.least)
             and (self.most is None or max(p.M, p.N, p.K) <= self.most)
             and (not self.held_out or bool(held_out_by(p)))
         )
-
-
-def _type(problem: Problem) -> str:
-    return "tf32" if problem.allow_tf32 else problem.dtype.short

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -166,7 +166,7 @@ class Backend(ABC):
     def unchanged(self, connection: sa.Connection) -> AbstractContextManager[None]:
         """Raise StoreLockedError where the store was written to while the block read it, so that
         the block may have read a mixture of old and new."""
-        return _nothing()
+        return nullcontext()
 
     def take_turn(self, connection: sa.Connection) -> None:  # noqa: B027
         """Make transactions run one after the other: wait until no other transaction has the turn,
@@ -208,11 +208,6 @@ class Backend(ABC):
     @abstractmethod
     def claims(self) -> NumberClaims:
         """Return this process's claims in the store. Raises StoreError where none can be made."""
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 def no_answer(said: object) -> StoreError:

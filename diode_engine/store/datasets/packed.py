@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.table import COLUMNS, FAILURE_CODES, TimingTable
 from diode_engine.core.timing import KERNEL_FACTS
 from diode_engine.errors import RecordError
 
 FIELDS = {"rows", "failures", "columns"}
 _NS = 1000  # in a microsecond
 _TIMES = ("min_us", "median_us", "spread_us")
-_COLUMNS = ("problem", "candidate", "environment", *_TIMES, "repeats", "failure")
 _SIZES = (1, 2, 4, 8)  # bytes of a number
 
 Numbers = npt.NDArray[np.int64]
@@ -34,7 +33,7 @@ def pack(table: TimingTable) -> dict[str, Any]:
     both = (ns["min_us"] > 0) & (ns["median_us"] > 0)
     ns["median_us"] = np.where(both, ns["median_us"] - ns["min_us"] + 1, ns["median_us"])
     columns: dict[str, Numbers] = {
-        **{name: getattr(table, name).astype(np.int64) for name in _COLUMNS if name not in _TIMES},
+        **{name: getattr(table, name).astype(np.int64) for name in COLUMNS if name not in _TIMES},
         **ns,
     }
     if table.kernel is not None:
@@ -42,9 +41,9 @@ def pack(table: TimingTable) -> dict[str, Any]:
     columns["candidate"] = np.diff(columns["candidate"], prepend=0) % max(1, len(table.candidates))
     return {
         "rows": len(table),
-        "failures": [str(reason) for reason in FAILURES],
+        "failures": list(FAILURE_CODES),
         "columns": {
-            name: _planes(columns[name]) for name in (*_COLUMNS, *KERNEL_FACTS) if name in columns
+            name: _planes(columns[name]) for name in (*COLUMNS, *KERNEL_FACTS) if name in columns
         },
     }
 
@@ -55,8 +54,8 @@ def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, Any]:
     rows, names, packed = given["rows"], given["failures"], given["columns"]
     if type(rows) is not int or rows < 0:
         raise RecordError(f"Its number of rows is {rows!r}; it must be a whole number from 0 up.")
-    if not isinstance(packed, dict) or set(packed) - set(KERNEL_FACTS) != set(_COLUMNS):
-        raise RecordError(f"Its columns must be {', '.join(_COLUMNS)}.")
+    if not isinstance(packed, dict) or set(packed) - set(KERNEL_FACTS) != set(COLUMNS):
+        raise RecordError(f"Its columns must be {', '.join(COLUMNS)}.")
     with_kernel = not set(packed).isdisjoint(KERNEL_FACTS)
     if with_kernel and not set(KERNEL_FACTS) <= set(packed):
         raise RecordError(f"Its columns must have all of {', '.join(KERNEL_FACTS)}, or none.")
@@ -69,7 +68,7 @@ def unpack(given: Mapping[str, Any], candidates: int) -> dict[str, Any]:
         if rows and column[name].max() > np.iinfo(np.int32).max:
             raise RecordError(f"The column {name} holds a number of more than 31 bits.")
     return {
-        **{n: column[n].astype(np.int32) for n in _COLUMNS if n not in (*_TIMES, "failure")},
+        **{n: column[n].astype(np.int32) for n in COLUMNS if n not in (*_TIMES, "failure")},
         **{name: _microseconds(column[name]) for name in _TIMES},
         "failure": _failures(names)[np.minimum(column["failure"], len(names) + 1)],
         "kernel": np.stack([column[name] - 1 for name in KERNEL_FACTS], axis=1).astype(np.int32)
@@ -118,9 +117,8 @@ def _numbers(name: str, given: Any, rows: int) -> Numbers:
 def _failures(names: Any) -> npt.NDArray[np.uint8]:
     """TimingTable's code for each of the file's failures, by its number in the file (0: none). The
     last entry is an impossible code, for numbers that the file does not name."""
-    known = {str(reason): code for code, reason in enumerate(FAILURES, 1)}
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise RecordError("Its failures must be a list of their names.")
-    if unknown := [name for name in names if name not in known]:
+    if unknown := [name for name in names if name not in FAILURE_CODES]:
         raise RecordError(f"Its failures name {', '.join(unknown[:3])}, which Diode does not know.")
-    return np.array([0, *(known[name] for name in names), len(FAILURES) + 1], np.uint8)
+    return np.array([0, *map(FAILURE_CODES.get, names), len(FAILURE_CODES) + 1], np.uint8)

@@ -19,7 +19,7 @@ from diode_engine.atomic import FileKind, kind_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import KNOWN, Environment, Hardware, find_name
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
+from diode_engine.core.table import NOT_TIMED, TimingTable
 from diode_engine.documents import Malformed, shortened, show
 from diode_engine.errors import DatasetError, RecordError
 from diode_engine.store.datasets import packed, parsing, torch_diode
@@ -31,7 +31,7 @@ from diode_engine.store.datasets.format import (
     suffix_of,
 )
 from diode_engine.store.datasets.parsing import items, load, mapping, parse_json, parse_msgpack
-from diode_engine.store.datasets.rows import NOT_TIMED, JoinedRows
+from diode_engine.store.datasets.rows import JoinedRows
 
 _FIELDS = {"format", "version", "environments", "problems", "candidates", "timings"}
 _HARDWARE_FIELDS = [field.name for field in fields(Hardware)]

@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine.core.table import FAILURES
+from diode_engine.core.table import FAILURE_CODES
 from diode_engine.core.timing import KERNEL_FACTS, MAX_US, Failure
 from diode_engine.documents import Malformed, show
 from diode_engine.store.datasets import parsing
 from diode_engine.store.datasets.format import COLUMNS
 from diode_engine.store.datasets.parsing import items, mapping
 
-NOT_TIMED = FAILURES.index(Failure.NOT_TIMED) + 1  # the code of a row with neither time nor failure
 _GROUP_FIELDS = {"problem", "environment", *COLUMNS, *KERNEL_FACTS}
-_FAILURE_CODES: dict[Any, int] = {None: 0} | {
-    str(reason): code for code, reason in enumerate(FAILURES, 1) if code != NOT_TIMED
-}
+# Of what a file may name: that a row was not timed follows from its other columns.
+_FAILURE_CODES: dict[Any, int] = {None: 0, **FAILURE_CODES}
+del _FAILURE_CODES[Failure.NOT_TIMED]
 
 
 class JoinedRows:
