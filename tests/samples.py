@@ -11,7 +11,8 @@ from diode_engine import features
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
+from diode_engine.core.table import FAILURES, TimingTable
+from diode_engine.core.timing import KernelFacts, Timing
 from diode_engine.models.network import Network
 
 SOMEWHERE = Environment(H200, "", "", "")
@@ -44,6 +45,19 @@ def table_of(
     return TimingTable(
         tuple(problems), tuple(candidates), (environment,), p, c, zero,
         np.asarray(us, np.float64).ravel(), unknown, unknown, zero, failure,
+    )  # fmt: skip
+
+
+def timing_at(table: TimingTable, row: int) -> Timing:
+    """A row as a record."""
+    us = (table.min_us[row], table.median_us[row], table.spread_us[row])
+    code, kernel = int(table.failure[row]), None
+    if table.kernel is not None and table.kernel[row, 0] >= 0:
+        kernel = KernelFacts(*table.kernel[row].tolist())
+    return Timing(
+        *(None if np.isnan(each) else float(each) for each in us),
+        repeats=int(table.repeats[row]) or None, failure=FAILURES[code - 1] if code else None,
+        kernel=kernel,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import KernelFacts, Timing
 from diode_engine.errors import RecordError
+from tests.samples import timing_at
 
 
 @pytest.mark.parametrize(
@@ -174,8 +175,8 @@ def test_facts_of_kernels_stay_with_their_rows():
     timings = (Timing(min_us=1.0), Timing(min_us=2.0, kernel=facts))
     rows = [(problem, Candidate.make("a"), environment, timing) for timing in timings]
     table = TimingTable.from_records(rows)
-    assert (table.timing(0), table.timing(1)) == timings
-    assert table.take(np.array([1])).timing(0) == timings[1]
+    assert (timing_at(table, 0), timing_at(table, 1)) == timings
+    assert timing_at(table.take(np.array([1])), 0) == timings[1]
     assert table.take(table.time_us > 5).kernel is not None
     assert TimingTable.from_records(rows[:1]).kernel is None
     partly = table.kernel.copy()

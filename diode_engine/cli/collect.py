@@ -288,6 +288,7 @@ def _write_dataset(opened: Store, plan: Plan, output: str) -> None:
     """Writes what the store has of the plan's problems to a dataset file, and says what it has."""
     import numpy as np
 
+    from diode_engine.core.table import TimingTable
     from diode_engine.store import write_dataset
     from diode_engine.store.soundness import require_sound
 
@@ -295,7 +296,7 @@ def _write_dataset(opened: Store, plan: Plan, output: str) -> None:
     planned = {entry.problem for entry in plan.entries}
     table = opened.read(kernels=True)
     ours = np.array([problem in planned for problem in table.problems], np.bool_)
-    table = table.take(ours[table.problem]).compact()
+    table = TimingTable.joined([table.take(ours[table.problem])])
     write_dataset(table, output)
     diagnostics.note(f"{output}: {len(table):,} timings.\n{_statistics(table)}")
 

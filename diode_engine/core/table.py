@@ -139,46 +139,10 @@ class TimingTable:
             self.problems, self.candidates, self.environments, **columns, kernel=kernel
         )
 
-    def compact(self) -> TimingTable:
-        """The same rows, over those problems, candidates and environments alone that occur."""
-        columns = {name: getattr(self, name) for name in COLUMNS}
-        entries: dict[str, tuple[Any, ...]] = {}
-        for name in COLUMNS[:3]:
-            used, places = np.unique(columns[name], return_inverse=True)
-            records = getattr(self, f"{name}s")
-            entries[name] = tuple(records[i] for i in used.tolist())
-            columns[name] = places.astype(np.int32)
-        return TimingTable(
-            entries["problem"], entries["candidate"], entries["environment"], **columns,
-            kernel=self.kernel,
-        )  # fmt: skip
-
-    def timing(self, row: int) -> Timing:
-        """One row as a record."""
-
-        def known(value: float) -> float | None:
-            return None if np.isnan(value) else float(value)
-
-        code = int(self.failure[row])
-        return Timing(
-            min_us=known(self.min_us[row]),
-            median_us=known(self.median_us[row]),
-            spread_us=known(self.spread_us[row]),
-            repeats=int(self.repeats[row]) or None,
-            failure=FAILURES[code - 1] if code else None,
-            kernel=self.kernel_facts(row),
-        )
-
-    def kernel_facts(self, row: int) -> KernelFacts | None:
-        """What the compiler made of one row's kernel, where it is known."""
-        if self.kernel is None or self.kernel[row, 0] < 0:
-            return None
-        return KernelFacts(*self.kernel[row].tolist())
-
     @classmethod
     def joined(cls, tables: Sequence[TimingTable]) -> TimingTable:
         """The rows of all, in their order; equal problems, candidates and environments become
-        one."""
+        one, and those without rows are left out."""
         places: dict[str, list[npt.NDArray[np.int32]]] = {}
         entries: dict[str, tuple[Any, ...]] = {}
         for name in COLUMNS[:3]:
@@ -186,9 +150,11 @@ class TimingTable:
             records: dict[str, Any] = {}
             parts = []
             for table in tables:
-                own = [(record.key, record) for record in getattr(table, f"{name}s")]
+                used, row = np.unique(getattr(table, name), return_inverse=True)
+                entries_there = getattr(table, f"{name}s")
+                own = [(entries_there[i].key, entries_there[i]) for i in used.tolist()]
                 place = [found.setdefault(key, len(found)) for key, _ in own]
-                parts.append(np.array(place, np.int32)[getattr(table, name)])
+                parts.append(np.array(place, np.int32)[row])
                 records = dict(own) | records
             places[name] = parts
             entries[name] = tuple(records[key] for key in found)
@@ -239,6 +205,11 @@ class TimingTable:
         if any(kernels):
             kernel = np.array([facts or _UNKNOWN for facts in kernels], np.int32)
         return cls(tuple(problems), tuple(candidates), tuple(environments), **arrays, kernel=kernel)
+
+
+def known_number(value: float) -> float | None:
+    """The number as Python's; None for NaN."""
+    return None if np.isnan(value) else float(value)
 
 
 def _kernels_of(table: TimingTable) -> npt.NDArray[np.int32]:

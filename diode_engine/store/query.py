@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
+from diode_engine.core.table import known_number
 from diode_engine.core.timing import KERNEL_FACTS, Failure, KernelFacts, Timing
 from diode_engine.errors import QueryError
 from diode_engine.store import schema
@@ -222,8 +223,8 @@ def candidates(
         return [
             CandidateRow(
                 candidate=found[i],
-                time_us=_known(time_us[place]),
-                spread_us=_known(spread_us[place]),
+                time_us=known_number(time_us[place]),
+                spread_us=known_number(spread_us[place]),
                 timings=int(count[place]),
                 failures={names[code]: n for code, n in failures.get(i, Counter()).most_common()},
                 kernel=facts.get(i),
@@ -240,10 +241,6 @@ def one_of(table: Mapping[str, Any], name: str, what: str) -> Any:
     except KeyError:
         sentence = f"Problems cannot be {what} {name!r}, only by {', '.join(table)}."
         raise QueryError(sentence, 0, len(name)) from None
-
-
-def _known(value: np.float64) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 @dataclass(frozen=True)

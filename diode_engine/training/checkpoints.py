@@ -22,7 +22,7 @@ from diode_engine.atomic import UNFINISHED, write_whole
 from diode_engine.documents import Limits, Malformed, read_bytes
 from diode_engine.errors import ModelError, TrainingError, explain_os_error
 from diode_engine.models.artifact import load_member
-from diode_engine.models.fitting import Checkpoint, CheckpointError
+from diode_engine.models.fitting import Checkpoint, CheckpointError, unpack
 from diode_engine.models.protocol import TimingModel
 
 log = logging.getLogger(__name__)
@@ -112,12 +112,14 @@ class _CheckpointFile:
 
     def load(self) -> bytes | None:
         try:
-            return read_bytes(self._path, _LIMITS)
+            data = read_bytes(self._path, _LIMITS)
+            unpack(data)
         except FileNotFoundError:
             return None
-        except (OSError, Malformed) as error:
+        except (OSError, Malformed, TrainingError) as error:
             log.warning("The checkpoint %s is not used: %s", self._path, error)
             return None
+        return data
 
     def save(self, state: Callable[[], bytes]) -> None:
         if self._clock() - self._saved >= self._seconds:

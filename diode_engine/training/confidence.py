@@ -21,7 +21,6 @@ from diode_engine.models.fitting import Examples
 from diode_engine.models.neighbours import Places, places
 from diode_engine.models.protocol import TimingModel, answers_of
 from diode_engine.problems.splits import SplitPart, folds
-from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import fitted_and_watched
 
 # Three models with half the steps on two thirds of the problems cost as much as the model itself.
@@ -40,11 +39,6 @@ def confidence_folds(table: TimingTable, seed: int) -> list[SplitPart]:
     except TrainingError:  # by chance too few problems fell into the other folds
         return []
     return parts
-
-
-def fold_settings(settings: TrainingSettings) -> TrainingSettings:
-    """Return the settings of the models of the folds."""
-    return settings.with_fewer_steps(STEPS_DIVISOR)
 
 
 def learn_confidence(

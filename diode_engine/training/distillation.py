@@ -125,24 +125,17 @@ class Drawn:
     others: Indices
 
 
-class Draws:
-    """Draws for one problem after the other from one sequence of random numbers. It needs no more
-    of a problem than how many candidates it has and which of them are libraries', so the labels may
-    be made in other processes."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def draw(self, candidates: int, libraries: Indices) -> Drawn | None:
-        """Return the draw for a problem; None where it has no candidates."""
-        if not candidates:
-            return None
-        predicted = np.arange(candidates)
-        if candidates > _PREDICTED:
-            drawn = self._rng.choice(candidates, _PREDICTED, replace=False)
-            predicted = np.union1d(libraries, drawn)
-        others = self._rng.choice(len(predicted), min(len(predicted), _OTHERS), replace=False)
-        return Drawn(predicted, others)
+def draw_examples(rng: np.random.Generator, candidates: int, libraries: Indices) -> Drawn | None:
+    """Return the draw for a problem; None where it has no candidates. It needs no more of a problem
+    than how many candidates it has and which of them are libraries', so the labels may be made in
+    other processes."""
+    if not candidates:
+        return None
+    predicted = np.arange(candidates)
+    if candidates > _PREDICTED:
+        predicted = np.union1d(libraries, rng.choice(candidates, _PREDICTED, replace=False))
+    others = rng.choice(len(predicted), min(len(predicted), _OTHERS), replace=False)
+    return Drawn(predicted, others)
 
 
 def distillation_labels(
@@ -156,12 +149,12 @@ def distillation_labels(
     """Return the teacher's predictions for these problems, of the candidates that this version of
     torch has and the teacher covers: those that it finds fastest, the library's, and some others.
     `heads` has its members' predictions."""
-    draws = Draws(seed)
+    rng = np.random.default_rng(seed)
     kernels = frozenset(coverage.kernels)
     made: list[tuple[Matrix, Matrix]] = []
     for problem, hardware in problems:
         there = CandidatesToLabel.make(problem, kernels, hardware, torch)
-        drawn = draws.draw(len(there.candidates), there.libraries)
+        drawn = draw_examples(rng, len(there.candidates), there.libraries)
         if drawn is not None:
             made.append(there.label(drawn, teacher, hardware))
     x, heads = zip(*made, strict=True) if made else ((), ())

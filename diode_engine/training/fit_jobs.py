@@ -113,7 +113,7 @@ def _examples(shared: SharedArrays) -> Examples:
 @dataclass(frozen=True)
 class CountCandidates(Job):
     """Returns, for each problem, how many candidates may be labelled and which of these are
-    libraries': what `Draws.draw` takes."""
+    libraries': what `draw_examples` takes."""
 
     problems: tuple[ProblemOnGpu, ...]
     kernels: frozenset[str]  # those that the teacher covers (Coverage.kernels)

@@ -17,7 +17,7 @@ from diode_engine.models.model_types import MODEL_TYPES, member_types
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.distillation import MAX_LABELS, Draws, problems_to_label
+from diode_engine.training.distillation import MAX_LABELS, draw_examples, problems_to_label
 from diode_engine.training.fit_jobs import (
     CountCandidates,
     FitMember,
@@ -142,8 +142,8 @@ class TaskSteps:
         problems = problems_to_label(task.learned, coverage, settings.lessons, seed=task.seed)
         parts = [tuple(problems[i : i + _PROBLEMS]) for i in range(0, len(problems), _PROBLEMS)]
         counts = yield [CountCandidates(part, kernels, torch) for part in parts]
-        draws = Draws(task.seed)
-        drawn = [tuple(draws.draw(*each) for each in of_part) for of_part in counts]
+        rng = np.random.default_rng(task.seed)
+        drawn = [tuple(draw_examples(rng, *each) for each in of_part) for of_part in counts]
         teacher = tuple(
             SharedModel(
                 member.family, self._pool.share((np.frombuffer(member.to_bytes(), np.uint8),))

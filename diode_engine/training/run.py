@@ -217,7 +217,11 @@ class _TrainingRun:
             self.whole.record(member, progress)
             if time.monotonic() - self._written >= WRITE_SECONDS:
                 self._written = time.monotonic()
-                self._tell({**_progress(member, progress), **self.whole.to_dict()})
+                of_fit = {
+                    "member": member, "step": progress.step, "steps": progress.steps,
+                    "log_rmse": progress.rmse, "efficiency": progress.efficiency,
+                }  # fmt: skip
+                self._tell({**of_fit, **self.whole.to_dict()})
                 self._write_points()
 
         return record
@@ -238,13 +242,3 @@ class _TrainingRun:
         for series, points in self._points.items():
             self._store.add_points(self.id, series, points)
         self._points = {}
-
-
-def _progress(member: str, progress: FitProgress) -> Mapping[str, Any]:
-    return {
-        "member": member,
-        "step": progress.step,
-        "steps": progress.steps,
-        "log_rmse": progress.rmse,
-        "efficiency": progress.efficiency,
-    }

@@ -25,8 +25,8 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.confidence import (
+    STEPS_DIVISOR,
     confidence_folds,
-    fold_settings,
     learn_confidence,
     places_of,
 )
@@ -97,9 +97,11 @@ def fit_members(split: TrainingSplit, method: TrainingMethod, *, everything: boo
         if method.base.manifest.hardware.slug != split.hardware.slug:
             corrected = [correct_to(t, method.base, seed=method.seed) for t in folds.values()]
         return FittedMembers(tuned[""], corrected, tuned.get("all problems"))
-    settings = {name: fold_settings(method.settings) for name in folds}
+    of_folds = method.settings.with_fewer_steps(STEPS_DIVISOR)
     tasks = {
-        name: FitTask(table, method.family, method.seed, settings.get(name, method.settings))
+        name: FitTask(
+            table, method.family, method.seed, of_folds if name in folds else method.settings
+        )
         for name, table in {"": split.learned, **folds, **tables}.items()
     }
     names = list(tasks)
@@ -128,7 +130,30 @@ def _tune(rows: TimingTable, name: str, method: TrainingMethod) -> Members:
 def make_model(rows: TimingTable, method: TrainingMethod, members: Members) -> Artifact:
     """Return the model of these members, which are fitted to these rows, without confidence and
     metrics."""
-    return Artifact(_manifest(rows, method), members)
+    environments = [rows.environments[i] for i in sorted(set(rows.environment.tolist()))]
+    gpus = gpus_of(rows)
+    of_gpus = [(gpu, rows_on(rows, gpu)) for gpu in gpus] if len(gpus) > 1 else []
+    coverage, base = Coverage.make(rows), method.base
+    if base is not None:
+        coverage = base.manifest.coverage.joined(coverage)
+    manifest = Manifest(
+        name=method.name,
+        family=method.family,
+        hardware=gpus[0],
+        coverage=coverage,
+        data=Data(
+            datasets=(dataset_key(rows), *method.origin.datasets),
+            runs=method.origin.runs,
+            problems=rows.count_problems(),
+            timings=len(rows),
+            files=method.origin.files,
+            base="" if base is None else base.manifest.identity,
+        ),
+        torch=tuple(sorted({environment.torch for environment in environments})),
+        triton=tuple(sorted({environment.triton for environment in environments})),
+        gpus=tuple(GpuRecord(gpu, own.count_problems(), len(own)) for gpu, own in of_gpus),
+    )
+    return Artifact(manifest, members)
 
 
 def add_confidence(
@@ -216,35 +241,6 @@ def register_model(model: Artifact, *, default: bool) -> registry.ModelVersion:
         made = Path(folder) / model.manifest.name
         save_artifact(made, model.manifest, model.members, model.confidence)
         return registry.register(made, default=default)
-
-
-def _manifest(rows: TimingTable, method: TrainingMethod) -> Manifest:
-    environments = [rows.environments[i] for i in sorted(set(rows.environment.tolist()))]
-    gpus = gpus_of(rows)
-    coverage, base = Coverage.make(rows), method.base
-    if base is not None:
-        coverage = base.manifest.coverage.joined(coverage)
-    return Manifest(
-        name=method.name,
-        family=method.family,
-        hardware=gpus[0],
-        coverage=coverage,
-        data=Data(
-            datasets=(dataset_key(rows), *method.origin.datasets),
-            runs=method.origin.runs,
-            problems=rows.count_problems(),
-            timings=len(rows),
-            files=method.origin.files,
-            base="" if base is None else base.manifest.identity,
-        ),
-        torch=tuple(sorted({environment.torch for environment in environments})),
-        triton=tuple(sorted({environment.triton for environment in environments})),
-        gpus=tuple(_record(rows_on(rows, gpu), gpu) for gpu in gpus) if len(gpus) > 1 else (),
-    )
-
-
-def _record(rows: TimingTable, gpu: Hardware) -> GpuRecord:
-    return GpuRecord(gpu, rows.count_problems(), len(rows))
 
 
 def _judged_on(record: GpuRecord, model: Artifact, held_out: TimingTable) -> GpuRecord:

@@ -86,7 +86,6 @@ def quick_model(
     base: Artifact | None,
     *,
     check: Callable[[], None],
-    seed: int = 0,
     fits: FitExecutor | None = None,
 ) -> Artifact:
     """A model of the rows to learn from. Without a base it is a new model with a quarter of the
@@ -97,10 +96,10 @@ def quick_model(
     environment = rows.environments[int(rows.environment[0])]
     hardware, coverage = environment.hardware, Coverage.make(rows)
     if base is None:
-        task = FitTask(rows, ENSEMBLE if has_xgboost() else NETWORKS, seed, _QUICK)
+        task = FitTask(rows, ENSEMBLE if has_xgboost() else NETWORKS, settings=_QUICK)
         (members,) = (fits or FitExecutor()).fit_all([task], lambda *_: check())
     else:
-        members = correct_to(rows, base, seed=seed)
+        members = correct_to(rows, base)
         coverage = base.manifest.coverage.joined(coverage)
     manifest = Manifest(
         name="quick", family="quick", hardware=hardware, coverage=coverage,

@@ -99,7 +99,8 @@ def tune(
         job.ending = lambda: stages.tell(force=True)
         tuned = _tune(rounds, before, capture, look)
         store.set_result(job.id, tuned.document)
-        job.message = _sentence(tuned)
+        taken = "is taken from now on" if tuned.promoted else "was refused by the gate"
+        job.message = f"registered as {tuned.model.reference}, which {taken}"
         return tuned
 
 
@@ -120,11 +121,6 @@ def _seconds_timed(store: Store, spec: Mapping[str, Any]) -> float:
             told = (run.progress or {}).get("timing_seconds", 0.0)
             seconds = 0.0 if run.state is RunState.DONE else max(seconds, float(told))
     return seconds
-
-
-def _sentence(tuned: Tuned) -> str:
-    taken = "is taken from now on" if tuned.promoted else "was refused by the gate"
-    return f"registered as {tuned.model.reference}, which {taken}"
 
 
 def _tune(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from diode_engine.choosing.chooser import Chooser
-from diode_engine.core.table import TimingTable
+from diode_engine.core.table import TimingTable, known_number
 from diode_engine.errors import NothingError, TrainingError
 from diode_engine.models.confidence import MAX_K
 from diode_engine.models.predictor import Predictor
@@ -172,18 +171,13 @@ def _cases(
                 efficiency={k: float(efficiency[k - 1]) for k in KS} if known else None,
                 confidence=(reaches[i] or (None,))[0],
                 chosen=None if chosen is None else candidates[chosen],
-                chosen_us=None if chosen is None else _known(pool.time_us[chosen]),
-                chosen_predicted_us=None if chosen is None else _known(predicted[chosen]),
+                chosen_us=None if chosen is None else known_number(pool.time_us[chosen]),
+                chosen_predicted_us=None if chosen is None else known_number(predicted[chosen]),
                 best=candidates[best],
                 best_us=float(pool.time_us[best]),
-                best_predicted_us=_known(predicted[best]),
+                best_predicted_us=known_number(predicted[best]),
                 others={name: float(us) for name, us in others.items() if not np.isnan(us)},
                 compiled=compiled[i],
             )
         )
     return tuple(out)
-
-
-def _known(value: float) -> float | None:
-    """Return the number; None for NaN."""
-    return None if math.isnan(value) else float(value)

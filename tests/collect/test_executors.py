@@ -21,6 +21,7 @@ from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
 from diode_engine.store import Store
 from tests.collect.ray_cluster import KIND
+from tests.samples import timing_at
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent
@@ -121,7 +122,7 @@ ALL = Counter((p.key, c.key) for p in PROBLEMS for c in OFFERED)
 def failures(store):
     table = store.read()
     return {
-        (table.candidates[table.candidate[i]], table.timing(i).failure)
+        (table.candidates[table.candidate[i]], timing_at(table, i).failure)
         for i in np.flatnonzero(table.failure)
     }
 

@@ -9,6 +9,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, KernelFacts, Timing
+from tests.samples import timing_at
 
 PROBLEM = Problem.make("mm", 64, 64, 64, "float16")
 CANDIDATES = (
@@ -65,4 +66,4 @@ def test_tables_are_joined_as_their_records_are():
     assert joined.environments == whole.environments
     for name in ("problem", "candidate", "environment", "failure"):
         assert np.array_equal(getattr(joined, name), getattr(whole, name))
-    assert [joined.timing(i) for i in range(5)] == [whole.timing(i) for i in range(5)]
+    assert [timing_at(joined, i) for i in range(5)] == [timing_at(whole, i) for i in range(5)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from diode_engine.core.table import TimingTable
 from diode_engine.location import location_of
 from diode_engine.store import RunState, Store, soundness
+from tests.samples import timing_at
 from tests.soak import work
 from tests.soak.children import start
 
@@ -55,5 +56,5 @@ def gather(
 
 def _rows(table: TimingTable) -> list[tuple[str, str]]:
     return [
-        (table.problems[table.problem[i]].key, repr(table.timing(i))) for i in range(len(table))
+        (table.problems[table.problem[i]].key, repr(timing_at(table, i))) for i in range(len(table))
     ]

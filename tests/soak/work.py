@@ -15,6 +15,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import DiodeError
 from diode_engine.runs import Job, job
 from diode_engine.store import Store, import_dataset, query, soundness
+from tests.samples import timing_at
 from tests.store.conftest import make_table
 
 table = make_table
@@ -40,7 +41,7 @@ def content(path: Path) -> list[object]:
                 found.problems[found.problem[i]].key,
                 found.candidates[found.candidate[i]].key,
                 found.environments[found.environment[i]].key,
-                repr(found.timing(i)),
+                repr(timing_at(found, i)),
             )
             for i in range(len(found))
         )

@@ -15,6 +15,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.store import Store, migrations
+from tests.samples import timing_at
 
 ENVIRONMENT = Environment(H200, "570.1", "2.13.0", "3.7.1")
 # What somebody else may write: little, by hand, of kernels that Diode has never heard of.
@@ -90,7 +91,7 @@ def as_rows(table: TimingTable) -> list[tuple[object, ...]]:
             table.problems[table.problem[i]].key,
             table.candidates[table.candidate[i]].key,
             table.environments[table.environment[i]].key,
-            table.timing(i),
+            timing_at(table, i),
         )
         for i in range(len(table))
     ]

@@ -18,6 +18,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.errors import StoreError
 from diode_engine.store import RunState, Store, soundness
+from tests.samples import timing_at
 from tests.store.conftest import one_product
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +87,8 @@ def test_what_was_timed_on_a_problem_in_this_very_environment(store, make_table)
     store.add(store.start_run("collect", {}), slower)
     rows = np.flatnonzero(table.problem == 1)
     assert store.timed(table.problems[1], table.environments[0]) == {
-        table.candidates[table.candidate[row]].key: table.timing(int(row)).time_us for row in rows
+        table.candidates[table.candidate[row]].key: timing_at(table, int(row)).time_us
+        for row in rows
     }
     assert store.timed(table.problems[1], Environment(H200, "570.1", "2.13.0", "3.9.0")) == {}
     assert store.timed(Problem.make("mm", 9, 9, 9, "float16"), table.environments[0]) == {}

@@ -32,6 +32,7 @@ from diode_engine.store import (
 )
 from diode_engine.store.datasets import parsing, reading, writing
 from diode_engine.store.datasets.format import SUFFIXES
+from tests.samples import timing_at
 from tests.store.conftest import FOREIGN, one_product
 
 slow = settings(
@@ -202,7 +203,7 @@ def test_somebody_elses_file_is_read_in_its_order(tmp_path, suffix):
     assert table.problem.tolist() == [1, 1, 0, 0, 0]
     assert table.candidate.tolist() == [1, 0, 0, 1, 1]
     assert table.environment.tolist() == [1, 1, 0, 0, 0]
-    assert [table.timing(i) for i in range(5)] == [
+    assert [timing_at(table, i) for i in range(5)] == [
         Timing(median_us=10.0),
         Timing(median_us=12.5),
         Timing(min_us=7.25, spread_us=0.0, repeats=5),
@@ -235,7 +236,7 @@ def test_a_file_to_be_predicted_has_no_times(tmp_path):
         read_dataset(tmp_path / "ask.json")
     table = read_dataset(tmp_path / "ask.json", times_required=False)
     assert table.candidate.tolist() == [1, 0]
-    assert table.timing(1) == Timing(failure=Failure.NOT_TIMED)
+    assert timing_at(table, 1) == Timing(failure=Failure.NOT_TIMED)
     write_dataset(table, tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_bytes())["timings"] == asked["timings"]
 

@@ -15,8 +15,8 @@ from diode_engine.models.neighbours import Places
 from diode_engine.problems.splits import folds
 from diode_engine.training import confidence, fits
 from diode_engine.training.confidence import (
+    STEPS_DIVISOR,
     confidence_folds,
-    fold_settings,
     learn_confidence,
     places_of,
 )
@@ -86,7 +86,9 @@ def test_confidence_is_learned_from_what_its_models_have_not_seen(timings, monke
     monkeypatch.setattr(confidence, "fit_confidence", recording)
     usable = learnable(timings)
     parts = confidence_folds(usable, 0)
-    models = [fit(part.learned, "trees", settings=fold_settings(SMALL)) for part in parts]
+    models = [
+        fit(part.learned, "trees", settings=SMALL.with_fewer_steps(STEPS_DIVISOR)) for part in parts
+    ]
     assert learn_confidence(usable, models) is not None
     (unseen,) = cases
     assert len(unseen) == len(keys(usable))

@@ -31,6 +31,7 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
 from diode_engine.training.trainable_rows import learnable, one_environment, thin_rows
 from diode_engine.training.training_stages import TrainingMethod
+from tests.samples import timing_at
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2)
 SMALL = TrainingSettings(
@@ -60,7 +61,7 @@ def joined(*tables: TimingTable) -> TimingTable:
             table.problems[table.problem[i]],
             table.candidates[table.candidate[i]],
             table.environments[table.environment[i]],
-            table.timing(i),
+            timing_at(table, i),
         )
         for table in tables
         for i in range(len(table))

@@ -240,10 +240,6 @@ class PostgresBackend(Backend):
     def notify(self, connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"NOTIFY {CHANNEL}")
 
-    def find_damage(self) -> list[str]:
-        """Nothing: the server checks its pages itself."""
-        return []
-
     def answer(
         self, statement: str, *, rows: int, seconds: float, shorten: Callable[[Any], Row]
     ) -> tuple[list[str], list[Row]]:
