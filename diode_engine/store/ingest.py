@@ -193,7 +193,10 @@ def rows_there(
         [reasons.get(FAILURES[code - 1]) if code else None for code in table.failure.tolist()],
     ]
     t = schema.timings.c
-    of_timing = t.candidate, t.min_us, t.median_us, t.spread_us, t.repeats, t.failure
+    times_us = t.min_us, t.median_us, t.spread_us
+    earlier = schema.of_sweeps(
+        schema.timings, t.candidate, *times_us, t.repeats, t.failure, schema.sweeps.c.run
+    )
     pairs, group = np.unique(
         (table.problem.astype(np.int64) << 32) | table.environment, return_inverse=True
     )
@@ -204,10 +207,8 @@ def rows_there(
         if problem is None or environment is None:
             continue
         runs_of: dict[tuple[Any, ...], list[int]] = {}
-        earlier = schema.of_sweeps(
-            schema.timings, problem, environment, *of_timing, schema.sweeps.c.run
-        )
-        for candidate, *times, repeats, failure, run in connection.execute(earlier):
+        which = {"in_problem": problem, "in_environment": environment}
+        for candidate, *times, repeats, failure, run in connection.execute(earlier, which):
             row = (candidate, *_nanoseconds(times), repeats, failure)
             runs_of.setdefault(row, []).append(run)
         for i in rows.tolist():

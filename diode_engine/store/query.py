@@ -196,15 +196,13 @@ def candidates(
     `problem` and `environment` are the numbers of a ProblemRow. Empty where there is no such
     row."""
     t, k = schema.timings.c, schema.kernels.c
-    query = schema.of_sweeps(
-        schema.timings, problem, environment,
-        t.candidate, sa.func.coalesce(t.min_us, t.median_us), t.spread_us, t.failure,
-    )  # fmt: skip
-    kernels = schema.of_sweeps(
-        schema.kernels, problem, environment, k.candidate, *(k[name] for name in KERNEL_FACTS)
-    ).order_by(k.sweep)
+    time = sa.func.coalesce(t.min_us, t.median_us)
+    query = schema.of_sweeps(schema.timings, t.candidate, time, t.spread_us, t.failure)
+    facts_of = (k[name] for name in KERNEL_FACTS)
+    kernels = schema.of_sweeps(schema.kernels, k.candidate, *facts_of).order_by(k.sweep)
+    which = {"in_problem": problem, "in_environment": environment}
     with store.reads() as connection:
-        rows = connection.execute(query).all()
+        rows = connection.execute(query, which).all()
         candidate = np.array([row[0] for row in rows], dtype=np.int64)
         alone = np.zeros(len(rows), dtype=np.int64)
         if not rows:
@@ -219,7 +217,7 @@ def candidates(
         page = np.lexsort((ids, time_us))[offset : offset + min(limit, MAX_ROWS)]
         found = few_records(connection, schema.candidates, ids[page].tolist())
         names = pairs_of(connection, schema.failures.c.id, schema.failures.c.reason)
-        facts = {number: KernelFacts(*rest) for number, *rest in connection.execute(kernels)}
+        facts = {number: KernelFacts(*rest) for number, *rest in connection.execute(kernels, which)}
         return [
             CandidateRow(
                 candidate=found[i],

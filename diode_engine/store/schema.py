@@ -267,9 +267,13 @@ def hidden_sweeps() -> sa.Select[Any]:
     return sa.select(sweeps.c.id).where(sweeps.c.run.in_(unfinished()))
 
 
-def of_sweeps(table: sa.Table, problem: Any, environment: Any, *columns: Any) -> sa.Select[Any]:
-    """The query of these columns of `timings` or `kernels`: of the rows that are to be seen, on a
-    problem in an environment (their ids)."""
+def of_sweeps(table: sa.Table, *columns: Any) -> sa.Select[Any]:
+    """The query of these columns of `timings` or `kernels`: of the rows that are to be seen, on the
+    problem and in the environment whose ids are the parameters in_problem and in_environment."""
     s = sweeps.c
-    where = (s.problem == problem, s.environment == environment, is_finished(s.run))
+    where = (
+        s.problem == sa.bindparam("in_problem"),
+        s.environment == sa.bindparam("in_environment"),
+        is_finished(s.run),
+    )
     return sa.select(*columns).join_from(sweeps, table).where(*where)

@@ -22,10 +22,7 @@ _Ids = npt.NDArray[np.int64]
 _Times = npt.NDArray[np.float64]
 
 _T = schema.timings.c
-_EARLIER = schema.of_sweeps(
-    schema.timings, sa.bindparam("in_problem"), sa.bindparam("in_environment"),
-    _T.candidate, sa.func.coalesce(_T.min_us, _T.median_us),
-)  # fmt: skip
+_EARLIER = schema.of_sweeps(schema.timings, _T.candidate, sa.func.coalesce(_T.min_us, _T.median_us))
 _WRITE = (
     "INSERT INTO summaries"
     " (problem, environment, candidates, failed, timings, best, best_us, aten_us)"
