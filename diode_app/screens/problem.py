@@ -75,7 +75,7 @@ class ProblemScreen(TabbedScreen):
     def body(self) -> ComposeResult:
         yield Static(id="problem-title", classes="line")
         yield Static(id="problem-facts", classes="words muted", markup=False)
-        yield Static("Asking the models ...", id="problem-choices", classes="words")
+        yield Static("Reading ...", id="problem-choices", classes="words")
         with TabbedContent(initial="tab-candidates"):
             with TabPane("Candidates", id="tab-candidates"):
                 yield PagedTable(
@@ -86,12 +86,13 @@ class ProblemScreen(TabbedScreen):
                     self.session, FAILED_COLUMNS, what="failed candidates", id="problem-failures"
                 )
         with Horizontal(id="problem-parts"):
-            yield Plot("Asking the models ...")
+            yield Plot("Reading ...")
             yield Facts(id="problem-candidate")
 
     def reader(self) -> Reader[ProblemView]:
-        key, environment = self._key, self._environment
-        references, before = self._references, self._view
+        key, environment, before = self._key, self._environment, self._view
+        # First what was measured: models take seconds to load.
+        references = () if before is None else self._references
         return lambda store: problem_view(store, key, environment, references, before)
 
     def values(self) -> Mapping[str, object]:
@@ -101,6 +102,7 @@ class ProblemScreen(TabbedScreen):
     def show(self, snapshot: ProblemView) -> None:
         if snapshot is self._view:
             return
+        is_first = self._view is None
         view, self._view = snapshot, snapshot
         bias = f" bias {view.problem.bias}" if view.problem.op.biased else ""
         failed = f", {len(view.failures):,} failed" if view.failures else ""
@@ -111,7 +113,11 @@ class ProblemScreen(TabbedScreen):
             )
         )
         self.query_one("#problem-facts", Static).update(_facts(view))
-        self.query_one("#problem-choices", Static).update(_choices(view.choices))
+        choices = _choices(view.choices)
+        if is_first and view.known:
+            choices += "\nAsking the models ..."
+            self.call_next(self.reload)
+        self.query_one("#problem-choices", Static).update(choices)
         table = self.query_one("#problem-candidates", PagedTable)
         table.set_columns(measured_columns(tuple(view.predicted_us)))
         table.show_rows(view.rows)

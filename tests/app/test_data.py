@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from textual.widgets import Input
 
 from diode_app.data.candidate import candidate_in
+from diode_app.data.predictors import predict
 from diode_app.data.problem import ATEN, BEST, DEFAULT, ROOFLINE, NoSuchProblemError, problem_view
 from diode_app.data.problems import problems_page
 from diode_app.data.space_map import count_gaps, map_rows
@@ -244,6 +246,31 @@ async def test_a_problem_s_page_and_back(make_app, filled, tmp_path):
         await press(pilot, "escape")
         assert isinstance(app.screen, DataScreen)
         assert isinstance(app.focused, PageGrid)
+
+
+async def test_what_was_measured_is_shown_before_the_models_answer(
+    make_app, filled, tmp_path, monkeypatch
+):
+    register_model(tmp_path, "plain")
+    is_seen = threading.Event()
+
+    def predict_late(*given):
+        is_seen.wait(10)
+        return predict(*given)
+
+    monkeypatch.setattr("diode_app.data.predictors.predict", predict_late)
+    async with running(make_app(), (80, 24), "D") as (app, pilot):
+        await pilot.press("enter")
+        while "Asking the models" not in text_of(app):
+            await pilot.pause(0.01)
+        await pilot.pause(0.01)
+        assert "best measured" in text_of(app)
+        assert app.screen.query_one("#problem-candidates").page.rows
+        assert "plain@1" not in text_of(app)
+        is_seen.set()
+        await settled(pilot)
+        assert "plain@1" in text_of(app)
+        assert "Asking the models" not in text_of(app)
 
 
 @pytest.mark.parametrize("what", ["a list", "a page"])
