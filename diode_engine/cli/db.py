@@ -10,7 +10,7 @@ import click
 
 from diode_engine.cli import diagnostics
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import WRITTEN_FILE, StoreType, option, store_option
+from diode_engine.cli.options import WRITTEN_FILE, FiniteRange, StoreType, option, store_option
 from diode_engine.cli.queries import form_options, write
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
@@ -119,7 +119,7 @@ def vacuum(store: Location) -> Result:
 @store_option
 @option("--rows", type=click.IntRange(1, 1_000_000), default=1000, help="The most rows to show.")
 @option(
-    "--seconds", type=click.FloatRange(0.1, 86_400), default=10.0,
+    "--seconds", type=FiniteRange(0.1, 86_400), default=10.0,
     help="End the statement after so many seconds.",
 )  # fmt: skip
 @form_options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)  # of both operands
 ONE_MODEL = "one model"  # what is judged without --cross-validate
+SEED = click.IntRange(0, 2**31 - 1)  # what NumPy, torch and XGBoost all take
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -54,6 +56,16 @@ class StoreType(click.Path):
             )  # fmt: skip
         os.environ.update(given)
         return found
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range, without nan, which no bound excludes, and infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
 
 
 class TypeChoice(click.Choice[str]):
@@ -172,7 +184,7 @@ def seed_option(
     meaning: str = "Another seed draws other problems.", *, default: int = 0, heading: str = "How"
 ) -> Callable[[F], F]:
     """Adds --seed; the command gets `seed: int`. `meaning` says what another seed changes."""
-    return option("--seed", type=int, default=default, heading=heading, help=meaning)
+    return option("--seed", type=SEED, default=default, heading=heading, help=meaning)
 
 
 def family_option(**attributes: Any) -> Callable[[F], F]:

@@ -23,6 +23,7 @@ from diode_engine.cli.models.looking import note_default
 from diode_engine.cli.options import (
     WRITTEN_FILE,
     F,
+    FiniteRange,
     WordsCommand,
     family_option,
     fits_on,
@@ -54,7 +55,7 @@ _COUNT = click.IntRange(1)
 _FEW = 50  # problems
 # torch-diode's names of its models: the family, and how many times the default number of layers.
 _TYPES = {"base": ("network", 1), "deep": ("network", 2), "boosted": ("trees", 1)}
-_RATE = click.FloatRange(0, min_open=True)
+_RATE = FiniteRange(0, min_open=True)
 
 
 def _has_members(family: str) -> Callable[[Mapping[str, str]], bool]:
@@ -161,7 +162,7 @@ def _makes_new(values: Mapping[str, str]) -> bool:
 @_setting("--batch-size", type=_COUNT, of="network", help="Networks: candidates per step.")
 @_setting("--learning-rate", type=_RATE, of="network",
           help="Networks: the largest learning rate of the schedule.")  # fmt: skip
-@_setting("--weight-decay", type=click.FloatRange(0), of="network",
+@_setting("--weight-decay", type=FiniteRange(0), of="network",
           help="Networks: the weight decay of AdamW.")  # fmt: skip
 @_setting("--patience", type=_COUNT, of="network",
           help="Networks: the fit ends after this many epochs without a better one.")  # fmt: skip

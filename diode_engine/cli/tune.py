@@ -18,6 +18,7 @@ from diode_engine.cli.files import check_output, write_output
 from diode_engine.cli.options import (
     READ_FILE,
     WRITTEN_FILE,
+    FiniteRange,
     accelerator_option,
     check_cluster,
     fits_on,
@@ -45,7 +46,7 @@ from diode_engine.tuning.rounds import TuneRequest
 @click.command(context_settings={"allow_interspersed_args": False})
 @store_option
 @option(
-    "--minutes", type=click.FloatRange(0, min_open=True), default=10.0,
+    "--minutes", type=FiniteRange(0, min_open=True), default=10.0,
     help="About how long it takes: 70 % for timing, the rest for training and validating.",
 )  # fmt: skip
 @option(

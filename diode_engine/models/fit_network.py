@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from diode_engine import features
 from diode_engine.documents import shortened
+from diode_engine.errors import TrainingError
 from diode_engine.models.fitting import (
     Checkpoint,
     CheckpointError,
@@ -102,7 +103,23 @@ def fit_network(
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
         torch.manual_seed(settings.seed)
-        return _NetworkFit(train, held_out, settings, where).run(report, checkpoint)
+        return _begin_fit(train, held_out, settings, where).run(report, checkpoint)
+
+
+def _begin_fit(
+    train: Examples, held_out: Examples, settings: NetworkSettings, where: torch.device
+) -> _NetworkFit:
+    """Raises TrainingError where the machine has too little memory for the network."""
+    try:
+        return _NetworkFit(train, held_out, settings, where)
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        width = max(settings.hidden)
+        raise TrainingError(
+            f"This machine has too little memory for layers of {width} units; train narrower ones "
+            "with --hidden."
+        ) from error
 
 
 class _NetworkFit:
@@ -173,6 +190,11 @@ class _NetworkFit:
                 report(progress)
         while len(self.history) < self.s.epochs and self.waited() < self.s.patience:
             progress = self.epoch()
+            if not math.isfinite(progress.objective + progress.train_objective):
+                raise TrainingError(
+                    f"The network's errors grew beyond all numbers with a learning rate of "
+                    f"{self.s.learning_rate:g}; train with a smaller --learning-rate."
+                )
             self.history.append(progress)
             if self.waited() == 0:
                 self.best = copy.deepcopy(self.averaged.state_dict())

@@ -68,6 +68,12 @@ def test_wrong_use_exits_with_2_and_nothing_on_stdout(run, words):
     assert "Error: " in wrong.err
 
 
+@pytest.mark.parametrize("words", sorted(DRAWING))
+def test_a_seed_that_nothing_can_be_drawn_with_is_refused(run, words):
+    file = ["a.json"] if words in ("collect-shapeset", "draw-problems") else []
+    run(*words.split(), *file, "--seed", "-1").says(2, "-1 is not in the range")
+
+
 @each
 def test_the_options_that_all_have(words):
     assert ({"--store", "--db"} <= options(words)) is (words not in WITHOUT_STORE)

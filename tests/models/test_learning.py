@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -76,6 +77,20 @@ def test_an_exception_in_the_report_ends_the_fit(fit, halves):
     with pytest.raises(Stopped):
         fit(*halves, settings, stop)  # type: ignore[operator]
     assert seen == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (replace(NETWORK, learning_rate=1e30), r"learning rate of 1e\+30"),
+        (replace(NETWORK, hidden=(1 << 40,)), "little memory for layers of 1099511627776"),
+    ],
+)
+def test_a_network_that_cannot_be_fitted_is_refused_in_a_sentence(settings, says, halves):
+    seen: list[FitProgress] = []
+    with pytest.raises(TrainingError, match=says):
+        fit_network(*halves, settings, seen.append, device="cpu")
+    assert all(math.isfinite(progress.objective) for progress in seen)
 
 
 class Memory:
