@@ -1,32 +1,25 @@
-"""Train: a form that follows the data, real trainings, and their curves over each other."""
+"""Train: a form that follows the data, and the curves of trainings over each other."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
-from textual.widgets import Input, TabbedContent
+from textual.widgets import Input
 
 from diode_app.data.curves import CurveReader, kinds, series_of, thin_points
 from diode_app.data.run_results import describe_progress, fraction, seconds_left, training_result
 from diode_app.data.training import planned
-from diode_app.screens.model import ModelScreen
-from diode_app.screens.run import RunScreen
-from diode_app.text import quantity
 from diode_app.widgets.command_form import first_value, form_options, read_value
 from diode_engine.core.hardware import H200
 from diode_engine.core.table import TimingTable
 from diode_engine.runs import look
 from diode_engine.runs.process import current_process
-from diode_engine.store import RunState, Store, write_dataset
+from diode_engine.store import Store, write_dataset
 from tests.app.registered import register_model
 from tests.app.trained import drawn, make_training
-from tests.app.waiting import looked, press, put, running, say_yes, settled, text_of
-from tests.runs.conftest import wait_for_end
+from tests.app.waiting import press, put, running, text_of
 from tests.training.conftest import make_timings
-
-SMALL = {"family": "trees", "rounds": "4", "depth": "3", "name": "small"}
 
 
 @pytest.fixture
@@ -187,39 +180,6 @@ async def test_a_gpu_is_chosen_where_there_are_several(make_app, filled):
         await put(pilot, app.screen.form.field("hardware"), "NVIDIA A100")
         assert "timings of NVIDIA A100" in text_of(app)
         assert "Left out" in text_of(app)
-
-
-async def test_a_real_training_from_the_form_to_its_model(make_app, filled, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    async with running(make_app(), (120, 40), "T") as (app, pilot):
-        for name, value in SMALL.items():
-            await put(pilot, app.screen.form.field(name), value)
-        await pilot.press("ctrl+g")
-        await say_yes(pilot)
-        await settled(pilot)
-        assert isinstance(app.screen, RunScreen)
-        run = app.screen.run
-        wait_for_end(filled.run(run).process)
-        assert filled.run(run).state is RunState.DONE, filled.run(run).message
-        assert "gpus" in filled.run(run).progress
-        await looked(pilot)
-        assert "small@1 reaches 0." in text_of(app)
-        assert "ATen" in text_of(app)
-        assert f" of {quantity(os.cpu_count(), 'cores')} · " in text_of(app)
-        assert "--model=small@1" in dict(app.screen.headless_commands())["Validate"]
-        await press(pilot, "v")
-        assert app.screen.query_one(TabbedContent).active == "tab-curves"
-        assert "efficiency on problems not fitted to" in text_of(app)
-        assert "trees-0" in text_of(app)
-        await press(pilot, "v")
-        assert "trees-0 (fitted to)" in text_of(app)
-        await press(pilot, "3")
-        assert " of CPU time" in text_of(app)
-        assert "family trees" in text_of(app)
-        await press(pilot, "w")
-        assert "--model=small@1" in text_of(app)
-        await press(pilot, "escape", "m")
-        assert isinstance(app.screen, ModelScreen)
 
 
 async def test_the_pinned_training_is_drawn_on_anothers_page(make_app, store):

@@ -4,6 +4,8 @@ alone on a small terminal, once by the mouse alone on a larger one."""
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from diode_app.data.overview import shipped_timings
 from diode_app.screens.compare import CompareScreen
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.run import RunScreen
+from diode_app.text import quantity
 from diode_engine import paths
 from diode_engine.registry import default_for
 from diode_engine.store import RunState, Store, read_dataset, write_dataset
@@ -72,13 +75,27 @@ async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
         await press_each(pilot, "ctrl+g", "y")
         assert isinstance(app.screen, RunScreen)
         run = await finished(pilot, path, "train")
+        with Store.open(path) as store:
+            assert "gpus" in store.run(run).progress
         assert "mine@1 reaches 0." in text_of(app)
+        assert f" of {quantity(os.cpu_count(), 'cores')} · " in text_of(app)
+        assert "--model=mine@1" in dict(app.screen.headless_commands())["Validate"]
         await press_each(pilot, "v")
-        assert "efficiency" in text_of(app)  # of its curves
+        assert "efficiency on problems not fitted to" in text_of(app)
+        await press_each(pilot, "v")
+        assert "trees-0 (fitted to)" in text_of(app)
+        await press_each(pilot, "3")
+        assert " of CPU time" in text_of(app)
+        assert "family trees" in text_of(app)
+        await press_each(pilot, "m")
+        assert isinstance(app.screen, ModelScreen)
+        await press_each(pilot, "escape")
         await press_each(pilot, "R", "enter")
         assert app.screen.run == run
 
-        await press_each(pilot, "w", "ctrl+g", "y")
+        await press_each(pilot, "w")
+        assert "--model=mine@1" in text_of(app)
+        await press_each(pilot, "ctrl+g", "y")
         judged = await finished(pilot, path, "validate")
         await press_each(pilot, "o")
         assert "mine@1 takes kernels that reach 0." in text_of(app)

@@ -71,13 +71,6 @@ def test_resolving(ship, shipped, model):
     assert registry.resolve("default").reference == "mine@1"
 
 
-def test_the_same_name_for_two_devices_is_ambiguous(ship, shipped):
-    ship("mine", 1)
-    ship("mine", 1, hardware=A100)
-    with pytest.raises(RegistryError, match="--hardware"):
-        registry.resolve("mine@1")
-
-
 def test_a_model_is_named_by_its_gpu_and_what_it_chooses(ship, shipped):
     ship("mine", 1)
     ship("mine", 2)
