@@ -196,9 +196,7 @@ def test_all_batches_of_a_layer_use_tf32_if_it_is_allowed(n, is_dynamic, tf32, m
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_products_of_groups_get_kernels_of_orders_with_the_same_bits(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_of_groups_get_kernels_of_orders_with_the_same_bits(mode, monkeypatch):
     both = [replace(each, in_groups=True) for each in (WGMMA, MMA)]
     monkeypatch.setattr(proofs, "PROOFS", (proof(*both),))
     install()
@@ -211,14 +209,12 @@ def test_products_of_groups_get_kernels_of_orders_with_the_same_bits(
     assert "no order of summation" in refused(experts())
 
 
-def test_a_product_of_groups_with_a_dynamic_number_of_rows_gets_one_kernel(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_product_of_groups_with_a_dynamic_number_of_rows_gets_one_kernel(monkeypatch):
     both = [replace(each, in_groups=True) for each in (WGMMA, MMA)]
     monkeypatch.setattr(proofs, "PROOFS", (proof(*both),))
     install()
 
-    def build() -> Any:
+    def build():
         run, tensors = experts()()
         torch._dynamo.mark_dynamic(tensors[0], 0)
         return run, tensors
