@@ -169,6 +169,18 @@ def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(fast, by_rows
     assert {order(choice) for choice in choices} == {eight}
     assert diode_engine.get_stats()["fallbacks"] == 0
 
+    def build_dynamic():
+        f, tensors = build(512)
+        for tensor in (tensors[0], *(tensors[2:3] if by_rows else ())):
+            torch._dynamo.mark_dynamic(tensor, 0)
+        return f, tensors
+
+    for how in ({"build": lambda: build(512)}, {"build": build_dynamic, "dynamic": None}):
+        kernels = program(**how, options=INVARIANT).split("tl.dot(a, b")[1:]
+        assert kernels
+        # the kernel adds up as its order says
+        assert {kernel.startswith(", acc,") for kernel in kernels} == {fast}
+
 
 @pytest.mark.skipif(torch.__version__ < (2, 11), reason="torch 2.10 cannot compile it")
 @pytest.mark.parametrize("n", [N, 256])

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch._inductor.kernel_template_choice import KernelTemplateChoice
+from torch._inductor.kernel_template_choice import (
+    DictKernelTemplateParams,
+    KernelTemplateChoice,
+)
 from torch._inductor.select_algorithm import TritonTemplateCaller
 from torch.utils._ordered_set import OrderedSet
 
@@ -107,10 +110,21 @@ def make_template_choices(kernels: Sequence[ChosenKernel], request: Request) -> 
         moves = layouts.will_move(request.kernel_inputs.nodes())
         kernels = [kernels[0], kernels[0].library] if moves else kernels
     choices = [
-        KernelTemplateChoice(params=k.params, **_parts_of_choices(request.offers[k.uid]))
+        KernelTemplateChoice(
+            params=_with_overrides(k.params, request, k.uid),
+            **_parts_of_choices(request.offers[k.uid]),
+        )
         for k in kernels
     ]
     return annotate(choices, kernels)
+
+
+def _with_overrides(params: Any, request: Request, uid: str) -> Any:
+    """Return the parameters with those that the op sets for the template, as its generator does.
+    Parameters that were made from a list of configs have only a config's: their kernels would add
+    up in another order than that of the product."""
+    given = (request.overrides or {}).get(uid)
+    return DictKernelTemplateParams({**params.to_kwargs(), **given}) if given else params
 
 
 def _parts_of_choices(offer: Any) -> dict[str, Any]:
