@@ -98,7 +98,7 @@ class GpuWatch:
 
     def add_all(self) -> int:
         """Watches all GPUs of this machine, by NVML's numbers; returns how many there are."""
-        count = self._number("nvmlDeviceGetCount_v2", ctypes.c_uint()) or 0
+        count = self._ask("nvmlDeviceGetCount_v2", ctypes.c_uint()) or 0
         for gpu in range(count):
             handle = ctypes.c_void_p()
             if not self._library.nvmlDeviceGetHandleByIndex_v2(gpu, ctypes.byref(handle)):
@@ -129,30 +129,28 @@ class GpuWatch:
         handle = self._handles.get(gpu)
         if handle is None:
             return None
-        power = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint(), handle)
-        reasons = self._number(
+        power = self._ask("nvmlDeviceGetPowerUsage", ctypes.c_uint(), handle)
+        reasons = self._ask(
             "nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong(), handle
         )
         return GpuState(
-            clock_mhz=self._number(
+            clock_mhz=self._ask(
                 "nvmlDeviceGetClockInfo", ctypes.c_uint(), handle, ctypes.c_int(_CLOCK_SM)
             ),
-            temperature_c=self._number(
+            temperature_c=self._ask(
                 "nvmlDeviceGetTemperature", ctypes.c_uint(), handle, ctypes.c_int(_TEMPERATURE_GPU)
             ),
             power_w=None if power is None else power // 1000,
             held_back=tuple(name for bit, name in _REASONS.items() if (reasons or 0) & bit),
-            utilisation=self._part("nvmlDeviceGetUtilizationRates", _Utilization(), "gpu", handle),
-            memory_bytes=self._part("nvmlDeviceGetMemoryInfo", _Memory(), "used", handle),
+            utilisation=self._ask(
+                "nvmlDeviceGetUtilizationRates", _Utilization(), handle, part="gpu"
+            ),
+            memory_bytes=self._ask("nvmlDeviceGetMemoryInfo", _Memory(), handle, part="used"),
         )
 
-    def _number(self, function: str, out: Any, *args: Any) -> int | None:
-        """The number that the NVML function writes into `out`; None where this driver or GPU does
-        not support the function."""
-        return self._part(function, out, "value", *args)
-
-    def _part(self, function: str, out: Any, part: str, *args: Any) -> int | None:
-        """As `_number`, for one field of a structure."""
+    def _ask(self, function: str, out: Any, *args: Any, part: str = "value") -> int | None:
+        """The number that the NVML function writes into `out`, or into a `part` of a structure;
+        None where this driver or GPU does not support the function."""
         try:
             failed = getattr(self._library, function)(*args, ctypes.byref(out))
         except AttributeError:

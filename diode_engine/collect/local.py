@@ -135,7 +135,11 @@ class LocalExecutor:
             self._runner = SessionRunner()
             closing.callback(self._runner.close)
             closing.callback(self._close_compilers)
-            for worker in [self._make_worker(gpu, closing) for gpu in gpus]:
+            workers = []
+            for gpu in gpus:
+                workers.append(self._setup.make_worker(gpu, self._watch))
+                closing.callback(workers[-1].close)
+            for worker in workers:
                 worker.start()
                 self._runner.start(self._use(worker))
             self._closing = closing.pop_all()
@@ -147,12 +151,6 @@ class LocalExecutor:
     def _close_compilers(self) -> None:
         while self._compiler_pools:
             self._compiler_pools.popitem()[1].close()
-
-    def _make_worker(self, gpu: int, closing: ExitStack) -> GpuWorker:
-        """A worker, not started yet, that `closing` closes."""
-        worker = self._setup.make_worker(gpu, self._watch)
-        closing.callback(worker.close)
-        return worker
 
     async def _use(self, worker: GpuWorker) -> None:
         """Holds sessions by this worker, in a thread that waits for its answers."""

@@ -582,9 +582,9 @@ def test_operands_of_one_type_are_in_memory_at_a_time(on_the_cpu, monkeypatch):
         torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1 << 26)
     )
     pools = operands.Pools(torch.device("cpu"), 1 << 12)
-    first = weakref.ref(pools.inputs(torch.bfloat16, 1 << 10))
-    assert pools.inputs(torch.bfloat16, 1 << 10) is first()
-    pools.inputs(torch.float32, 1 << 10)
+    first = weakref.ref(pools.pool("in", torch.bfloat16, 1 << 10))
+    assert pools.pool("in", torch.bfloat16, 1 << 10) is first()
+    pools.pool("in", torch.float32, 1 << 10)
     assert first() is None
 
 

@@ -49,20 +49,14 @@ class Pools:
         self._bytes = min(MAX_POOL_BYTES, int(total * MEMORY_SHARE))
         self._tensors: dict[str, torch.Tensor] = {}
 
-    def inputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
-        """Random numbers, as a flat tensor of at least so many bytes."""
-        return self._pool("in", dtype, least_bytes)
-
-    def outputs(self, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
-        """Uninitialised memory, as a flat tensor of at least so many bytes."""
-        return self._pool("out", dtype, least_bytes)
-
     def clear(self) -> None:
         """Frees the memory that no Operands use."""
         self._tensors.clear()
         torch.cuda.empty_cache()
 
-    def _pool(self, name: str, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
+    def pool(self, name: str, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
+        """The buffer "in", of random numbers, or "out", of uninitialised memory, as a flat tensor
+        of at least so many bytes."""
         size = max(self._bytes, least_bytes)
         pool = self._tensors.get(name)
         if pool is None or pool.dtype != dtype or pool.nbytes < size:
@@ -99,8 +93,8 @@ class Operands:
         self._step = at
         shape = p.output_size
         self._out_step = _aligned(math.prod(shape) * p.out_dtype.itemsize)
-        self._inputs = pools.inputs(self._dtype, self._step)
-        self._outputs = pools.outputs(self._out_dtype, self._out_step)
+        self._inputs = pools.pool("in", self._dtype, self._step)
+        self._outputs = pools.pool("out", self._out_dtype, self._out_step)
         self._out = _View(shape, dense(shape), self._out_dtype, 0)
         self._sets = self._inputs.nbytes // self._step
         self._out_sets = self._outputs.nbytes // self._out_step

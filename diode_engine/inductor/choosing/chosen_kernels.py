@@ -32,9 +32,8 @@ from diode_engine.inductor.choosing.product import Request
 from diode_engine.inductor.fusion import registers
 from diode_engine.inductor.guard import Report, guard
 from diode_engine.inductor.lowering import branches, layouts
-from diode_engine.inductor.lowering.annotations import annotation_of
 from diode_engine.inductor.lowering.branches import Branch
-from diode_engine.inductor.lowering.candidates import tf32_allowed
+from diode_engine.inductor.lowering.candidates import annotation_of, tf32_allowed
 from diode_engine.inductor.torch_internals.templates import parts_of_choices
 
 ANNOTATION = "diode"

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch._inductor import choices as inductor_choices
@@ -50,25 +50,14 @@ log = logging.getLogger(__name__)
 _chosen = ContextVar("diode_chosen", default=False)
 _below = ContextVar("diode_below", default=False)
 
-P = ParamSpec("P")
-R = TypeVar("R")
+
+def _below_of(name: str) -> Callable[..., Any]:
+    """Return the method of this name of the choices below, as a method of DiodeInductorChoices."""
+    return lambda self, *args, **kwargs: self._behind(name)(*args, **kwargs)
 
 
-def _guard(
-    what: str, *, stock: Callable[..., Any] | None = None
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Guard a method of DiodeInductorChoices; its `stock` is the method of the choices below."""
-
-    def decorate(method: Callable[P, R]) -> Callable[P, R]:
-        def below(self: DiodeInductorChoices, *args: Any, **kwargs: Any) -> Any:
-            return self._behind(method.__name__)(*args, **kwargs)
-
-        def report(self: DiodeInductorChoices, *_: Any, **__: Any) -> Report:
-            return self.diode_chooser.outcomes.report_failure
-
-        return guard(what, stock=stock or below, report=report)(method)
-
-    return decorate
+def _report(self: DiodeInductorChoices, *_: Any, **__: Any) -> Report:
+    return self.diode_chooser.outcomes.report_failure
 
 
 class DiodeInductorChoices(InductorChoices):
@@ -149,7 +138,7 @@ class DiodeInductorChoices(InductorChoices):
         finally:
             _below.reset(below)
 
-    @_guard("a choice could not be rendered", stock=_get_template_configs_below)
+    @guard("a choice could not be rendered", stock=_get_template_configs_below, report=_report)
     def get_template_configs(
         self,
         kernel_inputs: Any,
@@ -172,7 +161,9 @@ class DiodeInductorChoices(InductorChoices):
             _chosen.reset(chosen)
 
     # Inductor's own is a static method, which could not ask the class below (see `over`).
-    @_guard("whether to fuse could not be decided")
+    @guard(
+        "whether to fuse could not be decided", stock=_below_of("can_fuse_vertical"), report=_report
+    )
     def can_fuse_vertical(  # type: ignore[override]
         self, scheduler: Any, node1: Any, node2: Any, shared_data_score: int
     ) -> bool:
@@ -180,7 +171,11 @@ class DiodeInductorChoices(InductorChoices):
         has taken would spill registers for it."""
         return STOCK if registers.can_fuse(node1, node2) else False
 
-    @_guard("the layout of an output was not decided")
+    @guard(
+        "the layout of an output was not decided",
+        stock=_below_of("_need_to_fix_layout"),
+        report=_report,
+    )
     def _need_to_fix_layout(self, adjusted_choices: list[Any], op_name: str) -> bool:
         """Return whether Inductor fixes the layout of the output before it is known what reads it:
         as in plain torch.compile where Diode takes the library's kernel. There the output of mm and

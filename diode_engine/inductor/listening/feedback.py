@@ -11,7 +11,6 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.guard import do_nothing, guard
-from diode_engine.inductor.lowering.annotations import template_choice_of
 from diode_engine.inductor.on_import import when_imported
 
 # Called with a problem, and with each candidate and the shortest time, in microseconds, that
@@ -49,7 +48,11 @@ def save(timings: dict[Any, float], name: str, *_: Any) -> None:
 def _records(
     timings: dict[Any, float], name: str
 ) -> tuple[Problem, list[tuple[Candidate, float]]] | None:
-    from diode_engine.inductor.lowering.candidates import candidate_of, problem_of
+    from diode_engine.inductor.lowering.candidates import (
+        candidate_of,
+        problem_of,
+        template_choice_of,
+    )
 
     if name not in OPERATORS:
         return None

@@ -1,7 +1,8 @@
 """From Inductor's problems and candidates to Diode's records.
 
 `problem_of` reads the problem from Inductor's kernel inputs, `candidate_of` the candidate from a
-KernelTemplateChoice, and `candidate_from` from the parts of one.
+KernelTemplateChoice, and `candidate_from` from the parts of one. `template_choice_of` finds the
+KernelTemplateChoice of a rendered choice.
 """
 
 from __future__ import annotations
@@ -228,3 +229,15 @@ def candidate_from(uid: str, params: Any) -> Candidate:
         name: value for name, value in params.to_kwargs().items() if name in tunable
     }
     return Candidate.make(uid, **kwargs)
+
+
+def annotation_of(choice: Any, name: str) -> Any:
+    """Return what the code that made one of Inductor's rendered choices has noted in it under this
+    name; None where there is nothing. Choices of others may have no annotations at all."""
+    return (getattr(choice, "annotations", None) or {}).get(name)
+
+
+def template_choice_of(choice: Any) -> Any:
+    """Return the KernelTemplateChoice from which the choice was rendered; None where it was made in
+    another way, such as another backend's kernels."""
+    return annotation_of(choice, "ktc")

@@ -103,8 +103,8 @@ def offer(op: Operator, config: Any, inputs: Any, layout: Any = None, **given: A
 
 def list_offers(op: Operator, operands: Sequence[Any], fields: Fields) -> list[Any]:
     """Return the KernelTemplateChoices for the op of these TensorBoxes, the library's call first;
-    `fields` are as in `kernels.ask`. Call it inside `kernels.graph_for`, with options under which
-    Inductor offers kernels."""
+    `fields` are as in `kernels.read_offers`. Call it inside `kernels.graph_for`, with options under
+    which Inductor offers kernels."""
     found: list[Any] = []
     cut: Any = mm_grouped.early_config_prune
     configs_kept: list[tuple[Any, Mapping[str, Any]]] = []

@@ -44,17 +44,17 @@ T = TypeVar("T")
 Offers = Mapping[str, Iterable[Any]]  # Inductor's generators of KernelTemplateChoices by template
 
 
-def autotuning_options(*, optional: bool | None = None) -> dict[str, Any]:
+def autotuning_options(*, optional: bool = False) -> dict[str, Any]:
     """Return the values of Inductor's options under which its lowering asks for choices of kernels,
-    in the DEFAULT space. `optional` says whether it also asks for templates that need an option of
-    their own; None: if that option is set.
+    in the DEFAULT space. With `optional` it also asks for templates that need an option of their
+    own; without, if that option is set.
 
     (In the EXHAUSTIVE space torch 2.15 asks for more: also for Triton's templates where K is so
     large that decompose_k splits it. A compile with Diode is not offered these.)
     """
     options: dict[str, Any] = {"max_autotune": True, "max_autotune_gemm_search_space": "DEFAULT"}
-    if optional is not None:
-        options |= {t.option: optional for t in TEMPLATES.values() if t.option}
+    if optional:
+        options |= {t.option: True for t in TEMPLATES.values() if t.option}
     return options
 
 
@@ -110,13 +110,13 @@ def offered(
     *,
     fields: Fields = MappingProxyType({}),
     space: str = "EXHAUSTIVE",
-    optional: bool | None = True,
+    optional: bool = True,
 ) -> dict[Candidate, Any]:
     """Return every candidate with its KernelTemplateChoice, as Inductor's lowering of the op offers
     them, without those that compute something else in this torch.
 
     The configs are those of `space`: EXHAUSTIVE (what Diode chooses among) or DEFAULT. `optional`
-    is as in `autotuning_options`, `fields` as in `ask`. Call it inside `graph_for`.
+    is as in `autotuning_options`, `fields` as in `read_offers`. Call it inside `graph_for`.
     """
     if op.bypasses_hook:
         with config.patch(autotuning_options()):
@@ -141,11 +141,12 @@ def read_offers(
     *,
     fields: Fields = MappingProxyType({}),
     space: str = "EXHAUSTIVE",
-    optional: bool | None = None,
+    optional: bool = False,
 ) -> list[T]:
     """Return what `read` makes of each question that Inductor's lowering of the op asks: it is
     called with what is offered in the `space` (also by Diode's sources), the kernel inputs and
-    Inductor's name of the op. `fields` and `optional` are as in `ask`. Call it in `graph_for`."""
+    Inductor's name of the op. `fields` are a problem's op_fields, for an op that is called with
+    more than its inputs; `optional` is as in `autotuning_options`. Call it in `graph_for`."""
     found: list[T] = []
 
     class Recording(InductorChoices):
@@ -158,29 +159,13 @@ def read_offers(
                 found.append(read(offers, kernel_inputs, op_name))
             return []
 
-    ask(Recording(), op, operands, fields=fields, optional=optional)
-    return found
-
-
-def ask(
-    choices: InductorChoices,
-    op: Operator,
-    operands: Sequence[ir.TensorBox],
-    *,
-    fields: Fields = MappingProxyType({}),
-    optional: bool | None = None,
-) -> None:
-    """Run Inductor's lowering of the op with `choices`, which may answer that there are none.
-    `optional` is as in `autotuning_options`; `fields` are a problem's op_fields, for an op that is
-    called with more than its inputs. Call it inside `graph_for`."""
-    lower = _lowering_of(op)
-    keywords = op.keywords(torch, fields)
     with (
         config.patch(autotuning_options(optional=optional)),
-        V.set_choices_handler(choices),
-        contextlib.suppress(NoValidChoicesError),  # raised where `choices` have chosen nothing
+        V.set_choices_handler(Recording()),
+        contextlib.suppress(NoValidChoicesError),  # nothing was chosen
     ):
-        lower(*operands, **keywords)
+        _lowering_of(op)(*operands, **op.keywords(torch, fields))
+    return found
 
 
 def _lowering_of(op: Operator) -> Callable[..., Any]:

@@ -18,8 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from diode_engine.core.candidate import Candidate
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.chosen_kernels import ChosenKernel, chosen_kernel_of
-from diode_engine.inductor.lowering.annotations import template_choice_of
-from diode_engine.inductor.lowering.candidates import candidate_of
+from diode_engine.inductor.lowering.candidates import candidate_of, template_choice_of
 from diode_engine.inductor.patches import patch_attribute
 from diode_engine.inductor.torch_internals import versions
 from diode_engine.inductor.without_gpu.device import is_pretended
