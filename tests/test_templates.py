@@ -153,7 +153,7 @@ def test_a_binary_is_shared_by_problems_of_the_same_constants():
     assert shared.fixed == {"B", "K"}
     assert shared == class_of(Problem.make("mm", 1024, 640, 768, "bfloat16"), WIDE)
     assert shared != class_of(Problem.make("mm", 512, 640, 1536, "bfloat16"), WIDE)
-    assert SharedKeys(PROBLEM)(WIDE) == shared.key
+    assert SharedKeys(PROBLEM, [WIDE])(WIDE) == shared.key
     other = class_of(PROBLEM, WIDE_HALVES)
     assert other is not None
     assert grid(other, PROBLEM, 132) == (132, 1, 2)

@@ -33,7 +33,7 @@ from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure
-from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_class
+from diode_engine.inductor.lowering.kernel_class import KernelClass, SharedKeys, shared_classes
 from diode_engine.runs import Job
 from diode_engine.store.backends import NumberClaims, backend_of
 
@@ -194,10 +194,11 @@ class _Collection:
             return
         adviser = self._adviser_for(environment.hardware)
         compilers = self.executor.compilers(environment)
-        keys = SharedKeys(problem)
+        offered = unpack_candidates(answer.offered)
+        keys = SharedKeys(problem, offered)
         plan = CandidatePlan(
             problem,
-            unpack_candidates(answer.offered),
+            offered,
             unpack_candidates(answer.default),
             environment.hardware,
             selection=entry.selection,
@@ -220,7 +221,7 @@ class _Collection:
             left = plan.left
             classes: tuple[KernelClass, ...] = ()
             if compilers is not None:
-                found = (shared_class(problem, c) for c in batch)
+                found = shared_classes(problem, batch)
                 classes = tuple(cls for cls in found if cls is not None)
                 order = compilers.order(classes)
                 if not order.done():

@@ -2,25 +2,23 @@
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
-from diode_engine.core.resources import many_loads
+from diode_engine.core.resources import loads_per_thread
 from diode_engine.inductor.lowering.kernel_class import (
     ALL_FIXED,
     Extent,
     KernelClass,
     SharedKeys,
-    addresses_erratic,
     class_of,
     grid,
-    loads_per_thread,
     serves,
     shared_class,
+    shared_classes,
 )
 from diode_engine.problems.sources import mixed
 from diode_engine.problems.spaces import exhaustive_space
@@ -138,7 +136,7 @@ def test_an_innermost_batch_is_compiled_for_each_problem():
         (mm(64, 4096, 4096), config(128, 128, 128, warps=4), 32, False),  # wgmma
         (mm(64, 4096, 4096, "float32"), config(128, 128, 64, warps=4), 32, True),
         (mm(64, 4096, 4096, "float32", allow_tf32=True), config(128, 128, 64, warps=4), 32, False),
-        (mm(64, 4096, 4096), config(32, 256, 128, "triton::mm_persistent_tma", warps=2), 72, False),
+        (mm(64, 4096, 4096), config(32, 256, 128, "triton::mm_persistent_tma", warps=2), 0, False),
         (mm(64, 4096, 4096), config(16, 64, 64, stages=1, warps=4), 5, True),
         (mm(64, 4096, 4096), config(16, 32, 64, stages=1, warps=4), 3, False),
         (mm(64, 4100, 4096), config(32, 64, 128, warps=4), 20, False),  # of 16 and of 8 bytes
@@ -147,34 +145,9 @@ def test_an_innermost_batch_is_compiled_for_each_problem():
     ids=str,
 )
 def test_many_loads_a_thread_are_compiled_for_each_problem(problem, candidate, loads, own):
-    assert loads_per_thread(problem, candidate) == loads
+    assert loads_per_thread(problem, [candidate]) == loads
     fixed = shared_class(problem, candidate).fixed
     assert fixed == (ALL_FIXED if own else {"B"})
-
-
-def test_a_table_s_rows_with_many_loads_are_those_compiled_for_each_problem():
-    problems = [
-        *mixed(30, 7),
-        *mixed(10, 7, ["odd"]),
-        mm(64, 512, 512, "float32", allow_tf32=True),
-        mm(64, 512, 4100),  # loads of A are narrower than those of B
-    ]
-    seen = set()
-    for i, problem in enumerate(problems):
-        space = exhaustive_space(problem, "2.11.0")[::3]
-        at = np.arange(len(space))
-        rows = many_loads(problems, space, np.full_like(at, i), at)
-        assert (rows == many_loads((problem,), space, np.zeros_like(at), at)).all()
-        odd = min(problem.a.align, problem.b.align) <= 2
-        wanted = [not odd and addresses_erratic(problem, c) for c in space]
-        assert rows.tolist() == wanted
-        seen |= {(odd, many) for many in wanted}
-    assert seen == {(True, False), (False, False), (False, True)}
-
-
-def test_a_candidate_without_a_whole_tile_has_no_loads_to_count():
-    bare = Candidate.make("triton::mm", BLOCK_M=16, BLOCK_N=256, BLOCK_K=64)
-    assert not addresses_erratic(mm(64, 4096, 4096), bare)
 
 
 def test_the_grid_covers_the_output():
@@ -219,9 +192,9 @@ def test_keys_are_told_without_making_classes():
     ]
     seen = set()
     for problem in problems:
-        keys = SharedKeys(problem)
-        for candidate in exhaustive_space(problem, "2.11.0")[::7]:
-            cls = shared_class(problem, candidate)
+        space = exhaustive_space(problem, "2.11.0")[::7]
+        keys = SharedKeys(problem, space)
+        for candidate, cls in zip(space, shared_classes(problem, space), strict=True):
             assert keys(candidate) == (None if cls is None else cls.key)
             seen.add(keys(candidate))
     assert len(seen) > 2000

@@ -45,7 +45,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary
-from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_classes
 
 MAX_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
 
@@ -108,7 +108,9 @@ class Bench:
             yield {"begin": 0}
         results: list[Result | None]
         try:
-            prepared = [self._prepare(work, candidate) for candidate in candidates]
+            classes = shared_classes(work.problem, candidates)
+            pairs = zip(candidates, classes, strict=True)
+            prepared = [self._prepare(work, candidate, cls) for candidate, cls in pairs]
             with lock_gpu(self._lock):
                 outcomes = self._retry_with_room(lambda: self._time_in_turn(work.problem, prepared))
                 self._unload_least_used(MAX_LOADED)
@@ -215,13 +217,14 @@ class Bench:
                         failed.append((index, Failure.WRONG_RESULT, "the result is wrong"))
         return failed
 
-    def _prepare(self, work: ProblemOnGpu, candidate: Candidate) -> _Prepared:
+    def _prepare(
+        self, work: ProblemOnGpu, candidate: Candidate, cls: KernelClass | None
+    ) -> _Prepared:
         """The candidate, as far as it can be prepared without the device; None where it has to be
         timed alone."""
         choice = work.choices.get(candidate)
         if choice is None:
             return Unbuilt(Failure.COMPILE_ERROR, "Inductor does not offer it here")
-        cls = shared_class(work.problem, candidate)
         if cls is None:
             return kernels.library_call(choice)
         loaded = self._loaded.get(cls.key)

@@ -10,10 +10,12 @@ numbers divide. A `KernelClass` says what these problems have in common.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.content_key import content_key
@@ -21,21 +23,12 @@ from diode_engine.core.operand import Bias, DType, Layout, Operand
 from diode_engine.core.operators import Operator, named
 from diode_engine.core.operators.specification import Scalar
 from diode_engine.core.problem import Problem
-from diode_engine.core.resources import (
-    MAX_LOADS,
-    MAX_LOADS_AT_ONCE,
-    MAX_ODD_ALIGN,
-    WIDEST_LOAD,
-    tile_loads,
-    uses_wgmma,
-    wgmma_operands,
-)
+from diode_engine.core.resources import MAX_ODD_ALIGN, many_loads
 from diode_engine.core.templates import template_of
 from diode_engine.core.templates.template import TILE
 
 DIMS = "BMNK"
 ALL_FIXED = frozenset(DIMS)
-_TILE = frozenset({"block_m", "block_n", "block_k", "stages", "warps"})
 
 MAX_ELEMENTS = 2**31 - 1  # of an operand that Inductor indexes with 32 bits
 SHORT_LOOP = 2  # iterations over K: a loop of at most this many is unrolled
@@ -206,8 +199,8 @@ def class_of(
     )  # fmt: skip
 
 
-def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
-    """Return the class under which the candidate is timed on the problem: the widest one whose
+def shared_classes(problem: Problem, candidates: Sequence[Candidate]) -> list[KernelClass | None]:
+    """Return the class under which each candidate is timed on the problem: the widest one whose
     binary is as fast as a binary for this problem alone. None as in `class_of`.
 
     Compiled for sm_90 with torch 2.11 (150 pairs), shared binaries and binaries for one problem
@@ -217,60 +210,50 @@ def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
 
     - Where a leading stride is divisible by 2 at most, a third of the binaries differ in the
       registers that decide how many blocks a multiprocessor holds.
-    - Where the addresses of a thread's many loads are in registers, they are computed in other
-      ways. Both of these kinds are compiled for each problem.
+    - Where the addresses of a thread's many loads (`resources.many_loads`) are in registers, they
+      are computed in other ways. Both of these kinds are compiled for each problem.
     - The shortest loops over K are unrolled when their length is known. They are compiled for each
       K.
     """
+    many = _have_many_loads(problem, candidates)
+    return [_shared_class(problem, c, each) for c, each in zip(candidates, many, strict=True)]
+
+
+def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
+    """Return what `shared_classes` returns for one candidate."""
+    return shared_classes(problem, [candidate])[0]
+
+
+def _have_many_loads(problem: Problem, candidates: Sequence[Candidate]) -> list[bool]:
+    places = np.arange(len(candidates))
+    many: list[bool] = many_loads((problem,), candidates, 0 * places, places).tolist()
+    return many
+
+
+def _shared_class(problem: Problem, candidate: Candidate, many: bool) -> KernelClass | None:
     block_k = _tile_of(candidate).get("block_k")
     if block_k is None:
         return None
     fixed: Collection[str] = ()
     iterations = -(-problem.K // block_k)
-    aligned = min(problem.a.align, problem.b.align) > MAX_ODD_ALIGN
-    if not aligned or addresses_erratic(problem, candidate):
+    if many or min(problem.a.align, problem.b.align) <= MAX_ODD_ALIGN:
         fixed = ALL_FIXED
     elif iterations <= SHORT_LOOP:
         fixed = "K"
     return class_of(problem, candidate, fixed=fixed)
 
 
-def addresses_erratic(problem: Problem, candidate: Candidate) -> bool:
-    """Return whether the kernel's speed depends on how ptxas computes the addresses in its loop,
-    which differs with other constants: a tiled kernel without wgmma whose threads have many loads
-    each. (For a table's rows, and where no stride is odd, `resources.many_loads` says the same.)
-    Which tiles have wgmma is as on Hopper; other devices were not checked."""
-    template, tile = template_of(candidate.template), _tile_of(candidate)
-    if template.constants is None or template.tma or not tile.keys() >= _TILE:
-        return False
-    if uses_wgmma(wgmma_operands(problem), tile["block_m"], tile["warps"]):
-        return False
-    most = MAX_LOADS if tile["stages"] > 1 else MAX_LOADS_AT_ONCE
-    return loads_per_thread(problem, candidate) > most
-
-
-def loads_per_thread(problem: Problem, candidate: Candidate) -> float:
-    """Return how many load instructions a thread of a tiled kernel needs for its share of both
-    operands' tiles."""
-    p, itemsize = problem, problem.dtype.itemsize
-    tile = _tile_of(candidate)
-    loads = 0.0
-    for column, operand in (("block_m", p.a), ("block_n", p.b)):
-        width = min(WIDEST_LOAD, itemsize * operand.align)
-        loads += tile_loads(itemsize, tile[column], tile["block_k"], tile["warps"], width)
-    return loads
-
-
 class SharedKeys:
-    """The key of `shared_class` for each candidate of a problem, without making the class:
-    thousands are asked for, and few are compiled."""
+    """The keys of a problem's `shared_classes`, without making the classes: thousands are asked
+    for, and few are compiled."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
         self._problem = problem
+        self._many = dict(zip(candidates, _have_many_loads(problem, candidates), strict=True))
         self._variants: dict[tuple[Any, ...], str | None] = {}
 
     def __call__(self, candidate: Candidate) -> str | None:
-        """Return the key; None where there is no such class."""
+        """Return the key of one of the candidates; None where there is no such class."""
         p, tile = self._problem, _tile_of(candidate)
         block_m, block_n, block_k = (tile.get(column) for column in TILE)
         # Everything in a class that depends on the candidate's values, besides the candidate.
@@ -279,10 +262,10 @@ class SharedKeys:
             block_k,
             isinstance(block_m, int) and block_m <= p.M,
             isinstance(block_n, int) and block_n <= p.N,
-            addresses_erratic(p, candidate),
+            self._many[candidate],
         )
         if asked not in self._variants:
-            cls = shared_class(p, candidate)
+            cls = _shared_class(p, candidate, self._many[candidate])
             self._variants[asked] = None if cls is None else cls.variant
         variant = self._variants[asked]
         return None if variant is None else _key(candidate, variant)
