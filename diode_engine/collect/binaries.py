@@ -10,6 +10,7 @@ from typing import Any
 import msgpack
 
 from diode_engine.atomic import write_whole
+from diode_engine.core.checks import decode, encode_fields
 from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Environment
 from diode_engine.core.timing import Failure
@@ -57,10 +58,10 @@ class Binaries:
         """The binary of the class, or why there is none; None where it was never compiled."""
         try:
             found: Any = msgpack.unpackb(read_bytes(self._path(cls.key), _LIMITS))
-            if "binary" in found:
-                return Binary.from_dict(found["binary"])
-            failure = found["failure"]
-            return Unbuilt(None if failure is None else Failure(failure), found["reason"])
+            built: Binary | Unbuilt = (
+                decode(Binary, found["binary"]) if "binary" in found else decode(Unbuilt, found)
+            )
+            return built
         except (OSError, ValueError, KeyError, TypeError, Malformed, msgpack.UnpackException):
             return None
 
@@ -75,11 +76,8 @@ class Binaries:
     def put(self, cls: KernelClass, result: Binary | Unbuilt) -> None:
         """Stores the binary of the class, or why there is none."""
         fields: dict[str, Any] = {"class": cls.to_dict()}
-        if isinstance(result, Binary):
-            fields["binary"] = result.to_dict()
-        else:
-            failure = None if result.failure is None else str(result.failure)
-            fields |= {"failure": failure, "reason": result.reason}
+        packed = encode_fields(result)
+        fields |= {"binary": packed} if isinstance(result, Binary) else packed
         self.put_packed(cls.key, msgpack.packb(fields))
 
     def put_packed(self, key: str, content: bytes) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -46,16 +46,6 @@ class Binary:
             return kernel_facts(self.cubin, self.registers, self.shared_bytes)
         except (IntegrationError, struct.error, IndexError, ValueError):
             return None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Binary:
-        """Return the inverse of `to_dict`."""
-        arguments = tuple((what, kind) for what, kind in given["arguments"])
-        return cls(**{**given, "arguments": arguments})
 
 
 def binary_of(kernel: Any, arguments: Sequence[str]) -> Binary:

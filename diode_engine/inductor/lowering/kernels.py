@@ -31,7 +31,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.operators import Operator
-from diode_engine.core.operators.specification import Fields
+from diode_engine.core.operators.specification import Fields, TensorShape
 from diode_engine.core.problem import Problem
 from diode_engine.core.templates import TEMPLATES, template_of
 from diode_engine.inductor.lowering import grouped_offers
@@ -62,33 +62,28 @@ def autotuning_options(*, optional: bool = False) -> dict[str, Any]:
 def graph_for(problem: Problem, device: torch.device) -> Iterator[list[ir.TensorBox]]:
     """A graph of Inductor with the problem's operands as its inputs, in the op's order. Choices can
     be rendered while it is open."""
-    shapes = {
-        name: (size, stride, getattr(torch, dtype))
-        for name, (size, stride, dtype) in problem.input_shapes().items()
-    }
-    with graph(shapes, device, allow_tf32=problem.allow_tf32) as operands:
+    with graph(problem.input_shapes(), device, allow_tf32=problem.allow_tf32) as operands:
         yield operands
 
 
 @contextlib.contextmanager
 def graph(
-    shapes: Mapping[str, tuple[Sequence[Any], Sequence[Any], torch.dtype]],
+    shapes: Mapping[str, TensorShape],
     device: torch.device,
     *,
     allow_tf32: bool,
     shape_env: ShapeEnv | None = None,
 ) -> Iterator[list[ir.TensorBox]]:
-    """A graph of Inductor with inputs of these sizes, strides (in elements; both may have symbols
-    of `shape_env`) and dtypes."""
+    """A graph of Inductor with inputs of these shapes, whose sizes and strides may have symbols of
+    `shape_env`."""
     traced = torch.fx.symbolic_trace(lambda: 0)
     lowering = GraphLowering(traced, shape_env=shape_env)
     # For a scaled product, torch 2.15 reads from this node whether another scale is folded in.
     lowering.current_node = next(iter(traced.graph.nodes))
 
-    def buffer(
-        name: str, size: Sequence[Any], stride: Sequence[Any], dtype: torch.dtype
-    ) -> ir.TensorBox:
-        layout = ir.FixedLayout(device, dtype, list(size), list(stride))
+    def buffer(name: str, shape: TensorShape) -> ir.TensorBox:
+        dtype = getattr(torch, shape.dtype)
+        layout = ir.FixedLayout(device, dtype, list(shape.size), list(shape.stride))
         box = ir.TensorBox.create(ir.InputBuffer(name=name, layout=layout))
         lowering.graph_inputs[name] = box
         return box
@@ -101,7 +96,7 @@ def graph(
         V.set_debug_handler(DebugContext()),
         tf32(allow_tf32),
     ):
-        yield [buffer(name, *shape) for name, shape in shapes.items()]
+        yield [buffer(name, shape) for name, shape in shapes.items()]
 
 
 def offered(

@@ -23,6 +23,7 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from diode_engine.core.operand import Layout
+from diode_engine.core.operators.specification import TensorShape
 from diode_engine.core.templates import template_of
 from diode_engine.core.templates.template import Template
 from diode_engine.errors import IntegrationError
@@ -211,17 +212,11 @@ def _examples(cls: KernelClass) -> dict[str, int]:
     return examples
 
 
-def _operand_shapes(
-    cls: KernelClass, sizes: Mapping[str, Any]
-) -> dict[str, tuple[Sequence[Any], Sequence[Any], torch.dtype]]:
-    """name → (size, stride in elements, dtype) of the op's inputs."""
+def _operand_shapes(cls: KernelClass, sizes: Mapping[str, Any]) -> dict[str, TensorShape]:
+    """The op's inputs by name."""
     operands = {"a": cls.a, "b": cls.b}
     shapes = cls.op.input_shapes(sizes, cls.dtype, cls.op_fields, operands)
     return {
-        name: (
-            [sympy.sympify(length) for length in size],
-            [sympy.sympify(step) for step in stride],
-            getattr(torch, dtype),
-        )
+        name: TensorShape(tuple(map(sympy.sympify, size)), tuple(map(sympy.sympify, stride)), dtype)
         for name, (size, stride, dtype) in shapes.items()
     }
