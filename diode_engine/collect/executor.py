@@ -67,7 +67,6 @@ class SpaceAnswer:
 
     offered: bytes
     default: bytes
-    workers_lost: int = 0
 
 
 @dataclass(frozen=True)
