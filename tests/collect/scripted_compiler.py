@@ -21,9 +21,7 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass
 
 def binary(cls: KernelClass) -> Binary:
     """As large as a real one: Ray keeps what is smaller in another place."""
-    return Binary(
-        "kernel", 4096 * cls.key.encode(), 4, 0, 32, 0, 0, 1, (("a", "u64"), ("b", "u64"))
-    )
+    return Binary("kernel", 4096 * cls.key.encode(), 4, 0, 32, 0, (("a", "u64"), ("b", "u64")))
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ ARGUMENTS = (
 
 
 def binary(shared=98304, scratch=0, arguments=ARGUMENTS):
-    return Binary("triton_mm", b"cubin", 4, shared, 128, 0, scratch, 128, arguments)
+    return Binary("triton_mm", b"cubin", 4, shared, 128, scratch, arguments)
 
 
 def launch_of(cuda, problem, kernel, cls=CLS):

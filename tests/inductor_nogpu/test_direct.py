@@ -32,7 +32,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
-from diode_engine.inductor.lowering.binary import Binary, kernel_facts, resource_usage
+from diode_engine.inductor.lowering.binary import Binary, kernel_facts, registers_of
 from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, class_of, grid, shared_class
 from diode_engine.inductor.lowering.symbolic import family
 from tests.collect.fake_cuda import FakeCuda, unpacked
@@ -200,7 +200,7 @@ def test_facts_are_those_that_the_compiler_tells(tmp_path, registers):
     used = int(re.search(r"Used (\d+) registers", done.stderr)[1])
 
     cubin = (tmp_path / "kernel.cubin").read_bytes()
-    facts = kernel_facts(cubin, resource_usage(cubin)[0], 4096)
+    facts = kernel_facts(cubin, registers_of(cubin), 4096)
     assert (facts.registers, facts.spill_stores, facts.spill_loads) == (used, stores, loads)
     assert (stores > 0) == (registers < 255)
     assert facts.instructions > 100

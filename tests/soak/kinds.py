@@ -437,7 +437,7 @@ def _binary(path: Path) -> None:
 
 _BINARY = {"class": {}, "binary": {
     "name": "k", "cubin": b"x" * 40, "warps": 4, "shared_bytes": 0, "registers": 32,
-    "stack_bytes": 0, "scratch_bytes": 0, "scratch_align": 1, "arguments": [["a", "u64"]],
+    "scratch_bytes": 0, "arguments": [["a", "u64"]],
 }}  # fmt: skip
 
 

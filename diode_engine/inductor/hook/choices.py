@@ -41,7 +41,7 @@ from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.lowering.sources import add_offers
 from diode_engine.inductor.torch_internals import choices_slot
 from diode_engine.inductor.torch_internals.versions import part, uuid_of
-from diode_engine.inductor.torch_internals.wrapped_functions import HOOK, hook_of
+from diode_engine.inductor.torch_internals.wrapped_functions import FIXES_LAYOUT, HOOK, hook_of
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class DiodeInductorChoices(InductorChoices):
 
     @guard(
         "the layout of an output was not decided",
-        stock=_below_of("_need_to_fix_layout"),
+        stock=_below_of(FIXES_LAYOUT),
         report=_report,
     )
     def _need_to_fix_layout(self, adjusted_choices: list[Any], op_name: str) -> bool:

@@ -25,7 +25,6 @@ class Binary:
     `arguments` are (what, type) in the kernel's order. What is "a", "b", "bias", "out", "size_M"
     and the like (see `symbolic.Rendered`), "workspace", "global_scratch" or "profile_scratch"; type
     is PTX's ("u64", "u32"). `scratch_bytes` of each thread block are passed as global scratch.
-    `stack_bytes` of each thread are mostly spilled registers.
     """
 
     name: str
@@ -33,9 +32,7 @@ class Binary:
     warps: int
     shared_bytes: int
     registers: int
-    stack_bytes: int
     scratch_bytes: int
-    scratch_align: int
     arguments: tuple[tuple[str, str], ...]
 
     @cached_property
@@ -59,16 +56,13 @@ def binary_of(kernel: Any, arguments: Sequence[str]) -> Binary:
             f"Triton compiled {metadata.name} with {len(types)} arguments where Diode knows "
             f"{len(names)}, or for a cluster of blocks; this version is not known."
         )
-    registers, stack = resource_usage(cubin)
     return Binary(
         name=metadata.name,
         cubin=cubin,
         warps=metadata.num_warps,
         shared_bytes=metadata.shared,
-        registers=registers,
-        stack_bytes=stack,
+        registers=registers_of(cubin),
         scratch_bytes=metadata.global_scratch_size,
-        scratch_align=metadata.global_scratch_align,
         arguments=tuple(zip(names, types, strict=True)),
     )
 
@@ -79,29 +73,26 @@ def parameter_types(ptx: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\.param\s+\.(\w+)", entry.group(1))) if entry else ()
 
 
-# Attributes of a cubin's section .nv.info, as `cuobjdump -elf` shows them. The value of these two
-# is a symbol and a number: the registers, or the bytes of stack, of a thread of that kernel.
+# An attribute of a cubin's section .nv.info, as `cuobjdump -elf` shows it. Its value is a symbol
+# and a number: the registers of a thread of that kernel.
 _REGISTERS = 0x2F
-_STACK = 0x11
 _WITH_SIZE = 0x04  # the form of an attribute whose value follows, with as many bytes as it says
 
 
-def resource_usage(cubin: bytes) -> tuple[int, int]:
-    """Return (registers, bytes of stack) per thread of the one kernel in a cubin. Raises
-    IntegrationError where the cubin does not say it."""
+def registers_of(cubin: bytes) -> int:
+    """Return the registers of a thread of the one kernel in a cubin. Raises IntegrationError where
+    the cubin does not say it."""
     info = dict(_sections(cubin)).get(".nv.info", b"")
-    found: dict[int, int] = {}
     at = 0
     while at + 4 <= len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, at)
         at += 4
         if form == _WITH_SIZE:
-            if attribute in (_REGISTERS, _STACK):
-                found[attribute] = struct.unpack_from("<II", info, at)[1]
+            if attribute == _REGISTERS:
+                registers: int = struct.unpack_from("<II", info, at)[1]
+                return registers
             at += size
-    if _REGISTERS not in found:
-        raise IntegrationError("A compiled kernel does not say how many registers it needs.")
-    return found[_REGISTERS], found.get(_STACK, 0)
+    raise IntegrationError("A compiled kernel does not say how many registers it needs.")
 
 
 # Machine code of GPUs from Volta on, as `cuobjdump -sass` shows it. An instruction has 16 bytes.

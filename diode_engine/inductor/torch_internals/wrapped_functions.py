@@ -7,6 +7,8 @@ from typing import Any
 # The method of InductorChoices that is asked which kernels are to be rendered. Diode's classes of
 # choices override it.
 HOOK = "_finalize_template_configs"
+# Another one of its methods: whether an output's layout is fixed before it is known what reads it.
+FIXES_LAYOUT = "_need_to_fix_layout"
 # Of torch._inductor.utils: whether Inductor uses kernels of a backend, which it takes by name.
 USES_BACKEND = "_use_autotune_backend"
 # Of torch._inductor.kernel.mm_grouped: lowers a product of groups.
