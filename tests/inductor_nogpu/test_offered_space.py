@@ -36,17 +36,17 @@ def _what_does_not_fit_is_offered():
 class Comparing:
     """Looks whether what is found is what Inductor lists."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.spaces = Spaces()
         self.found = 0
-        self.listed: set[str] = set()
+        self.listed = set()
 
-    def __call__(self, template_choices: Any, kernel_inputs: Any, op_name: str) -> None:
+    def __call__(self, template_choices, kernel_inputs, op_name):
         offers = {uid: list(choices) for uid, choices in template_choices.items()}
         sizes = kernel_inputs.mnk_hinted()
-        asked: list[str] = []
+        asked = []
 
-        def offered(uid: str) -> list[Any]:
+        def offered(uid):
             asked.append(uid)
             return offers[uid]
 
@@ -60,7 +60,7 @@ class Comparing:
         self.found += len(found.candidates)
 
 
-def _asked(choices: Comparing, problem: Problem, *, tma: bool = False) -> None:
+def _asked(choices, problem, *, tma=False):
     with kernels.graph_for(problem, torch.device("cuda:0")) as operands:
         kernels.read_offers(choices, problem.op, operands, optional=tma)
 
