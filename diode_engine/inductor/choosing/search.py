@@ -16,6 +16,8 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
 from diode_engine.inductor.choosing.compile_options import has_frozen_choices
 from diode_engine.inductor.listening import feedback
+from diode_engine.inductor.lowering.candidates import tf32_allowed, tf32_in_convolutions_only
+from diode_engine.inductor.torch_internals.dispatcher import calls_cublaslt
 from diode_engine.inductor.torch_internals.versions import part
 
 # Of torch._inductor.config.test_configs: each narrows, forces or distorts what is chosen, if it is
@@ -64,6 +66,19 @@ def find_alteration() -> str | None:
         if function is not None and not _is_inductors(function):
             return f"{owner.__name__}.{name} of Inductor's search was replaced"
     return None
+
+
+def read_settings() -> dict[str, str]:
+    """Return what choices depend on besides the options in Inductor's config, by name."""
+    in_convolutions = "in convolutions only" if tf32_in_convolutions_only() else "off"
+    return {
+        # It decides which convolutions become products, too.
+        "tf32": "on" if tf32_allowed() else in_convolutions,
+        # It decides which activations become part of a product.
+        "cublaslt": str(calls_cublaslt()),
+        # Kernels that another search has chosen are not Diode's.
+        "search": find_alteration() or "Inductor's",
+    }
 
 
 def _find_other_way() -> str | None:

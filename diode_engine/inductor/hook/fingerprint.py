@@ -45,16 +45,10 @@ def _options() -> dict[str, str]:
     from torch._inductor import config
 
     from diode_engine.inductor.choosing.compile_options import is_deterministic, offering_keys
-    from diode_engine.inductor.choosing.search import find_alteration
-    from diode_engine.inductor.lowering.candidates import tf32_allowed, tf32_in_convolutions_only
-    from diode_engine.inductor.torch_internals.dispatcher import calls_cublaslt
+    from diode_engine.inductor.choosing.search import read_settings
 
     # Of frozen choices the file's hash counts, which is among the choices' parts.
     own = [option.name for option in OPTIONS if option.name not in (CACHE, FROZEN)]
     values = {name: getattr(config, name, None) for name in (*own, *_INDUCTORS, *offering_keys())}
-    in_convolutions = "in convolutions only" if tf32_in_convolutions_only() else "off"
-    values["tf32"] = "on" if tf32_allowed() else in_convolutions
     values["deterministic"] = is_deterministic()
-    values["cublaslt"] = calls_cublaslt()
-    values["search"] = find_alteration() or "Inductor's"
-    return {name: str(value) for name, value in values.items()}
+    return {name: str(value) for name, value in values.items()} | read_settings()

@@ -258,21 +258,10 @@ class Installation:
         choices = self.decision.choices
         if choices is None:
             return ""
-        # These import much of Inductor.
-        from diode_engine.inductor.choosing.search import find_alteration
-        from diode_engine.inductor.lowering.candidates import tf32_in_convolutions_only
-        from diode_engine.inductor.torch_internals.dispatcher import calls_cublaslt
+        from diode_engine.inductor.choosing.search import read_settings  # imports much of Inductor
 
-        parts = [choices.uuid()]
-        if (
-            why := find_alteration()
-        ) is not None:  # kernels that another search has chosen are not Diode's
-            parts.append(why)
-        if not calls_cublaslt():  # it decides which activations become part of a product
-            parts.append("no cuBLASLt")
-        if tf32_in_convolutions_only():  # it decides which convolutions become products
-            parts.append("TF32 in convolutions only")
-        return ", ".join(parts)
+        settings = (f"{name} {value}" for name, value in read_settings().items())
+        return ", ".join([choices.uuid(), *settings])
 
 
 def _may_decide() -> bool:
