@@ -11,24 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine.atomic import FileKind
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.files import check_output
 from diode_engine.cli.options import (
     LAYOUTS,
     READ_FILE,
     WordsCommand,
-    accelerator_option,
     add_options,
-    budget_option,
     check_cluster,
-    gpus_option,
-    json_anyway_option,
     option,
-    problems_option,
-    seed_option,
     split_names,
-    store_option,
-    unused_option,
 )
 from diode_engine.core.operand import TYPES
 from diode_engine.core.operators import OPERATORS
@@ -54,19 +46,19 @@ SOURCES = (
 )  # fmt: skip
 
 
-def named_sources(options: Mapping[str, Any]) -> tuple[str, ...]:
+def named_sources(values: Mapping[str, Any]) -> tuple[str, ...]:
     """The sources that a command's options name, with their parameters."""
     flags = ("log_normal", "log-normal"), ("power_of_two", "powers")
-    return (*options["sources"], *(source for flag, source in flags if options[flag]))
+    return (*values["sources"], *(source for flag, source in flags if values[flag]))
 
 
-def wanted_problems(options: Mapping[str, Any], *, held_out: bool = False) -> Wanted:
+def wanted_problems(values: Mapping[str, Any], *, held_out: bool = False) -> Wanted:
     """The condition that a command's options set for problems to be taken, with `held_out` only
     those that training holds out. Raises CollectionError for an unknown name."""
     from diode_engine.problems.sources import Wanted
 
-    ops, dtypes, layouts = (split_names(options[kind]) for kind in ("ops", "dtypes", "layouts"))
-    least, most = options["min_size"], options["max_size"]
+    ops, dtypes, layouts = (split_names(values[kind]) for kind in ("ops", "dtypes", "layouts"))
+    least, most = values["min_size"], values["max_size"]
     return Wanted(ops, dtypes, layouts, least=least, most=most, held_out=held_out)
 
 
@@ -106,10 +98,10 @@ drawn_options = add_options(
     option(
         "--max-size", type=click.IntRange(1), help="Only problems with M, N and K of at most this."
     ),
-    unused_option("--no-rectangular", is_flag=True, instead=_SIZES),
-    unused_option("--no-odd-sizes", is_flag=True, instead=_SIZES),
+    options.unused("--no-rectangular", is_flag=True, instead=_SIZES),
+    options.unused("--no-odd-sizes", is_flag=True, instead=_SIZES),
     *(
-        unused_option(f"--log-normal-{size}-{parameter}", instead=_LOG_NORMAL)
+        options.unused(f"--log-normal-{size}-{parameter}", instead=_LOG_NORMAL)
         for size in "mnk"
         for parameter in ("mean", "std")
     ),
@@ -117,8 +109,8 @@ drawn_options = add_options(
 
 
 @click.command(cls=WordsCommand)
-@store_option
-@problems_option(300)
+@options.store
+@options.problems(300)
 @drawn_options
 @option(
     "--file", "files", type=READ_FILE, multiple=True, heading="Problems", label="Files",
@@ -138,7 +130,7 @@ drawn_options = add_options(
     help="torch.compile's mode whose candidates are timed. Both modes have the same candidates, "
     "and other modes have none.",
 )  # fmt: skip
-@budget_option
+@options.budget
 @option(
     "--whole", type=click.IntRange(0), default=0, heading="Candidates of each",
     help="Of this many problems, the first ones, time all candidates, whatever the budget is.",
@@ -160,14 +152,14 @@ drawn_options = add_options(
     help="With --direct and --budget: compile at most this many kernels for a problem, besides the "
     "DEFAULT space's. After that, only kernels are timed that were compiled for other problems.",
 )  # fmt: skip
-@gpus_option("", "all")
-@seed_option()
+@options.gpus("", "all")
+@options.seed()
 @option(
     "--ray", metavar="ADDRESS",
     help="Time on the GPUs of the Ray cluster at this address, host:port or auto, instead of this "
     "machine's (docs/scale.md).",
 )  # fmt: skip
-@accelerator_option
+@options.accelerator
 @option(
     "--workers", type=click.IntRange(1),
     help="Worker processes for each GPU. [default: one for each core]",
@@ -176,12 +168,12 @@ drawn_options = add_options(
     "--output", metavar="FILE", type=click.Path(dir_okay=False),
     help="Write the timings of these problems to this dataset file too, at the end.",
 )  # fmt: skip
-@unused_option("--chunk-size", instead="timings are stored as they come")
-@json_anyway_option
+@options.unused("--chunk-size", instead="timings are stored as they come")
+@options.json_anyway
 @option("--plan", "plan_only", is_flag=True, help="Show what would be timed, and time nothing.")
 def collect(
     store: Location, gpus: tuple[int, ...], ray: str | None, accelerator: str | None,
-    workers: int | None, output: str | None, plan_only: bool, **options: Any,
+    workers: int | None, output: str | None, plan_only: bool, **values: Any,
 ) -> None:  # fmt: skip
     """Time Inductor's candidates on this machine's GPUs, or on a cluster's, into the store.
 
@@ -196,19 +188,19 @@ def collect(
     if output is not None and not output.endswith(SUFFIXES):
         raise click.UsageError(f"--output must end in {', '.join(SUFFIXES)}.")
     if output is not None:
-        check_output(Path(output), FileKind.DATASET, sources=options["files"])
+        check_output(Path(output), FileKind.DATASET, sources=values["files"])
     check_cluster(ray, accelerator, gpus)
     if gpus:
         gpus = devices(gpus)
-    plan = make_plan(options)
+    plan = make_plan(values)
     if plan_only:
         here = len(gpus) or (1 if ray is not None else _count_gpus())
-        summary = plan.summary(expected_rate(store, here, direct=options["direct"]))
+        summary = plan.summary(expected_rate(store, here, direct=values["direct"]))
         diagnostics.note(_table(summary))
         click.echo(json.dumps(summary))
         return
 
-    setup = direct_setup(binaries_dir()) if options["direct"] else Setup()
+    setup = direct_setup(binaries_dir()) if values["direct"] else Setup()
     executor: Executor
     if ray is not None:
         from diode_engine.collect.cluster.executor import RayExecutor
@@ -219,7 +211,7 @@ def collect(
         used = devices(gpus)
         count, where = len(used), "this machine"
         executor = LocalExecutor(used, workers_per_gpu=workers, setup=setup)
-    rate = expected_rate(store, count, direct=options["direct"])
+    rate = expected_rate(store, count, direct=values["direct"])
     diagnostics.note(_table(plan.summary(rate)))
     with Store.open(store) as opened, diagnostics.progress() as display:
         diagnostics.note(
@@ -227,7 +219,7 @@ def collect(
             "again to resume."
         )
         progress = run(
-            opened, plan, executor, seed=options["seed"], spec=_spec(options),
+            opened, plan, executor, seed=values["seed"], spec=_spec(values),
             report=_reporter(display, len(plan)),
         )  # fmt: skip
         if output is not None:
@@ -240,7 +232,7 @@ def collect(
     click.echo(json.dumps(progress.to_dict()))
 
 
-def make_plan(options: Mapping[str, Any]) -> Plan:
+def make_plan(values: Mapping[str, Any]) -> Plan:
     """The plan of a collection with these values of the command's options.
 
     Raises UsageError for options that do not go together, CollectionError for an unknown source or
@@ -249,37 +241,37 @@ def make_plan(options: Mapping[str, Any]) -> Plan:
     from diode_engine.collect.planning.plan import Plan, read_candidates
     from diode_engine.problems.sources import mixed, problems_in
 
-    files, candidates, compiles = options["files"], options["candidates"], options["compiles"]
-    default, only_held_out = options["search_space"] == "DEFAULT", "only_held_out" in options
+    files, candidates, compiles = values["files"], values["candidates"], values["compiles"]
+    default, only_held_out = values["search_space"] == "DEFAULT", "only_held_out" in values
     if candidates is not None and default:
         raise click.UsageError("--candidates names the candidates: leave out --search-space.")
-    if compiles is not None and not (options["direct"] and options["budget"]):
+    if compiles is not None and not (values["direct"] and values["budget"]):
         raise click.UsageError("--compiles goes with --direct and --budget.")
-    wanted, sources = wanted_problems(options, held_out=only_held_out), named_sources(options)
-    found = [p for file in files for p in problems_in(file, options["seed"]) if wanted.holds(p)]
+    wanted, sources = wanted_problems(values, held_out=only_held_out), named_sources(values)
+    found = [p for file in files for p in problems_in(file, values["seed"]) if wanted.holds(p)]
     if files and only_held_out:
         diagnostics.note(f"{len(found)} problems in the files are held out from training.")
     if sources or not files:
-        found += mixed(options["problems"], options["seed"], sources, wanted)
+        found += mixed(values["problems"], values["seed"], sources, wanted)
     if not found:
         raise NothingError(
             "The files and sources have no such problems; name another --source or --file."
         )
     return Plan.for_problems(
-        found, budget=options["budget"], whole=options["whole"], compiles=compiles, default=default,
+        found, budget=values["budget"], whole=values["whole"], compiles=compiles, default=default,
         fixed=None if candidates is None else read_candidates(candidates),
     )  # fmt: skip
 
 
-def _spec(options: Mapping[str, Any]) -> dict[str, Any]:
+def _spec(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options as the run's record has them."""
     kept = ("problems", "ops", "dtypes", "layouts", "min_size", "max_size", "search_space",
             "budget", "whole", "seed", "compiles")  # fmt: skip
-    candidates = options["candidates"]
+    candidates = values["candidates"]
     return {
-        **{name: options[name] for name in kept},
-        "source": list(named_sources(options)),
-        "file": list(map(str, options["files"])),
+        **{name: values[name] for name in kept},
+        "source": list(named_sources(values)),
+        "file": list(map(str, values["files"])),
         "candidates": None if candidates is None else str(candidates),
     }
 

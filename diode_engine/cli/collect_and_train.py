@@ -6,35 +6,26 @@ from typing import Any
 
 import click
 
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.collect import collect, drawn_options
-from diode_engine.cli.options import (
-    budget_option,
-    family_option,
-    json_anyway_option,
-    name_option,
-    option,
-    problems_option,
-    seed_option,
-    store_option,
-)
+from diode_engine.cli.options import option
 from diode_engine.cli.train import train
 from diode_engine.cli.validate import validate
 from diode_engine.location import Location
 
 
 @click.command("collect-and-train")
-@store_option
-@problems_option(300)
+@options.store
+@options.problems(300)
 @drawn_options
-@budget_option
-@family_option()
-@name_option("the family's name")
-@seed_option("Another seed draws other problems and makes another model.")
+@options.budget
+@options.family()
+@options.name("the family's name")
+@options.seed("Another seed draws other problems and makes another model.")
 @option("--skip-collection", is_flag=True, help="Train on the timings in the store.")
 @option("--skip-training", is_flag=True, help="Collect, and validate the present model.")
 @option("--skip-validation", is_flag=True, help="Do not validate the model.")
-@json_anyway_option
+@options.json_anyway
 @click.pass_context
 def collect_and_train(
     ctx: click.Context, /, store: Location, family: str, name: str | None, seed: int,

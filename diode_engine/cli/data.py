@@ -13,10 +13,10 @@ import click
 import numpy as np
 
 from diode_engine.atomic import FileKind
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output
-from diode_engine.cli.options import as_json_option, json_anyway_option, option, store_option
+from diode_engine.cli.options import option
 from diode_engine.cli.queries import QueryCommand, form_options, query_argument, write
 from diode_engine.core.hardware import find_name
 from diode_engine.core.table import TimingTable
@@ -48,8 +48,8 @@ def data() -> None:
 
 @data.command("import")
 @_FILES
-@store_option
-@json_anyway_option
+@options.store
+@options.json_anyway
 def import_(files: tuple[str, ...], store: Location) -> None:
     """Import dataset files, Diode's own or torch-diode's, into the store.
 
@@ -80,12 +80,12 @@ def import_(files: tuple[str, ...], store: Location) -> None:
 
 @data.command()
 @click.argument("file", type=click.Path())
-@store_option
+@options.store
 @option("--hardware", metavar="NAME", help="Only the timings of the GPU of this name.")
 @option(
     "--damaged", is_flag=True, help="Export what can be read of a damaged store, to a new FILE."
 )
-@json_anyway_option
+@options.json_anyway
 def export(file: str, store: Location, hardware: str | None, damaged: bool) -> None:
     """Export the store's timings to a dataset file, which is replaced if it exists.
 
@@ -110,7 +110,7 @@ def export(file: str, store: Location, hardware: str | None, damaged: bool) -> N
 
 @data.command(cls=QueryCommand)
 @query_argument
-@store_option
+@options.store
 @option(
     "--by", type=click.Choice(GROUPS), multiple=True,
     help="Count the problems in groups; may be repeated.",
@@ -150,7 +150,7 @@ def stats(query: str, store: Location, by: tuple[str, ...], form: str) -> int:
     "--output", metavar="FILE", required=True, type=click.Path(),
     help="The file to write, replaced if it exists; its suffix says how, as for `data export`.",
 )  # fmt: skip
-@json_anyway_option
+@options.json_anyway
 def merge(files: tuple[str, ...], output: str) -> None:
     """Write the timings of several dataset files to one; timings that are in several are written
     once.
@@ -174,7 +174,7 @@ def merge(files: tuple[str, ...], output: str) -> None:
 
 @data.command()
 @_FILES
-@as_json_option
+@options.as_json
 def verify(files: tuple[str, ...], as_json: bool) -> int:
     """Read dataset files, Diode's or torch-diode's, and say what is in each or what is wrong.
 

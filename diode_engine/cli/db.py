@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import WRITTEN_FILE, FiniteRange, StoreType, option, store_option
+from diode_engine.cli.options import WRITTEN_FILE, FiniteRange, StoreType, option
 from diode_engine.cli.queries import form_options, write
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
@@ -24,7 +24,7 @@ def db() -> None:
 
 
 @db.command()
-@store_option
+@options.store
 @result_command
 def upgrade(store: Location) -> Result:
     """Bring the store to this Diode's schema, as opening it for writing does.
@@ -41,7 +41,7 @@ def upgrade(store: Location) -> Result:
 
 @db.command()
 @click.argument("file", type=WRITTEN_FILE)
-@store_option
+@options.store
 @option("--replace", is_flag=True, help="Replace FILE if it is a store.")
 @result_command
 def backup(file: Path, store: Location, replace: bool) -> Result:
@@ -76,7 +76,7 @@ def copy(source: Location, target: Location) -> Result:
 
 
 @db.command()
-@store_option
+@options.store
 @result_command
 def check(store: Location) -> Result:
     """Read the whole store and say whether it is sound; exit code 1 if not.
@@ -104,7 +104,7 @@ def check(store: Location) -> Result:
 
 
 @db.command()
-@store_option
+@options.store
 @result_command
 def vacuum(store: Location) -> Result:
     """Give back the space of what was deleted. While it works, it needs as much free space as the
@@ -116,7 +116,7 @@ def vacuum(store: Location) -> Result:
 
 @db.command()
 @click.argument("statement", required=False)
-@store_option
+@options.store
 @option("--rows", type=click.IntRange(1, 1_000_000), default=1000, help="The most rows to show.")
 @option(
     "--seconds", type=FiniteRange(0.1, 86_400), default=10.0,

@@ -14,9 +14,8 @@ import click
 import diode_autoload
 import diode_engine
 from diode_engine import paths, registry
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import store_option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import IntegrationError, SchemaTooOldError, StoreError, StoreMissingError
@@ -56,7 +55,7 @@ _EXTRAS = (
 
 
 @click.command()
-@store_option
+@options.store
 @result_command
 def doctor(store: Location) -> Result:
     """Say what works on this machine, what does not, and why; exit code 1 if something is

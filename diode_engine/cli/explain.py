@@ -15,6 +15,7 @@ from diode_engine import registry
 from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.chooser import Chooser
 from diode_engine.choosing.outcomes import LeftToStock
+from diode_engine.cli import options
 from diode_engine.cli.models.looking import (
     find_model_here,
     model_for,
@@ -22,7 +23,7 @@ from diode_engine.cli.models.looking import (
     warn_unlike,
     warn_unusable,
 )
-from diode_engine.cli.options import LAYOUTS, READ_FILE, TypeChoice, model_option, option
+from diode_engine.cli.options import LAYOUTS, READ_FILE, TypeChoice, option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
@@ -78,7 +79,7 @@ _SURE = 0.9
     help="The bias, for an op that has one.",
     default_text="the op's own, such as a vector for addmm",
 )  # fmt: skip
-@model_option("the one for the GPU")
+@options.model("the one for the GPU")
 @option(
     "--hardware", metavar="NAME", help="The GPU to choose for.",
     default_text="this machine's, else the only one that models are for",

@@ -11,11 +11,11 @@ import click
 
 from diode_engine import paths
 from diode_engine.atomic import FileKind
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.data import open_existing, read_matching
 from diode_engine.cli.explain import model_and_hardware
 from diode_engine.cli.files import check_output, write_output
-from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, model_option, option, store_option
+from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
@@ -37,9 +37,9 @@ Table = dict[str, list[Mapping[str, Any]]]
     help="Choose for the problems of this shapeset (as capture writes it) or dataset; may be "
     "repeated.",
 )  # fmt: skip
-@store_option
+@options.store
 @option("--query", help="Choose for the store's problems that this filter query finds.")
-@model_option("the one for the GPU")
+@options.model("the one for the GPU")
 @option(
     "--hardware", metavar="NAME", help="The GPU of the deployment.",
     default_text="this machine's, else the only one that the problems were timed on, else the only "

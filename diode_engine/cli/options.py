@@ -133,7 +133,7 @@ def add_options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 # The command gets `store: Location`, the default already filled in.
-store_option = option(
+store = option(
     "--store", "--db", "store", metavar="PATH|URL", envvar="DIODE_STORE", type=StoreType(),
     callback=lambda _context, _option, given: given or paths.store_location(),
     help=f"The database of timings: a file, or {FORM}.",
@@ -143,14 +143,14 @@ READ_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 WRITTEN_FILE = click.Path(dir_okay=False, path_type=Path)
 FILE_OR_FOLDER = click.Path(path_type=Path)
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
 # Every command accepts --json, so that a script can always give it.
-json_anyway_option = option(
+json_anyway = option(
     "--json", is_flag=True, expose_value=False, help="Changes nothing: the result is always JSON."
 )
 
 
-def unused_option(name: str, *, instead: str, is_flag: bool = False) -> Callable[[F], F]:
+def unused(name: str, *, instead: str, is_flag: bool = False) -> Callable[[F], F]:
     """Adds an option of torch-diode's toolkit that changes nothing here. Where it is given, a line
     says what is used `instead`."""
 
@@ -161,10 +161,10 @@ def unused_option(name: str, *, instead: str, is_flag: bool = False) -> Callable
     return click.option(name, is_flag=is_flag, hidden=True, expose_value=False, callback=say)
 
 
-batch_size_unused = unused_option("--batch-size", instead="all predictions are made at once")
+batch_size_unused = unused("--batch-size", instead="all predictions are made at once")
 
 
-def problems_option(default: int) -> Callable[[F], F]:
+def problems(default: int) -> Callable[[F], F]:
     """Adds --problems (or --num-shapes); the command gets `problems: int`."""
     return option(
         "--problems", "--num-shapes", type=click.IntRange(1), default=default,
@@ -172,7 +172,7 @@ def problems_option(default: int) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-budget_option = option(
+budget = option(
     "--budget", type=click.IntRange(1), heading="Candidates of each",
     help="At most this many candidates for each problem: ATen, decompose_k and the DEFAULT space "
     "first, then the model's favourites, random others and the neighbours of the best.",
@@ -180,20 +180,20 @@ budget_option = option(
 )  # fmt: skip
 
 
-def seed_option(
+def seed(
     meaning: str = "Another seed draws other problems.", *, default: int = 0, heading: str = "How"
 ) -> Callable[[F], F]:
     """Adds --seed; the command gets `seed: int`. `meaning` says what another seed changes."""
     return option("--seed", type=SEED, default=default, heading=heading, help=meaning)
 
 
-def family_option(**attributes: Any) -> Callable[[F], F]:
+def family(**attributes: Any) -> Callable[[F], F]:
     """Adds --family; the command gets `family: str`. `attributes` are Option's."""
     usual = {"default": ENSEMBLE, "heading": "Model", "help": "The type of the model."}
     return option("--family", type=click.Choice(trainable_names()), **{**usual, **attributes})
 
 
-def name_option(default: str) -> Callable[[F], F]:
+def name(default: str) -> Callable[[F], F]:
     """Adds --name; the command gets `name: str | None`. `default` says what the name is where none
     is given."""
     return option(
@@ -202,7 +202,7 @@ def name_option(default: str) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-def query_option(help: str, heading: str, **attributes: Any) -> Callable[[F], F]:
+def query(help: str, heading: str, **attributes: Any) -> Callable[[F], F]:
     """Adds --query, a filter query on problems; the command gets `query: str`."""
     return option(
         "--query", default="", heading=heading,
@@ -211,7 +211,7 @@ def query_option(help: str, heading: str, **attributes: Any) -> Callable[[F], F]
     )  # fmt: skip
 
 
-def model_option(default: str) -> Callable[[F], F]:
+def model(default: str) -> Callable[[F], F]:
     """Adds --model; the command gets `reference: str | None`. `default` says which model is taken
     where none is named."""
     return option(
@@ -221,7 +221,7 @@ def model_option(default: str) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-def gpus_option(more: str, default: str) -> Callable[[F], F]:
+def gpus(more: str, default: str) -> Callable[[F], F]:
     """Adds --gpu (or --gpus); the command gets `gpus: tuple[int, ...]`, empty where none is named.
     `more` is added to the help, and `default` says which GPUs are used where none is named."""
     return option(
@@ -236,14 +236,14 @@ def split_names(listed: str) -> tuple[str, ...]:
     return tuple(filter(None, listed.split(",")))
 
 
-def ray_option(what: str) -> Callable[[F], F]:
+def ray(what: str) -> Callable[[F], F]:
     """Adds --ray. `what` says what is done on the cluster's cores; `fits_on` takes the address."""
     where = "the Ray cluster at this address, host:port or auto (docs/scale.md)"
     return option("--ray", metavar="ADDRESS", help=f"{what} on the cores of {where}.")
 
 
 # For a command that times on a cluster's GPUs: with `check_cluster`.
-accelerator_option = option(
+accelerator = option(
     "--accelerator", metavar="KIND",
     help="With --ray: only on GPUs of this kind, a type of accelerator as Ray names it (H200) or a "
     "custom resource. Needed where the cluster has several.",
@@ -277,8 +277,8 @@ def fits_on(address: str | None) -> Iterator[FitExecutor | None]:
 
 # For the commands of `models`.
 model_argument = click.argument("model", metavar="MODEL")
-hardware_option = option(
+hardware = option(
     "--hardware", metavar="NAME", default_text="this machine's",
     help="The GPU, where models for several GPUs have the name; such as H200 or nvidia-h200.",
 )  # fmt: skip
-reason_option = click.option("--reason", default="", help="Why; kept in the registry's history.")
+reason = click.option("--reason", default="", help="Why; kept in the registry's history.")

@@ -10,10 +10,9 @@ import click
 import numpy as np
 
 from diode_engine import registry
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.models.looking import model_for, named_hardware, warn_unlike
-from diode_engine.cli.options import json_anyway_option, model_option
 from diode_engine.core.table import TimingTable
 from diode_engine.models.predictor import Predictor
 from diode_engine.store import Group, read_groups
@@ -23,9 +22,9 @@ _ROWS = 1 << 15  # predicted at a time, so that the first lines come while the r
 
 @click.command()
 @click.argument("dataset", type=click.Path(path_type=Path))
-@model_option("the one for each environment's GPU")
+@options.model("the one for each environment's GPU")
 @click.option("--hardware", metavar="NAME", help="Take the model for this GPU instead.")
-@json_anyway_option
+@options.json_anyway
 def predict(dataset: Path, reference: str | None, hardware: str | None) -> int:
     """Predict the time of every candidate in the file DATASET.
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import click
 
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.data import data, describe_no_match, open_existing
-from diode_engine.cli.options import option, store_option
+from diode_engine.cli.options import option
 from diode_engine.cli.queries import QueryCommand, form_options, query_argument, write
 from diode_engine.core.problem import Problem
 from diode_engine.errors import NothingError, StoreError
@@ -34,7 +34,7 @@ page_option = option("--page", type=click.IntRange(1), default=1, help="The page
 
 @data.command(cls=QueryCommand)
 @query_argument
-@store_option
+@options.store
 @option(
     "--sort", type=click.Choice(SORTS), default="problem", help="The column to sort by.",
 )  # fmt: skip
@@ -76,7 +76,7 @@ def problems(
 
 @data.command()
 @click.argument("problem", metavar="PROBLEM")
-@store_option
+@options.store
 @page_option
 @rows_option
 @form_options
@@ -143,7 +143,7 @@ def show(problem: str, store: Location, page: int, rows: int, form: str) -> None
 
 @data.command("map", cls=QueryCommand)
 @query_argument
-@store_option
+@options.store
 @option(
     "--across", type=click.Choice(AXES), default="n", help="The size that grows to the right.",
 )  # fmt: skip

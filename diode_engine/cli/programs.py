@@ -12,11 +12,11 @@ import click
 
 from diode_engine.atomic import FileKind
 from diode_engine.choosing import frozen_file
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output, write_output
 from diode_engine.cli.models.looking import named_hardware
-from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, as_json_option, option
+from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, option
 from diode_engine.collect import capture as capturing
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.reports import freezing, record
@@ -46,7 +46,7 @@ def _program_command(
 @option("--html", type=WRITTEN_FILE, help="Write the report as a page for a browser, too.")
 @option("--file", type=READ_FILE, help="Show the report in this file instead of running a program.")
 @option("--top", type=click.IntRange(1), default=20, help="How many rows to print.")
-@as_json_option
+@options.as_json
 def report(
     hardware: str | None, html: Path | None, file: Path | None, top: int, as_json: bool,
     command: tuple[str, ...],

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -36,8 +35,8 @@ def result_command(command: Callable[..., Result | ExitCode]) -> Callable[..., E
     exit code alone, nothing is printed."""
 
     @functools.wraps(command)
-    def printed(*args: Any, as_json: bool, **options: Any) -> ExitCode:
-        result = command(*args, **options)
+    def printed(*args: Any, as_json: bool, **values: Any) -> ExitCode:
+        result = command(*args, **values)
         if isinstance(result, ExitCode):
             return result
         text = json.dumps(result.document, allow_nan=False) if as_json else result.text
@@ -45,7 +44,7 @@ def result_command(command: Callable[..., Result | ExitCode]) -> Callable[..., E
             click.echo(text, nl=not text.endswith("\n"))
         return result.code
 
-    return as_json_option(printed)
+    return options.as_json(printed)
 
 
 class _Result(Protocol):

@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from diode_engine import runs as jobs
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import as_json_option, json_anyway_option, option, store_option
+from diode_engine.cli.options import option
 from diode_engine.cli.queries import QueryCommand, form_options, query_argument, write
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
@@ -38,7 +38,7 @@ def runs() -> None:
 
 @runs.command("list", cls=QueryCommand)
 @query_argument
-@store_option
+@options.store
 @form_options
 @option(
     "--state", "states", type=click.Choice(STATES), multiple=True,
@@ -104,7 +104,7 @@ def _row(status: Status) -> dict[str, str]:
 
 @runs.command()
 @run_argument
-@store_option
+@options.store
 @result_command
 def show(run: int, store: Location) -> Result:
     """Show all that is known of a run: how far it is, its command, its process and its log."""
@@ -147,8 +147,8 @@ def _last_lines(log: Path) -> list[str]:
 
 @runs.command()
 @run_argument
-@store_option
-@as_json_option
+@options.store
+@options.as_json
 def follow(run: int, store: Location, as_json: bool) -> int:
     """Follow a run until it ends: its log goes to stdout, its progress to stderr. With --json, a
     line as `runs show --json` writes it goes to stdout each time that something changes. Ctrl-C
@@ -173,7 +173,7 @@ def follow(run: int, store: Location, as_json: bool) -> int:
 
 @runs.command()
 @run_argument
-@store_option
+@options.store
 @result_command
 def cancel(run: int, store: Location) -> Result:
     """Stop a run. It is asked to stop. If it has not stopped after ten seconds, it is terminated,
@@ -191,7 +191,7 @@ def cancel(run: int, store: Location) -> Result:
 
 @runs.command()
 @run_argument
-@store_option
+@options.store
 @result_command
 def resume(run: int, store: Location) -> Result:
     """Start again a run that failed, died or was cancelled, in a process of its own. It continues
@@ -208,8 +208,8 @@ def resume(run: int, store: Location) -> Result:
 @runs.command()
 @run_argument
 @click.argument("tags", metavar="TAG...", nargs=-1, required=True)
-@store_option
-@json_anyway_option
+@options.store
+@options.json_anyway
 def tag(run: int, tags: tuple[str, ...], store: Location) -> None:
     """Tag a run, so that `runs list tag:TAG` finds it."""
     _change(store, run, lambda opened: opened.tag(run, *tags))
@@ -218,8 +218,8 @@ def tag(run: int, tags: tuple[str, ...], store: Location) -> None:
 @runs.command()
 @run_argument
 @click.argument("tags", metavar="TAG...", nargs=-1, required=True)
-@store_option
-@json_anyway_option
+@options.store
+@options.json_anyway
 def untag(run: int, tags: tuple[str, ...], store: Location) -> None:
     """Remove tags from a run."""
     _change(store, run, lambda opened: opened.untag(run, *tags))
@@ -228,8 +228,8 @@ def untag(run: int, tags: tuple[str, ...], store: Location) -> None:
 @runs.command()
 @run_argument
 @click.argument("text")
-@store_option
-@json_anyway_option
+@options.store
+@options.json_anyway
 def note(run: int, text: str, store: Location) -> None:
     """Write a note on a run in place of the earlier one; an empty one removes it."""
     _change(store, run, lambda opened: opened.set_note(run, text))

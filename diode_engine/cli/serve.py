@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from diode_engine.cli import diagnostics
-from diode_engine.cli.options import option, store_option
+from diode_engine.cli import diagnostics, options
+from diode_engine.cli.options import option
 from diode_engine.location import Location
 
 _MISSING = (
@@ -33,7 +33,7 @@ def _check_url(_ctx: click.Context, _param: click.Parameter, given: str | None) 
 
 
 @click.command()
-@store_option
+@options.store
 @option("--read-only", is_flag=True, help="Serve a dashboard that cannot change anything.")
 @option("--host", default="localhost", help="The address to serve at.")
 @option("--port", type=click.IntRange(1, 65535), default=8000, help="The port.")

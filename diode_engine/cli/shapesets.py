@@ -9,20 +9,11 @@ from typing import Any
 import click
 
 from diode_engine.atomic import FileKind
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.collect import collect, drawn_options, named_sources, wanted_problems
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.files import check_output
-from diode_engine.cli.options import (
-    READ_FILE,
-    WRITTEN_FILE,
-    WordsCommand,
-    json_anyway_option,
-    option,
-    problems_option,
-    seed_option,
-    store_option,
-)
+from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, WordsCommand, option
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError, StoreMissingError
 from diode_engine.location import Location
@@ -49,7 +40,7 @@ def _collect_options(*left_out: str) -> list[click.Parameter]:
 @click.command("collect-shapeset", cls=WordsCommand)
 @click.argument("files", metavar="FILE...", nargs=-1, type=READ_FILE)
 @_shapeset_option
-def collect_shapeset(files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any) -> None:
+def collect_shapeset(files: tuple[Path, ...], shapesets: tuple[Path, ...], **values: Any) -> None:
     """Time Inductor's candidates on the problems of each FILE, a shapeset (as capture and
     draw-problems write it, or torch-diode) or a dataset: `collect --file FILE`."""
     assert collect.callback is not None
@@ -58,7 +49,7 @@ def collect_shapeset(files: tuple[Path, ...], shapesets: tuple[Path, ...], **opt
         raise click.UsageError("Name the FILE whose problems are to be timed.")
     collect.callback(
         files=files, sources=(), problems=len(files), log_normal=False, power_of_two=False,
-        **options,
+        **values,
     )  # fmt: skip
 
 
@@ -70,15 +61,15 @@ collect_shapeset.params += _collect_options("files", *_DRAWING_OPTIONS)
     "--output", metavar="FILE", type=click.Path(dir_okay=False), required=True,
     help="The dataset file to write; the timings are put into the store too.",
 )  # fmt: skip
-@problems_option(30)
-@seed_option(default=1)
+@options.problems(30)
+@options.seed(default=1)
 @_shapeset_option
-def create_validation(files: tuple[Path, ...], shapesets: tuple[Path, ...], **options: Any) -> None:
+def create_validation(files: tuple[Path, ...], shapesets: tuple[Path, ...], **values: Any) -> None:
     """Time Inductor's candidates on problems that every training holds out, as `collect` does, and
     write them to a dataset file, to validate models on. Of a --shapeset it times only the problems
     that are held out."""
     assert collect.callback is not None
-    collect.callback(files=files + shapesets, only_held_out=True, **options)
+    collect.callback(files=files + shapesets, only_held_out=True, **values)
 
 
 create_validation.params += _collect_options("output", "problems", "seed")
@@ -86,18 +77,18 @@ create_validation.params += _collect_options("output", "problems", "seed")
 
 @click.command("draw-problems")
 @click.argument("file", type=WRITTEN_FILE)
-@store_option
+@options.store
 @option(
     "--dataset", "datasets", metavar="FILE", type=READ_FILE, multiple=True,
     help="Leave out the problems of this dataset or shapeset too; may be repeated.",
 )  # fmt: skip
-@problems_option(100)
+@options.problems(100)
 @drawn_options
-@seed_option(default=1)
-@json_anyway_option
+@options.seed(default=1)
+@options.json_anyway
 def draw_problems(
     file: Path, store: Location, datasets: tuple[Path, ...], problems: int, seed: int,
-    **options: Any,
+    **values: Any,
 ) -> None:  # fmt: skip
     """Write a shapeset to FILE with problems that the store does not have, so that no model made
     from it knows them. Time them into another store, and validate the model on them.
@@ -110,7 +101,7 @@ def draw_problems(
     Problems that differ from a known one only in bias or alignment are left out too.
     """
     check_output(file, FileKind.SHAPESET, sources=datasets)
-    wanted = wanted_problems(options)
+    wanted = wanted_problems(values)
     known = {_sizes(p) for each in datasets for p in problems_in(each, seed)}
     try:
         with open_existing(store) as opened:
@@ -118,7 +109,7 @@ def draw_problems(
     except StoreMissingError:
         if not datasets:
             diagnostics.warn(f"There is no store at {store}, so all problems count as unknown.")
-    found = _unknown(problems, known, named_sources(options), wanted, seed)
+    found = _unknown(problems, known, named_sources(values), wanted, seed)
     write_shapeset(found, file, f"draw-problems, seed {seed}")
     shared = sum(_sizes(problem) in known for problem in read_shapeset(file).problems(seed))
     if shared:

@@ -16,27 +16,11 @@ from rich.progress import TaskID
 from diode_engine import registry
 from diode_engine import runs as jobs
 from diode_engine.atomic import FileKind
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.files import check_output, datasets_in
 from diode_engine.cli.models.looking import note_default
-from diode_engine.cli.options import (
-    WRITTEN_FILE,
-    F,
-    FiniteRange,
-    WordsCommand,
-    family_option,
-    fits_on,
-    json_anyway_option,
-    name_option,
-    option,
-    query_option,
-    ray_option,
-    seed_option,
-    split_names,
-    store_option,
-    unused_option,
-)
+from diode_engine.cli.options import WRITTEN_FILE, F, FiniteRange, WordsCommand, option
 from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import NothingError, TrainingError
 from diode_engine.features import VERSION
@@ -79,9 +63,9 @@ def _makes_new(values: Mapping[str, str]) -> bool:
 
 
 @click.command(cls=WordsCommand)
-@store_option
+@options.store
 @option("--op-name", metavar="OP", help="The same as op:OP in the query.")
-@query_option(
+@options.query(
     "Learn from the problems that this filter query finds", "Data", label="Problems",
     applies=lambda values: not values["dataset"].strip(),
 )  # fmt: skip
@@ -105,7 +89,7 @@ def _makes_new(values: Mapping[str, str]) -> bool:
     "--hardware", "--hardware-name", metavar="NAME", heading="Data", label="GPU",
     help="Train for the GPU of this name.", default_text="the only one with timings",
 )  # fmt: skip
-@family_option(
+@options.family(
     applies=_makes_new,
     help="The type of the model. An ensemble is trees and three networks; distilled is a small "
     "network that learns from an ensemble, answers in a millisecond and needs neither torch "
@@ -126,7 +110,7 @@ def _makes_new(values: Mapping[str, str]) -> bool:
     "--resume", is_flag=True,
     help="Continue the store's last training, which was interrupted, with the options that it had.",
 )  # fmt: skip
-@name_option("that of the type, or of the tuned model")
+@options.name("that of the type, or of the tuned model")
 @option(
     "--model", "file", metavar="FILE", type=WRITTEN_FILE,
     help="Write the model to this file too, which replaces an earlier model's. Its name is then "
@@ -151,8 +135,8 @@ def _makes_new(values: Mapping[str, str]) -> bool:
     "the command again to resume after the finished trials.",
     default_text="no trials",
 )  # fmt: skip
-@seed_option("Another seed makes another model.", heading="Settings")
-@ray_option("The fits of a search, of members and of the confidence are made")
+@options.seed("Another seed makes another model.", heading="Settings")
+@options.ray("The fits of a search, of members and of the confidence are made")
 @_setting("--hidden", "--hidden-dim", type=_COUNT, of="network", label="Width",
           help="Networks: the width of a layer.")  # fmt: skip
 @_setting("--layers", "--num-layers", type=click.IntRange(1, 8), of="network",
@@ -171,14 +155,14 @@ def _makes_new(values: Mapping[str, str]) -> bool:
           default_text="listwise")  # fmt: skip
 @_setting("--rounds", type=_COUNT, of="trees", help="Trees: the largest number of rounds.")
 @_setting("--depth", type=click.IntRange(1, 16), of="trees", help="Trees: the largest depth.")
-@unused_option("--log-dir", instead="the store keeps the curves, which diode-tui shows")
-@json_anyway_option
+@options.unused("--log-dir", instead="the store keeps the curves, which diode-tui shows")
+@options.json_anyway
 def train(
     store: Location, op_name: str | None, query: str, datasets: tuple[Path, ...],
     data_dir: Path | None, file_extensions: str, hardware: str | None, family: str,
     model_type: str | None, fine_tune: str | None, resume: bool, name: str | None,
     file: Path | None, default: bool, seed: int, everything: bool, trials: int | None,
-    ray: str | None, **options: Any,
+    ray: str | None, **values: Any,
 ) -> None:  # fmt: skip
     """Train a model on timings, and register it.
 
@@ -198,13 +182,13 @@ def train(
     if file_extensions and data_dir is None:
         raise click.UsageError("--file-extensions goes with --data-dir.")
     if data_dir is not None:
-        datasets += datasets_in(data_dir, split_names(file_extensions))
+        datasets += datasets_in(data_dir, options.split_names(file_extensions))
     if file is not None:
         check_output(file, FileKind.MODEL, sources=datasets)
         name = name or _name_of(file)
     for refused, why in (
-        (options["rounds"] or options["depth"], "makes a network: leave out --rounds and --depth"),
-        (options.pop("features"), "keeps the model's features: leave out --features"),
+        (values["rounds"] or values["depth"], "makes a network: leave out --rounds and --depth"),
+        (values.pop("features"), "keeps the model's features: leave out --features"),
         (trials is not None, "tunes one model: leave out --search"),
         (ray is not None, "is one fit, which is made here: leave out --ray"),
     ):
@@ -216,10 +200,10 @@ def train(
     request = training.TrainingRequest(
         family=family, base=base, hardware=hardware, name=name, seed=seed, everything=everything,
         default=default, query=query, datasets=datasets, trials=trials or 0,
-        settings=_settings(tuned=base is not None, deeper=deeper, **options),
+        settings=_settings(tuned=base is not None, deeper=deeper, **values),
     )  # fmt: skip
     opened = Store.open(store) if datasets else open_existing(store)
-    with opened, fits_on(ray) as fits, diagnostics.progress() as display:
+    with opened, options.fits_on(ray) as fits, diagnostics.progress() as display:
         what = f"the model {fine_tune}" if fine_tune is not None else family
         source = ", ".join(map(str, datasets[:3])) or f"the store {store}"
         source += f" and {len(datasets) - 3} more files" if len(datasets) > 3 else ""
@@ -289,7 +273,7 @@ def _resume_last(store: Location) -> None:
 
 
 def _check_ops(given: str) -> None:
-    if unknown := [name for name in split_names(given) if name not in OPERATORS]:
+    if unknown := [name for name in options.split_names(given) if name not in OPERATORS]:
         raise click.BadParameter(
             f"{unknown[0]} is not an operator that Diode knows; they are {', '.join(OPERATORS)}.",
             param_hint="--op-name",

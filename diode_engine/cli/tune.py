@@ -13,22 +13,9 @@ import click
 from rich.progress import Progress as Display
 
 from diode_engine.atomic import FileKind
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.files import check_output, write_output
-from diode_engine.cli.options import (
-    READ_FILE,
-    WRITTEN_FILE,
-    FiniteRange,
-    accelerator_option,
-    check_cluster,
-    fits_on,
-    gpus_option,
-    name_option,
-    option,
-    ray_option,
-    seed_option,
-    store_option,
-)
+from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, FiniteRange, check_cluster, option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.collect import capture, local
 from diode_engine.collect.executor import Executor, environment_of
@@ -44,7 +31,7 @@ from diode_engine.tuning.rounds import TuneRequest
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@store_option
+@options.store
 @option(
     "--minutes", type=FiniteRange(0, min_open=True), default=10.0,
     help="About how long it takes: 70 % for timing, the rest for training and validating.",
@@ -57,11 +44,11 @@ from diode_engine.tuning.rounds import TuneRequest
     "--shapes", type=READ_FILE, multiple=True,
     help="Tune to the problems of this shapeset (see capture) or dataset; may be repeated.",
 )  # fmt: skip
-@name_option("gemm")
-@seed_option()
-@gpus_option("All must be of the same kind.", "the first")
-@ray_option("Time on the GPUs, and train")
-@accelerator_option
+@options.name("gemm")
+@options.seed()
+@options.gpus("All must be of the same kind.", "the first")
+@options.ray("Time on the GPUs, and train")
+@options.accelerator
 @option(
     "-o", "--output", metavar="FILE", type=WRITTEN_FILE,
     help="Write the result's page to this file. [default: tune-RUN.md in a folder beside the "
@@ -96,7 +83,7 @@ def tune(
         "command": shlex.join(command) or None,
         **({} if ray is None else {"ray": ray, "accelerator": accelerator}),
     }
-    with fits_on(ray) as fits:
+    with options.fits_on(ray) as fits:
         used, where, executor = _find_executor(gpus, ray, accelerator)
         request = TuneRequest(minutes, base, own, name, seed, used, asked)
         with Store.open(store) as opened, diagnostics.progress() as display:

@@ -13,7 +13,7 @@ import click
 
 from diode_engine import registry
 from diode_engine.atomic import FileKind
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.data import open_existing, read_matching
 from diode_engine.cli.files import check_output, datasets_in, write_output
 from diode_engine.cli.models.looking import model_for
@@ -23,15 +23,8 @@ from diode_engine.cli.options import (
     READ_FILE,
     WRITTEN_FILE,
     add_options,
-    as_json_option,
-    batch_size_unused,
-    family_option,
     fits_on,
-    model_option,
     option,
-    query_option,
-    ray_option,
-    store_option,
 )
 from diode_engine.cli.results import record_as_run
 from diode_engine.cli.train import fit_report
@@ -60,15 +53,15 @@ from diode_engine.validation.solution import against_solution, read_solution
 # The command gets `reference`, `store`, `query`, `op_name`, `hardware_name`, `dataset` and
 # `only_held_out`.
 validation_options = add_options(
-    model_option("the one for the timings' GPU"),
-    store_option,
+    options.model("the one for the timings' GPU"),
+    options.store,
     option(
         "--held-out/--all", "only_held_out", default=True, heading="On which problems",
         label="Problems",
         help="Validate on the problems that training holds out, about a fifth, or on all, also "
         "those that the model may have learned from.",
     ),
-    query_option("Validate on the problems that this filter query finds", "On which problems"),
+    options.query("Validate on the problems that this filter query finds", "On which problems"),
     option("--op-name", metavar="OP", help="The same as op:OP in the query."),
     option("--hardware-name", metavar="NAME", help='The same as gpu:"NAME" in the query.'),
     option(
@@ -76,7 +69,7 @@ validation_options = add_options(
         help="Take the timings from this dataset file, or from those in a folder, not from the "
         "store.",
     ),
-    batch_size_unused,
+    options.batch_size_unused,
 )  # fmt: skip
 
 
@@ -194,13 +187,13 @@ def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
     "the tenth of the problems with the most work (sizes).",
 )  # fmt: skip
 @validation_options
-@family_option(
+@options.family(
     default=None, default_text=ENSEMBLE, heading="What is judged",
     applies=lambda values: values["cross_validate"] != ONE_MODEL,
     help="What --cross-validate trains.",
 )  # fmt: skip
-@ray_option("With --cross-validate: the fits are made")
-@as_json_option
+@options.ray("With --cross-validate: the fits are made")
+@options.as_json
 @option(
     "--figure", metavar="FILE", type=WRITTEN_FILE,
     help="Draw the report into this file too, an .svg, .png or .pdf.",
@@ -354,7 +347,7 @@ def _main_figures(report: Report | CrossValidation) -> tuple[dict[str, float | s
     default=Path("model_performance_analysis_by_op.json"),
     help="The file for the comparison as JSON.",
 )  # fmt: skip
-@as_json_option
+@options.as_json
 def validate_max_autotune(
     file: Path, reference: str | None, store: Location, query: str, op_name: str | None,
     hardware_name: str | None, dataset: Path | None, only_held_out: bool, ns: tuple[int, ...],

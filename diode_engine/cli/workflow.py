@@ -19,11 +19,11 @@ import click
 
 from diode_engine import paths
 from diode_engine.atomic import FileKind
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output, write_output
 from diode_engine.cli.group import COMMANDS
-from diode_engine.cli.options import READ_FILE, json_anyway_option, option
+from diode_engine.cli.options import READ_FILE, option
 from diode_engine.core.checks import decode
 from diode_engine.core.content_key import content_key
 from diode_engine.documents import Limits, Malformed, read_json, read_toml, show
@@ -67,7 +67,7 @@ class WorkflowFile:
 @click.argument("file", type=READ_FILE)
 @option("--again", is_flag=True, help="Run every step, whatever was done before.")
 @option("--plan", is_flag=True, help="Say which steps would run, and run none.")
-@json_anyway_option
+@options.json_anyway
 def workflow(file: Path, again: bool, plan: bool) -> int:
     """Run the steps of FILE, a TOML file, one after the other, and end at the first that fails.
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
-from diode_engine.cli import ExitCode, diagnostics, main, plain_progress
+from diode_engine.cli import ExitCode, diagnostics, main, options, plain_progress
 from diode_engine.cli.group import COMMANDS, CommandEntry
-from diode_engine.cli.options import store_option
 from diode_engine.errors import NoSuchRunError, StoreError
 from diode_engine.version import __version__
 from tests.cli.conftest import Ran
@@ -312,7 +311,7 @@ def test_verbose_shows_more_of_the_log(options, said, command, capsys):
 
 
 def test_the_store_is_the_one_given_else_the_default(command, capsys, diode_home):
-    @store_option
+    @options.store
     def tried(store):
         click.echo(store)
 

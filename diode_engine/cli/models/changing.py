@@ -10,26 +10,18 @@ import click
 
 from diode_engine import registry
 from diode_engine.atomic import FileKind
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output
 from diode_engine.cli.models.looking import note_default
-from diode_engine.cli.options import (
-    FILE_OR_FOLDER,
-    WRITTEN_FILE,
-    hardware_option,
-    model_argument,
-    name_option,
-    option,
-    reason_option,
-)
+from diode_engine.cli.options import FILE_OR_FOLDER, WRITTEN_FILE, option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.registry import ModelFacts, ModelVersion
 
 
 @click.command()
 @click.argument("path", type=FILE_OR_FOLDER)
-@name_option("its own")
+@options.name("its own")
 @option(
     "--default", is_flag=True,
     help="Make it the default of its GPU without the gate of `promote`.",
@@ -47,8 +39,8 @@ def register(path: Path, name: str | None, default: bool) -> Result:
 @click.argument("alias")
 @click.argument("model", required=False)
 @option("--remove", is_flag=True, help="Remove the alias.")
-@hardware_option
-@reason_option
+@options.hardware
+@options.reason
 @result_command
 def alias(
     alias: str, model: str | None, remove: bool, hardware: str | None, reason: str
@@ -79,10 +71,10 @@ def alias(
 
 
 @click.command()
-@model_argument
+@options.model_argument
 @click.argument("tags", metavar="[TAG]...", nargs=-1)
 @option("--remove", metavar="TAG", multiple=True, help="Remove this tag; may be repeated.")
-@hardware_option
+@options.hardware
 @result_command
 def tag(model: str, tags: tuple[str, ...], remove: tuple[str, ...], hardware: str | None) -> Result:
     """Add tags to MODEL, or remove some; without any, show its tags."""
@@ -93,9 +85,9 @@ def tag(model: str, tags: tuple[str, ...], remove: tuple[str, ...], hardware: st
 
 
 @click.command()
-@model_argument
+@options.model_argument
 @click.argument("text")
-@hardware_option
+@options.hardware
 @result_command
 def note(model: str, text: str, hardware: str | None) -> Result:
     """Write a note on MODEL, in place of the earlier one."""
@@ -109,11 +101,11 @@ def _facts_result(model: ModelVersion, facts: ModelFacts) -> Result:
 
 
 @click.command()
-@model_argument
+@options.model_argument
 @option("--yes", is_flag=True, help="Do not ask.")
 @option("--with-aliases", is_flag=True, help="Remove its aliases too.")
-@hardware_option
-@reason_option
+@options.hardware
+@options.reason
 @result_command
 def remove(
     model: str, yes: bool, with_aliases: bool, hardware: str | None, reason: str
@@ -132,10 +124,10 @@ def remove(
 
 
 @click.command()
-@model_argument
+@options.model_argument
 @click.argument("file", type=WRITTEN_FILE)
 @option("--replace", is_flag=True, help="Replace FILE if it is an archive of a model.")
-@hardware_option
+@options.hardware
 @result_command
 def export(model: str, file: Path, replace: bool, hardware: str | None) -> Result:
     """Write MODEL to the archive FILE, to be passed on; its SHA-256 goes to stdout.
@@ -153,14 +145,14 @@ def export(model: str, file: Path, replace: bool, hardware: str | None) -> Resul
 
 @click.command("import")
 @click.argument("source", metavar="FILE|NAME")
-@name_option("its own")
+@options.name("its own")
 @option(
     "--index", metavar="FILE", type=FILE_OR_FOLDER,
     help="Take the model NAME, or NAME@VERSION, that this index offers; `models list --index` "
     "shows them.",
 )  # fmt: skip
 @option("--sha256", metavar="HASH", help="Refuse an archive FILE that has another hash.")
-@hardware_option
+@options.hardware
 @result_command
 def import_(
     source: str, name: str | None, index: Path | None, sha256: str | None, hardware: str | None

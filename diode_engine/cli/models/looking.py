@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from diode_engine import registry
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import FILE_OR_FOLDER, hardware_option, model_argument, option
+from diode_engine.cli.options import FILE_OR_FOLDER, option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.hardware import KNOWN, Hardware, detect, find_name
 from diode_engine.errors import ModelError, NoSuchModelError
@@ -110,8 +110,8 @@ def find_model_here() -> registry.Match | None:
 
 
 @click.command()
-@model_argument
-@hardware_option
+@options.model_argument
+@options.hardware
 @result_command
 @option("--card", "as_card", is_flag=True, help="Write its model card, as Markdown.")
 def show(model: str, hardware: str | None, as_card: bool) -> Result | ExitCode:
@@ -183,7 +183,7 @@ def _describe_record(r: GpuRecord) -> str:
 
 @click.command()
 @click.argument("models", metavar="MODEL MODEL...", nargs=-1, required=True)
-@hardware_option
+@options.hardware
 @result_command
 def compare(models: tuple[str, ...], hardware: str | None) -> Result:
     """Show models side by side: what each was made of, and its own metrics.
@@ -208,7 +208,7 @@ def compare(models: tuple[str, ...], hardware: str | None) -> Result:
 
 @click.command()
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
-@hardware_option
+@options.hardware
 @result_command
 def verify(models: tuple[str, ...], hardware: str | None) -> Result:
     """Load each MODEL (by default all registered ones), check the hashes of its files, and check

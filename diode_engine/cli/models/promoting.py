@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diode_engine import registry
-from diode_engine.cli import diagnostics
+from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import (
-    FILE_OR_FOLDER,
-    as_json_option,
-    hardware_option,
-    model_argument,
-    option,
-    reason_option,
-    store_option,
-)
+from diode_engine.cli.options import FILE_OR_FOLDER, option
 from diode_engine.cli.results import Result, record_as_run, result_command
 from diode_engine.core.checks import decode
 from diode_engine.core.hardware import find_name, slug_of
@@ -34,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@model_argument
-@store_option
+@options.model_argument
+@options.store
 @option(
     "--dataset", metavar="FILE", type=FILE_OR_FOLDER,
     help="Validate it on the held-out problems of this file, not of the store.",
@@ -48,9 +40,9 @@ if TYPE_CHECKING:
     help="With --force: overrule the verdict of this run of kind promote, without validating "
     "again.",
 )  # fmt: skip
-@reason_option
-@hardware_option
-@as_json_option
+@options.reason
+@options.hardware
+@options.as_json
 def promote(
     model: str, store: Location, dataset: Path | None, force: bool, overruled: int | None,
     reason: str, hardware: str | None, as_json: bool,
@@ -180,8 +172,8 @@ def format_verdict(verdict: GateVerdict) -> str:
 
 
 @click.command()
-@hardware_option
-@reason_option
+@options.hardware
+@options.reason
 @result_command
 def rollback(hardware: str | None, reason: str) -> Result:
     """Take again the model that was taken before the last promotion. The history keeps both."""
