@@ -64,6 +64,11 @@ class Corrected(TimingModel):
         raise ModelError("A corrected model teaches another one; there is no file of one.")
 
 
+def has_xgboost() -> bool:
+    """Whether XGBoost is installed; it is not imported."""
+    return importlib.util.find_spec("xgboost") is not None
+
+
 def correct_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[TimingModel, ...]:
     """The base's members with a correction that is fitted to these rows, which are as `fit` takes
     them. Raises TrainingError where there are too few problems."""
@@ -78,7 +83,7 @@ def corrected(
 ) -> tuple[TimingModel, ...]:
     """The members with a correction that is fitted to the rows `learned`; early stopping watches
     the rows `watched`. The correction is trees, or a network where XGBoost is not installed."""
-    family = "trees" if importlib.util.find_spec("xgboost") else "network"
+    family = "trees" if has_xgboost() else "network"
     method = MODEL_TYPES[family].fitting_method()
     of_trees = {**_TREES, "min_child_weight": min(_LEAVES, len(learned.log_us) / _LEAVES)}
     how = of_trees if family == "trees" else _NETWORK

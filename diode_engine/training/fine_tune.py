@@ -10,7 +10,7 @@ from diode_engine.core.hardware import Hardware
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact
-from diode_engine.models.fitting import Checkpoint, Examples, FitProgress
+from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
 from diode_engine.models.model_types import MODEL_TYPES, TUNED
 from diode_engine.models.protocol import TimingModel, answers_of
 from diode_engine.store.datasets.key import dataset_key
@@ -23,7 +23,6 @@ from diode_engine.training.distillation import (
     split_labels,
     with_timings,
 )
-from diode_engine.training.fits import MemberProgressCallback
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import fitted_and_watched
 
@@ -34,28 +33,23 @@ def fine_tune(
     table: TimingTable,
     base: Artifact,
     *,
-    seed: int = 0,
-    settings: TrainingSettings | None = None,
-    report: MemberProgressCallback = lambda member, progress: None,
-    checkpoints: Checkpoints | None = None,
+    seed: int,
+    settings: TrainingSettings,
+    report: ProgressCallback,
+    checkpoints: Checkpoints | None,
 ) -> tuple[TimingModel, ...]:
     """A model of the family TUNED that has learned two things: these timings (rows as `fit` takes
     them), and the base model's predictions on problems that are drawn from all that it covers.
     Drawn problems that are like a timed one are left out. If the base was made for another GPU, its
     predictions are corrected (see `correction`), and no drawn problem is left out.
 
-    Raises TrainingError where the base is of another kind of GPU, there are too few problems, or
-    all problems that could be drawn are like the timed ones.
+    Raises TrainingError where there are too few problems, or all problems that could be drawn are
+    like the timed ones.
     """
     fitted, watched = fitted_and_watched(table, seed=seed)
     environment = table.environments[int(table.environment[0])]
     hardware = environment.hardware
-    check_base(base, hardware)
-    settings = settings or TrainingSettings()
     elsewhere = base.manifest.hardware.slug != hardware.slug
-
-    def report_step(progress: FitProgress) -> None:
-        report(f"{TUNED}-0", progress)
 
     def make(checkpoint: Checkpoint | None) -> TimingModel:
         teacher: Sequence[TimingModel] = base.members
@@ -80,11 +74,8 @@ def fine_tune(
             for side, timed in zip(split_labels(labelled), measured, strict=True)
         )
         of_tuned = replace(settings.find(TUNED), seed=seed)
-        return (
-            MODEL_TYPES[TUNED]
-            .fitting_method()
-            .fit(learned, checks, of_tuned, report_step, checkpoint)
-        )
+        method = MODEL_TYPES[TUNED].fitting_method()
+        return method.fit(learned, checks, of_tuned, report, checkpoint)
 
     if checkpoints is None:
         return (make(None),)

@@ -20,7 +20,7 @@ from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.fitting import FitProgress
 from diode_engine.models.manifest import Data, GpuRecord, Manifest
-from diode_engine.models.model_types import ENSEMBLE
+from diode_engine.models.model_types import ENSEMBLE, TUNED
 from diode_engine.models.predictor import Predictor
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
@@ -107,7 +107,7 @@ def fit_members(split: TrainingSplit, method: TrainingMethod, *, everything: boo
     names = list(tasks)
 
     def report(place: int, member: str, progress: FitProgress) -> None:
-        method.report(f"{member}, {names[place]}" if names[place] else member, progress)
+        method.report(_label(member, names[place]), progress)
 
     made = method.fits.fit_all(list(tasks.values()), report, method.checkpoints)
     members = dict(zip(names, made, strict=True))
@@ -116,13 +116,16 @@ def fit_members(split: TrainingSplit, method: TrainingMethod, *, everything: boo
     )
 
 
+def _label(member: str, model: str) -> str:
+    """How reports name the fit of a member of this one of the training's models."""
+    return f"{member}, {model}" if model else member
+
+
 def _tune(rows: TimingTable, name: str, method: TrainingMethod) -> Members:
     assert method.base is not None
     return fine_tune(
         rows, method.base, seed=method.seed, settings=method.settings,
-        report=lambda member, progress: method.report(
-            f"{member}, {name}" if name else member, progress
-        ),
+        report=lambda progress: method.report(_label(f"{TUNED}-0", name), progress),
         checkpoints=method.checkpoints,
     )  # fmt: skip
 

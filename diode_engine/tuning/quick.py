@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +15,7 @@ from diode_engine.models.model_types import ENSEMBLE, NETWORKS, TUNED
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import fold
 from diode_engine.training.confidence import FOLDS, STEPS_DIVISOR
-from diode_engine.training.correction import correct_to
+from diode_engine.training.correction import correct_to, has_xgboost
 from diode_engine.training.distillation import distillation_labels, drawn_problems
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor
@@ -44,11 +43,6 @@ def family(base: Artifact | None) -> str:
     """The family of the final model: a small network where a family that can teach it is
     installed."""
     return TUNED if base is not None or has_xgboost() else NETWORKS
-
-
-def has_xgboost() -> bool:
-    """Whether XGBoost is installed; it is not imported."""
-    return importlib.util.find_spec("xgboost") is not None
 
 
 def settings(

@@ -21,6 +21,7 @@ from diode_engine.models.artifact import load_artifact
 from diode_engine.registry import Match, ModelVersion
 from diode_engine.runs import Job
 from diode_engine.store import RunState, Store
+from diode_engine.training.correction import has_xgboost
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.run import TrainingRequest, train_from_store
 from diode_engine.training.settings import TrainingSettings
@@ -137,7 +138,7 @@ def _tune(
     disturbances = _find_disturbances(rounds.request.gpus, look)
     for sentence in disturbances:
         stages.note(sentence)
-    if base is None and not quick.has_xgboost():
+    if base is None and not has_xgboost():
         stages.note("XGBoost is not installed: networks are trained instead of trees.")
     rounds.run(own)
     with stages.stage("training"):
