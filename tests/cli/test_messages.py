@@ -36,6 +36,15 @@ def test_a_shapeset_given_as_a_dataset_is_called_one(run, tmp_path, monkeypatch,
     assert "lacks the fields" not in said
 
 
+@pytest.mark.parametrize(
+    "line", ["validate --dataset nope", "predict nope", "train --dataset nope"]
+)
+def test_a_dataset_that_there_is_not_is_called_so(run, store, line):
+    run(*line.split(), *([] if "predict" in line else ["--store", store])).says(
+        3, "There is no file nope"
+    )
+
+
 def test_a_store_given_as_a_dataset_is_called_one(run, tmp_path, store):
     renamed = store.rename(tmp_path / "store.msgpack")
     assert "is a store, not a dataset" in run("predict", renamed).err

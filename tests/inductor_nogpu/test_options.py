@@ -87,6 +87,18 @@ def test_the_environment_sets_the_options():
     assert "DIODE_FUSION_AWARE=nonsense is ignored: it must be 0 or 1" in said
 
 
+@pytest.mark.parametrize(
+    ("option", "text", "says"),
+    [
+        (options.Option("diode_top_k", "", 0), "many", "it must be a whole number"),
+        (options.Option("diode_confidence_threshold", "", 0.0), "high", "it must be a number"),
+    ],
+)
+def test_a_variable_that_is_no_number_is_called_so(option, text, says) -> None:
+    with pytest.raises(ValueError, match=says):
+        option.parse(text)
+
+
 def test_a_program_that_sets_options_runs_with_diode_switched_off():
     said = run_python(
         "import diode_engine, torch\n"

@@ -479,6 +479,7 @@ def test_values_nested_deeply_are_refused_where_they_are_shown(tmp_path):
 def test_an_unknown_suffix_is_refused(tmp_path, name, make_table):
     with pytest.raises(DatasetError, match=r"must end in \.json, \.msgpack"):
         write_dataset(make_table(), tmp_path / name)
+    (tmp_path / name).touch()
     with pytest.raises(DatasetError, match=r"must end in \.json, \.msgpack"):
         read_dataset(tmp_path / name)
 

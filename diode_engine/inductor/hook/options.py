@@ -54,7 +54,12 @@ class Option:
             return words[text.lower()]
         if isinstance(self.default, str):
             return text
-        value = type(self.default)(text)
+        kind = type(self.default)
+        try:
+            value = kind(text)
+        except ValueError:
+            number = "a whole number" if kind is int else "a number"
+            raise ValueError(f"it must be {number}") from None
         if not self.least <= value <= self.most:
             raise ValueError(f"it must be from {self.least} to {self.most}")
         return value

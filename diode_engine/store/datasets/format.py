@@ -21,6 +21,4 @@ def suffix_of(path: Path) -> str:
     for suffix in sorted(SUFFIXES, key=len, reverse=True):
         if path.name.endswith(suffix):
             return suffix
-    raise DatasetError(
-        f"{path} is not a dataset file by its name; it must end in {', '.join(SUFFIXES)}."
-    )
+    raise DatasetError(f"{path} is not a dataset file: its name must end in {', '.join(SUFFIXES)}.")
