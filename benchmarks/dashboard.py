@@ -1,6 +1,7 @@
 """How fast the dashboard is, as a person at a terminal sees it.
 
     python benchmarks/dashboard.py [--timings 5000000] [--keep FILE|URL]
+        [--during-import N | --bursts N]
 
 It runs diode-tui in a pseudo-terminal of 160x50, presses keys and reads the screen. The store has
 the shipped timings, repeated with altered sizes, and a collection writes 2,000 timings a second
@@ -10,6 +11,10 @@ handles nothing (watched_dashboard.py measures that); 0.5 s to quit. A table at 
 first visits of all pages, and the start.
 Then the collection is ended, and the bytes are counted that are sent to the terminal while nothing
 changes. On each screen that it looks at there should be none, since none shows a clock.
+With --during-import it instead writes 200 notes, tags and starts while another process imports N
+timings: each is to be shown, or shown as waiting, within 0.2 s, and none may be lost.
+With --bursts N it sends N bursts of mixed keys, 10 ms apart, and nothing else is running: after
+each the right page is to be shown within 1 s of the last key.
 With --keep the store is left in a file, or taken from there, or from a server.
 Python's compiled modules are kept between the processes, as where Diode is installed, also where
 PYTHONDONTWRITEBYTECODE is set: else each start would compile all of Diode. The first start is not
@@ -23,9 +28,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import itertools
 import multiprocessing
 import os
 import pty
+import random
 import re
 import select
 import statistics
@@ -41,6 +48,7 @@ import numpy as np
 from store_queries import altered, fill, say
 
 from diode_engine import paths
+from diode_engine.core.table import TimingTable
 from diode_engine.location import Location, location_of
 from diode_engine.runs import Job
 from diode_engine.store import Store, read_dataset
@@ -55,15 +63,26 @@ PAGES = (
     ("SQL", "Q", "^g answers"), ("Settings", "S", "Kept in"), ("Help", "?", "Escape closes it"),
     ("About", "\x1bA", "python is"), ("Home", "H", "Model in use"),
 )  # fmt: skip
-GAP = 0.01  # seconds between keys that a quick person presses
+GAP = 0.01  # seconds between the keys of a burst
+# What a burst begins with: places, and dialogs and pages that are left again.
+WANDERING = (
+    *"HRCDWTVMPQSAjkgG12",
+    "?\x1b",
+    "?se\x1b",
+    ":tr\x1b",
+    "R/ab\x1b",
+    "D\r\x1b",
+    "R\rl\x1b",
+)
 # The screens on which nothing should change, and the keys that lead from one to the next.
 RESTS = (
     ("Home", "H"), ("a problem's page", "D\r"), ("a run's page", "\x1bR\r"),
     ("a dialog", "n"), ("the help", "\x1b?"),
 )  # fmt: skip
 SETTLE, REST = 2.0, 5.0  # seconds: without a byte until it counts as at rest; watched after that
+WRITES, STARTS_EVERY = 200, 20  # while an import runs
+WAITING = "waiting for the store"
 SETTLES = 15  # so often it may send something before it is at rest, such as facts of the hardware
-WAIT = 30.0  # seconds, at most, for what a key shows
 RATE = 2000  # timings a second
 BATCH = 200
 _ESCAPES = re.compile(
@@ -126,13 +145,21 @@ class Terminal:
             self.read_for(GAP)
         self.press(keys[-1])
 
-    def until(self, text: str) -> float:
-        """Seconds since the last key (or the start) until the text was on the screen."""
-        end = self.began + WAIT
-        while text.encode() not in _ESCAPES.sub(b"", self._raw):
+    def until(self, *texts: str, seconds: float = 30.0) -> float:
+        """Seconds since the last key (or the start) until one of these was on the screen."""
+        if (found := self.find(*texts, seconds=seconds)) is None:
+            raise SystemExit(f"{texts} never came:\n{_ESCAPES.sub(b'', self._raw)!r}")
+        return found
+
+    def find(self, *texts: str, seconds: float) -> float | None:
+        """As `until`; None where none of these comes."""
+        end = self.began + seconds
+        while not self._raw or not any(
+            text.encode() in _ESCAPES.sub(b"", self._raw) for text in texts
+        ):
             left = end - time.perf_counter()
             if left <= 0 or not select.select([self._fd], [], [], left)[0]:
-                raise SystemExit(f"{text} never came:\n{_ESCAPES.sub(b'', self._raw)!r}")
+                return None
             with contextlib.suppress(OSError):
                 self._raw += os.read(self._fd, 1 << 16)
         return time.perf_counter() - self.began
@@ -254,6 +281,129 @@ def visit_pages(path: Location, settings: Path) -> dict[str, list[float]]:
     return shown
 
 
+def bursts(path: Location, settings: Path, count: int) -> None:
+    """Sends this many bursts of keys. Each ends with a word that no other burst has, on the page
+    that its last keys lead to."""
+    before = _count_runs(path)
+    terminal = Terminal(path, settings)
+    terminal.until("candidates")
+    terminal.read_for(8)  # until all modules are imported and the screens are made ahead
+    draw, taken, wrong = random.Random(1), [], []
+    for number in range(1, count + 1):
+        listed = "R/\x15kind:collect\r"
+        keys, shows = draw.choice((
+            (f"R/\x15tag:x{number}\r", f"filter: tag:x{number}"),
+            (f"D/\x15m<={number}\r", f"filter: m<={number}"),
+            (f"Wm\x15mm 64 {number} 64 bf16\r", f"mm 64 {number} 64 bf16"),
+            (f"{listed}n\x15x{number}\r", f": x{number}."),  # a note on a run
+            (f"{listed}\rnx\x1b\x1bn\x15x{number}\r", f": x{number}."),
+        ))  # fmt: skip
+        begins = "".join(draw.choices(WANDERING, k=draw.randint(2, 9)))
+        terminal.type(begins + keys)
+        if (seconds := terminal.find(shows, seconds=20.0)) is None:
+            wrong.append((begins + keys, shows))
+            terminal.type("\x1b\x1bH")
+        else:
+            taken.append(seconds)
+    terminal.quit()
+    late = sum(seconds > 1.0 for seconds in taken)
+    median, most = np.percentile(taken, (50, 99))
+    say(
+        f"{len(taken):,} of {count:,} bursts ended on the right page, {late} of them after more "
+        f"than 1 s; median {median:.3f} s, 99th {most:.3f} s, worst {max(taken):.3f} s; "
+        f"{_count_runs(path) - before} runs were started by mistake"
+    )
+    for keys, shows in wrong:
+        say(f"  WRONG: {keys!r} did not lead to {shows!r}")
+
+
+def _count_runs(path: Location) -> int:
+    with Store.open(path, read_only=True) as store:
+        return len(store.runs())
+
+
+def import_on(path: Location, timings: int, ready: object) -> None:
+    """Imports this many timings, and then more, until the process is killed."""
+    (shipped,) = (paths.shipped_dir() / "datasets/nvidia-h200").glob("*.msgpack.zst")
+    table = read_dataset(shipped)
+    parts = range(-(-timings // len(table)))
+    with Store.open(path) as store:
+        for first in itertools.count(200_000, len(parts)):
+            whole = TimingTable.joined([altered(table, first + part) for part in parts])
+            began = time.monotonic()
+            store.import_table(
+                whole, key=f"benchmark {first} {began}", spec={"timings": len(whole)},
+                progress=lambda *_: ready.set(),  # type: ignore[attr-defined]
+            )  # fmt: skip
+            say(f"  {len(whole):,} timings imported in {time.monotonic() - began:.1f} s meanwhile")
+
+
+def write_meanwhile(path: Location, settings: Path, timings: int) -> None:
+    """Writes notes, tags and starts from the dashboard while this many timings are imported."""
+    with Store.open(path) as store:
+        run = store.start_run(
+            "import", {}, command=("diode-engine", "data", "import", "none.json"), directory="/"
+        )
+        store.finish_run(run, "done", "Its command fails at once, so that a start is cheap.")
+    ready = multiprocessing.get_context("spawn").Event()
+    importer = multiprocessing.get_context("spawn").Process(
+        target=import_on, args=(path, timings, ready), daemon=True
+    )
+    terminal = Terminal(path, settings)
+    terminal.until("candidates")
+    terminal.press(f"R/id:{run}\r")
+    terminal.until("fails at once")
+    importer.start()
+    ready.wait()
+    shown: dict[str, list[float]] = {"note": [], "tags": [], "start": []}
+    kept = 0
+    try:
+        for number in range(WRITES):
+            if number % STARTS_EVERY == STARTS_EVERY - 1:
+                kept += _start(terminal, path, run, shown["start"])
+                continue
+            label, key = ("note", "n") if number % 2 else ("tags", "a")
+            terminal.press(key)
+            terminal.until(f"The {label} of run {run}")
+            terminal.press(f"\x15word{number}")  # Ctrl+U empties the line
+            terminal.read_for(0.2)
+            terminal.press("\r")
+            written = f"The {label} of run {run}: word{number}."
+            shown[label].append(terminal.until(written, WAITING))
+            terminal.until(written)
+            with Store.open(path, read_only=True) as store:
+                found = store.run(run)
+                kept += f"word{number}" in (found.note, *found.tags)
+    finally:
+        importer.kill()
+        importer.join()
+    for what, taken in shown.items():
+        verdict(f"{what}, shown or shown as waiting", taken, 0.2)
+    say(f"  kept: {kept} of {WRITES} notes, tags and starts{'' if kept == WRITES else '  LOST'}")
+    terminal.quit()
+
+
+def _start(terminal: Terminal, path: Location, run: int, shown: list[float]) -> bool:
+    """Starts the run once more. Whether a new run is there."""
+    before = _started(path)
+    terminal.press("r")
+    terminal.until("once more, as a new run?")
+    terminal.read_for(0.3)  # a key before the question can be seen would not count
+    terminal.press("y")
+    done = f"does the same as run {run}"
+    shown.append(terminal.until(done, WAITING))
+    terminal.until(done)
+    terminal.press("\x1b")  # from the new run's page
+    terminal.until(f"filter: id:{run}")
+    return _started(path) == before + 1
+
+
+def _started(path: Location) -> int:
+    """How many runs have the command that is started."""
+    with Store.open(path, read_only=True) as store:
+        return sum("none.json" in (run.command or ()) for run in store.runs())
+
+
 def rest(path: Location, settings: Path) -> None:
     with Store.open(path) as store:
         for run in store.runs():
@@ -277,6 +427,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the dashboard on this machine.")
     parser.add_argument("--timings", type=int, default=5_000_000)
     parser.add_argument("--keep", type=location_of, metavar="FILE|URL")
+    parser.add_argument("--during-import", type=int, metavar="N", help="only write notes, tags and "
+                        "starts while an import of N timings runs")  # fmt: skip
+    parser.add_argument("--bursts", type=int, metavar="N", help="only send N bursts of keys")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -284,6 +437,12 @@ def main() -> None:
         path = given.keep or Path(folder, "store.db")
         if isinstance(path, Path) and not path.exists():
             fill(path, given.timings)
+        if given.during_import is not None:
+            write_meanwhile(path, Path(folder), given.during_import)
+            return
+        if given.bursts is not None:
+            bursts(path, Path(folder), given.bursts)
+            return
         ready = multiprocessing.get_context("spawn").Event()
         writer = multiprocessing.get_context("spawn").Process(
             target=write, args=(path, ready), daemon=True
