@@ -47,7 +47,8 @@ class Chooser:
 
     def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
         """Return the prediction for the candidates that the GPU can launch; the others have the
-        time NaN. The confidence of a borrowed model is multiplied by the likeness of the GPUs."""
+        time NaN. The confidence of a borrowed model, and of one that learned such problems on
+        another GPU only, is multiplied by the likeness of the GPUs."""
         table = CandidateTable.make(candidates)
         fit = fits(problem, table, self.hardware)
         places, us = np.flatnonzero(fit), np.full(len(table), np.nan)
@@ -59,7 +60,7 @@ class Chooser:
         if found.proven is not None:
             proven = np.zeros(len(table), np.bool_)
             proven[places] = found.proven
-        likeness = self.policy.likeness
+        likeness = self.policy.likeness * found.likeness
         return Prediction(
             problem,
             table,
@@ -68,6 +69,7 @@ class Chooser:
             error=found.error,
             proven=proven,
             launchable=len(places),
+            likeness=found.likeness,
         )
 
     def _ask(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:

@@ -45,7 +45,8 @@ class Policy:
 
     At most `keep` kernels are chosen, of those predicted to take up to `threshold` times the
     shortest time. `likeness`, from 0 to 1, is that of the GPU to those that the model was trained
-    on: a larger gain is asked of a borrowed model.
+    on: a larger gain is asked of a borrowed model, and of one that learned such problems on another
+    GPU only.
     """
 
     likeness: float = 1.0
@@ -68,6 +69,7 @@ class Policy:
         evidence. `saved_us` [problems] is what fusing the epilogue saves.
         """
         problem, candidates = prediction.problem, prediction.candidates
+        likeness = self.likeness * prediction.likeness
         margin, proven = MARGIN, prediction.proven
         if prediction.error is not None:
             margin = LEAST_MARGIN * math.exp(ERROR_WEIGHT * prediction.error)
@@ -84,7 +86,7 @@ class Policy:
             # An erratic kernel was seldom timed, and can take many times as long as others of its
             # kind.
             proven=proven & ~spills_erratically(problem, candidates),
-            margin=margin ** (1 / max(self.likeness, _LEAST_LIKENESS)),
+            margin=margin ** (1 / max(likeness, _LEAST_LIKENESS)),
             keep=self.keep,
             threshold=self.threshold,
             confidence=prediction.confidence,

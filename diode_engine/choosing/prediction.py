@@ -27,7 +27,8 @@ class Prediction:
     all; None where the model has no confidence. `error` is Evidence.error_near the problem (a
     natural logarithm), and `proven` [n] says which candidates are of a kind that is proven; both
     are None where the model has no evidence. `launchable` counts the candidates that the GPU can
-    launch; None where nobody has looked.
+    launch; None where nobody has looked. `likeness`, from 0 to 1, is that of the GPU predicted for
+    to those of which the model learned problems of this op and type.
     """
 
     problem: Problem
@@ -37,6 +38,7 @@ class Prediction:
     error: float | None = None
     proven: Mask | None = None
     launchable: int | None = None
+    likeness: float = 1.0
 
     @cached_property
     def order(self) -> npt.NDArray[np.intp]:

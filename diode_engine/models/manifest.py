@@ -63,13 +63,15 @@ class Data:
 
 @dataclass(frozen=True)
 class GpuRecord:
-    """What a model has of one GPU: the number of problems and timings it learned from there, and
-    its metrics on the held-out problems that were timed there."""
+    """What a model has of one GPU: the number of problems and timings it learned from there,
+    its metrics on the held-out problems that were timed there, and the `op_types` (as in Coverage)
+    of what it learned."""
 
     hardware: Hardware
     problems: int = 0
     timings: int = 0
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    op_types: tuple[str, ...] = ()  # empty: all of the coverage
 
     def __post_init__(self) -> None:
         check_not_negative(self)
@@ -123,9 +125,15 @@ class Manifest:
         the model has one."""
         return max(self.records, key=lambda record: hardware.likeness(record.hardware))
 
-    def likeness(self, hardware: Hardware) -> float:
-        """The Hardware.likeness of this GPU to the most alike of the model's GPUs."""
-        return hardware.likeness(self.record_for(hardware).hardware)
+    def likeness(self, hardware: Hardware, op_type: str | None = None) -> float:
+        """The Hardware.likeness of this GPU to the most alike of the model's GPUs; with `op_type`
+        (as in Coverage), of those of which it learned such problems."""
+        found = [
+            hardware.likeness(record.hardware)
+            for record in self.records
+            if op_type is None or not record.op_types or op_type in record.op_types
+        ]
+        return max(found, default=0.0)
 
     @property
     def files(self) -> tuple[Mapping[str, Any], ...]:

@@ -85,7 +85,8 @@ class Predictor:
         SHORTLIST with the shortest estimated base times are predicted, and the library's; of a
         model that says which ones are likely, those alone, and the library's."""
         predicted, members = self._one(problem, candidates, SHORTLIST)
-        prediction = Prediction(problem, candidates, predicted)
+        likeness = self.manifest.likeness(self.hardware, op_type(problem))
+        prediction = Prediction(problem, candidates, predicted, likeness=likeness)
         known = ~np.isnan(predicted)
         if self._confidence is None or not known.any():
             return prediction

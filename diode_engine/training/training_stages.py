@@ -154,7 +154,10 @@ def make_model(rows: TimingTable, method: TrainingMethod, members: Members) -> A
         ),
         torch=tuple(sorted({environment.torch for environment in environments})),
         triton=tuple(sorted({environment.triton for environment in environments})),
-        gpus=tuple(GpuRecord(gpu, own.count_problems(), len(own)) for gpu, own in of_gpus),
+        gpus=tuple(
+            GpuRecord(gpu, own.count_problems(), len(own), op_types=Coverage.make(own).op_types)
+            for gpu, own in of_gpus
+        ),
     )
     return Artifact(manifest, members)
 

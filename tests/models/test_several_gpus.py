@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from diode_engine import predict_choice, register_model, registry
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.problem import Problem
 from diode_engine.errors import NoSuchModelError, RegistryError
@@ -176,6 +177,17 @@ def test_figures_alone_make_a_gpu_its_own(ship):
     assert (match.hardware, match.likeness) == (H100, 1)
     known = match.describe_basis(H100)
     assert known == "from other GPUs' timings, 0.975 on held-out problems of this GPU"
+
+
+def test_what_was_learned_on_another_gpu_only_is_borrowed(ship):
+    """The model has learned float16 on the H200 alone, and so asks for a larger gain with them."""
+    ship("shared", gpus=(BOTH[0], replace(BOTH[1], op_types=("mm bfloat16",))))
+    problems = [Problem.make("mm", 512, 512, 512, dtype) for dtype in ("bfloat16", "float16")]
+    library = [Candidate("aten::mm")]
+    for gpu, borrowed in ((H200, 1.0), (H100, H100.likeness(H200))):
+        predictor = registry.load_predictor(gpu)
+        found = [predictor.predict(problem, library).likeness for problem in problems]
+        assert found == [1.0, borrowed]
 
 
 def test_other_facts_of_the_same_gpu_do_not_outdo_a_default(shared, mine):

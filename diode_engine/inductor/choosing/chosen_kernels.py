@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch._inductor.kernel_template_choice import (
+from torch._inductor.kernel_template_choice import (  # type: ignore[attr-defined]
     DictKernelTemplateParams,
     KernelTemplateChoice,
 )
