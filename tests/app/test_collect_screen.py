@@ -46,7 +46,7 @@ def test_a_field_stands_for_what_its_option_declares(tmp_path, monkeypatch):
     assert find_mistake(options["seed"], "") is None
     for name, value, says in (
         ("ops", "", "at least one"), ("budget", "0", "a whole number from 1."),
-        ("seed", "none", "a whole number."),
+        ("seed", "none", "a whole number from 0 to 2,147,483,647."),
         ("file", "gone.json", "does not exist"), ("source", "'a", "quotes"),
     ):  # fmt: skip
         assert says in find_mistake(options[name], value)
