@@ -189,6 +189,7 @@ class ProblemScreen(TabbedScreen):
             return
         now = self._view.row.environment_number
         self._environment = text.next_of(self._view.environments, now)
+        self.reading.drop()
         self.reload()
 
     @acts()

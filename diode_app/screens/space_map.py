@@ -94,10 +94,12 @@ class SpaceMapScreen(ListScreen):
 
     def action_across(self) -> None:
         self._across = next_of([axis for axis in AXES if axis != self._down], self._across)
+        self.reading.drop()
         self.reload()
 
     def action_down(self) -> None:
         self._down = next_of([axis for axis in AXES if axis != self._across], self._down)
+        self.reading.drop()
         self.reload()
 
     def open(self, key: str) -> None:

@@ -4,7 +4,7 @@ one place on the screen."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Generic, TypeVar
 
 from textual import work
@@ -85,12 +85,14 @@ class Latest(Generic[T]):
                 try:
                     result = await asking()
                 except DiodeError as error:
-                    self._fail(str(error))
+                    answer = partial(self._fail, str(error))
                 except Exception as error:  # noqa: BLE001  # it must not end the dashboard
-                    self._fail(f"This could not be read ({error!r}); please report it.")
+                    said = f"This could not be read ({error!r}); please report it."
+                    answer = partial(self._fail, said)
                 else:
-                    if not self._drops and self._node.is_mounted:
-                        self._shown(result)
+                    answer = partial(self._shown, result)
+                if not self._drops and self._node.is_mounted:
+                    answer()
         finally:
             self.busy = False
 

@@ -147,7 +147,7 @@ class Manifest:
             f"{FORMAT} {VERSION} {' '.join(map(str, FEATURES.values()))} {self.hardware.key}",
             json.dumps(encode_fields(self.coverage), sort_keys=True),
             *(f"{member['family']} {member['sha256']}" for member in self.members),
-            *(f"gpu {record.hardware.key}" for record in self.gpus),
+            *(" ".join(("gpu", record.hardware.key, *record.op_types)) for record in self.gpus),
         ]
         if self.confidence is not None:
             parts.append(f"confidence {self.confidence['sha256']}")

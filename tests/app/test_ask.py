@@ -18,6 +18,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
+from diode_engine.errors import DiodeError
 from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.problems.spaces import exhaustive_space
 from tests.app.registered import register_model
@@ -149,11 +150,16 @@ async def test_a_problem_that_is_none_is_told(make_app, model):
         assert "plain@1 takes" in text_of(app)
 
 
-async def test_an_answer_that_comes_after_a_mistake_is_not_shown(make_app, model, monkeypatch):
+@pytest.mark.parametrize("fails", [False, True])
+async def test_an_answer_that_comes_after_a_mistake_is_not_shown(
+    fails, make_app, model, monkeypatch
+):
     mistaken = threading.Event()
 
     def answer_late(question):
         mistaken.wait(10)
+        if fails:
+            raise DiodeError("too late")
         return answer(question)
 
     async with running(make_app(), (80, 24), "W") as (app, pilot):

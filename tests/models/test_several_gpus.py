@@ -188,6 +188,9 @@ def test_what_was_learned_on_another_gpu_only_is_borrowed(ship):
         predictor = registry.load_predictor(gpu)
         found = [predictor.predict(problem, library).likeness for problem in problems]
         assert found == [1.0, borrowed]
+    ship("whole", gpus=BOTH)  # other choices may follow, so caches must not mix the two
+    identities = {registry.resolve(name).manifest.identity for name in ("shared@1", "whole@1")}
+    assert len(identities) == 2
 
 
 def test_other_facts_of_the_same_gpu_do_not_outdo_a_default(shared, mine):

@@ -21,7 +21,7 @@ from diode_engine.core.hardware import KNOWN, Environment, Hardware, find_name
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import NOT_TIMED, TimingTable
 from diode_engine.documents import Malformed, shortened, show
-from diode_engine.errors import DatasetError, NoSuchDatasetError, RecordError
+from diode_engine.errors import DatasetError, NoSuchDatasetError, RecordError, explain_os_error
 from diode_engine.store.datasets import packed, parsing, torch_diode
 from diode_engine.store.datasets.format import (
     FORMAT,
@@ -86,7 +86,9 @@ class FileContent(NamedTuple):
 
 def read_file(where: Path, times_required: bool) -> FileContent:
     """What the file holds; raises what `read_dataset` does."""
-    if not where.exists():
+    with explain_os_error(DatasetError, f"{where} cannot be read"):
+        exists = where.exists()
+    if not exists:
         raise NoSuchDatasetError(f"There is no file {where}; check its name.")
     suffix = suffix_of(where)
     try:
