@@ -54,7 +54,7 @@ class Setup:
         )
 
     def make_compilers(self, environment: Environment, number: int) -> CompilerPool:
-        """So many compilers, which fill the folder of binaries."""
+        """Compilers, `number` of them, which fill the folder of binaries."""
         assert self.binaries is not None
         binaries = Binaries(self.binaries, environment)
         return CompilerPool(binaries, number, command=self._here(self.compiler))

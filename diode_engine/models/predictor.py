@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +65,7 @@ class Predictor:
         self._kernels = frozenset(coverage.kernels)
         self._trained = lru_cache(_CACHE_SIZE)(self._trained_on)
         self._op_types = frozenset(coverage.op_types)
+        self._likeness = cache(partial(self.manifest.likeness, self.hardware))  # by op type
         # The ops that it knows kernels of.
         self.ops = frozenset(name.partition(" ")[0] for name in coverage.kernels)
 
@@ -85,7 +86,7 @@ class Predictor:
         SHORTLIST with the shortest estimated base times are predicted, and the library's; of a
         model that says which ones are likely, those alone, and the library's."""
         predicted, members = self._one(problem, candidates, SHORTLIST)
-        likeness = self.manifest.likeness(self.hardware, op_type(problem))
+        likeness = self._likeness(op_type(problem))
         prediction = Prediction(problem, candidates, predicted, likeness=likeness)
         known = ~np.isnan(predicted)
         if self._confidence is None or not known.any():

@@ -257,7 +257,7 @@ class Bench:
             self._driver.unload(loaded)
 
     def _scratch_address(self, nbytes: int) -> int:
-        """The address of at least so many bytes that kernels may use. Memory is rarely allocated:
+        """The address of `nbytes` or more that kernels may use. Memory is rarely allocated:
         the GPU's lock is not held here, and an allocation may stall other processes' launches."""
         if not self._scratches or self._scratches[-1].nbytes < nbytes:
             scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device)

@@ -56,7 +56,7 @@ class Pools:
 
     def pool(self, name: str, dtype: torch.dtype, least_bytes: int) -> torch.Tensor:
         """The buffer "in", of random numbers, or "out", of uninitialised memory, as a flat tensor
-        of at least so many bytes."""
+        of `least_bytes` or more."""
         size = max(self._bytes, least_bytes)
         pool = self._tensors.get(name)
         if pool is None or pool.dtype != dtype or pool.nbytes < size:
