@@ -88,8 +88,10 @@ LAYERS = {
     "DeepSeek V3, q down in TF32": (1536, 7168),
     "Llama 3 8B, qkv in float8 by row": (6144, 4096),
     "Llama 3 8B, down in float8 by tensor": (4096, 14336),
+    "Qwen 3 30B, gate and up in groups": (1536, 2048),
 }  # fmt: skip
 FEWER_SIZES = (1, 4, 16, 64, 512, 4096)  # of a batch of layers of other types than bfloat16
+EXPERTS = 128  # of Qwen 3 30B: the groups of a layer in groups
 COLD_BYTES = 160e6  # of the sets of operands together
 WAY_SECONDS = 0.04  # of timing
 OPTION = "diode_batch_invariant"
@@ -446,10 +448,15 @@ def linear_by_tensor(
     return torch._scaled_mm(x, w.t(), of_x, of_w, out_dtype=torch.bfloat16)
 
 
+def of_groups(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """Products of groups of rows, which end at `ends` [EXPERTS], with a weight each."""
+    return torch._grouped_mm(x, w.transpose(1, 2), ends)
+
+
 # By the last words of a layer's name.
 PROGRAMS: dict[str, Callable[..., torch.Tensor]] = {
     "with bias and SiLU": linear_with_bias_and_silu, "float8 by row": linear_by_row,
-    "float8 by tensor": linear_by_tensor,
+    "float8 by tensor": linear_by_tensor, "in groups": of_groups,
 }  # fmt: skip
 
 
@@ -469,18 +476,18 @@ class Layer:
         n, k = LAYERS[name]
         generator = torch.Generator(DEVICE).manual_seed(0)
         draw = functools.partial(torch.randn, device=DEVICE, generator=generator)
-        x, w = draw(ROWS, k), draw(n, k)
+        kind = kind_of(name)
+        x, w = draw(ROWS, k), draw(*((EXPERTS,) if kind == "groups" else ()), n, k)
         x[1::8] *= 1e3
         x[3::8] *= 1e-38
         x[5::8, k // 2 :] = -x[5::8, : k - k // 2]
-        kind = kind_of(name)
         if kind == "float8 by row":
             (x, of_x), (w, of_w) = in_float8(x, dim=1), in_float8(w, dim=1)
             return cls(name, (x, of_x), (w, of_w.t().contiguous()))
         if kind == "float8 by tensor":
             (x, of_x), (w, of_w) = in_float8(x, dim=None), in_float8(w, dim=None)
             return cls(name, (x,), (w, of_x, of_w))
-        dtype = torch.bfloat16 if kind == "bfloat16" else torch.float32
+        dtype = torch.bfloat16 if kind in ("bfloat16", "groups") else torch.float32
         return cls(name, (x.to(dtype),), (w.to(dtype),))
 
     @property
@@ -490,13 +497,27 @@ class Layer:
     @property
     def sizes(self) -> Sequence[int]:
         """Of the batches that are compiled and timed."""
+        if self.in_groups:
+            return FEWER_SIZES[1:]  # one row in all is refused
         return SIZES if kind_of(self.name) == "bfloat16" else FEWER_SIZES
 
+    @property
+    def in_groups(self) -> bool:
+        return self.program is of_groups
+
     def inputs(self, chosen: torch.Tensor | slice) -> tuple[torch.Tensor, ...]:
-        """The inputs of a batch of these rows."""
+        """The inputs of a batch of these rows. In groups they ascend: each group has as many of
+        all rows, and as many of the rows of a slice, which are taken from anywhere."""
+        if isinstance(chosen, slice) and self.in_groups:
+            count = len(range(*chosen.indices(ROWS)))
+            chosen = torch.arange(count, device=DEVICE) * ROWS // count
         if isinstance(chosen, slice):
             return *(x[chosen] for x in self.rows), *self.weights
-        return *(copied(x, chosen) for x in self.rows), *self.weights
+        rows = tuple(copied(x, chosen) for x in self.rows)
+        if not self.in_groups:
+            return *rows, *self.weights
+        ends = torch.arange(1, EXPERTS + 1, device=DEVICE) * ROWS // EXPERTS
+        return *rows, *self.weights, torch.searchsorted(chosen, ends).int()
 
 
 def kind_of(layer: str) -> str:
@@ -544,12 +565,12 @@ def _measure(layer: Layer) -> Iterator[Row]:
             yield {"way": way, "M": m, "choices": [
                 [str(c) for c in choice.candidates] for choice in profile.selections
             ]}  # fmt: skip
-    some = [x[: ROWS // 2 - 3].clone() for x in layer.rows]
-    for x in some:
+    some = layer.inputs(torch.arange(ROWS // 2 - 3, device=DEVICE))
+    for x in some[: len(layer.rows)]:
         torch._dynamo.maybe_mark_dynamic(x, 0)
     calls["dynamic"] = compiled(program, {**TUNED, OPTION: True}, dynamic=None)
     with diode_engine.profile_predictions() as profile:
-        calls["dynamic"](*some, *layer.weights)
+        calls["dynamic"](*some)
     chosen = [[str(c) for c in choice.candidates] for choice in profile.selections]
     by_rows = [[(m, str(c)) for m, c in choice.by_rows] for choice in profile.selections]
     yield {"way": "dynamic", "choices": chosen, "by_rows": by_rows}
@@ -588,6 +609,8 @@ def compare_pairs(
             large = min(count, large + draw.randrange(1, large + 1))
         rows = torch.randperm(count, generator=generator, device=DEVICE)[:large]
         some = torch.randperm(large, generator=generator, device=DEVICE)[:small]
+        if layer.in_groups:
+            rows, some = rows.sort()[0], some.sort()[0]
         of_large, of_small = call(*layer.inputs(rows)), smaller(*layer.inputs(rows[some]))
         equal.append((bits(of_large)[some] == bits(of_small)).all())
         sizes.append((small, large))

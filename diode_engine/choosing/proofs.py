@@ -42,10 +42,10 @@ _H100 = "batch-invariance-h100-2026-11-26.jsonl.zst"
 _WITH: tuple[str, Versions, Versions] = ("9.0", ("2.11", "2.11"), ("3.6", "3.6"))
 
 
-def _either(operands: str, k: int) -> Orders:
+def _either(operands: str, k: int, *, in_groups: bool = False) -> Orders:
     """Return the two orders of half precision, or of TF32, which gave the same bits."""
     both = (Instruction.WGMMA, Instruction.MMA)
-    return tuple(SummationOrder(each, operands, "float32", k) for each in both)
+    return tuple(SummationOrder(x, operands, "float32", k, in_groups=in_groups) for x in both)
 
 
 def _float32(block_k: int) -> Orders:
@@ -66,6 +66,7 @@ _BLOCKS_K = (32, 64, 128, 256)
 # From benchmarks/batch_invariance.py.
 PROOFS: tuple[Proof, ...] = (
     Proof(_either("bfloat16", 16), *_WITH, 160, 196_608, _H100),
+    Proof(_either("bfloat16", 16, in_groups=True), *_WITH, 20, 65_536, _H100),
     Proof(_either("float16", 16), *_WITH, 40, 65_536, _H100),
     Proof(_either("tf32", 8), *_WITH, 40, 65_536, _H100),
     *(Proof(_float32(k), *_WITH, 9, 65_536, _H100) for k in (16, *_BLOCKS_K)),
