@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -92,6 +93,13 @@ def test_the_batch_invariant_kernel_and_what_it_costs(run):
     words = explain("--batch-invariant")
     assert f"It adds up by {order}." in words
     assert f"{invariant['behind']:+.1%}" in words
+
+
+@pytest.mark.parametrize("tokens", ["2", "512"])
+def test_the_batch_invariant_kernel_of_experts(run, tokens):
+    sizes = ("grouped_mm_rows", tokens, "1536", "2048", "--batch", "128", "--torch", "2.11")
+    ran = run("explain", *sizes, "--batch-invariant", "--hardware", "NVIDIA H100 80GB HBM3")
+    assert re.search(r"adds up by (mma.sync|wgmma) bfloat16 k16 float32 in groups\.", ran.out)
 
 
 @pytest.mark.parametrize(
