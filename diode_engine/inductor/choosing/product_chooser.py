@@ -317,12 +317,11 @@ class ProductChooser:
             self.spaces.find, request.op_name, request.kernel_inputs, uids,
             (problem.M, problem.N, problem.K), list_of,
         )  # fmt: skip
-        overridden = [uid for uid, given in (request.overrides or {}).items() if given]
         try:
-            return self._choose_kernels(product, options, find(list_from=overridden))
+            return self._choose_kernels(product, options, find())
         except NotOffered as error:
             log.debug("Inductor lists all that it offers for %s: %s.", problem, error)
-            return self._choose_kernels(product, options, find(list_from=uids))
+            return self._choose_kernels(product, options, find(by_list=True))
 
     def _choose_kernels(
         self, product: Product, options: CompileOptions, space: OfferedSpace

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
@@ -79,17 +79,16 @@ class Spaces:
         sizes: tuple[int, int, int],
         offered: Callable[[str], Iterable[Any]],
         *,
-        list_from: Container[str] = (),
+        by_list: bool = False,
         scaled: bool = True,
     ) -> OfferedSpace:
         """Return what is offered for a problem with these M, N and K. `offered` makes the
-        KernelTemplateChoices of one template, which is needed for those in `list_from`. Without
+        KernelTemplateChoices of one template; with `by_list` it makes those of all. Without
         `scaled` the sizes may be larger than those of the `kernel_inputs`: the parameters have the
         candidate's tile, which Inductor would make smaller."""
-        limited = _limited()
+        by_list = by_list or _limited()
 
         def space_of(uid: str) -> OfferedSpace:
-            by_list = limited or uid in list_from
             configs = None if by_list else self._configs(uid, op_name, kernel_inputs)
             if configs is None:
                 return listed(offered(uid))
