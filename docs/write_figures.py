@@ -57,6 +57,7 @@ H100 = (
     MeasuredSet("zoo-h100-2026-11-26.jsonl.zst", "gemm@12", "8c9d11be", "2026-11-26", True),
     MeasuredSet("zoo-h100-2026-11-26.second.jsonl.zst", "gemm@12", "4d55718f", "2026-11-26", True),
     MeasuredSet("zoo-h100-2026-11-26.third.jsonl.zst", "gemm@12", "64b92911", "2026-11-26", True),
+    MeasuredSet("zoo-h100-2026-11-26.fourth.jsonl.zst", "gemm@13", "abc19b13", "2026-11-26", True),
 )
 # Ways of the zoo: Diode, max-autotune's own search, and plain torch.compile once more.
 DIODE, SEARCH, AGAIN = "import", "DEFAULT", "again"
