@@ -25,7 +25,7 @@ from diode_engine.choosing.policy import Comparison, best_of_library, plain_libr
 from diode_engine.choosing.prediction import Mask, Prediction
 from diode_engine.choosing.proofs import Orders, proven_orders
 from diode_engine.choosing.stats import Fallback
-from diode_engine.choosing.summation import Places, orders_of
+from diode_engine.choosing.summation import OPERATORS, Places, orders_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.operand import Bias, Layout, Operand
@@ -33,7 +33,6 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of, templates_for
 from diode_engine.core.templates.template import TILE_PARAMETERS
 
-OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "scaled_mm", "grouped_mm_rows")
 # The distribution of M: the ratio of the predicted time to the shortest one counts equally at each.
 ROWS = tuple(1 << n for n in range(14))
 _CACHE_SIZE = 64  # comparisons, since a program has products with a dynamic M many times
@@ -212,7 +211,7 @@ def space_for(problem: Problem) -> CandidateTable:
         [
             _space(template.name, op, *template.space_for(op).reach(*sizes))
             for template in templates_for(op)
-            if template.tiled and not template.option
+            if template.tiled and not template.option and template.space_for(op).offered(problem)
         ]
     )
 

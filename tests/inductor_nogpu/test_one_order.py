@@ -282,6 +282,35 @@ def test_what_the_option_does_not_cover_is_refused(proven, monkeypatch):
     assert "does not cover int_mm" in refused(whole)
 
 
+def wider(rows: int = 16) -> tuple[Any, Sequence[torch.Tensor]]:
+    """A product for which Inductor has no template: its result is of a wider type."""
+    return lambda a, b: torch.mm(a, b, out_dtype=torch.float32), (empty(rows, K), empty(K, N))
+
+
+def blocks() -> tuple[Any, Sequence[torch.Tensor]]:
+    """One with a scale for each block, for which Inductor has a template that loads through TMA."""
+    of_a = empty(K // 128, 256, dtype=torch.float32).t()
+    of_b = empty(N // 128, K // 128, dtype=torch.float32).t()
+    given = empty(256, K, dtype=F8), empty(N, K, dtype=F8).t(), of_a, of_b
+    return lambda *tensors: torch._scaled_mm(*tensors, out_dtype=torch.bfloat16), given
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("build", [wider, blocks])
+def test_what_only_the_library_computes_is_refused(build, mode, monkeypatch):
+    eight = SummationOrder(Instruction.WGMMA, "float8_e4m3fn", "float32", 32, 128)
+    monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA, MMA), proof(eight)))
+    refused(build, **MODES[mode])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "build", [lambda: LAYERS["mm"](16), lambda: LAYERS["addmm"](16), experts()]
+)
+def test_without_tritons_kernels_every_product_is_refused(build, mode, proven):
+    refused(build, **MODES[mode], max_autotune_gemm_backends="ATEN")
+
+
 def test_a_refused_product_is_not_searched_for(proven):
     searching = {"diode_fallback_to_autotune": True, "max_autotune": True}
     refused(lambda: (torch.mm, (empty(16, K), empty(1, K).t())), **searching)

@@ -48,7 +48,8 @@ def choose_of_one_order(
     if isinstance(source, InvariantChooser):
         source.orders_for(problem)
     uids = [u for u in request.offers if (known := template_of(u)).tiled and not known.own]
-    if not uids and use_triton_template(inputs.output_layout(), check_max_autotune=False):
+    uses_triton = use_triton_template(inputs.output_layout(), check_max_autotune=False)
+    if not uids and problem.op.biased and uses_triton:
         return []
     if not uids or product.may_exceed_32_bits:
         raise refusal("Inductor offers only the library's kernels")

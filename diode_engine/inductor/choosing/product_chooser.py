@@ -18,12 +18,12 @@ from diode_engine.choosing.choice import Choice, Why
 from diode_engine.choosing.chooser import Chooser, TimePredictor
 from diode_engine.choosing.frozen import FrozenChoices
 from diode_engine.choosing.frozen_kernel import FrozenKernel
-from diode_engine.choosing.invariant import OPERATORS as INVARIANT_OPERATORS
 from diode_engine.choosing.invariant import InvariantChooser, refusal
 from diode_engine.choosing.outcomes import LeftToStock, Outcomes
 from diode_engine.choosing.policy import RULES, Comparison
 from diode_engine.choosing.prediction import Prediction
 from diode_engine.choosing.stats import Fallback
+from diode_engine.choosing.summation import OPERATORS as INVARIANT_OPERATORS
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware, detect
 from diode_engine.core.operators import OPERATORS

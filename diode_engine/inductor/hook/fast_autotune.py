@@ -117,7 +117,8 @@ def _chooser_for(args: tuple[Any, ...]) -> ProductChooser | None:
     """Return the chooser, where Diode may choose among Triton's kernels for a product of these
     operands; else None."""
     device = args[0].get_device() if args and isinstance(args[0], ir.IRNode) else None
-    return chooser_for(device) if options.uses_backend("TRITON") else None
+    is_asked = is_batch_invariant() or options.uses_backend("TRITON")
+    return chooser_for(device) if is_asked else None
 
 
 def _has_scalar_bias(operator: Operator, args: tuple[Any, ...]) -> bool:

@@ -20,9 +20,11 @@ from torch._inductor.kernel import mm_grouped
 from torch._inductor.select_algorithm import ExternKernelCaller
 from torch._inductor.utils import use_aten_gemm_kernels
 
+from diode_engine.choosing.invariant import refusal
 from diode_engine.core.templates import template_of
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.chosen_kernels import ANNOTATION, ChosenKernel, final_choice
+from diode_engine.inductor.choosing.compile_options import is_batch_invariant
 from diode_engine.inductor.choosing.current import current_chooser, report_failure
 from diode_engine.inductor.choosing.default_mode import leave_to_default
 from diode_engine.inductor.choosing.product_chooser import ProductChooser
@@ -72,6 +74,9 @@ class _Product:
         """Give the rendered choices their chosen kernels, and return them; without the library's
         where it is not wanted."""
         if not self._kernels:
+            if is_batch_invariant() and all(isinstance(c, ExternKernelCaller) for c in choices):
+                why = refusal("Inductor offers only the library's kernels")
+                self.chooser.outcomes.report_failure("", why)
             return choices
         names = template_of(triton_of(self._request.op)).parameters
         by_config = {_values(names, k.params.to_kwargs()): k for k in self._kernels}
