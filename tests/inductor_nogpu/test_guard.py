@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 from torch._inductor import choices as inductor_choices
-from torch._inductor import config, lowering, virtualized
+from torch._inductor import config, decomposition, lowering, virtualized
 from torch._inductor.choices import InductorChoices
-from torch._inductor.fx_passes import pad_mm, post_grad
+from torch._inductor.fx_passes import joint_graph, pad_mm, post_grad
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 import diode_engine
@@ -180,7 +180,7 @@ CASES = {
 # These have tests of their own.
 BESIDE = {
     "can_fuse_vertical", "uuid", "diode_state", "save", "prefer_aten", "_finalize_template_configs",
-    "_need_to_fix_layout", "mm_plus_mm", "fast_random_decomps", "codegen_template",
+    "_need_to_fix_layout", "mm_plus_mm", "decompositions", "codegen_template", "bmm_to_mm",
 }  # fmt: skip
 # These run inside the guard of another function, which asks for the product again: of
 # `get_template_configs`, and of `_tuned_grouped_mm_common`.
@@ -350,6 +350,9 @@ def functions_in_torch() -> Iterator[tuple[str, Any]]:
     for patterns in post_grad.pass_patterns:
         for entries in patterns.patterns.values():
             yield from (("mm_plus_mm", entry.extra_check) for entry in entries)
+    yield from (("decompositions", function) for function in decomposition.decompositions.values())
+    for entries in joint_graph.patterns.patterns.values():
+        yield from (("bmm_to_mm", entry.extra_check) for entry in entries)
     registered = dict(getattr(inductor_choices, "registered_inductor_choices", dict)())
     default = registered.get("diode_engine", virtualized._choices._default)
     yield "_default", default.__func__

@@ -182,6 +182,27 @@ def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(fast, by_rows
         assert {kernel.startswith(", acc,") for kernel in kernels} == {fast}
 
 
+def test_a_product_of_one_row_and_a_batch_of_one_stay_what_they_are(proven, monkeypatch):
+    """Inductor would compute the sum of one row's products, and mm for a batch of one."""
+
+    def wider(m):
+        operands = empty(B, m, K), empty(B, K, N)
+        return lambda a, b: torch.bmm(a, b, out_dtype=torch.float32), operands
+
+    def full(batch):
+        sizes = (batch, 256, 512), (batch, 512, 512)
+        return torch.bmm, [empty(*size, dtype=torch.float32) for size in sizes]
+
+    for fallback in (True, False):
+        with config.patch(fallback_random=fallback):
+            assert len({order(choose(lambda m=m: wider(m))) for m in (1, 256)}) == 1
+            assert order(choose(lambda: LAYERS["mm"](1))) == order(choose(lambda: LAYERS["mm"](16)))
+    by_block = [SummationOrder(Instruction.FMA, *["float32"] * 2, 1, block_k=k) for k in (32, 64)]
+    monkeypatch.setattr(proofs, "PROOFS", tuple(map(proof, by_block)))
+    install()
+    assert len({order(choose(lambda b=b: full(b))) for b in (1, 2)}) == 1
+
+
 @pytest.mark.skipif(torch.__version__ < (2, 11), reason="torch 2.10 cannot compile it")
 @pytest.mark.parametrize("n", [N, 256])
 @pytest.mark.parametrize("is_dynamic", [False, True])
@@ -296,7 +317,7 @@ def blocks() -> tuple[Any, Sequence[torch.Tensor]]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("build", [wider, blocks])
+@pytest.mark.parametrize("build", [wider, lambda: wider(1), blocks], ids=["16", "1", "blocks"])
 def test_what_only_the_library_computes_is_refused(build, mode, monkeypatch):
     eight = SummationOrder(Instruction.WGMMA, "float8_e4m3fn", "float32", 32, 128)
     monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA, MMA), proof(eight)))

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor import config, decomposition, ir, lowering
+from torch._inductor.fx_passes import joint_graph
 from torch._inductor.kernel import mm_plus_mm
 
 from diode_engine.choosing.invariant import refusal
@@ -32,7 +34,7 @@ from diode_engine.inductor.guard import STOCK, guard
 from diode_engine.inductor.hook import options
 from diode_engine.inductor.patches import Patches
 from diode_engine.inductor.torch_internals.versions import part
-from diode_engine.inductor.torch_internals.wrapped_functions import DECOMPOSES, LOWERS_SUM
+from diode_engine.inductor.torch_internals.wrapped_functions import LOWERS_SUM, MAKES_MM, TABLE_COPY
 
 if TYPE_CHECKING:
     from diode_engine.inductor.choosing.product_chooser import ProductChooser
@@ -49,32 +51,33 @@ def apply(patches: Patches) -> None:
     for op, operator in _lowered_ops().items():
         patches.wrap(lowering.lowerings, op, functools.partial(_wrap, operator))
     if part(mm_plus_mm, LOWERS_SUM) is not None:
-        operator = named("mm_plus_mm")
-        patches.wrap(mm_plus_mm, LOWERS_SUM, functools.partial(_wrap, operator))
-    if part(decomposition, DECOMPOSES) is not None:
-        patches.wrap(decomposition, DECOMPOSES, _wrap_table)
+        patches.wrap(mm_plus_mm, LOWERS_SUM, functools.partial(_wrap, named("mm_plus_mm")))
+    table, products = decomposition.decompositions, (torch.ops.aten.mm, torch.ops.aten.bmm)
+    for op in [each for each in table if getattr(each, "overloadpacket", None) in products]:
+        patches.wrap(table, op, _wrap_decomposition)
+    part(decomposition, TABLE_COPY).cache_clear()
+    for entry in chain.from_iterable(joint_graph.patterns.patterns.values()):
+        if getattr(part(entry, "handler"), "__name__", "") == MAKES_MM:
+            patches.guard(entry, "extra_check", _becomes_mm, "a batch of one was not decided")
 
 
-def _wrap_table(theirs: Callable[[], dict[Any, Any]]) -> Callable[[], dict[Any, Any]]:
+def _becomes_mm(match: Any) -> Any:
+    """Return whether Inductor may make mm of a batch of one, which is to be computed as any. (Whole
+    numbers are exact in any order, and torch 2.13 cannot pad their bmm.)"""
+    is_exact = not match.args[0].meta["val"].is_floating_point()
+    return False if is_batch_invariant() and not is_exact else STOCK
+
+
+def _wrap_decomposition(theirs: Callable[..., Any]) -> Callable[..., Any]:
     """Keep Inductor from computing a product of one row as a sum of products, as max-autotune does,
     where results may not depend on the number of rows."""
 
-    @guard("a table of decompositions was not changed", stock=theirs)
-    def table() -> Any:
+    @guard("a product of one row was not kept", stock=theirs)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
         if not is_batch_invariant():
             return STOCK
-        known = theirs()
-        products = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
-        return known | {op: _keep_product(known[op]) for op in products if op in known}
-
-    return table
-
-
-def _keep_product(decompose: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(decompose)
-    def decomposed(*args: Any, **kwargs: Any) -> Any:
         with config.patch(coordinate_descent_tuning=False):
-            return decompose(*args, **kwargs)
+            return theirs(*args, **kwargs)
 
     return decomposed
 

@@ -21,8 +21,10 @@ SHOULD_PAD = "_should_pad"
 MAKES_PRODUCT = "convert_1x1_conv_to_mm"
 # Of torch._inductor.kernel.mm_plus_mm: lowers mm_plus_mm, which is no op of torch's.
 LOWERS_SUM = "tuned_mm_plus_mm"
-# Of torch._inductor.decomposition: returns the table of decompositions.
-DECOMPOSES = "fast_random_decomps"
+# Of torch._inductor.decomposition: copies the table of decompositions, and keeps the copy.
+TABLE_COPY = "fast_random_decomps"
+# Of torch._inductor.fx_passes.joint_graph: makes mm of bmm with a batch of one.
+MAKES_MM = "bmm_to_mm"
 # Of torch._inductor.fx_passes.post_grad: whether a sum of two products becomes one op.
 IS_SUM = "is_valid_mm_plus_mm"
 # Of torch._inductor.compile_fx: rewrites a graph before it is lowered.
