@@ -7,7 +7,7 @@ A compile with frozen choices takes exactly these kernels, or raises FrozenChoic
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
@@ -43,11 +43,8 @@ class ProductForm:
     def key(self) -> Hashable:
         """Everything by which a product is found in the file."""
         dynamic = {part.split()[0] for part in self.dynamic.split(", ") if part}
-        given = self.problem.to_dict().items()
-        return (
-            tuple(item for item in given if item[0] not in dynamic),
-            self.epilogue, self.dynamic, self.invariant,
-        )  # fmt: skip
+        fixed = _fixed_fields(self.problem, dynamic)
+        return fixed, self.epilogue, self.dynamic, self.invariant
 
     def __str__(self) -> str:
         epilogue = self.epilogue and f"with an epilogue ({self.epilogue})"
@@ -115,21 +112,16 @@ class FrozenChoices:
     def _choices(self) -> Mapping[Hashable, FrozenChoice]:
         return {choice.product.key: choice for choice in self.choices}
 
-    @cached_property
-    def _decisions(self) -> Mapping[tuple[str, Problem], bool]:
-        return {(each.what, each.problem): each.answer for each in self.decisions}
-
     def check(self, gpu: str, torch: str, triton: str) -> None:
         """Raise FrozenChoicesError where they were made for another GPU, minor version of torch or
         version of Triton than these."""
         here = {"gpu": gpu, "torch": without_patch(torch), "triton": triton}
-        made = {name: getattr(self.origin, name) for name in here}
-        if made != here:
-            words = [f"{made[n]}, and this is {here[n]}" for n in ("gpu",) if made[n] != here[n]]
-            words += [
-                f"{n} {made[n]}, and this is {n} {here[n]}"
-                for n in ("torch", "triton") if made[n] != here[n]
-            ]  # fmt: skip
+        words = [
+            f"{what}{made}, and this is {what}{now}"
+            for (name, now), what in zip(here.items(), ("", "torch ", "triton "), strict=True)
+            if (made := getattr(self.origin, name)) != now
+        ]
+        if words:
             self.refuse(f"it was made for {'; for '.join(words)}")
 
     def find(self, product: ProductForm) -> FrozenChoice:
@@ -139,12 +131,15 @@ class FrozenChoices:
             self.refuse(f"it has no choice for {product}")
         return found
 
-    def decide(self, what: str, problem: Problem) -> bool:
-        """Return the decision. Raises FrozenChoicesError where there is none."""
-        found = self._decisions.get((what, problem))
-        if found is None:
+    def decide(self, what: str, problem: Problem, dynamic: Collection[str] = ()) -> bool:
+        """Return the decision; of a product with these `dynamic` sizes it is no where there is
+        none, as for few rows. Raises FrozenChoicesError where there is none for another."""
+        wanted = _fixed_fields(problem, dynamic)
+        same = [d for d in self.decisions if _fixed_fields(d.problem, dynamic) == wanted]
+        found = [each.answer for each in same if each.what == what]
+        if not found and not dynamic:
             self.refuse(f"it does not say whether to {what}, for {problem}")
-        return found
+        return bool(found) and all(found)
 
     def refuse(self, why: str) -> NoReturn:
         """Raise FrozenChoicesError with this reason, and with the command that makes the file
@@ -172,6 +167,13 @@ class FrozenChoices:
             elif kernel != theirs[key][1]:
                 said.append(f"{name}: {kernel} in the file, {theirs[key][1]} now.")
         return said
+
+
+def _fixed_fields(problem: Problem, dynamic: Collection[str]) -> Hashable:
+    """Return the fields of a problem that do not follow from the values of its dynamic sizes. The
+    alignment of an operand follows from the length of its rows (or columns)."""
+    of = {"a_align": "MK"[problem.a.layout == "row"], "b_align": "KN"[problem.b.layout == "row"]}
+    return tuple((n, v) for n, v in problem.to_dict().items() if of.get(n, n) not in dynamic)
 
 
 def _described(frozen: FrozenChoices) -> Iterable[tuple[Hashable, tuple[str, str]]]:

@@ -232,6 +232,31 @@ def test_a_dynamic_product_is_found_whatever_its_first_size(tmp_path, monkeypatc
     assert "no choice for mm 512×768×1024" in refusal(path, gemm, monkeypatch)  # a static one
 
 
+@pytest.mark.parametrize("first", [512, 77])
+def test_a_dynamic_product_is_found_whatever_the_length_of_its_rows(first, tmp_path, monkeypatch):
+    def inner(k):
+        def build():
+            a, b = empty(256, k), empty(k, 512)
+            for tensor, dim in ((a, 1), (b, 0)):
+                torch._dynamo.mark_dynamic(tensor, dim, min=2, max=4096)
+            return torch.mm, (a, b)
+
+        return build
+
+    path = tmp_path / "frozen.toml"
+    freeze(path, inner(first), inner(640))
+    text = path.read_text()
+    assert text.count("[[product]]") == 1
+    frozen_to(path, inner(77), inner(512), inner(40), monkeypatch=monkeypatch)
+    # As an earlier Diode wrote it.
+    again = text.partition("\n# mm")[2].replace(f"K = {first}", "K = 78")
+    path.write_text(f"{text}\n# mm{again}")
+    frozen_to(path, inner(77), monkeypatch=monkeypatch)
+    path.write_text(f"{text}\n# mm{again}".replace("aten::mm", "aten::other", 2))
+    with pytest.raises(FrozenChoicesError, match="It has two choices for one product"):
+        frozen_file.read(path)
+
+
 def test_a_product_without_a_choice_stays_without(tmp_path, monkeypatch):
     class Unsure(FixedPredictor):
         def predict_us(self, problem, candidates):
@@ -295,6 +320,29 @@ def test_padding_is_frozen(padded, tmp_path, monkeypatch):
     other = TimesOfPadding(library=(1000.0, 1000.0), triton=(1000.0, 1000.0))
     assert pads(other, float32_gemm, monkeypatch, options=options) == answer == (padded < 900)
     assert other.asked == []
+
+
+@ASKS_BEFORE_PADDING
+@pytest.mark.parametrize("first", [2048, 16])
+def test_padding_is_frozen_for_all_rows(first, tmp_path, monkeypatch):
+    def rows(m):
+        def build():
+            a, b = (empty(*size, dtype=torch.float32) for size in ((m, 2049), (2049, 2048)))
+            torch._dynamo.mark_dynamic(a, 0, min=2, max=8192)
+            return torch.mm, (a, b)
+
+        return build
+
+    path = tmp_path / "frozen.toml"
+    padded = TimesOfPadding(library=(1000.0, 333.0), triton=(1000.0, 333.0))
+    with diode_engine.report() as program, monkeypatch.context() as patch:
+        answer = pads(padded, rows(first), patch)
+        program.freeze(path)
+    options = {"shape_padding": True, "diode_frozen_choices": str(path)}
+    other = TimesOfPadding(library=(1000.0, 1000.0), triton=(1000.0, 1000.0))
+    for m in (2048, 1000, 16):
+        with monkeypatch.context() as patch:
+            assert pads(other, rows(m), patch, options=options) == answer
 
 
 def test_the_model_chooses_where_the_option_is_not_set(tmp_path, monkeypatch):

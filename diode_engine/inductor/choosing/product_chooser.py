@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -243,13 +243,14 @@ class ProductChooser:
         return options.frozen
 
     def decide(
-        self, what: str, problem: Problem, by_model: Callable[[], bool | None]
-    ) -> bool | None:
+        self, what: str, problem: Problem, by_model: Callable[[], bool | None],
+        dynamic: Collection[str] = (),
+    ) -> bool | None:  # fmt: skip
         """Return a decision about a product before it is lowered, named `what`: the frozen one, or
-        that of `by_model`, where None is undecided. Raises FrozenChoicesError where the file of
-        frozen choices has no such decision."""
+        that of `by_model`, where None is undecided. `dynamic` names the product's dynamic sizes.
+        Raises FrozenChoicesError where the file of frozen choices has no such decision."""
         if (frozen := frozen_choices()) is not None:
-            return frozen.decide(what, problem)
+            return frozen.decide(what, problem, dynamic)
         decision = by_model()
         self.outcomes.stats.record_decision(what, problem, bool(decision))
         return decision

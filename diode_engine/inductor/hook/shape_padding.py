@@ -37,6 +37,7 @@ from diode_engine.core.operators.specification import Matrix
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.compile_options import (
     chooses_in_any_mode,
+    has_frozen_choices,
     is_batch_invariant,
     takes_one_kernel,
 )
@@ -109,14 +110,14 @@ def _predict(
     if any(x is None for each in (*shapes, *strides) for x in each):
         return None
     (m, k), n = shapes[-2][-2:], shapes[-1][-1]
-    if not pad_mm.is_mm_compute_bound(m, k, n, mat1.dtype):
+    sizes = {"M": mat1.shape[-2], "K": mat1.shape[-1], "N": mat2.shape[-1], "B": mat1.shape[0]}
+    dynamic = {name for name, size in sizes.items() if not isinstance(size, int)}
+    is_for_all_sizes = bool(dynamic) and has_frozen_choices()
+    if not is_for_all_sizes and not pad_mm.is_mm_compute_bound(m, k, n, mat1.dtype):
         return False
     align = pad_mm.get_alignment_size(mat1)
-    more = {
-        "M": pad_mm.get_padded_length(mat1.shape[-2], align),
-        "K": pad_mm.get_padded_length(mat1.shape[-1], align),
-        "N": pad_mm.get_padded_length(mat2.shape[-1], pad_mm.get_alignment_size(mat2)),
-    }
+    more = {name: pad_mm.get_padded_length(sizes[name], align) for name in "MK"}
+    more["N"] = pad_mm.get_padded_length(sizes["N"], pad_mm.get_alignment_size(mat2))
     operator = named(op.__name__)
     padded_shapes, padded_strides, copies_us = [], [], 0.0
     for given, t, shape, stride in zip(operator.inputs, tensors, shapes, strides, strict=True):
@@ -146,7 +147,7 @@ def _predict(
             return None
         return is_faster_padded(plain, padded, copies_us, moves=moves)
 
-    return chooser.decide("pad", before, by_model)
+    return chooser.decide("pad", before, by_model, dynamic)
 
 
 def is_faster_padded(plain: Choice, padded: Choice, copies_us: float, *, moves: bool) -> bool:
