@@ -426,8 +426,10 @@ def test_the_command_writes_and_checks_the_file(tmp_path):
     assert "its own output" in said
 
 
-def test_kernels_that_do_not_depend_on_the_batch_are_frozen(tmp_path, monkeypatch):
-    path, invariant = tmp_path / "frozen.toml", {"options": {"diode_batch_invariant": True}}
+@pytest.mark.parametrize("mode", ["max-autotune-no-cudagraphs", "default"])
+def test_kernels_that_do_not_depend_on_the_batch_are_frozen(mode, tmp_path, monkeypatch):
+    path = tmp_path / "frozen.toml"
+    invariant = {"mode": mode, "options": {"diode_batch_invariant": True}}
     builds = [OPS["mm"], OPS["addmm"]]
     by_model = freeze(path, *builds, **invariant)
     assert path.read_text().count("batch_invariant = true") == 2

@@ -301,7 +301,8 @@ def _mode() -> str:
 
     from diode_engine.inductor.choosing.default_mode import Mode, current_mode
 
-    mode, fast = current_mode(), bool(part(config, "fast_autotune"))
+    mode = current_mode()
+    fast = part(config, "fast_autotune") or part(config, "diode_batch_invariant")
     searches = mode is Mode.UNKNOWN and (config.max_autotune or config.max_autotune_gemm)
     if mode is Mode.SEARCH or searches:
         return "max-autotune"
