@@ -19,6 +19,7 @@
     ├── RunError           a run cannot be started, cancelled or resumed
     │   └── RunOverError
     ├── TrainingError      there is too little data, or none that fits
+    │   └── NoTimingsError
     ├── ReportError        a report of a validation or a program is malformed or too new
     ├── FrozenChoicesError a compile cannot take the frozen choices that it was given
     └── IntegrationError   this torch cannot carry Diode's choices
@@ -123,6 +124,10 @@ class RunOverError(RunError, NothingError):
 
 class TrainingError(DiodeError):
     """The timings at hand cannot train or validate a model."""
+
+
+class NoTimingsError(TrainingError, NothingError):
+    """There are no timings of the GPU that was named."""
 
 
 class ReportError(DiodeError):

@@ -94,13 +94,14 @@ def export(file: str, store: Location, hardware: str | None, damaged: bool) -> N
     """
     check_output(Path(file), FileKind.DATASET)
     with open_existing(store) as opened:
-        names = sorted({e.hardware.name for e, _ in opened.stats().by_environment})
-        meant = None if hardware is None else find_name(hardware, names)
-        if hardware is not None and meant is None:
-            raise StoreError(
-                f"{store} has no timings of a GPU named {hardware!r}; it has some of: "
-                f"{', '.join(names) or 'none'}."
-            )
+        meant = None
+        if hardware is not None:
+            names = sorted({e.hardware.name for e, _ in opened.stats().by_environment})
+            if (meant := find_name(hardware, names)) is None:
+                raise NothingError(
+                    f"{store} has no timings of a GPU named {hardware!r}; it has some of: "
+                    f"{', '.join(names) or 'none'}."
+                )
         timings = export_dataset(opened, file, hardware=meant, damaged=damaged)
     if damaged:
         diagnostics.warn(f"{file} holds what could be read of {store}, which is damaged.")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from diode_engine import features
 from diode_engine.core.hardware import Environment, Hardware, find_name
 from diode_engine.core.table import TimingTable
-from diode_engine.errors import TrainingError
+from diode_engine.errors import NoTimingsError, TrainingError
 from diode_engine.problems import splits
 from diode_engine.problems.splits import split_validation
 
@@ -42,7 +42,7 @@ def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTa
         raise TrainingError("There are no timings to learn from; collect or import some.")
     name = names[0] if hardware is None else find_name(hardware, names)
     if name is None:
-        raise TrainingError(
+        raise NoTimingsError(
             f"There are no timings of a GPU named {hardware!r}; there are some of: "
             f"{known or 'none'}."
         )

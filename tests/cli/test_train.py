@@ -67,7 +67,7 @@ def test_all_trains_on_the_held_out_problems_too(run, store):
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        ("--hardware A100", 1, "named 'A100'; there are some of: NVIDIA H200."),
+        ("--hardware A100", 3, "named 'A100'; there are some of: NVIDIA H200."),
         ("--name Not/A/Name", 1, "cannot name a model"),
         ("--family forest", 2, "forest"),
         ("--file-extensions json", 2, "goes with --data-dir"),
