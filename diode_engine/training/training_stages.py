@@ -182,7 +182,8 @@ def judge_model(model: Artifact, split: TrainingSplit, method: TrainingMethod) -
     it has no metrics."""
     try:
         gpus = tuple(_judged_on(record, model, split.judged) for record in model.manifest.gpus)
-        metrics = dict(gpus[0].metrics) if gpus else _metrics(model, split.judged)
+        own = rows_on(split.judged, model.manifest.hardware)
+        metrics = dict(gpus[0].metrics) if gpus else _metrics(model, own)
     except TrainingError as error:
         if method.base is not None:
             raise
@@ -224,14 +225,16 @@ def make_model_of_all(
         f"same way without {split.held_out_problems} of them, measured on these "
         f"{split.held_out_problems}."
     )
-    if not model.manifest.metrics:  # its notes say why
+    metrics_of = {record.hardware.slug: record.metrics for record in model.manifest.records}
+    metrics = metrics_of.get(again.manifest.hardware.slug, {})
+    if not metrics:  # its notes say why
         notes = model.manifest.notes
     manifest = replace(
         again.manifest,
-        metrics=model.manifest.metrics,
+        metrics=metrics,
         gpus=tuple(
-            replace(record, metrics=judged.metrics)
-            for record, judged in zip(again.manifest.gpus, model.manifest.gpus, strict=True)
+            replace(record, metrics=metrics_of.get(record.hardware.slug, {}))
+            for record in again.manifest.gpus
         ),
         notes=notes,
         everything=True,

@@ -219,6 +219,22 @@ def test_a_model_of_all_gpus(timings, make_timings):
     np.testing.assert_allclose(rows[n : n + 7], theirs, rtol=1e-5)
 
 
+def test_the_figures_of_a_gpu_are_those_of_its_own_held_out_problems(timings, make_timings):
+    """Also where another GPU has the most timings of all problems, or a GPU has no others."""
+    h100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
+    there = replace(make_timings(environment=h100), min_us=timings.min_us * 2)
+    learned, held_out = split(there)
+    few = timings.take(~np.isin(timings.problem, np.unique(learned.problem)[:3]))
+    manifest = train(joined(few, learned), small("trees"), everything=True).model.manifest
+    assert [record.hardware for record in manifest.gpus] == [H200, h100.hardware]
+    assert [bool(record.metrics) for record in manifest.gpus] == [True, False]
+    assert manifest.metrics == manifest.gpus[0].metrics
+    for everything in (False, True):
+        made = train(joined(timings, held_out), small("trees"), everything=everything).model
+        own = split(timings)[1].take(split(timings)[1].failure == 0)
+        assert made.manifest.metrics["problems"] == own.count_problems()
+
+
 def test_another_driver_is_the_same_environment(timings):
     newer = replace(timings, environments=(replace(timings.environments[0], driver="580"),))
     both = joined(timings.take(timings.problem < 40), newer.take(newer.problem >= 40))
