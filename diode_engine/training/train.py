@@ -14,7 +14,7 @@ from diode_engine.models.model_types import TUNED, member_types
 from diode_engine.problems import splits
 from diode_engine.training import training_stages as stages
 from diode_engine.training.fine_tune import check_base
-from diode_engine.training.trainable_rows import TrainingSplit, one_environment
+from diode_engine.training.trainable_rows import TrainingSplit, gpus_of, one_environment
 from diode_engine.training.training_stages import TrainingMethod
 
 
@@ -82,7 +82,7 @@ def train(
     # A tuned model cannot be judged on problems that its base has learned from.
     by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by
     if base is not None:  # it is tuned to one GPU
-        table = one_environment(table, hardware)
+        hardware = gpus_of(one_environment(table, hardware))[0].name
     split = TrainingSplit.make(table, hardware, by)
     if base is not None:
         check_base(base, split.hardware)

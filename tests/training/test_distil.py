@@ -36,7 +36,8 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.train import train
 from diode_engine.training.trainable_rows import fitted_and_watched, learnable
 from diode_engine.training.training_stages import TrainingMethod
-from tests.training.conftest import fit
+from tests.training.conftest import ENVIRONMENT, fit
+from tests.training.test_train import joined
 
 SMALL = TrainingSettings(
     {
@@ -214,6 +215,16 @@ def test_a_base_that_knows_none_of_the_products_has_no_figure_on_them(timings, m
     assert tuned.coverage.types == ("bfloat16", "float16")
     assert tuned.metrics["efficiency"] > 0
     assert "efficiency_of_base" not in tuned.metrics
+
+
+def test_what_a_tuning_leaves_out_is_counted(timings, make_timings, monkeypatch):
+    draw_small(monkeypatch)
+    base = load_artifact(train(timings, small("trees")).model.folder)
+    older = make_timings(10, environment=replace(ENVIRONMENT, triton="3.6.0"))
+    mine = timings.take(np.array([p.M >= 512 for p in timings.problems])[timings.problem])
+    tuned = train(joined(mine, older), small(base=base))
+    assert list(tuned.left_out) == ["NVIDIA H200, torch 2.13.0, Triton 3.6.0"]
+    assert tuned.model.manifest.triton == ("3.7.1",)
 
 
 def test_a_model_of_another_generation_is_not_tuned(timings):
