@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from diode_engine.choosing.summation import Instruction, SummationOrder
 from diode_engine.version import without_patch
@@ -48,18 +49,9 @@ def _either(operands: str, k: int, *, in_groups: bool = False) -> Orders:
     return tuple(SummationOrder(x, operands, "float32", k, in_groups=in_groups) for x in both)
 
 
-def _float32(block_k: int) -> Orders:
-    return (SummationOrder(Instruction.FMA, "float32", "float32", 1, block_k=block_k),)
-
-
-def _float8(promoted_after: int) -> Orders:
-    return (SummationOrder(Instruction.WGMMA, "float8_e4m3fn", "float32", 32, promoted_after),)
-
-
-def _float8_as_float16(promoted_after: int) -> Orders:
-    return (SummationOrder(Instruction.MMA, "float16", "float32", 16, promoted_after),)
-
-
+_float32 = partial(SummationOrder, Instruction.FMA, "float32", "float32", 1, 0)
+_float8 = partial(SummationOrder, Instruction.WGMMA, "float8_e4m3fn", "float32", 32)
+_float8_as_float16 = partial(SummationOrder, Instruction.MMA, "float16", "float32", 16)
 _BLOCKS_K = (32, 64, 128, 256)
 
 
@@ -69,10 +61,10 @@ PROOFS: tuple[Proof, ...] = (
     Proof(_either("bfloat16", 16, in_groups=True), *_WITH, 20, 65_536, _H100),
     Proof(_either("float16", 16), *_WITH, 40, 65_536, _H100),
     Proof(_either("tf32", 8), *_WITH, 40, 65_536, _H100),
-    *(Proof(_float32(k), *_WITH, 9, 65_536, _H100) for k in (16, *_BLOCKS_K)),
-    Proof(_float8(0), *_WITH, 20, 65_536, _H100),
-    *(Proof(_float8(k), *_WITH, 6, 65_536, _H100) for k in _BLOCKS_K),
-    *(Proof(_float8_as_float16(k), *_WITH, 6, 65_536, _H100) for k in _BLOCKS_K),
+    *(Proof((_float32(k),), *_WITH, 9, 65_536, _H100) for k in (16, *_BLOCKS_K)),
+    Proof((_float8(0),), *_WITH, 20, 65_536, _H100),
+    *(Proof((_float8(k),), *_WITH, 6, 65_536, _H100) for k in _BLOCKS_K),
+    *(Proof((_float8_as_float16(k),), *_WITH, 6, 65_536, _H100) for k in _BLOCKS_K),
 )
 
 
