@@ -119,9 +119,10 @@ def _has_one_loop(name: str) -> bool:
 
 def _multiplied(problem: Problem, instruction: Instruction) -> str | None:
     """Return the type that an instruction multiplies; None where no rule is known."""
-    if problem.op.name not in OPERATORS:
+    is_float8 = problem.dtype in _FLOAT8
+    if problem.op.name not in OPERATORS or is_float8 is not ("fast_accum" in problem.op_fields):
         return None
-    if problem.dtype in _FLOAT8:
+    if is_float8:
         return str(problem.dtype if instruction is Instruction.WGMMA else DType.FLOAT16)
     if problem.dtype is DType.FLOAT32:
         return "tf32" if problem.allow_tf32 else "float32"
@@ -130,7 +131,7 @@ def _multiplied(problem: Problem, instruction: Instruction) -> str | None:
 
 def _is_promoted(problem: Problem) -> bool:
     """Return whether partial sums are added to a second accumulator after each BLOCK_K."""
-    return problem.dtype in _FLOAT8 and not problem.op_fields["fast_accum"]
+    return problem.dtype in _FLOAT8 and not problem.op_fields.get("fast_accum")
 
 
 def _is_independent_of_tiles(problem: Problem) -> bool:

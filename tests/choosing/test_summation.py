@@ -54,6 +54,10 @@ def test_no_order_is_known_of_what_is_not_one_loop(candidate):
     assert order_of(HALF, candidate, H200) is None
 
 
+def test_no_order_is_known_of_8_bit_floats_without_scales():
+    assert order_of(Problem.make("mm", 512, 1024, 4096, "float8_e4m3fn"), tile(), H200) is None
+
+
 @pytest.mark.parametrize(
     ("tf32", "expected"),
     [
