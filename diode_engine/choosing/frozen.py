@@ -43,8 +43,7 @@ class ProductForm:
     def key(self) -> Hashable:
         """Everything by which a product is found in the file."""
         dynamic = {part.split()[0] for part in self.dynamic.split(", ") if part}
-        fixed = _fixed_fields(self.problem, dynamic)
-        return fixed, self.epilogue, self.dynamic, self.invariant
+        return _fixed_fields(self.problem, dynamic), self.epilogue, self.dynamic, self.invariant
 
     def __str__(self) -> str:
         epilogue = self.epilogue and f"with an epilogue ({self.epilogue})"

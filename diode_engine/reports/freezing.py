@@ -98,7 +98,7 @@ def _origin(said: Mapping[str, Any], program: str) -> Origin:
 def _freeze_product(lowered: Lowered) -> FrozenChoice | None:
     """Return the choice of a product; None where the compile does not ask Diode for it."""
     noted, choice = lowered.product, lowered.choice
-    fields = noted["problem"] if choice is None else choice["problem"]
+    fields = noted["problem"] or (choice or {}).get("problem")
     if noted["mode"] == "default" or noted["device"] == "cpu" or fields is None:
         return None
     if noted.get("activation"):  # a decision says so

@@ -143,6 +143,20 @@ def test_the_librarys_kernel_is_frozen_too(tmp_path, monkeypatch):
     assert frozen_to(path, *builds, monkeypatch=monkeypatch) == by_model
 
 
+@pytest.mark.parametrize("bias", [((512, 1), (2, 1)), ((1, 768), (768, 0))], ids=str)
+@pytest.mark.parametrize("aten", [0.5, 5.0])
+def test_a_product_that_is_asked_for_with_two_biases_is_found(bias, aten, tmp_path, monkeypatch):
+    """From torch 2.13 on Triton's kernels may get such a bias written out as a matrix."""
+
+    def build():
+        strided = torch.empty_strided(*bias, dtype=torch.bfloat16, device="cuda")
+        return torch.addmm, (strided, empty(512, 1024), empty(1024, 768))
+
+    path = tmp_path / "frozen.toml"
+    by_model = freeze(path, build, predictor=FixedPredictor(aten=aten))
+    assert frozen_to(path, build, monkeypatch=monkeypatch) == by_model
+
+
 def refusal(path: Path, build: Build, monkeypatch: Any, **how: Any) -> str:
     with pytest.raises(Exception, match="frozen choices") as raised:
         frozen_to(path, build, monkeypatch=monkeypatch, **how)

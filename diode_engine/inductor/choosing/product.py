@@ -123,7 +123,7 @@ class Product:
             )
         problems: tuple[Problem, ...] = (problem,)
         epilogue = request.epilogue if fusion else None
-        form = form_of(problem, kernel_inputs, epilogue)
+        form = _first_form(form_of(problem, kernel_inputs, epilogue))
         is_timed, too_large = not is_broadcast(kernel_inputs, op_name), False
         if is_dynamic:
             too_large = may_exceed_32_bits(kernel_inputs)
@@ -140,3 +140,11 @@ def form_of(problem: Problem, kernel_inputs: Any, epilogue: Epilogue | None) -> 
     """Return the form of a product with these KernelInputs of Inductor."""
     dynamic = describe_dynamic_sizes(kernel_inputs, str(problem.op))
     return ProductForm(problem, str(epilogue or ""), dynamic, is_batch_invariant())
+
+
+def _first_form(form: ProductForm) -> ProductForm:
+    """Return the form in which the op asked first: addmm asks again with its bias as a matrix."""
+    p, asked = form.problem, V.graph.__dict__.setdefault("_diode_forms", {})
+    matrices = V.graph.current_node, p.op, p.B, p.M, p.N, p.K, p.a, p.b
+    first: ProductForm = asked.setdefault(matrices, form)
+    return first

@@ -62,15 +62,13 @@ def apply(patches: Patches) -> None:
 
 
 def _becomes_mm(match: Any) -> Any:
-    """Return whether Inductor may make mm of a batch of one, which is to be computed as any. (Whole
-    numbers are exact in any order, and torch 2.13 cannot pad their bmm.)"""
+    """Return whether mm may compute a batch of one: not in another order, which integers lack."""
     is_exact = not match.args[0].meta["val"].is_floating_point()
     return False if is_batch_invariant() and not is_exact else STOCK
 
 
 def _wrap_decomposition(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep Inductor from computing a product of one row as a sum of products, as max-autotune does,
-    where results may not depend on the number of rows."""
+    """Keep a product of one row from becoming a sum, where results may not depend on the rows."""
 
     @guard("a product of one row was not kept", stock=theirs)
     def decomposed(*args: Any, **kwargs: Any) -> Any:
