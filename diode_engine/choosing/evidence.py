@@ -39,10 +39,9 @@ _DISTANCE = 0.5  # added to a neighbour's distance, so that the nearest does not
 # Log time that is added to the error for each unit of distance (models/neighbours.py) beyond _NEAR,
 # at which the nearest neighbour is, up to _FAR. docs/notes/margins.md says how they were chosen.
 _ERROR_BEYOND, _NEAR, _FAR = 0.16, 2.25, 5.0
-# The shipped datasets have no valid timing of a Triton kernel with these biases. Inductor expands a
-# bias of one element to the size of the output first; `collect` did not, so the results were wrong.
-# No dataset has a bias of one column (the hook sees the bias of a linear layer with one output as
-# one).
+# Only some twenty problems, of an H100, have valid timings of Triton's kernels with these biases
+# (earlier ones of a bias of one element had wrong results), so these are kinds of their own. The
+# hook sees the bias of a linear layer with one output as a column.
 UNTIMED_BIASES = frozenset({Bias.SCALAR, Bias.COLUMN})
 
 Column = npt.NDArray[np.float32]

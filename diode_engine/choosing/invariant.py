@@ -239,7 +239,7 @@ def _check(problem: Problem) -> None:
     if problem.op.name not in OPERATORS:
         raise refusal(f"diode_batch_invariant does not cover {problem.op}")
     if problem.bias in (Bias.SCALAR, Bias.COLUMN):
-        raise refusal("the bias is one element or one column, and no kernel was timed with it")
+        raise refusal("the bias is one element or one column, and no order was shown with it")
     if problem.op.divided and problem.M == 1:
         raise refusal("no kernel for groups of one row in all was compared")
     if problem.N == 1:
