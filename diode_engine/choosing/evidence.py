@@ -42,7 +42,7 @@ _ERROR_BEYOND, _NEAR, _FAR = 0.16, 2.25, 5.0
 # Only some twenty problems, of an H100, have valid timings of Triton's kernels with these biases
 # (earlier ones of a bias of one element had wrong results), so these are kinds of their own. The
 # hook sees the bias of a linear layer with one output as a column.
-UNTIMED_BIASES = frozenset({Bias.SCALAR, Bias.COLUMN})
+RARE_BIASES = frozenset({Bias.SCALAR, Bias.COLUMN})
 
 Column = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -108,7 +108,7 @@ def kernel_kinds(problem: Problem, candidates: Sequence[Candidate]) -> Column:
     family = 3 if problem.dtype.itemsize == 1 else 0
     if problem.dtype is DType.FLOAT32:
         family = 1 if full_precision else 2
-    family = 2 * family + (problem.bias in UNTIMED_BIASES)
+    family = 2 * family + (problem.bias in RARE_BIASES)
     loads = np.clip(np.log2(np.maximum(loads_per_thread(problem, candidates), 1)), 0, 9)
     passes = np.clip(np.ceil(problem.one_group[2] / np.maximum(c.block_k, 1)), 1, 3)
     work = np.zeros(len(candidates))

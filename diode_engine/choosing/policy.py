@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from diode_engine.choosing.choice import Choice, Why
-from diode_engine.choosing.evidence import UNTIMED_BIASES
+from diode_engine.choosing.evidence import RARE_BIASES
 from diode_engine.choosing.prediction import Mask, Microseconds, Prediction, is_known
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, encode
@@ -76,7 +76,7 @@ class Policy:
             if len(problems) > 1:
                 margin = max(margin, MARGIN)
         if proven is None:
-            proven = ~encode(candidates).tiled | (problem.bias not in UNTIMED_BIASES)
+            proven = ~encode(candidates).tiled | (problem.bias not in RARE_BIASES)
         return Comparison(
             problems=tuple(problems) or (problem,),
             candidates=candidates,

@@ -55,7 +55,8 @@ def apply(patches: Patches) -> None:
     table, products = decomposition.decompositions, (torch.ops.aten.mm, torch.ops.aten.bmm)
     for op in [each for each in table if getattr(each, "overloadpacket", None) in products]:
         patches.wrap(table, op, _wrap_decomposition)
-    part(decomposition, TABLE_COPY).cache_clear()
+    if (copy := part(decomposition, TABLE_COPY)) is not None:
+        copy.cache_clear()
     for entry in chain.from_iterable(joint_graph.patterns.patterns.values()):
         if getattr(part(entry, "handler"), "__name__", "") == MAKES_MM:
             patches.guard(entry, "extra_check", _becomes_mm, "a batch of one was not decided")
