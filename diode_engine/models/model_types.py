@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 ENSEMBLE = "ensemble"  # members of several model types; what is trained by default
 NETWORKS = "networks"  # the ensemble's networks alone: what can be made without XGBoost
+LARGE = "large-ensemble"  # with more networks: what a cascade learns from
 TUNED = "distilled"  # the type of a model that is tuned to timings, whatever the model was
 # Networks with different seeds make different errors: three of them together with the trees chose
 # better on problems that they had not seen than any one of the four (docs/notes/models.md).
-_COMBINATIONS = {ENSEMBLE: ("trees", "network", "network", "network"), NETWORKS: ("network",) * 3}
+_COMBINATIONS = {
+    ENSEMBLE: ("trees", "network", "network", "network"),
+    NETWORKS: ("network",) * 3,
+    LARGE: ("trees", *("network",) * 6),
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ MODEL_TYPES: dict[str, ModelType] = {
             "cascade",
             f"{_HERE}.cascade:Cascade",
             f"{_HERE}.fit_distilled:CASCADE_FITTING",
-            teacher=ENSEMBLE,
+            teacher=LARGE,
             cost=3.0,
         ),
     )
