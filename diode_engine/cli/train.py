@@ -175,6 +175,9 @@ def train(
         return
     deeper = 1
     if model_type is not None:
+        given = click.get_current_context().get_parameter_source("family")
+        if given is ParameterSource.COMMANDLINE and family != _TYPES[model_type][0]:
+            raise click.UsageError(f"--model-type {model_type} is not of --family {family}.")
         family, deeper = _TYPES[model_type]
     if op_name is not None:
         _check_ops(op_name)

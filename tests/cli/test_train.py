@@ -70,6 +70,7 @@ def test_all_trains_on_the_held_out_problems_too(run, store):
         ("--hardware A100", 3, "named 'A100'; there are some of: NVIDIA H200."),
         ("--name Not/A/Name", 1, "cannot name a model"),
         ("--family forest", 2, "forest"),
+        ("--family network --model-type boosted", 2, "boosted is not of --family network"),
         ("--file-extensions json", 2, "goes with --data-dir"),
         ("--data-dir . --file-extensions csv", 2, "ends in .csv"),
         ("--data-dir .", 3, "No file in . is a dataset"),

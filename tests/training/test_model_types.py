@@ -135,9 +135,10 @@ def test_its_way_of_being_made_is_cross_validated(timings):
 
 
 def test_it_can_be_trained_by_its_name_and_is_refused_where_its_file_is_wrong():
-    alone, together = ("trees", "network", NAME), ("ensemble", "networks")
+    alone, together = ("trees", "network", NAME), ("ensemble", "networks", "large-ensemble")
     assert model_types.trainable_names() == (*alone, *together, "distilled", "cascade")
     assert model_types.member_types(NAME) == (NAME,)
+    assert model_types.member_types("cascade") == ("trees", *("network",) * 6, "cascade")
     with pytest.raises(ModelError, match="is truncated"):
         load_member(NAME, b"none")
     with pytest.raises(ModelError, match="'forest', which this Diode does not know"):
