@@ -78,8 +78,11 @@ def _command(
     # In ms, how long Textual waits for the rest of a sequence that begins as Escape does.
     os.environ.setdefault("ESCDELAY", "5")
     try:
+        from textual import constants
+
         from diode_app import links
         from diode_app.app import create_app
+        from diode_app.terminal_driver import TerminalDriver
         from diode_app.themes import NAMES
     except ModuleNotFoundError as error:
         raise click.ClickException(_NO_TEXTUAL.format(error.name)) from error
@@ -92,7 +95,7 @@ def _command(
         wanted = links.link(link, query)
     except DiodeError as error:
         raise click.UsageError(str(error)) from None
-    if "TEXTUAL_DRIVER" not in os.environ and not _has_terminal():
+    if constants.DRIVER is None and not _has_terminal():
         raise click.UsageError(
             "diode-tui needs a terminal for its screen and its keys; start it in one, or in "
             "a browser by `diode-engine serve`. Every command of `diode-engine` works without."
@@ -104,6 +107,8 @@ def _command(
         wanted=wanted,
         plain=plain,
     )
+    if not (constants.DRIVER or constants.DISABLE_KITTY_KEY):
+        app.driver_class = TerminalDriver
     app.run()
     return app.return_code or 0
 

@@ -69,18 +69,6 @@ print(*{{"torch", "triton", "xgboost"}} & set(sys.modules))
     assert run_python(program, timed.location) == "\n"
 
 
-def test_escape_is_not_read_as_one_with_a_key_soon_after_it():
-    """Textual reads the delay once, when it is imported."""
-    code = (
-        "import sys, diode_app.main as m\n"
-        "m.main(['--theme=nonsense'])\n"
-        "from textual import constants\n"
-        "print(constants.ESCAPE_DELAY)"
-    )
-    environment = {name: v for name, v in os.environ.items() if name != "ESCDELAY"}
-    assert float(run_python(code, env=environment)) == 0.005
-
-
 # NO_COLOR, as a terminal sees it
 
 

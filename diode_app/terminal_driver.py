@@ -1,0 +1,55 @@
+"""Reads the keys of a terminal, with Escape as a key of its own.
+
+A terminal sends Alt and a key as Escape and the key, and an arrow as Escape and more. Textual takes
+an Escape and a key within 0.1 s after it for one key: Escape and 2 are ™, and : comes without the
+Escape before it. Here such an Escape is passed on to Textual as a sequence that only Escape has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+from concurrent.futures import ThreadPoolExecutor
+
+from textual.constants import ESCAPE_DELAY
+from textual.drivers.linux_driver import LinuxDriver
+
+_LOOK_SECONDS = 0.1  # between two looks whether the driver shall end
+_ESCAPE = b"\x1b[27u"  # in the keyboard protocol of kitty
+# Not of a sequence, nor of the keys that edit a line: Alt with f, b, Tab and Backspace.
+_ALONE = re.compile(rb"\x1b(?![\[Ofb\t\x7f])")
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver; it reads a pipe, into which this one writes what the terminal sends."""
+
+    def run_input_thread(self) -> None:
+        terminal = self.fileno
+        self.fileno, written = os.pipe()
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                reading = pool.submit(super().run_input_thread)
+                try:
+                    while not (self.exit_event.is_set() or reading.done()):
+                        if _has_more(terminal, _LOOK_SECONDS):
+                            os.write(written, _ALONE.sub(_ESCAPE, _read(terminal)))
+                finally:
+                    self.exit_event.set()
+            reading.result()
+        finally:
+            os.close(self.fileno)
+            os.close(written)
+            self.fileno = terminal
+
+
+def _read(terminal: int) -> bytes:
+    """Return what the terminal sends at once. A sequence that has begun is complete."""
+    data = os.read(terminal, 1 << 12)
+    while data.endswith(b"\x1b") and _has_more(terminal, ESCAPE_DELAY):
+        data += os.read(terminal, 1 << 12)
+    return data
+
+
+def _has_more(terminal: int, seconds: float) -> bool:
+    return bool(select.select([terminal], [], [], seconds)[0])
