@@ -65,15 +65,11 @@ PAGES = (
 )  # fmt: skip
 GAP = 0.01  # seconds between the keys of a burst
 # What a burst begins with: places, and dialogs and pages that are left again.
+# In a form j enters a field, where letters are text until Escape.
 WANDERING = (
-    *"HRCDWTVMPQSAjkgG12",
-    "?\x1b",
-    "?se\x1b",
-    ":tr\x1b",
-    "R/ab\x1b",
-    "D\r\x1b",
+    *"HRCDWTVMPQSAgG12", "j\x1b", "k\x1b", "?\x1b", "?se\x1b", ":tr\x1b", "R/ab\x1b", "D\r\x1b",
     "R\rl\x1b",
-)
+)  # fmt: skip
 # The screens on which nothing should change, and the keys that lead from one to the next.
 RESTS = (
     ("Home", "H"), ("a problem's page", "D\r"), ("a run's page", "\x1bR\r"),
@@ -305,6 +301,8 @@ def bursts(path: Location, settings: Path, count: int) -> None:
             terminal.type("\x1b\x1bH")
         else:
             taken.append(seconds)
+        if number % 50 == 0 and taken:
+            verdict(f"{number:,} bursts, {len(wrong)} wrong", taken, 1.0)
     terminal.quit()
     late = sum(seconds > 1.0 for seconds in taken)
     median, most = np.percentile(taken, (50, 99))
