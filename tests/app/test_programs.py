@@ -114,7 +114,7 @@ def test_what_a_compile_has_chosen_stays_and_what_it_has_not_asked_is_predicted(
     other = replace(report.products[0], kernel=Candidate.make("aten::mm"), predicted_us=1.0)
     record.write(replace(report, products=(other, *report.products[1:])), reported)
     program = _program(reported)
-    assert (program.model.reference, program.model.hardware) == ("gemm@13", H200)
+    assert (program.model.reference, program.model.hardware) == ("gemm@14", H200)
     answers = ask_models(program.problems, program, None)
     views = view_products(program, answers, None)
     for view, product in zip(views, program.report.products, strict=True):
@@ -233,7 +233,7 @@ async def test_a_report_is_sorted_by_what_it_saves(make_app, reported):
 async def test_a_page_says_whose_predictions_are_not_the_report_s(make_app, reported):
     record.write(replace(record.read(reported), model="mine@3"), reported)
     async with running(make_app(), (120, 40), "P", "enter") as (app, _):
-        assert "mine@3 is not here: what the report does not say is gemm@13's." in text_of(app)
+        assert "mine@3 is not here: what the report does not say is gemm@14's." in text_of(app)
 
 
 async def test_products_candidates_and_reasons_move_together(make_app, captured):
@@ -274,9 +274,9 @@ async def test_another_model_and_another_program_beside(make_app, captured, repo
     async with running(make_app(), (160, 50), "P") as (app, pilot):
         await click_on(pilot, "captured.json")
         await press_each(pilot, "v")
-        await click_on(pilot, "gemm@12")
+        await click_on(pilot, "gemm@13")
         assert "2: kernel" in text_of(app)
-        assert "compared with gemm@12 (2)" in text_of(app)
+        assert "compared with gemm@13 (2)" in text_of(app)
         assert all(row.record["other_us"] for row in app.screen.table.page.rows)
         await press_each(pilot, "v", "end", "enter")
         assert "compared with python program.py (2)" in text_of(app)
