@@ -33,11 +33,10 @@ from diode_engine.store import (
     read_dataset,
 )
 from diode_engine.store.backends import backend_of
-from diode_engine.store.problem_counts import Statistic, statistics
+from diode_engine.store.problem_counts import GROUPS, Statistic, statistics
 from diode_engine.store.soundness import LOST, check_counts
 
 _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-GROUPS = ("gpu", "torch", "op", "dtype", "layout", "bias")
 _LAST_RUNS = 10  # in `stats`
 
 

@@ -17,16 +17,10 @@ from diode_engine.errors import NothingError, StoreError
 from diode_engine.location import Location
 from diode_engine.plain_text import format_number, format_records
 from diode_engine.store import query as ask
-from diode_engine.store.problem_counts import SpaceMap, space_map
-from diode_engine.store.query import CandidateRow, ProblemRow
+from diode_engine.store.problem_counts import AXES, SpaceMap, space_map
+from diode_engine.store.query import SORTS, CandidateRow, ProblemRow
 
 __all__ = ["data"]  # the group, with these commands
-
-SORTS = (
-    "problem", "op", "dtype", "b", "m", "n", "k", "flops", "gpu", "candidates", "failed",
-    "timings", "best", "aten", "efficiency",
-)  # fmt: skip
-AXES = ("b", "m", "n", "k")
 
 rows_option = option("--rows", type=click.IntRange(1, 500), default=20, help="Rows on a page.")
 page_option = option("--page", type=click.IntRange(1), default=1, help="The page to show.")

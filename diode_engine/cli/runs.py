@@ -20,9 +20,8 @@ from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
 from diode_engine.plain_text import format_duration, format_fields, format_records
 from diode_engine.runs import Status
-from diode_engine.store import Store
+from diode_engine.store import RunState, Store
 
-STATES = ("queued", "running", "cancelling", "done", "failed", "cancelled", "dead")
 _LAST_LINES = 10  # of the log, in `show`
 
 run_argument = click.argument("run", metavar="RUN", type=click.IntRange(1))
@@ -41,7 +40,7 @@ def runs() -> None:
 @options.store
 @form_options
 @option(
-    "--state", "states", type=click.Choice(STATES), multiple=True,
+    "--state", "states", type=click.Choice([*map(str, RunState)]), multiple=True,
     help="Only the runs in this state; may be repeated.",
 )  # fmt: skip
 @option("--rows", type=click.IntRange(1, 500), default=500, help="At most this many.")
