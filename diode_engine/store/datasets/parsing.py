@@ -4,19 +4,9 @@ what is wrong, and where in the document."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Set, Sized
-from pathlib import Path
 from typing import Any
 
-from diode_engine.documents import (
-    Limits,
-    Malformed,
-    decompressed,
-    load_json,
-    read_bytes,
-    show,
-    unique,
-)
-from diode_engine.errors import NoSuchDatasetError
+from diode_engine.documents import Limits, Malformed, load_json, show, unique
 
 # What one dataset file may hold. The largest shipped one has 2.4 million timings of 8,651 problems
 # by 3,296 candidates, in 45 MiB with 15,260 lists and objects. The largest one that is not packed
@@ -34,14 +24,6 @@ MAX_TEXT = 1 << 16
 def limits() -> Limits:
     """The limits of a dataset file."""
     return Limits(MAX_BYTES, MAX_CONTAINERS, MAX_VALUES)
-
-
-def load(path: Path, *, compressed: bool) -> bytes:
-    """The file's bytes, decompressed. Raises Malformed, NoSuchDatasetError and OSError."""
-    if not path.exists():
-        raise NoSuchDatasetError(f"There is no file {path}; check its name.")
-    data = read_bytes(path, limits())
-    return decompressed(data, limits()) if compressed else data
 
 
 def parse_json(data: bytes) -> tuple[Any, str | None]:

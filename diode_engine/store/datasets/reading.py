@@ -20,7 +20,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import KNOWN, Environment, Hardware, find_name
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import NOT_TIMED, TimingTable
-from diode_engine.documents import Malformed, shortened, show
+from diode_engine.documents import Malformed, decompressed, read_bytes, shortened, show
 from diode_engine.errors import DatasetError, NoSuchDatasetError, RecordError, explain_os_error
 from diode_engine.store.datasets import packed, parsing, torch_diode
 from diode_engine.store.datasets.format import (
@@ -30,12 +30,13 @@ from diode_engine.store.datasets.format import (
     VERSION,
     suffix_of,
 )
-from diode_engine.store.datasets.parsing import items, load, mapping, parse_json, parse_msgpack
+from diode_engine.store.datasets.parsing import items, mapping, parse_json, parse_msgpack
 from diode_engine.store.datasets.rows import JoinedRows
 
 _FIELDS = {"format", "version", "environments", "problems", "candidates", "timings"}
 _HARDWARE_FIELDS = [field.name for field in fields(Hardware)]
 _Record = TypeVar("_Record")
+_Records = tuple[tuple[Problem, ...], tuple[Candidate, ...], tuple[Environment, ...]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ def read_file(where: Path, times_required: bool) -> FileContent:
         raise NoSuchDatasetError(f"There is no file {where}; check its name.")
     suffix = suffix_of(where)
     try:
-        data = load(where, compressed=suffix.endswith(".zst"))
+        data = read_bytes(where, parsing.limits())
+        if suffix.endswith(".zst"):
+            data = decompressed(data, parsing.limits())
         document, constant = (
             parse_json(data) if suffix.startswith(".json") else (parse_msgpack(data), None)
         )
@@ -103,9 +106,14 @@ def read_file(where: Path, times_required: bool) -> FileContent:
             raise Malformed(
                 f"It holds {constant}, which is no JSON; write null where there is no time."
             )
-        if _version(document) == PACKED_VERSION:
-            return FileContent(_packed_table(document))
-        return FileContent(*_table(document, times_required))
+        version = _version(document)
+        environments = _records(document, "environments", _environment)
+        problems = _records(document, "problems", Problem.from_dict)
+        candidates = _records(document, "candidates", Candidate.from_dict)
+        records = problems, candidates, environments
+        if version == PACKED_VERSION:
+            return FileContent(_packed_table(document["timings"], records))
+        return FileContent(*_table(document["timings"], records, times_required))
     except RecursionError:
         raise DatasetError(f"{where}: It is nested too deeply for a dataset.") from None
     except MemoryError:
@@ -142,16 +150,12 @@ def _version(document: Any) -> int:
     return version
 
 
-def _packed_table(document: Any) -> TimingTable:
-    environments = _records(document, "environments", _environment)
-    problems = _records(document, "problems", Problem.from_dict)
-    candidates = _records(document, "candidates", Candidate.from_dict)
-    timings = document["timings"]
+def _packed_table(timings: Any, records: _Records) -> TimingTable:
     mapping(timings, "timings", packed.FIELDS, sorted(packed.FIELDS))
     parsing.check_rows(timings["rows"])
     try:
-        columns = packed.unpack(timings, len(candidates))
-        table = TimingTable(problems, candidates, environments, **columns)
+        columns = packed.unpack(timings, len(records[1]))
+        table = TimingTable(*records, **columns)
     except RecordError as error:
         raise Malformed(f"timings: {shortened(str(error))}") from None
     if np.any(table.failure == NOT_TIMED):
@@ -159,11 +163,9 @@ def _packed_table(document: Any) -> TimingTable:
     return table
 
 
-def _table(document: Any, times_required: bool) -> tuple[TimingTable, JoinedRows]:
-    environments = _records(document, "environments", _environment)
-    problems = _records(document, "problems", Problem.from_dict)
-    candidates = _records(document, "candidates", Candidate.from_dict)
-    rows = JoinedRows(document["timings"], len(problems), len(environments))
+def _table(timings: Any, records: _Records, times_required: bool) -> tuple[TimingTable, JoinedRows]:
+    problems, candidates, environments = records
+    rows = JoinedRows(timings, len(problems), len(environments))
     time = {name: rows.times(name, positive=True) for name in TIMES}
     if np.any(swapped := time["min_us"] > time["median_us"]):
         raise Malformed(f"{rows.place(swapped)} has a min_us larger than its median_us.")
@@ -179,9 +181,7 @@ def _table(document: Any, times_required: bool) -> tuple[TimingTable, JoinedRows
         )
     failure[neither] = NOT_TIMED
     table = TimingTable(
-        problems,
-        candidates,
-        environments,
+        *records,
         problem=np.repeat(np.array(rows.problem, dtype=np.int32), rows.lengths),
         candidate=rows.whole("candidate", len(candidates) - 1, null=None),
         environment=np.repeat(np.array(rows.environment, dtype=np.int32), rows.lengths),
