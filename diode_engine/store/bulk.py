@@ -115,20 +115,19 @@ def execute_many(connection: sa.Connection, statement: str, each: Iterable[Seque
         cursor.executemany(statement.replace("?", "%s"), nulls)
 
 
-def insert_timings(connection: sa.Connection, columns: Sequence[npt.NDArray[Any]]) -> None:
-    """Writes n rows of `timings`. `columns` are [n] each, in the table's order; a failure of 0
-    becomes NULL."""
+def insert_timings(connection: sa.Connection, rows: npt.NDArray[Any]) -> None:
+    """Writes rows of `timings`, [n] of TIMING_ROW."""
     driver = _driver(connection)
     if is_postgresql(connection):
         with driver.cursor().copy(
             f"COPY timings ({', '.join(_TIMINGS)}) FROM STDIN (FORMAT BINARY)"
         ) as copy:
             copy.write(_COPY_BEGINS)
-            for start in range(0, len(columns[0]), _IN_FLIGHT):
-                copy.write(_copied([column[start : start + _IN_FLIGHT] for column in columns]))
+            for start in range(0, len(rows), _IN_FLIGHT):
+                copy.write(_copied(rows[start : start + _IN_FLIGHT]))
             copy.write(_COPY_ENDS)
         return
-    *values, failure = (column.tolist() for column in columns)
+    *values, failure = (rows[name].tolist() for name in _TIMINGS)
     marks = ", ".join("?" * len(_TIMINGS))
     driver.executemany(
         f"INSERT INTO timings ({', '.join(_TIMINGS)}) VALUES ({marks})",
@@ -136,13 +135,14 @@ def insert_timings(connection: sa.Connection, columns: Sequence[npt.NDArray[Any]
     )
 
 
-def _copied(columns: Sequence[npt.NDArray[Any]]) -> bytes:
+def _copied(rows: npt.NDArray[Any]) -> bytes:
     """Rows of `timings` in the binary form of COPY."""
-    made = np.zeros(len(columns[0]), dtype=_COPIED)
+    made = np.zeros(len(rows), dtype=_COPIED)
     made["values"] = len(_TIMINGS)
     data = made.view(np.uint8).reshape(len(made), _COPIED.itemsize)
     kept = np.ones_like(data, dtype=np.bool_)  # NULL has a length of -1 and no bytes
-    for name, column in zip(_TIMINGS, columns, strict=True):
+    for name in _TIMINGS:
+        column = rows[name]
         kind, offset = _COPIED[name], _COPIED.fields[name][1]  # type: ignore[index]
         made[name] = column + 0.0 if kind.kind == "f" else column  # never -0.0, as in SQLite
         made[f"{name} bytes"] = kind.itemsize

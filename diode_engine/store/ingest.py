@@ -73,27 +73,28 @@ class Ingest:
         # Rows in the order of the B-tree fill its pages. The sort is stable: equal rows keep their
         # order.
         order = np.argsort((sweep << 32) | self.candidate, kind="stable")
-        sweep, candidate, failure = sweep[order], self.candidate[order], self.failure[order]
-        seq = _occurrence(sweep, candidate)
+        rows = np.empty(len(table), bulk.TIMING_ROW)
+        rows["sweep"], rows["candidate"] = sweep[order], self.candidate[order]
+        rows["seq"] = _occurrence(rows["sweep"], rows["candidate"])
+        rows["failure"] = self.failure[order]
+        for name in ("min_us", "median_us", "spread_us", "repeats"):
+            rows[name] = getattr(table, name)[order]
         if there:
             with self._transaction() as connection:
-                _after_those_there(connection, there, sweep, candidate, seq)
-        times = (table.min_us[order], table.median_us[order], table.spread_us[order])
-        repeats = table.repeats[order].astype(np.int64)
-        numbers = checksums.of_rows(candidate, seq, times, repeats, failure)
-        columns = (sweep, candidate, seq, *times, repeats, failure)
+                _number_after_those_there(connection, there, rows)
+        numbers = checksums.of_timings(rows)
         kernel = None if table.kernel is None else table.kernel[order]
         for some in slices(len(table)):
-            ids, sums = checksums.of_sweeps(sweep[some], numbers[some])
+            ids, sums = checksums.of_sweeps(rows["sweep"][some], numbers[some])
             with self._transaction() as connection:
                 bulk.execute_many(
                     connection,
                     "UPDATE sweeps SET checksum = checksum + ? WHERE id = ?",
                     zip(sums.tolist(), ids.tolist(), strict=True),
                 )
-                bulk.insert_timings(connection, [column[some] for column in columns])
+                bulk.insert_timings(connection, rows[some])
                 if kernel is not None:
-                    _add_kernels(connection, sweep[some], candidate[some], kernel[some])
+                    _add_kernels(connection, rows[some], kernel[some])
 
     def prepare(self, connection: sa.Connection) -> None:
         """Computes what `derive` writes; the store may change between the two."""
@@ -223,12 +224,13 @@ def _nanoseconds(times_us: Iterable[float | None]) -> list[float | None]:
 
 
 def _add_kernels(
-    connection: sa.Connection, sweep: _Ids, candidate: _Ids, facts: npt.NDArray[np.int32]
+    connection: sa.Connection, timings: npt.NDArray[Any], facts: npt.NDArray[np.int32]
 ) -> None:
     """Writes the compiler's facts on these timings' kernels, where they are known. Facts that the
     store has already are not changed."""
     known = facts[:, 0] >= 0
-    rows = np.column_stack([sweep[known], candidate[known], facts[known]])
+    timings = timings[known]
+    rows = np.column_stack([timings["sweep"], timings["candidate"], facts[known]])
     names = [column.name for column in schema.kernels.columns]
     bulk.execute_many(
         connection,
@@ -256,18 +258,18 @@ def _occurrence(sweep: _Ids, candidate: _Ids) -> _Ids:
     return n - np.maximum.accumulate(np.where(starts, n, 0))
 
 
-def _after_those_there(
-    connection: sa.Connection, sweeps: list[int], sweep: _Ids, candidate: _Ids, seq: _Ids
+def _number_after_those_there(
+    connection: sa.Connection, sweeps: list[int], rows: npt.NDArray[Any]
 ) -> None:
-    """Adds to `seq` the number of timings of the same candidate that the store has in these
-    sweeps."""
+    """Adds to the rows' `seq` the number of timings of the same candidate that the store has in
+    these sweeps."""
     t = schema.timings.c
     for there in sweeps:
-        rows = slice(*np.searchsorted(sweep, [there, there + 1]))
+        some = rows[slice(*np.searchsorted(rows["sweep"], [there, there + 1]))]
         query = sa.select(t.candidate, sa.func.max(t.seq)).where(t.sweep == there)
         counts = dict(map(tuple, connection.execute(query.group_by(t.candidate))))
         if counts:
-            seq[rows] += [counts.get(c, -1) + 1 for c in candidate[rows].tolist()]
+            some["seq"] += [counts.get(c, -1) + 1 for c in some["candidate"].tolist()]
 
 
 def _failure_ids(connection: sa.Connection, failure: npt.NDArray[np.uint8]) -> _Ids:

@@ -112,7 +112,7 @@ def _timings(old: sa.Connection, new: sa.Connection) -> int | None:
     query = sa.select(*columns).order_by(*t.primary_key)
     count = 0
     for some in bulk.pieces(old, query, bulk.TIMING_ROW):
-        bulk.insert_timings(new, [some[column.name] for column in t.columns])
+        bulk.insert_timings(new, some)
         count += len(some)
     if bulk.is_postgresql(new):
         new.exec_driver_sql("ANALYZE")  # so that the next queries are planned well

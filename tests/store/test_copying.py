@@ -109,10 +109,10 @@ def test_a_copy_that_differs_is_no_copy(what, database, tmp_path, make_table, mo
     fill(file, make_table)
     insert = bulk.insert_timings
 
-    def wrong(connection: sa.Connection, columns: list[np.ndarray]) -> None:
+    def wrong(connection: sa.Connection, rows: np.ndarray) -> None:
         if what == "a time":
-            columns[3][0] = np.nextafter(columns[3][0], 0)
-        insert(connection, columns if what == "a time" else [c[:-1] for c in columns])
+            rows["min_us"][0] = np.nextafter(rows["min_us"][0], 0)
+        insert(connection, rows if what == "a time" else rows[:-1])
 
     monkeypatch.setattr(bulk, "insert_timings", wrong)
     with pytest.raises(StoreError, match=r"The copy of timings .* differs"):
