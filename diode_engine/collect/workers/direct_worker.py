@@ -22,8 +22,7 @@ from typing import TypeVar
 import torch
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.gpus import lock_of, name_of
-from diode_engine.collect.processes import children, protocol
+from diode_engine.collect.processes import protocol
 from diode_engine.collect.workers.direct_timer import DirectTimer, TimedKernel
 from diode_engine.collect.workers.driver import Driver, DriverError, Loaded
 from diode_engine.collect.workers.inputs import reference
@@ -38,7 +37,7 @@ from diode_engine.collect.workers.timer import (
     spoil,
     within,
 )
-from diode_engine.collect.workers.worker import ProblemOnGpu, lock_gpu, serve, silence_output
+from diode_engine.collect.workers.worker import ProblemOnGpu, lock_gpu, prepare_process, serve
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Problem
@@ -284,10 +283,7 @@ def _library_launch(library: _LibraryCall, operands: Operands) -> Launching:
 
 def main() -> None:
     root, connection = Path(sys.argv[1]), Connection(int(sys.argv[2]))
-    children.end_with_parent()
-    silence_output()
-    device = torch.device("cuda", torch.cuda.current_device())
-    lock = lock_of(name_of(device.index))
+    device, lock = prepare_process()
     with lock_gpu(lock):
         torch.cuda.synchronize(device)
         driver = Driver(device=device.index)

@@ -176,18 +176,19 @@ def one_by_one(timer: Timer) -> Answers:
     return answers
 
 
-def silence_output() -> None:
-    """Redirects stdout, to which compilers print, to stderr; switches off torch's messages."""
+def prepare_process() -> tuple[torch.device, Path]:
+    """Makes this process a worker's: it ends with its parent, stdout (to which compilers print) is
+    stderr, and torch says nothing. Returns its GPU, and the file that locks the GPU."""
+    children.end_with_parent()
     os.dup2(2, 1)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
+    device = torch.device("cuda", torch.cuda.current_device())
+    return device, lock_of(name_of(device.index))
 
 
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
-    children.end_with_parent()
-    silence_output()
-    device = torch.device("cuda", torch.cuda.current_device())
-    lock = lock_of(name_of(device.index))
+    device, lock = prepare_process()
     with lock_gpu(lock):
         timer = Timer(device)
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
