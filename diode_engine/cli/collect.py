@@ -238,7 +238,7 @@ def make_plan(values: Mapping[str, Any]) -> Plan:
     Raises UsageError for options that do not go together, CollectionError for an unknown source or
     name, DatasetError for a file that cannot be read and NothingError for a plan of no problems.
     """
-    from diode_engine.collect.planning.plan import Plan, read_candidates
+    from diode_engine.collect.planning.plan import CandidateSelection, Plan, read_candidates
     from diode_engine.problems.sources import mixed, problems_in
 
     files, candidates, compiles = values["files"], values["candidates"], values["compiles"]
@@ -257,10 +257,9 @@ def make_plan(values: Mapping[str, Any]) -> Plan:
         raise NothingError(
             "The files and sources have no such problems; name another --source or --file."
         )
-    return Plan.for_problems(
-        found, budget=values["budget"], whole=values["whole"], compiles=compiles, default=default,
-        fixed=None if candidates is None else read_candidates(candidates),
-    )  # fmt: skip
+    fixed = None if candidates is None else read_candidates(candidates)
+    selection = CandidateSelection(values["budget"], fixed, compiles, default)
+    return Plan.for_problems(found, selection, whole=values["whole"])
 
 
 def _spec(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from diode_engine.collect.local import LocalExecutor, Setup
-from diode_engine.collect.planning.plan import Plan
+from diode_engine.collect.planning.plan import CandidateSelection, Plan
 from diode_engine.collect.run import BATCH, collect
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
@@ -78,9 +78,11 @@ def executor(request, monkeypatch):
     return lambda **more: RayExecutor(address, **{"workers_per_gpu": 1, "kind": KIND} | more)
 
 
-def run(store, executor, problems=PROBLEMS, *, report=lambda _: None, **more):
-    adviser = more.pop("adviser", lambda _: None)
-    plan = Plan.for_problems(problems, **more)
+def run(
+    store, executor, problems=PROBLEMS, *, report=lambda _: None, adviser=lambda _: None, whole=0,
+    **selection,
+):  # fmt: skip
+    plan = Plan.for_problems(problems, CandidateSelection(**selection), whole=whole)
     return collect(store, plan, executor, adviser=adviser, report=report)
 
 

@@ -161,7 +161,7 @@ def test_of_the_default_space_nothing_else_is_handed_out():
 
 def test_a_plan_has_every_problem_once():
     other = Problem.make("mm", 64, 64, 64, "float16")
-    plan = Plan.for_problems([PROBLEM, other, PROBLEM], budget=5, whole=1)
+    plan = Plan.for_problems([PROBLEM, other, PROBLEM], CandidateSelection(5), whole=1)
     assert [(e.problem, e.selection) for e in plan.entries] == [
         (PROBLEM, CandidateSelection()), (other, CandidateSelection(5)),
     ]  # fmt: skip
@@ -170,7 +170,7 @@ def test_a_plan_has_every_problem_once():
 def test_a_summary_adds_up():
     problems = [Problem.make("bmm", 64, 64, 64, "float16", B=2), PROBLEM]
     rate = expected_rate([], gpus=2, cores=32)
-    summary = Plan.for_problems(problems, budget=100, whole=1).summary(rate)
+    summary = Plan.for_problems(problems, CandidateSelection(100), whole=1).summary(rate)
     whole = space_size(problems[0])
     assert summary["candidates"] == whole.candidates + 100
     assert summary["compiles"] == whole.kernels + 99
@@ -183,7 +183,8 @@ def test_a_summary_adds_up():
 
 
 def test_a_plan_of_the_default_space():
-    summary = Plan.for_problems([PROBLEM], default=True).summary(expected_rate([], gpus=1, cores=1))
+    plan = Plan.for_problems([PROBLEM], CandidateSelection(default=True))
+    summary = plan.summary(expected_rate([], gpus=1, cores=1))
     assert summary["candidates"] == len(DEFAULT)
     assert summary["compiles"] == sum(not c.is_extern for c in DEFAULT)
     assert list(summary["by_selection"]) == ["all DEFAULT candidates"]

@@ -124,7 +124,7 @@ def test_top_k_is_benchmarked_and_right(diode):
 
 def test_a_collection_times_real_kernels(tmp_path):
     from diode_engine.collect.local import LocalExecutor
-    from diode_engine.collect.planning.plan import Plan
+    from diode_engine.collect.planning.plan import CandidateSelection, Plan
     from diode_engine.collect.run import collect
     from diode_engine.core.hardware import detect
     from diode_engine.core.problem import Problem
@@ -135,7 +135,7 @@ def test_a_collection_times_real_kernels(tmp_path):
         Problem.make("mm", 64, 64, 8192, "bfloat16"),  # decompose_k's
     ]
     with Store.open(tmp_path / "s.db") as store:
-        plan = Plan.for_problems(problems, budget=24)
+        plan = Plan.for_problems(problems, CandidateSelection(24))
         progress = collect(store, plan, LocalExecutor([0], workers_per_gpu=2))
         table = store.read()
     assert progress.problems_done == 2

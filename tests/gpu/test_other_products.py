@@ -144,14 +144,14 @@ def test_a_sum_of_two_products(diode):
 def test_a_bias_of_one_element_is_collected(tmp_path):
     """Its kernels were once timed with a bias that they read beyond its end."""
     from diode_engine.collect.local import LocalExecutor
-    from diode_engine.collect.planning.plan import Plan
+    from diode_engine.collect.planning.plan import CandidateSelection, Plan
     from diode_engine.collect.run import collect
     from diode_engine.core.problem import Problem
     from diode_engine.store import Store
 
     problem = Problem.make("addmm", 256, 1, 512, "float16", bias="scalar")
     with Store.open(tmp_path / "s.db") as store:
-        collect(store, Plan.for_problems([problem], budget=12), LocalExecutor([0]))
+        collect(store, Plan.for_problems([problem], CandidateSelection(12)), LocalExecutor([0]))
         table = store.read()
     timed = {table.candidates[c].template for c in table.candidate[table.failure == 0]}
     assert "triton::mm" in timed

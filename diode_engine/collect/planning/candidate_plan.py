@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diode_engine.collect.planning.adviser import Advice
-from diode_engine.collect.planning.plan import CandidateSelection
+from diode_engine.collect.planning.plan import ALL, CandidateSelection
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
@@ -24,7 +24,6 @@ from diode_engine.core.templates import template_of
 
 ELITE = 6  # how many of the fastest candidates have their neighbours tried
 MAX_ACCUMULATORS = 128  # 32-bit registers of a thread; with more a kernel spills
-ALL = CandidateSelection()
 
 
 class _Reason(Enum):

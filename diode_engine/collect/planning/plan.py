@@ -60,6 +60,9 @@ class CandidateSelection:
         return f"all {whole}" if self.budget is None else f"up to {self.budget} {whole}"
 
 
+ALL = CandidateSelection()
+
+
 @dataclass(frozen=True)
 class Rate:
     """How fast candidates are timed."""
@@ -89,23 +92,13 @@ class Plan:
 
     @classmethod
     def for_problems(
-        cls,
-        problems: Iterable[Problem],
-        *,
-        budget: int | None = None,
-        whole: int = 0,
-        fixed: Sequence[Candidate] | None = None,
-        compiles: int | None = None,
-        default: bool = False,
+        cls, problems: Iterable[Problem], selection: CandidateSelection = ALL, *, whole: int = 0
     ) -> Plan:
-        """A plan with each problem once. The first `whole` problems have all their candidates; the
-        others have the selection that the other arguments say (see CandidateSelection)."""
-        most = CandidateSelection(
-            budget, None if fixed is None else tuple(fixed), compiles, default
-        )
+        """A plan with each problem once. The first `whole` problems have all their candidates, the
+        others this selection."""
         return cls(
             tuple(
-                PlannedProblem(problem, CandidateSelection() if i < whole else most)
+                PlannedProblem(problem, ALL if i < whole else selection)
                 for i, problem in enumerate(dict.fromkeys(problems))
             )
         )
