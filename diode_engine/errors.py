@@ -158,7 +158,7 @@ _EXTRAS = {
     **dict.fromkeys(("click", "rich", "sqlalchemy", "alembic", "msgpack", "zstandard"), "store"),
     **dict.fromkeys(("xgboost", "optuna", "scipy"), "train"),
     **dict.fromkeys(("textual", "textual_plotext", "tomlkit"), "app"),
-    "textual_serve": "serve",
+    **dict.fromkeys(("aiohttp", "textual_serve"), "serve"),
 }
 
 

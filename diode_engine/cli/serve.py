@@ -12,10 +12,6 @@ from diode_engine.cli import diagnostics, options
 from diode_engine.cli.options import option
 from diode_engine.location import Location
 
-_MISSING = (
-    "The dashboard in a browser needs {}, which is not installed: install diode-engine with its "
-    "extra, serve."
-)
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -52,10 +48,8 @@ def serve(store: Location, read_only: bool, host: str, port: int, public_url: st
 
     Each page that is opened has its own dashboard.
     """
-    try:
-        from diode_engine.cli.dashboard_server import DashboardServer
-    except ModuleNotFoundError as error:
-        raise click.ClickException(_MISSING.format(error.name)) from error
+    from diode_engine.cli.dashboard_server import DashboardServer
+
     if host not in _HERE:
         diagnostics.warn(
             f"Others can reach {host}:{port}. Everybody who gets the address can use this "

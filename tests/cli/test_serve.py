@@ -72,4 +72,4 @@ def test_a_host_that_is_none(run):
 def test_without_textual_serve(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "textual_serve.server", None)
     monkeypatch.delitem(sys.modules, "diode_engine.cli.dashboard_server", raising=False)
-    run("serve").says(1, "its extra, serve")
+    run("serve").says(1, "Run: pip install 'diode-engine[serve]'")
