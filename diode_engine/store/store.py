@@ -78,8 +78,7 @@ class Store(RunTable):
     def has_key(self, key: str) -> bool:
         """Whether a run has this key, so that its rows were imported."""
         with self.reads() as connection:
-            there = sa.select(schema.runs.c.id).where(schema.runs.c.key == key)
-            return connection.scalar(there) is not None
+            return _run_with_key(connection, key) is not None
 
     def import_table(
         self,
@@ -103,9 +102,7 @@ class Store(RunTable):
         known = np.zeros(0, dtype=np.bool_)
         while True:
             with self.reads() as connection:
-                there = connection.scalar(
-                    sa.select(schema.runs.c.id).where(schema.runs.c.key == key)
-                )
+                there = _run_with_key(connection, key)
                 imports = _imports(connection)
                 before, (known, last) = known, rows_there(connection, table)
             count = int(known.sum())
@@ -281,6 +278,10 @@ class Store(RunTable):
 
 def _count(connection: sa.Connection, what: sa.ColumnElement[Any]) -> int:
     return int(connection.scalar(sa.select(sa.func.count(what))) or 0)
+
+
+def _run_with_key(connection: sa.Connection, key: str) -> int | None:
+    return connection.scalar(sa.select(schema.runs.c.id).where(schema.runs.c.key == key))
 
 
 def _imports(connection: sa.Connection) -> int:

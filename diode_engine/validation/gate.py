@@ -323,13 +323,10 @@ def promote(
     return verdict
 
 
-def overrule(
-    model: ModelVersion, verdict: GateVerdict, slug: str | None = None, *, reason: str
-) -> GateVerdict:
+def overrule(model: ModelVersion, verdict: GateVerdict, slug: str, *, reason: str) -> GateVerdict:
     """Makes the model the default of the GPU against the verdict that `promote` returned; nothing
     is judged again. Returns the verdict. Raises RegistryError where the verdict is on another model
     or GPU, the model is the default already, or another model has become the default since."""
-    slug = slug or model.slug
     if (verdict.model, verdict.hardware or model.slug) != (model.reference, slug):
         raise RegistryError(
             f"That verdict is on {verdict.model} for {verdict.hardware or model.slug}, not on "
@@ -372,11 +369,10 @@ def find_taken_otherwise(model: ModelVersion, slug: str) -> ModelVersion | None:
     return None
 
 
-def present_default(model: ModelVersion, slug: str | None = None) -> ModelVersion | None:
-    """The model that an alias makes the default of this GPU (None: that of the given model's
-    folder); None where there is none. Raises ModelError where the given model's manifest cannot be
-    read, RegistryError where the model has no record of the GPU."""
-    slug = slug or model.slug
+def present_default(model: ModelVersion, slug: str) -> ModelVersion | None:
+    """The model that an alias makes the default of this GPU of the given model; None where there is
+    none. Raises ModelError where the given model's manifest cannot be read, RegistryError where the
+    model has no record of the GPU."""
     for match in registry.matches(_find_gpu(model, slug), model.manifest.purpose):
         if match.default_of is not None and slug in match.model.slugs:
             return match.model
