@@ -8,7 +8,6 @@ newest model is taken. See docs/registry.md.
 
 from diode_engine.registry.aliases import (
     DEFAULT,
-    aliased,
     aliases_for,
     default_for,
     history,
@@ -29,17 +28,10 @@ from diode_engine.registry.choice import (
     matches,
     taken_for_all,
 )
-from diode_engine.registry.facts import Event, HistoryAction, ModelFacts, ModelStatus
-from diode_engine.registry.overview import ModelEntry, Overview, overview
+from diode_engine.registry.facts import HistoryAction, ModelFacts, ModelStatus
+from diode_engine.registry.overview import ModelEntry, overview
 from diode_engine.registry.references import gpu_named, resolve, resolve_for, resolve_here
-from diode_engine.registry.sources import (
-    Kind,
-    ModelSource,
-    ModelVersion,
-    gpus_of_models,
-    list_models,
-    sources,
-)
+from diode_engine.registry.sources import ModelVersion, gpus_of_models, list_models, sources
 from diode_engine.registry.versions import (
     check_registrable,
     facts_of,
@@ -53,9 +45,8 @@ from diode_engine.registry.versions import (
 )
 
 __all__ = [
-    "DEFAULT", "MIN_LIKENESS", "Event", "HistoryAction", "Kind", "Match",
-    "ModelEntry", "ModelFacts", "ModelSource", "ModelStatus", "ModelVersion", "Overview",
-    "aliased", "aliases_for", "best_for", "card", "check_registrable", "default_for",
+    "DEFAULT", "MIN_LIKENESS", "HistoryAction", "Match", "ModelEntry", "ModelFacts", "ModelStatus",
+    "ModelVersion", "aliases_for", "best_for", "card", "check_registrable", "default_for",
     "differences", "export_model", "facts_of", "gpu_named", "gpus_of_models", "history",
     "import_model", "last_change", "lineage", "list_models",
     "load_predictor", "matches", "overview", "register", "remove", "remove_alias", "resolve",

@@ -59,17 +59,11 @@ def alias_targets(
         found = [m for m in models if m.reference_on(slug) == reference]
         # Two sources may have a model of this reference: the alias means the one of its own source.
         found.sort(key=lambda m: m.source != source)
-        yield (
-            source,
-            (
-                found[0]
-                if found
-                else RegistryError(
-                    f"The alias {alias} of {slug} ({source.label}) points to {reference}, which "
-                    "does not exist; make it point to another model."
-                )
-            ),
+        lost = RegistryError(
+            f"The alias {alias} of {slug} ({source.label}) points to {reference}, which does not "
+            "exist; make it point to another model."
         )
+        yield source, found[0] if found else lost
 
 
 def aliased(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from diode_engine.core.hardware import KNOWN, Hardware
 from diode_engine.errors import ModelError, RegistryError
@@ -27,6 +26,8 @@ log = logging.getLogger(__name__)
 # The least Hardware.likeness of a model's GPU to the device. An H100 SXM has 0.56 to an H200, a GPU
 # of another generation 0.
 MIN_LIKENESS = 0.5
+
+_Known = tuple[dict[ModelSource, ModelVersion], facts.Document]  # of one hardware (see `_look_up`)
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,6 @@ class Match:
         return f"from other GPUs' timings{reached} of this GPU"
 
 
-@dataclass
-class _Known:
-    """What is looked up once for all models of a hardware."""
-
-    defaults: dict[ModelSource, ModelVersion] = field(default_factory=dict)
-    document: facts.Document = field(default_factory=facts.Document)
-
-
 def matches(hardware: Hardware, purpose: str = "gemm") -> list[Match]:
     """The models that can be taken for this hardware, the first choice first.
 
@@ -82,7 +75,7 @@ def rank(
     """`matches` among these models, as `list_models` gives them. `tell` is called with a sentence
     for each model or alias that is skipped."""
     order = sources()
-    known: dict[str, _Known] = {}
+    known: dict[str, _Known] = {}  # by the slug of the hardware
     ranked = []
     for model in models:
         try:
@@ -96,9 +89,9 @@ def rank(
             continue
         if of.slug not in known:
             known[of.slug] = _look_up(of.slug, models, tell)
-        here = known[of.slug]
-        named_by = next((s for s in order if here.defaults.get(s) == model), None)
-        status = here.document.find(model.reference_on(of.slug)).status
+        defaults, document = known[of.slug]
+        named_by = next((s for s in order if defaults.get(s) == model), None)
+        status = document.find(model.reference_on(of.slug)).status
         if named_by is None and status in facts.SET_ASIDE:
             continue
         different = differences(manifest)
@@ -117,16 +110,17 @@ def rank(
 
 
 def _look_up(slug: str, models: Sequence[ModelVersion], tell: Callable[[str], object]) -> _Known:
-    known = _Known()
+    """The default of each source for this hardware, and what the user's registry says of it."""
+    defaults = {}
     for source, found in alias_targets(DEFAULT, slug, models):
         if isinstance(found, RegistryError):
             tell(f"An alias is skipped: {found}")
         else:
-            known.defaults[source] = found
-    # The user's aliases are in the same document: if it is broken, that was told with them.
-    with contextlib.suppress(RegistryError):
-        known.document = facts.read(slug)
-    return known
+            defaults[source] = found
+    try:
+        return defaults, facts.read(slug)
+    except RegistryError:  # told already, with the user's aliases, which are in the same document
+        return defaults, facts.Document()
 
 
 def best_for(hardware: Hardware, purpose: str = "gemm") -> Match | None:

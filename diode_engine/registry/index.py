@@ -40,13 +40,12 @@ from diode_engine.registry.sources import ModelVersion
 
 FORMAT = "diode-model-index"
 VERSION = 1
-_MAX_INDEX = 16 << 20
 _CHUNK = 1 << 20
 _SECONDS = 30.0  # a download is given up when nothing has arrived for so long
 _LOCAL = ("localhost", "127.0.0.1", "::1")  # http is allowed: nobody can change what is sent
 
 Progress = Callable[[int, int], None]
-_LIMITS = Limits(_MAX_INDEX)  # 60,000 models
+_LIMITS = Limits(16 << 20)  # 60,000 models
 
 
 @dataclass(frozen=True)

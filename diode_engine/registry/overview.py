@@ -90,10 +90,10 @@ def overview() -> Overview:
                     f"The alias {alias} of {slug} points to {reference}, which does not exist; "
                     "make it point to another model."
                 ] = None
-    taken = _taken(models)
+    manifests = [_manifest(model) for model in models]
+    taken = _taken(models, [manifest for manifest, _ in manifests if manifest is not None])
     entries = []
-    for model in models:
-        manifest, why = _manifest(model)
+    for model, (manifest, why) in zip(models, manifests, strict=True):
         known = documents[model.slug].find(model.reference)
         status = status_of(model, known=known)
         names = tuple(
@@ -118,13 +118,11 @@ def list_available_models() -> list[dict[str, Any]]:
     return [entry.to_dict() for entry in overview().entries]
 
 
-def _taken(models: list[ModelVersion]) -> dict[tuple[Hardware, str], Match]:
+def _taken(
+    models: list[ModelVersion], manifests: list[Manifest]
+) -> dict[tuple[Hardware, str], Match]:
     """The model that is taken for each hardware and purpose for which there are models."""
-    kinds: dict[tuple[Hardware, str], None] = {}
-    for model in models:
-        manifest, _ = _manifest(model)
-        if manifest is not None:
-            kinds.update(dict.fromkeys((r.hardware, manifest.purpose) for r in manifest.records))
+    kinds = dict.fromkeys((r.hardware, m.purpose) for m in manifests for r in m.records)
     ranked = {kind: rank(models, *kind, lambda text: None) for kind in kinds}
     return {kind: found[0] for kind, found in ranked.items() if found}
 

@@ -224,11 +224,9 @@ def tag(model: ModelVersion, add: Iterable[str] = (), remove: Iterable[str] = ()
                 f"{word!r} cannot be a tag; use letters, digits, '.', '_', ':', '/' and '-', 64 "
                 "at most, a letter or digit first."
             )
-
-    def change(known: ModelFacts) -> ModelFacts:
-        return replace(known, tags=tuple(sorted({*known.tags, *add} - remove)))
-
-    return _change(model, change)
+    return _change(
+        model, lambda known: replace(known, tags=tuple(sorted({*known.tags, *add} - remove)))
+    )
 
 
 def set_note(model: ModelVersion, note: str) -> ModelFacts:
