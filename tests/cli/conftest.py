@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from diode_engine.models.manifest import Data, Manifest
 from diode_engine.store import Store, import_dataset, write_dataset
 from tests.samples import pairs, table_of, tile, weighing
 
+TILE = {"block_m": 64, "block_n": 64, "block_k": 64}
 CANDIDATES = (
     Candidate.make("aten::mm"),
     *(tile(m, n, 64) for m, n in ((16, 128), (64, 64), (128, 128))),
@@ -113,6 +115,18 @@ def dataset(made: Path, tmp_path: Path) -> Path:
 def store(made: Path, dataset: Path, tmp_path: Path) -> Path:
     """A store with the timings of `dataset`."""
     return shutil.copy(made / "store.db", tmp_path / "store.db")
+
+
+@pytest.fixture
+def solution(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a solution of max-autotune with these configs, by default one for all problems."""
+
+    def write(*configs: object) -> Path:
+        path = tmp_path / "solution.json"
+        path.write_text(json.dumps({"name": "found", "configs": configs or [TILE]}))
+        return path
+
+    return write
 
 
 @pytest.fixture

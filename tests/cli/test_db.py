@@ -25,9 +25,6 @@ def test_a_backup_is_a_store_with_the_same_timings(run, store, tmp_path):
         assert len(opened.read()) == there == 48
     run("db", "backup", copy, "--store", store).says(1, "there already", "pass --replace")
     assert run("db", "backup", copy, "--store", store, "--replace").code == 0
-    own = run("db", "backup", store, "--store", store, "--replace")
-    assert own.code == 1
-    assert run("db", "check", "--store", store).code == 0
 
 
 def test_check_finds_timings_that_were_deleted_and_problems_that_were_changed(run, store):
@@ -55,13 +52,13 @@ def test_a_newer_schema_wants_a_newer_diode_and_no_upgrade(run, store):
     assert not list(store.parent.glob("*.bak"))
 
 
-@pytest.mark.parametrize("command", ["upgrade", "check", "vacuum"])
-def test_another_programs_file_is_left_alone(run, tmp_path, command):
+@pytest.mark.parametrize("words", ["upgrade", "check", "vacuum", "query VALUES(1)"])
+def test_another_programs_file_is_left_alone(run, tmp_path, words):
     foreign = tmp_path / "foreign.db"
     with closing(sqlite3.connect(foreign)) as connection, connection:
         connection.execute("CREATE TABLE theirs (x)")
     before = foreign.read_bytes()
-    run("db", command, "--store", foreign).says(1, "another program")
+    run("db", *words.split(), "--store", foreign).says(1, "another program")
     assert foreign.read_bytes() == before
 
 

@@ -6,21 +6,9 @@ import numpy as np
 import pytest
 
 from diode_engine.store import read_dataset
+from tests.cli.conftest import TILE
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
-
-
-TILE = {"block_m": 64, "block_n": 64, "block_k": 64}
-
-
-@pytest.fixture
-def solution(tmp_path):
-    def write(*configs, **fields):
-        path = tmp_path / "solution.json"
-        path.write_text(json.dumps({"name": "found", "configs": list(configs), **fields}))
-        return path
-
-    return write
 
 
 @pytest.fixture(autouse=True)

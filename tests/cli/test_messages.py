@@ -11,14 +11,6 @@ from diode_engine.store.backends.sqlite import SqliteBackend
 from diode_engine.training import run as training
 
 
-@pytest.fixture
-def solution(tmp_path):
-    path = tmp_path / "solution.json"
-    config = {"block_m": 64, "block_n": 64, "block_k": 64}
-    path.write_text(json.dumps({"name": "x", "configs": [config]}))
-    return path
-
-
 @pytest.mark.parametrize(
     "line",
     ["data import {}", "data verify {}", "validate --dataset {}", "predict {}",
@@ -69,14 +61,14 @@ QUERIES = (
 
 @pytest.mark.parametrize("line", QUERIES)
 def test_a_wrong_query_is_a_wrong_use_of_every_command(run, store, solution, tmp_path, line):
-    words = line.format("zzz:7", solution=solution, folder=tmp_path).split()
+    words = line.format("zzz:7", solution=solution(), folder=tmp_path).split()
     run(*words, "--store", store).says(2, "There is no field zzz")
 
 
 @pytest.mark.parametrize("line", QUERIES)
 def test_a_query_that_finds_nothing_is_said_to(run, store, solution, tmp_path, line):
     query = "tag:none" if "runs" in line else "k:7"
-    words = line.format(query, solution=solution, folder=tmp_path).split()
+    words = line.format(query, solution=solution(), folder=tmp_path).split()
     ran = run(*words, "--store", store)
     listed = line.startswith(("data", "runs"))
     assert (ran.code, ran.out) == (0 if listed else 3, ""), ran

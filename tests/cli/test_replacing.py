@@ -3,7 +3,6 @@ it reads, a store in use, or what is no file."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -105,16 +104,15 @@ def read(tmp_path_factory, make_timings):
     problems = [Problem.make("mm", m, 64, 512, "bfloat16") for m in (24, 48)]
     write_shapeset(problems, folder / "shapes.json", "a test")
     write_dataset(make_timings(60), folder / "many.json")
-    config = {"block_m": 64, "block_n": 64, "block_k": 64}
-    (folder / "solution.json").write_text(json.dumps({"name": "found", "configs": [config]}))
     return folder
 
 
 @pytest.fixture
-def write(run, store, dataset, model, read, tmp_path, monkeypatch):
+def write(run, store, dataset, model, solution, read, tmp_path, monkeypatch):
     """Runs a command of WRITERS, so that it writes to this file."""
     monkeypatch.chdir(tmp_path)
     run("models", "register", model)
+    found = solution()
 
     def _write(words, target):
         workflow = tmp_path / "steps.toml"
@@ -123,7 +121,7 @@ def write(run, store, dataset, model, read, tmp_path, monkeypatch):
         )
         line = WRITERS[words][1].format(
             target=target, store=store, dataset=dataset, shapeset=read / "shapes.json",
-            workflow=workflow, solution=read / "solution.json", many=read / "many.json",
+            workflow=workflow, solution=found, many=read / "many.json",
             python=sys.executable,
             report=Path(__file__).parents[1] / "reports" / "program.json",
         )  # fmt: skip

@@ -48,16 +48,12 @@ def test_the_store_of_every_command(run, here, dataset, tmp_path, monkeypatch):
     assert run("data", "stats", "--db", said).code == 0
 
 
-def test_an_options_own_name_counts(run, here):
-    (here / "diode.toml").write_text('[collect]\nsource = ["grid:m=8/16,n=64,k=64"]\n')
+def test_an_options_own_name_counts(run, dataset, here, monkeypatch):
     named = planned(run("collect", "--plan", "--source", "grid:m=8/16,n=64,k=64"))
+    (here / "diode.toml").write_text('[collect]\nsource = ["grid:m=8/16,n=64,k=64"]\n')
     assert planned(run("collect", "--plan")) == named < 300
-
-
-def test_an_options_own_name_counts_in_the_environment_too(run, dataset, here, monkeypatch):
     (here / "diode.toml").write_text('[collect]\nsource = ["odd"]\n')
     monkeypatch.setenv("DIODE_COLLECT_SOURCE", "grid:m=8,n=64,k=64 grid:m=16,n=64,k=64")
-    named = planned(run("collect", "--plan", "--source", "grid:m=8/16,n=64,k=64"))
     assert planned(run("collect", "--plan")) == named
     monkeypatch.setenv("DIODE_DATA_STATS_JSON", "1")
     run("data", "import", dataset)

@@ -74,7 +74,6 @@ def test_all_trains_on_the_held_out_problems_too(run, store):
         ("--file-extensions json", 2, "goes with --data-dir"),
         ("--data-dir . --file-extensions csv", 2, "ends in .csv"),
         ("--data-dir .", 3, "No file in . is a dataset"),
-        ("--seed -1", 2, "-1 is not in the range"),
         ("--learning-rate nan", 2, "nan is not a finite number"),
         ("--weight-decay inf", 2, "inf is not a finite number"),
         ("--resume --seed=3", 2, "--resume uses the options"),

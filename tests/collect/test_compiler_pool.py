@@ -102,18 +102,19 @@ def test_a_class_that_ends_compilers_is_a_failure_and_the_rest_are_built(binarie
     ]  # fmt: skip
 
 
-def test_a_fault_of_the_pool_itself_ends_every_order(binaries, script, monkeypatch):
-    script()
-
+@pytest.mark.parametrize("why", ["no compiler today", "all of it is used"])
+def test_a_fault_of_all_compilers_or_of_the_pool_ends_every_order(
+    binaries, script, monkeypatch, why
+):
     def fails(*_: object) -> None:
         raise MemoryError("all of it is used")
 
+    script(dead_on_arrival=why == "no compiler today")
     monkeypatch.setattr(CompilerPool, "_compile", fails)
     with compiler_pool(binaries) as compilers:
-        with pytest.raises(CollectionError, match="all of it is used"):
-            compilers.order(CLASSES).result()
-        with pytest.raises(CollectionError, match="all of it is used"):
-            compilers.order(CLASSES).result()
+        for _ in range(2):
+            with pytest.raises(CollectionError, match=why):
+                compilers.order(CLASSES).result()
 
 
 def test_a_killed_compiler_loses_nothing(binaries, script):
@@ -127,15 +128,6 @@ def test_a_killed_compiler_loses_nothing(binaries, script):
         order.result()
     assert not binaries.missing(CLASSES)
     assert not any(isinstance(binaries.get(cls), Unbuilt) for cls in CLASSES)
-
-
-def test_compilers_that_cannot_start_end_every_order(binaries, script):
-    script(dead_on_arrival=True)
-    with compiler_pool(binaries) as compilers:
-        with pytest.raises(CollectionError, match="no compiler today"):
-            compilers.order(CLASSES).result()
-        with pytest.raises(CollectionError, match="no compiler today"):
-            compilers.order(CLASSES).result()
 
 
 def test_leaving_the_pool_ends_its_processes_and_its_orders_and_fails_no_class(binaries, script):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from pathlib import Path
 
 import pytest
 
-from diode_engine.errors import StoreError, StoreMissingError
+from diode_engine.errors import StoreError
 from diode_engine.location import location_of
 from diode_engine.store import Store, console
 from diode_engine.store.backends import backend_of
@@ -120,20 +119,6 @@ def test_a_large_value_is_refused(tmp_path):
     Store.open(tmp_path / "diode.db").close()
     with pytest.raises(StoreError, match="too big"):
         ask(tmp_path / "diode.db", "SELECT length(zeroblob(900000000))")
-
-
-def test_no_store_is_made(tmp_path):
-    with pytest.raises(StoreMissingError):
-        ask(tmp_path / "none.db", "SELECT 1")
-    assert not list(tmp_path.iterdir())
-
-
-def test_another_programs_file_is_not_read(tmp_path):
-    with sqlite3.connect(tmp_path / "foreign.db") as connection:
-        connection.execute("CREATE TABLE secrets (x)")
-    connection.close()
-    with pytest.raises(StoreError, match="another program"):
-        ask(tmp_path / "foreign.db", "SELECT * FROM secrets")
 
 
 def test_every_table_and_column_that_is_listed_is_there(at):

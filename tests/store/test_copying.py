@@ -95,10 +95,8 @@ def test_a_damaged_store_is_not_copied(database, tmp_path, make_table):
     fill(file, make_table)
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("UPDATE timings SET spread_us = 1 WHERE sweep = 2 AND candidate = 2")
-    for target in (location_of(database), tmp_path / "new.db"):
-        with pytest.raises(StoreError, match="is damaged, so nothing was copied: Problems"):
-            maintenance.copy(file, target)
-    assert not (tmp_path / "new.db").exists()
+    with pytest.raises(StoreError, match="is damaged, so nothing was copied: Problems"):
+        maintenance.copy(file, location_of(database))
     with Store.open(database) as store:
         assert store.stats().timings == store.stats().problems == 0
 

@@ -1,14 +1,11 @@
 """What the compiler made of timed kernels: stored, exported, asked for."""
 
-import json
 from dataclasses import replace
 
-import msgpack
 import numpy as np
 import pytest
 import zstandard
 
-from diode_engine.errors import DatasetError
 from diode_engine.store import (
     Store,
     export_dataset,
@@ -77,26 +74,6 @@ def test_the_key_of_timings_without_facts_is_as_it_was(make_table, table):
     plain = make_table(3, 5)
     assert dataset_key(plain) == dataset_key(replace(table, kernel=None))
     assert dataset_key(plain) != dataset_key(table)
-
-
-def test_a_row_with_some_of_the_facts_is_refused(table, tmp_path):
-    path = tmp_path / "a.json"
-    write_dataset(table, path)
-    document = json.loads(path.read_text())
-    document["timings"][1]["spill_loads"][1] = None
-    path.write_text(json.dumps(document))
-    with pytest.raises(DatasetError, match=r"Row 1 of timings\[1\] has some of registers, "):
-        read_dataset(path)
-
-
-def test_a_packed_file_with_some_of_the_columns_is_refused(table, tmp_path):
-    path = tmp_path / "a.packed.zst"
-    write_dataset(table, path)
-    document = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(path.read_bytes()))
-    del document["timings"]["columns"]["instructions"]
-    path.write_bytes(zstandard.ZstdCompressor().compress(msgpack.packb(document)))
-    with pytest.raises(DatasetError, match=r"must have all of registers, .*, or none"):
-        read_dataset(path)
 
 
 def test_problems_are_found_by_what_spills(place, table):

@@ -107,23 +107,6 @@ def test_a_damaged_result_is_a_sentence(store, run):
         store.result(run)
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        lambda s: s.set_note(7, "a"),
-        lambda s: s.tag(7, "a"),
-        lambda s: s.untag(7, "a"),
-        lambda s: s.add_points(7, "loss", [(1, 1)]),
-        lambda s: s.curves(7),
-        lambda s: s.set_result(7, {}),
-        lambda s: s.result(7),
-    ],
-)
-def test_a_run_that_there_is_not_is_told(store, mistake):
-    with pytest.raises(StoreError, match="no run 7"):
-        mistake(store)
-
-
 def test_what_is_no_json_is_refused(store, run):
     for document in ({"a": math.nan}, {"a": object()}):
         with pytest.raises(StoreError, match="cannot be written as JSON"):

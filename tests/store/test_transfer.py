@@ -161,6 +161,7 @@ def numbers(size: int, *values: int) -> dict:
         (("columns", "problem"), numbers(1, 0, 0, 1), "points outside"),
         (("columns", "failure"), numbers(1, 0, 0, 77), "unknown reason"),
         (("columns", "failure"), numbers(1, 0, 0, 1), "both"),
+        (("columns", "registers"), numbers(1, 0, 0, 1), "must have all of registers, .*, or none"),
     ],
 )
 def test_a_malformed_packed_file_is_refused(tmp_path, place, value, said):
@@ -310,6 +311,10 @@ MALFORMED = [
     (change("timings", 1, "failure", 1, []), r"timings\[1\].failure\[1\] is \[\]"),
     (change("timings", 1, "failure", 1, None), r"Row 1 of timings\[1\] has neither"),
     (change("timings", 1, "failure", 0, "crash"), r"Row 0 of timings\[1\] has a time and a fail"),
+    (
+        change("timings", 1, "registers", [None, 9, 9]),
+        r"Row 1 of timings\[1\] has some of registers",
+    ),
 ]
 
 
