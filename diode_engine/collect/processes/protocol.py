@@ -22,7 +22,7 @@ import msgpack
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.checks import encode_fields
-from diode_engine.core.timing import Failure, KernelFacts, Timing
+from diode_engine.core.timing import KernelFacts, Timing
 
 Message = dict[str, Any]
 
@@ -108,7 +108,5 @@ def timed(index: int, timing: Timing, reason: str) -> Message:
 def timing(message: Message) -> Timing:
     """The inverse of `timed`."""
     values = {field.name: message[field.name] for field in fields(Timing)}
-    failure, kernel = values["failure"], values["kernel"]
-    values["failure"] = None if failure is None else Failure(failure)
-    values["kernel"] = None if kernel is None else KernelFacts(*kernel)
-    return Timing(**values)
+    kernel = values.pop("kernel")
+    return Timing(**values, kernel=None if kernel is None else KernelFacts(*kernel))
