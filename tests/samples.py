@@ -13,6 +13,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import KernelFacts, Timing
+from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_classes
 from diode_engine.models.network import Network
 
 SOMEWHERE = Environment(H200, "", "", "")
@@ -25,6 +26,11 @@ def tile(
     """A config of a Triton template."""
     config = {"GROUP_M": 8, "num_stages": stages, "num_warps": warps, **more}
     return Candidate.make(template, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, **config)
+
+
+def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
+    """The class under which the candidate is timed on the problem."""
+    return shared_classes(problem, [candidate])[0]
 
 
 def pairs(problems: int, candidates: int) -> tuple[np.ndarray, np.ndarray]:

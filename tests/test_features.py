@@ -7,36 +7,27 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diode_engine import features
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Hardware
+from diode_engine.core.hardware import H200, MAX_VALUES, Hardware
 from diode_engine.core.operand import DType
 from diode_engine.core.problem import MAX_DIM, Problem
 from diode_engine.core.resources import fits, shared_bytes
-
-
-def triton(m: int, n: int, k: int, stages: int = 3, warps: int = 4, **more: int) -> Candidate:
-    return Candidate.make(
-        "triton::mm", BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=stages, num_warps=warps, **more
-    )
-
+from tests.samples import tile
 
 CANDIDATES = (
-    triton(16, 16, 16, 1, 2),
-    triton(64, 64, 32),
-    triton(128, 128, 64, 4, 8),
-    triton(256, 256, 256, 5, 8),
-    Candidate.make(
-        "triton::mm_persistent_tma",
-        BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, num_stages=3, num_warps=8,
-    ),
+    tile(16, 16, 16, 1, 2),
+    tile(64, 64, 32),
+    tile(128, 128, 64, 4, 8),
+    tile(256, 256, 256, 5, 8),
+    tile(128, 128, 64, 3, 8, "triton::mm_persistent_tma"),
     Candidate.make("aten::mm"),
     Candidate.make("aten::bias_addmm"),
     Candidate.make("decompose_k", k_split=8),
-)  # fmt: skip
+)
 
 PROBLEMS = (
     Problem.make("mm", 1, 1, 1, "float32"),
@@ -48,6 +39,7 @@ PROBLEMS = (
 
 
 UNKNOWN = Hardware("cuda", "Unknown", "9.0", 1, 0, 0, 0, 0, 0, 0)
+LARGEST = replace(H200, **MAX_VALUES)
 NO_GPU = Hardware("cpu", "x", "y", 0, 0, 0, 0, 0, 0, 0)
 
 
@@ -90,7 +82,7 @@ def test_a_row_does_not_depend_on_the_rows_around_it():
 
 
 def test_loads_of_odd_strides_are_not_pipelined():
-    candidate = triton(128, 128, 64, 4)
+    candidate = tile(128, 128, 64, 4)
     aligned = Problem.make("mm", 512, 512, 512, "float16")
     odd = Problem.make("mm", 512, 512, 511, "float16")
     assert value(aligned, candidate, "depth") == 4
@@ -114,9 +106,9 @@ def test_a_part_of_k_is_as_aligned_as_where_it_starts(k_split, width):
 
 def test_unknown_kwargs_are_ignored_and_missing_ones_filled_in():
     problem = PROBLEMS[2]
-    full = triton(64, 64, 32, 3, 4, GROUP_M=8)
+    full = tile(64, 64, 32)
     short = Candidate.make("triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)
-    more = triton(64, 64, 32, 3, 4, GROUP_M=8, SOMETHING=5, EVEN_K=1)
+    more = tile(64, 64, 32, SOMETHING=5, EVEN_K=1)
     x = rows(problem, (full, short, more))
     np.testing.assert_array_equal(x[0], x[1])
     np.testing.assert_array_equal(x[0], x[2])
@@ -150,12 +142,12 @@ def test_types_without_features_are_not_supported():
     ("dtype", "tf32", "candidate", "need"),
     [
         # wgmma: all stages; else all but one, at least one
-        ("bfloat16", False, triton(128, 128, 64, 3, 4), 2 * 256 * 64 * 3),
-        ("bfloat16", False, triton(32, 128, 64, 3, 4), 2 * 160 * 64 * 2),
-        ("bfloat16", False, triton(128, 128, 64, 3, 2), 2 * 256 * 64 * 2),
-        ("float16", False, triton(16, 16, 16, 1, 2), 2 * 32 * 16),
-        ("float32", True, triton(64, 64, 32, 4, 4), 4 * 128 * 32 * 4),
-        ("float32", False, triton(64, 64, 32, 4, 4), 4 * 128 * 32 * 3),
+        ("bfloat16", False, tile(128, 128, 64, 3, 4), 2 * 256 * 64 * 3),
+        ("bfloat16", False, tile(32, 128, 64, 3, 4), 2 * 160 * 64 * 2),
+        ("bfloat16", False, tile(128, 128, 64, 3, 2), 2 * 256 * 64 * 2),
+        ("float16", False, tile(16, 16, 16, 1, 2), 2 * 32 * 16),
+        ("float32", True, tile(64, 64, 32, 4, 4), 4 * 128 * 32 * 4),
+        ("float32", False, tile(64, 64, 32, 4, 4), 4 * 128 * 32 * 3),
         ("float16", False, Candidate.make("aten::mm"), 0),
     ],
 )
@@ -167,11 +159,11 @@ def test_shared_memory(dtype, tf32, candidate, need):
 def test_what_fits():
     problem = Problem.make("mm", 512, 512, 512, "bfloat16")
     asked = {
-        triton(128, 256, 64, 4, 8): True,  # 196,608 bytes
-        triton(128, 256, 64, 5, 8): False,  # 245,760 bytes
-        triton(32, 256, 64, 5, 8): True,
-        triton(256, 256, 16, 1, 2): False,  # the accumulator
-        triton(64, 64, 16, 1, 64): False,  # the threads
+        tile(128, 256, 64, 4, 8): True,  # 196,608 bytes
+        tile(128, 256, 64, 5, 8): False,  # 245,760 bytes
+        tile(32, 256, 64, 5, 8): True,
+        tile(256, 256, 16, 1, 2): False,  # the accumulator
+        tile(64, 64, 16, 1, 64): False,  # the threads
         Candidate.make("aten::mm"): True,
         Candidate.make("cutlass::gemm"): True,
     }
@@ -187,16 +179,14 @@ def test_the_space_of_a_problem_says_what_the_matrix_says():
 
 def test_groups_are_as_a_router_makes_them():
     """A group has a block that is not full, and an empty one reads no weights."""
-    from diode_engine.core.operators.grouped_mm import DIVISIONS, group_sizes
+    from diode_engine.core.operators.grouped_mm import ROUTED, group_sizes
 
-    for division in DIVISIONS:
+    for division in ROUTED:
         for total, groups, align in ((100, 8, 1), (4096, 128, 8), (3, 8, 1), (5, 1, 1)):
             sizes = group_sizes(total, groups, division, align)
             assert (sum(sizes), len(sizes)) == (total, groups)
             assert min(sizes) >= 0
             assert sum(size % align != 0 for size in sizes) <= (total % align != 0)
-    assert max(group_sizes(4096, 64, "uniform")) == 64
-    assert max(group_sizes(4096, 64, "one hot group")) >= 2000
 
     def row(tokens: int, **blocks: int) -> dict[str, float]:
         problem = Problem.make("grouped_mm_rows", tokens, 2816, 2048, "bfloat16", B=64)
@@ -231,11 +221,12 @@ SMALL = st.integers(1, 1 << 20) | st.sampled_from([16, 64, 128])
 
 
 @settings(deadline=None, max_examples=60)
+@example(1, 1, 1, 1, DType.FLOAT16, 1, 1, 1, 1, 1)
+@example(MAX_DIM, MAX_DIM, MAX_DIM, MAX_DIM, DType.FLOAT16, 16, 16, 16, 1, 1)
 @given(DIMS, DIMS, DIMS, DIMS, st.sampled_from(list(DType)), SMALL, SMALL, SMALL, SMALL, SMALL)
 def test_no_value_is_nan_or_infinite(B, M, N, K, dtype, m, n, k, s, w):
     problem = Problem.make("bmm", M, N, K, dtype, B=B)
-    tile = triton(m, n, k, s, w)
-    tma = replace(tile, template="triton::mm_persistent_tma")
-    candidates = (tile, tma, Candidate.make("decompose_k", k_split=s), *CANDIDATES)
-    for hardware in (H200, UNKNOWN, NO_GPU):
+    pointers, tma = (tile(m, n, k, s, w, f"triton::mm{kind}") for kind in ("", "_persistent_tma"))
+    candidates = (pointers, tma, Candidate.make("decompose_k", k_split=s), *CANDIDATES)
+    for hardware in (H200, UNKNOWN, LARGEST, NO_GPU):
         assert np.isfinite(rows(problem, candidates, hardware)).all()

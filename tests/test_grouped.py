@@ -11,7 +11,7 @@ from diode_engine.collect.workers.timer import is_right
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import GROUPED, OPERATORS, SCALED_GROUPED
-from diode_engine.core.operators.grouped_mm import DIVISIONS, offsets_of
+from diode_engine.core.operators.grouped_mm import ROUTED, offsets_of
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, shared_bytes
 from diode_engine.problems.spaces import default_space
@@ -72,7 +72,7 @@ def test_the_reference_is_the_product_of_each_group(op):
         )
 
 
-@pytest.mark.parametrize("division", DIVISIONS)
+@pytest.mark.parametrize("division", ROUTED)
 @pytest.mark.parametrize("op", SCALED_GROUPED[1:3])
 def test_groups_of_8_bits_begin_at_addresses_that_are_divisible_by_16(op, division):
     assert {end % 16 for end in offsets_of(made(op), division)} == {0}

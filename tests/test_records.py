@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from diode_engine import features
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateColumns, CandidateTable, encode
 from diode_engine.core.hardware import H200, MAX_VALUES, Environment, Hardware
@@ -116,20 +115,6 @@ def test_a_gpu_has_multiprocessors_and_a_cpu_none():
     with pytest.raises(RecordError, match="from 1 to"):
         replace(H200, multiprocessors=0)
     assert Hardware("cpu", "x", "x86_64", 0, 0, 0, 0, 0, 0, 0).multiprocessors == 0
-
-
-@pytest.mark.parametrize(
-    "extreme", [dict.fromkeys(MAX_VALUES, 0) | {"multiprocessors": 1}, MAX_VALUES]
-)
-def test_features_of_any_hardware_are_numbers(extreme):
-    hardware = replace(H200, **extreme)
-    problems = (Problem.make("mm", 1, 1, 1, "float16"),
-                Problem.make("bmm", *[2**31 - 1] * 3, "float16", B=2**31 - 1))  # fmt: skip
-    candidates = (Candidate.make("aten::mm"), Candidate.make("aten::bmm"))
-    where = np.array([0, 1])
-    with np.errstate(all="ignore"):
-        x = features.matrix(problems, candidates, where, where, hardware)
-    assert np.all(np.isfinite(x))
 
 
 def test_a_kwarg_of_more_than_64_bits_is_refused():

@@ -24,7 +24,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, many_loads, shared_bytes
 from diode_engine.core.templates import TEMPLATES, template_of, templates_for
 from diode_engine.core.templates.template import Configs, Space, Template
-from diode_engine.inductor.lowering.kernel_class import SharedKeys, class_of, grid, shared_class
+from diode_engine.inductor.lowering.kernel_class import SharedKeys, class_of, grid
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.explain import explain, rival
@@ -33,7 +33,7 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
 from diode_engine.problems.spaces import SpaceSize, default_space, exhaustive_space, space_size
 from diode_engine.store import Store, schema
-from tests.samples import table_of
+from tests.samples import shared_class, table_of
 
 # ---- the module of a family: a persistent kernel that splits K, and a library's with a name of
 # its own

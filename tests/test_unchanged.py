@@ -17,7 +17,7 @@ from diode_engine import features
 from diode_engine.choosing.policy import Policy
 from diode_engine.core.hardware import H200
 from diode_engine.core.resources import shared_bytes
-from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.inductor.lowering.kernel_class import shared_classes
 from diode_engine.models.predictor import Predictor
 from diode_engine.store import read_dataset
 
@@ -59,8 +59,7 @@ def computed() -> dict[str, np.ndarray]:
             out["choice"].append(candidates[choice].key)
             out["why"].append(str(why))
             out["bytes"].append(shared_bytes(problem, candidates, H200))
-            for candidate in candidates:
-                shared = shared_class(problem, candidate)
+            for shared in shared_classes(problem, candidates):
                 out["class"].append(shared.key if shared else "")
     rows = ("features", "us", "bytes")
     return {

@@ -3,7 +3,6 @@ in tiles, stages and warps computed the same bits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -68,13 +67,10 @@ PROOFS: tuple[Proof, ...] = (
 )
 
 
-def proven_orders(
-    arch: str, torch: str, triton: str, proofs: Iterable[Proof] | None = None
-) -> frozenset[Orders]:
-    """Return the orders that were shown for this compute capability and these versions, by `proofs`
-    (None: PROOFS): together those that give the same bits."""
-    given = PROOFS if proofs is None else proofs
-    return frozenset(p.orders for p in given if p.holds_for(arch, torch, triton))
+def proven_orders(arch: str, torch: str, triton: str) -> frozenset[Orders]:
+    """Return the orders that were shown for this compute capability and these versions: together
+    those that give the same bits."""
+    return frozenset(p.orders for p in PROOFS if p.holds_for(arch, torch, triton))
 
 
 def triton_shown_with(torch: str) -> str | None:

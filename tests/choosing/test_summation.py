@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from diode_engine.choosing.proofs import Orders, Proof, proven_orders
+from diode_engine.choosing import proofs
+from diode_engine.choosing.proofs import Proof, proven_orders
 from diode_engine.choosing.summation import Instruction, SummationOrder, order_of, orders_of
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.problems.spaces import exhaustive_space
+from tests import samples
 
 HALF = Problem.make("mm", 512, 1024, 4096, "bfloat16")
 WGMMA = SummationOrder(Instruction.WGMMA, "bfloat16", "float32", 16)
 MMA = SummationOrder(Instruction.MMA, "bfloat16", "float32", 16)
 
 
-def tile(
-    m: int = 64, n: int = 64, k: int = 64, warps: int = 4, name: str = "triton::mm"
-) -> Candidate:
-    return Candidate.make(
-        name, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=3, num_warps=warps, GROUP_M=8
-    )
+def tile(k: int = 64, warps: int = 4, name: str = "triton::mm") -> Candidate:
+    return samples.tile(64, 64, k, 3, warps, name)
 
 
 @pytest.mark.parametrize("op", ["mm", "addmm", "bmm", "baddbmm"])
@@ -91,14 +89,17 @@ def test_8_bit_floats_are_promoted_after_each_block_unless_they_are_to_be_fast()
     assert order(fast=True, warps=2) == "mma.sync float16 k16 float32"
 
 
-def test_an_order_is_proven_for_a_gpu_and_versions():
+@pytest.mark.parametrize(
+    ("arch", "torch", "triton", "proven"),
+    [
+        ("9.0", "2.11.0+cu130", "3.6.0", {(WGMMA, MMA)}),
+        ("10.0", "2.11.0", "3.6.0", set()),
+        ("9.0", "2.12.0", "3.6.0", set()),
+        ("9.0", "2.9.1", "3.6.0", set()),
+        ("9.0", "2.11.0", "3.7.1", set()),
+    ],
+)
+def test_an_order_is_proven_for_a_gpu_and_versions(arch, torch, triton, proven, monkeypatch):
     proof = Proof((WGMMA, MMA), "9.0", ("2.10", "2.11"), ("3.6", "3.6"), 40, 1000, "a.json")
-
-    def proven(arch: str, torch: str, triton: str) -> frozenset[Orders]:
-        return proven_orders(arch, torch, triton, [proof])
-
-    assert proven("9.0", "2.11.0+cu130", "3.6.0") == {(WGMMA, MMA)}
-    assert proven("10.0", "2.11.0", "3.6.0") == frozenset()
-    assert proven("9.0", "2.12.0", "3.6.0") == frozenset()
-    assert proven("9.0", "2.9.1", "3.6.0") == frozenset()
-    assert proven("9.0", "2.11.0", "3.7.1") == frozenset()
+    monkeypatch.setattr(proofs, "PROOFS", (proof,))
+    assert proven_orders(arch, torch, triton) == proven

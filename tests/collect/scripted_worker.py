@@ -25,7 +25,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure, Timing
-from diode_engine.inductor.lowering.kernel_class import shared_class
+from diode_engine.inductor.lowering.kernel_class import shared_classes
 from diode_engine.problems.spaces import exhaustive_space
 
 NONSENSE = {
@@ -79,7 +79,7 @@ def answer(connection: Connection, request: dict, script: dict, binaries: Binari
     fates = [script["fates"].get(str(candidate)) for candidate in candidates]
     if binaries is not None:
         problem = Problem.from_dict(request["problem"])
-        classes = [shared_class(problem, candidate) for candidate in candidates]
+        classes = shared_classes(problem, candidates)
         assert not binaries.missing(cls for cls in classes if cls is not None)
         if len(fates) > 1 and "crash" in fates:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -17,12 +17,11 @@ from diode_engine.inductor.lowering.kernel_class import (
     class_of,
     grid,
     serves,
-    shared_class,
     shared_classes,
 )
 from diode_engine.problems.sources import mixed
 from diode_engine.problems.spaces import exhaustive_space
-from tests.samples import tile
+from tests.samples import shared_class, tile
 
 
 def config(m=128, n=128, k=64, template="triton::mm", stages=3, warps=8):

@@ -16,7 +16,6 @@ from diode_engine.core.operand import Bias, DType, Layout
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import CollectionError, DatasetError
-from diode_engine.inductor.lowering.kernel_class import shared_class
 from diode_engine.problems.harvested import families_of, harvest, is_of_held_out_family
 from diode_engine.problems.sources import (
     SOURCES,
@@ -32,7 +31,7 @@ from diode_engine.problems.sources.eight_bit import EightBit
 from diode_engine.problems.sources.experts import GroupedExperts
 from diode_engine.problems.splits import FAMILIES, split, split_named
 from diode_engine.store import write_dataset
-from tests.samples import table_of
+from tests.samples import shared_class, table_of, tile
 
 
 @pytest.fixture
@@ -119,13 +118,9 @@ def test_the_usual_mix_is_skinny_for_a_third_and_has_all_ops_and_types():
 
 
 def test_problems_by_widths_share_kernels():
-    candidate = Candidate.make(
-        "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, num_stages=3, num_warps=4
-    )
-
     def classes(name: str) -> int:
         problems = [p for p in drawn(name, 1000) if not p.op.batched]
-        return len({shared_class(p, candidate) for p in problems})
+        return len({shared_class(p, tile(64, 64, 64)) for p in problems})
 
     assert classes("widths") < classes("log-normal") / 2
 

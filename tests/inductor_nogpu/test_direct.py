@@ -33,7 +33,7 @@ from diode_engine.core.timing import Failure
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.binary import Binary, kernel_facts, registers_of
-from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, class_of, grid, shared_class
+from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, class_of, grid, shared_classes
 from diode_engine.inductor.lowering.symbolic import family
 from tests.collect.fake_cuda import FakeCuda, unpacked
 from tests.samples import tile
@@ -80,6 +80,7 @@ PAIRS = {
     ),
 }
 
+OF_PAIRS = pytest.mark.parametrize(("problem", "candidate"), PAIRS.values(), ids=PAIRS)
 HALF, FLOAT32 = (
     Problem.make("mm", 512, 1024, 4096, dtype, b_layout="col") for dtype in ("bfloat16", "float32")
 )
@@ -121,9 +122,8 @@ def test_a_kernel_adds_in_the_order_that_is_recorded_of_it(problem, candidate):
     assert ("add.f32" in ptx or "add.rn.f32" in ptx) is bool(order.promoted_after)
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_shared_kernel_is_built_like_the_problems_own(name):
-    problem, candidate = PAIRS[name]
+@OF_PAIRS
+def test_a_shared_kernel_is_built_like_the_problems_own(problem, candidate):
     rendered, shared, kernel = compiled(problem, candidate)
     _, own, own_kernel = compiled(problem, candidate, fixed=ALL_FIXED)
     shared_sizes = set() if problem.inner_batches else {f"size_{d}" for d in "MNK"}
@@ -138,9 +138,8 @@ def test_a_shared_kernel_is_built_like_the_problems_own(name):
     assert 0 < shared.registers <= 255
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_arguments_are_those_of_tritons_signature(name):
-    problem, candidate = PAIRS[name]
+@OF_PAIRS
+def test_arguments_are_those_of_tritons_signature(problem, candidate):
     _, binary, kernel = compiled(problem, candidate)
     # what Triton's own launcher would pack: pointers, 32-bit sizes, and two pointers more
     signature = [kind for kind in kernel.src.signature.values() if kind != "constexpr"]
@@ -153,9 +152,8 @@ def test_arguments_are_those_of_tritons_signature(name):
     assert ("bias" in names) == problem.op.biased
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_sizes_and_grid_are_those_that_inductor_would_launch_with(name):
-    problem, candidate = PAIRS[name]
+@OF_PAIRS
+def test_sizes_and_grid_are_those_that_inductor_would_launch_with(problem, candidate):
     cls = class_of(problem, candidate, fixed=ALL_FIXED)
     with family(cls, DEVICE) as rendering:
         choice = rendering._choice
@@ -343,8 +341,7 @@ def bench(on_the_cpu, tmp_path):
     def make(problem, candidates):
         binaries = Binaries(tmp_path / "binaries", environment)
         built = {}
-        for candidate in candidates:
-            cls = shared_class(problem, candidate)
+        for cls in shared_classes(problem, candidates):
             if cls is not None:
                 [result] = build_all([cls], hardware, DEVICE)
                 binaries.put(cls, result)

@@ -30,15 +30,10 @@ from diode_engine.core.operators.specification import (
     gemm_flops,
 )
 
-# Ways to divide a size among groups.
-UNIFORM = "uniform"  # all are equal, as Inductor's own benchmark has it
-MILD, ZIPF = "mild skew", "zipf"  # the i-th largest is proportional to 1/i^0.5, to 1/i
-HOT = "one hot group"  # one has half of all, the others are equal
-EMPTY = "empty groups"  # every other one is empty, the others are as by MILD
-DIVISIONS = (UNIFORM, MILD, ZIPF, HOT, EMPTY)
-# The divisions that a router is assumed to make: a problem's time is the mean over these.
-ROUTED = (MILD, ZIPF)
-_EXPONENTS = {UNIFORM: 0.0, MILD: 0.5, ZIPF: 1.0, HOT: 0.0, EMPTY: 0.5}
+# The divisions of a size among groups that a router is assumed to make: a problem's time is the
+# mean over these. In each the i-th largest group is proportional to 1/i^x, with this x.
+_EXPONENTS = {"mild skew": 0.5, "zipf": 1.0}
+ROUTED = tuple(_EXPONENTS)
 # Where columns or K are divided, a group's part of an operand must begin at an address that is
 # divisible by this.
 _ALIGN_BYTES = 16
@@ -46,19 +41,14 @@ _ALIGN_BYTES = 16
 
 @lru_cache(maxsize=4096)
 def group_sizes(total: int, groups: int, division: str, align: int = 1) -> tuple[int, ...]:
-    """How many of `total` each group has, in a division of DIVISIONS. These are multiples of
-    `align`, except for the last group that has any. Which groups are large is drawn at random, the
-    same each time."""
+    """How many of `total` each group has, in a division of ROUTED. These are multiples of `align`,
+    except for the last group that has any. Which groups are large is drawn at random, the same each
+    time."""
     weights = [(i + 1.0) ** -_EXPONENTS[division] for i in range(groups)]
     random.Random(f"{division}/{groups}").shuffle(weights)
-    if division == EMPTY and groups > 1:
-        weights = [0.0 if i % 2 else weight for i, weight in enumerate(weights)]
-    if division == HOT and groups > 1:
-        weights[groups // 3] = groups - 1.0
     ends, whole = list(itertools.accumulate(weights)), sum(weights)
     cuts = [round(total * end / whole / align) * align for end in ends]
-    last = max(i for i, weight in enumerate(weights) if weight)
-    cuts = [min(cut, total) for cut in cuts[:last]] + [total] * (groups - last)
+    cuts = [*(min(cut, total) for cut in cuts[:-1]), total]
     return tuple(end - begin for begin, end in itertools.pairwise([0, *cuts]))
 
 

@@ -36,13 +36,12 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True)
 class Option:
-    """A key in torch._inductor.config, the environment variable for its default, and, for a number,
-    its least and largest value. A text is a file's path."""
+    """A key in torch._inductor.config, the environment variable for its default, and, for a number
+    from 0 up, its largest value. A text is a file's path."""
 
     name: str
     variable: str
     default: Value
-    least: float = 0
     most: float = 1
 
     def parse(self, text: str) -> Value:
@@ -60,8 +59,8 @@ class Option:
         except ValueError:
             number = "a whole number" if kind is int else "a number"
             raise ValueError(f"it must be {number}") from None
-        if not self.least <= value <= self.most:
-            raise ValueError(f"it must be from {self.least} to {self.most}")
+        if not 0 <= value <= self.most:
+            raise ValueError(f"it must be from 0 to {self.most}")
         return value
 
 

@@ -219,11 +219,6 @@ def shared_classes(problem: Problem, candidates: Sequence[Candidate]) -> list[Ke
     return [_shared_class(problem, c, each) for c, each in zip(candidates, many, strict=True)]
 
 
-def shared_class(problem: Problem, candidate: Candidate) -> KernelClass | None:
-    """Return what `shared_classes` returns for one candidate."""
-    return shared_classes(problem, [candidate])[0]
-
-
 def _have_many_loads(problem: Problem, candidates: Sequence[Candidate]) -> list[bool]:
     places = np.arange(len(candidates))
     many: list[bool] = many_loads((problem,), candidates, 0 * places, places).tolist()
