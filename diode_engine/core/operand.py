@@ -109,7 +109,7 @@ class Operand:
     @classmethod
     def contiguous(cls, layout: Layout, rows: int, cols: int) -> Operand:
         """A rows×cols matrix without gaps."""
-        return cls(layout, math.gcd(cols if layout is Layout.ROW else rows, 16))
+        return _with_stride(layout, cols if layout is Layout.ROW else rows)
 
     @classmethod
     def from_strides(cls, rows: int, cols: int, stride: tuple[int, int]) -> Operand | None:
@@ -119,12 +119,12 @@ class Operand:
         if rows == 1:
             if col == 1 or cols == 1:
                 return cls.contiguous(Layout.ROW, rows, cols)
-            return _columns(col)
-        if cols == 1:
-            return cls.contiguous(Layout.COL, rows, cols) if row == 1 else _rows(row)
-        if col == 1:
-            return _rows(row)
-        return _columns(col) if row == 1 else None
+            return _with_stride(Layout.COL, col)
+        if row == 1 and cols == 1:
+            return cls.contiguous(Layout.COL, rows, cols)
+        if col == 1 or cols == 1:
+            return _with_stride(Layout.ROW, row)
+        return _with_stride(Layout.COL, col) if row == 1 else None
 
     def canonical(self, rows: int, cols: int) -> Operand:
         """The one form that stands for all operands with the same memory layout as a rows×cols
@@ -154,12 +154,8 @@ class Operand:
         return (1, cols * batch, batch) if self.layout is Layout.ROW else (1, batch, rows * batch)
 
 
-def _rows(stride: int) -> Operand:
-    return Operand(Layout.ROW, math.gcd(stride, 16))
-
-
-def _columns(stride: int) -> Operand:
-    return Operand(Layout.COL, math.gcd(stride, 16))
+def _with_stride(layout: Layout, stride: int) -> Operand:
+    return Operand(layout, math.gcd(stride, 16))
 
 
 def canonical_bias(bias: Bias, B: int, M: int, N: int) -> Bias:

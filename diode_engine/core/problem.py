@@ -67,16 +67,12 @@ class Problem:
             raise RecordError(
                 f"A problem of op {op} has B = {self.B}; only {batched} have a batch."
             )
-        if self.dtype not in op.dtypes:
-            known = ", ".join(op.dtypes)
-            raise RecordError(
-                f"A problem of op {op} has dtype {self.dtype}; it must be one of {known}."
-            )
-        if self.bias not in op.biases:
-            known = ", ".join(op.biases)
-            raise RecordError(
-                f"A problem of op {op} has bias {self.bias}; it must be one of {known}."
-            )
+        for name, allowed in (("dtype", op.dtypes), ("bias", op.biases)):
+            if (value := getattr(self, name)) not in allowed:
+                raise RecordError(
+                    f"A problem of op {op} has {name} {value}; it must be one of "
+                    f"{', '.join(allowed)}."
+                )
         for name in ("a", "b"):
             if not isinstance(getattr(self, name), Operand):
                 raise RecordError(f"A problem's {name} must be an Operand.")

@@ -7,6 +7,7 @@ have, so that the kernels of an order of summation are there for each number of 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from diode_engine.choosing.frozen import FrozenChoices
 from diode_engine.choosing.frozen_kernel import FrozenKernel
 from diode_engine.choosing.invariant import InvariantChooser, refusal, rows_of_space
 from diode_engine.choosing.outcomes import Outcomes
+from diode_engine.choosing.policy import Comparison
 from diode_engine.choosing.ranges import MOST_KERNELS, RowRange, choice_of, choose_ranges
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing.chosen_kernels import ChosenKernel
@@ -68,10 +70,33 @@ def choose_in_space(
 ) -> list[ChosenKernel]:
     """Return the kernels of the product's order in the space, `most` at most, for the fewest rows
     first. Raises as `choose_of_one_order` does."""
-    if not isinstance(source, InvariantChooser):
+    frozen: FrozenKernel | None = None
+    if isinstance(source, InvariantChooser):
+        comparison, ranges, made = _find_fastest(source, product, space, most)
+        choice = choice_of(comparison, ranges)
+        library_us = source.library_us(product.problems[0])
+    else:
         frozen = FrozenKernel.find(source, product.form)
-        return _find_frozen(frozen, product, space, outcomes)
-    chooser = source
+        comparison, ranges, made = _find_frozen(frozen, product, space)
+        choice = choice_of(comparison, ranges, Why.FROZEN)
+        library_us = frozen.choice.library_us
+    choice = replace(choice, library_us=library_us)
+    return [
+        ChosenKernel(
+            choice, comparison, each.place, *kernel, outcomes, frozen=frozen,
+            most_rows=each.most_rows,
+        )
+        for each, kernel in zip(ranges, made, strict=True)
+    ]  # fmt: skip
+
+
+_Found = tuple[Comparison, Sequence[RowRange], list[tuple[str, Any]]]  # the last as of space.kernel
+
+
+def _find_fastest(
+    chooser: InvariantChooser, product: Product, space: OfferedSpace, most: int
+) -> _Found:
+    """Return the fastest kernels that Inductor makes. Raises LeftToStock where there is none."""
     comparison, places = chooser.compare(product.problems, space.candidates)
     for _ in range(_TRIES):
         ranges = choose_ranges(comparison, most)
@@ -83,24 +108,13 @@ def choose_in_space(
                 log.debug("%s", error)
                 comparison.predicted_us[:, each.place] = np.nan
         if made and len(made) == len(ranges):
-            choice = replace(
-                choice_of(comparison, ranges),
-                library_us=chooser.library_us(product.problems[0]),
-            )
-            return [
-                ChosenKernel(
-                    choice, comparison, each.place, *kernel, outcomes, most_rows=each.most_rows
-                )
-                for each, kernel in zip(ranges, made, strict=True)
-            ]
+            return comparison, ranges, made
     raise refusal("Inductor makes none of the kernels of the order")
 
 
-def _find_frozen(
-    frozen: FrozenKernel, product: Product, space: OfferedSpace, outcomes: Outcomes
-) -> list[ChosenKernel]:
-    """Return the frozen kernels of a space in which they are, for the fewest rows first. Raises
-    FrozenChoicesError where one is not, and where the program cannot choose by the rows."""
+def _find_frozen(frozen: FrozenKernel, product: Product, space: OfferedSpace) -> _Found:
+    """Return the frozen kernels of a space in which they are. Raises FrozenChoicesError where one
+    is not, and where the program cannot choose by the rows."""
     by_rows = frozen.choice.by_rows or ((None, frozen.choice.kernels[0]),)
     if len(by_rows) > 1 and not can_generate():
         frozen.file.refuse(
@@ -114,18 +128,10 @@ def _find_frozen(
         frozen.compare(space.candidates, [each.place for each in ranges]),
         problems=product.problems[:1],
     )
-    choice = replace(choice_of(comparison, ranges, Why.FROZEN), library_us=frozen.choice.library_us)
     try:
-        made = [space.kernel(each.place) for each in ranges]
+        return comparison, ranges, [space.kernel(each.place) for each in ranges]
     except NotOffered:
         frozen.refuse()
-    return [
-        ChosenKernel(
-            choice, comparison, each.place, *kernel, outcomes, frozen=frozen,
-            most_rows=each.most_rows,
-        )
-        for each, kernel in zip(ranges, made, strict=True)
-    ]  # fmt: skip
 
 
 def _refuse_list(uid: str) -> list[Any]:

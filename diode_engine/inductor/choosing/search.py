@@ -50,8 +50,12 @@ def find_alteration() -> str | None:
     are frozen, since nothing is searched then."""
     if has_frozen_choices():
         return None
-    if (ways := _find_other_way()) is not None:
-        return ways
+    if part(config, "multi_kernel_hints"):
+        return "torch._inductor.config.multi_kernel_hints asks for kernels for several sizes"
+    if part(config, "distributed_max_autotune_gemm"):
+        return "torch._inductor.config.distributed_max_autotune_gemm spreads the search over ranks"
+    if config.run_autoheuristic("mm"):
+        return "Inductor's AutoHeuristic is used or trained for products"
     narrowing = config.test_configs  # each look-up in a config takes a microsecond
     for name in _NARROWING:
         if part(narrowing, name) not in (None, False, ""):
@@ -79,18 +83,6 @@ def read_settings() -> dict[str, str]:
         # Kernels that another search has chosen are not Diode's.
         "search": find_alteration() or "Inductor's",
     }
-
-
-def _find_other_way() -> str | None:
-    """A way of searching that needs all that Inductor offers, in words; None where there is
-    none."""
-    if part(config, "multi_kernel_hints"):
-        return "torch._inductor.config.multi_kernel_hints asks for kernels for several sizes"
-    if part(config, "distributed_max_autotune_gemm"):
-        return "torch._inductor.config.distributed_max_autotune_gemm spreads the search over ranks"
-    if config.run_autoheuristic("mm"):
-        return "Inductor's AutoHeuristic is used or trained for products"
-    return None
 
 
 @lru_cache(maxsize=64)  # each graph asks about the same ones

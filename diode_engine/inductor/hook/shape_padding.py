@@ -33,7 +33,7 @@ from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.policy import MARGIN
 from diode_engine.core.operand import DType
 from diode_engine.core.operators import named
-from diode_engine.core.operators.specification import Matrix
+from diode_engine.core.operators.specification import Matrix, dense
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.compile_options import (
     chooses_in_any_mode,
@@ -123,14 +123,14 @@ def _predict(
     for given, t, shape, stride in zip(operator.inputs, tensors, shapes, strides, strict=True):
         grown = _padded_shape(given, shape, operator.output, more)
         padded_shapes.append(grown)
-        padded_strides.append(stride if grown == shape else _dense(grown, stride))
+        padded_strides.append(stride if grown == shape else _without_gaps(grown, stride))
         if grown != shape:
             theirs = {"a": "mat1", "b": "mat2"}.get(given.name)
             free = theirs is not None and pad_mm.should_exclude_padding_time(match, theirs)
             moved = 0 if free else (prod(shape) + prod(grown)) * t.dtype.itemsize
             copies_us += moved / max(chooser.hardware.memory_gb_s * 1e3, 1.0) + LAUNCH_US
     moves = any(
-        grown != shape and stride != _dense(grown)
+        grown != shape and stride != dense(grown)
         for shape, grown, stride in zip(shapes, padded_shapes, padded_strides, strict=True)
     )
     dtypes = [t.dtype for t in tensors]
@@ -179,10 +179,10 @@ def _hint(size: Any) -> Any:
     return size if isinstance(size, int) else size.node.hint
 
 
-def _dense(shape: Sequence[int], like: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Return the strides without gaps: row-major, or in the order of the strides `like`, of which
-    those of 0 come last."""
-    order = sorted(range(len(shape)), key=lambda dim: (like[dim] or inf if like else 0, -dim))
+def _without_gaps(shape: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides without gaps in the order of the strides `like`, of which those of 0 come
+    last."""
+    order = sorted(range(len(shape)), key=lambda dim: (like[dim] or inf, -dim))
     return tuple(
         prod(shape[inner] for inner in order[: order.index(dim)]) for dim in range(len(shape))
     )

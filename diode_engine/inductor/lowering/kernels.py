@@ -58,12 +58,12 @@ def autotuning_options(*, optional: bool = False) -> dict[str, Any]:
     return options
 
 
-@contextlib.contextmanager
-def graph_for(problem: Problem, device: torch.device) -> Iterator[list[ir.TensorBox]]:
-    """A graph of Inductor with the problem's operands as its inputs, in the op's order. Choices can
-    be rendered while it is open."""
-    with graph(problem.input_shapes(), device, allow_tf32=problem.allow_tf32) as operands:
-        yield operands
+def graph_for(
+    problem: Problem, device: torch.device
+) -> contextlib.AbstractContextManager[list[ir.TensorBox]]:
+    """Return a graph of Inductor with the problem's operands as its inputs, in the op's order.
+    Choices can be rendered while it is open."""
+    return graph(problem.input_shapes(), device, allow_tf32=problem.allow_tf32)
 
 
 @contextlib.contextmanager
