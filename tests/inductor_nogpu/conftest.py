@@ -6,16 +6,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="diode-test-")
 os.environ.pop("DIODE_DISABLE", None)
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import numpy as np
 import pytest
@@ -27,15 +30,19 @@ from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 import diode_engine
+from diode_engine.choosing import proofs
 from diode_engine.choosing.prediction import Prediction
+from diode_engine.choosing.proofs import Proof
+from diode_engine.choosing.summation import Instruction, SummationOrder
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200
+from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.choosing.chosen_kernels import final_choice
 from diode_engine.inductor.hook import installation
 from diode_engine.inductor.hook.installation import INSTALLATION, Decision
 from diode_engine.inductor.lowering import preprocessing
+from diode_engine.registry import load_predictor
 
 without_gpu.pretend(H200)
 
@@ -43,6 +50,7 @@ BEST = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_stages": 3, "num_war
 ASKS_BEFORE_PADDING = pytest.mark.skipif(
     torch.__version__ < (2, 11), reason="torch 2.10 times padding in another function"
 )
+FAST = {"mode": "default", "options": {"fast_autotune": True}}
 BATCH = 10  # random products of a test
 SPACES = [  # problems of which each space is another
     Problem.make("mm", 1024, 1024, 1024, "bfloat16"),
@@ -58,6 +66,10 @@ SPACES = [  # problems of which each space is another
     Problem.make("bmm", 33, 100, 100, "float16", B=4),
     Problem.make("baddbmm", 128, 64, 100, "bfloat16", B=4),
 ]
+WGMMA, MMA = (
+    SummationOrder(instruction, "bfloat16", "float32", 16)
+    for instruction in (Instruction.WGMMA, Instruction.MMA)
+)
 Build = Callable[[], tuple[Any, Sequence[torch.Tensor]]]
 
 
@@ -72,6 +84,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         numbers = range(first, first + metafunc.config.getoption("--tries"))
         parts = [numbers[at : at + BATCH] for at in range(0, len(numbers), BATCH)]
         metafunc.parametrize("tries", parts, ids=lambda part: f"{part[0]}-{part[-1]}")
+
+
+def is_tile(candidate: Candidate, tile: dict[str, int]) -> bool:
+    return all(candidate.config.get(name) == value for name, value in tile.items())
 
 
 class FixedPredictor:
@@ -90,7 +106,7 @@ class FixedPredictor:
         config = candidate.config
         if candidate.template.startswith("aten"):
             return self.aten
-        if all(config.get(name) == value for name, value in self.best.items()):
+        if is_tile(candidate, self.best):
             return 1.0
         return 10.0 + float(config.get("BLOCK_M") or 0) + float(config.get("BLOCK_N") or 0)
 
@@ -115,18 +131,33 @@ class Sure(FixedPredictor):
 
 
 class Rule:
-    """Predicts the time of a candidate by a rule."""
+    """Predicts the time of a candidate for a problem by a rule. `reaches` and `error` are those of
+    its predictions, `hardware` is what it was trained on."""
 
     identity = "rule"
 
-    def __init__(self, us: Callable[[Candidate], float]) -> None:
-        self.us = us
+    def __init__(
+        self,
+        us: Callable[[Problem, Candidate], float],
+        *,
+        reaches: tuple[float, ...] | None = None,
+        error: float | None = None,
+        hardware: Hardware = H200,
+    ) -> None:
+        self.us, self.reaches, self.error, self.hardware = us, reaches, error, hardware
+        self.asked: list[Problem] = []
 
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-        return np.array([self.us(candidate) for candidate in candidates])
+        self.asked.append(problem)
+        return np.array([self.us(problem, candidate) for candidate in candidates])
+
+    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
+        us = self.predict_us(problem, candidates)
+        return Prediction(problem, candidates, us, self.reaches, self.error)
 
 
-SPEECHLESS = Rule(lambda _: np.nan)  # knows no candidate
+SPEECHLESS = Rule(lambda *_: np.nan)  # knows no candidate
+LIBRARY, TRITON = 0.5, 1000.0  # what ATen takes so that it, or Triton's kernel, is taken
 
 
 def install(predictor: Any, **options: Any) -> None:
@@ -135,9 +166,23 @@ def install(predictor: Any, **options: Any) -> None:
     assert diode_engine.install_diode_choices(predictor=predictor, **given)
 
 
+def install_times(aten: float, **options: Any) -> FixedPredictor:
+    """Installs Diode with a predictor by which ATen takes so long, and all others 10 us or more."""
+    predictor = FixedPredictor(best={"BLOCK_M": 0}, aten=aten)
+    install(predictor, **options)
+    return predictor
+
+
 def empty(*shape: int, dtype: torch.dtype = torch.bfloat16, device: str = "cuda") -> torch.Tensor:
     """A tensor without data."""
     return torch.empty(shape, dtype=dtype, device=device)
+
+
+def marked(tensor: torch.Tensor, *dims: int, **bounds: int) -> torch.Tensor:
+    """The tensor, whose sizes in these dimensions are dynamic, within the bounds."""
+    for dim in dims:
+        torch._dynamo.mark_dynamic(tensor, dim, **bounds)
+    return tensor
 
 
 def tensors_of(problem: Problem) -> list[torch.Tensor]:
@@ -169,6 +214,26 @@ def run_python(program: str, **environment: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
+
+
+def only(lowered: without_gpu.Lowered) -> Candidate:
+    """The one kernel that was chosen for the one product."""
+    (seen,) = lowered.seen
+    (candidate,) = seen.candidates
+    return candidate
+
+
+def programs(build: Build, **how: Any) -> list[str]:
+    """The generated programs, without the numbers of graphs and the names of folders. Raises where
+    something is benchmarked and `how` has no times for it."""
+    sources = without_gpu.lower(build, **how).sources
+    return [re.sub(r"AOT ID: .*|/tmp\w+/", "", source) for source in sources]
+
+
+def program(build: Build, **how: Any) -> str:
+    """The generated program, as `programs` has it."""
+    (source,) = programs(build, **how)
+    return source
 
 
 @contextlib.contextmanager
@@ -244,16 +309,31 @@ def _stock_before_and_after():
 
 
 @pytest.fixture
-def make_predictor():
-    return FixedPredictor
-
-
-@pytest.fixture
 def predictor():
     """Installed with top-1."""
     predictor = FixedPredictor()
-    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install(predictor)
     return predictor
+
+
+@pytest.fixture
+def prove(monkeypatch):
+    """Has orders of summation count as proven, those of a group together, and the shipped model
+    choose."""
+
+    def given(*groups: Sequence[SummationOrder]) -> None:
+        versions = ("2.10", "2.99"), ("3.6", "3.99")
+        rows = tuple(Proof(tuple(orders), "9.0", *versions, 1, 1, "made up") for orders in groups)
+        monkeypatch.setattr(proofs, "PROOFS", rows)
+        install(load_predictor(H200))
+
+    return given
+
+
+@pytest.fixture
+def proven(prove):
+    """Both orders of half precision count as proven."""
+    prove([WGMMA], [MMA])
 
 
 @pytest.fixture

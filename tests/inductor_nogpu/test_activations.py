@@ -17,9 +17,16 @@ from diode_engine.inductor.choosing import outside_graph, search
 from diode_engine.inductor.torch_internals.dispatcher import PRODUCT_WITH_ACTIVATION
 from diode_engine.inductor.without_gpu import lower, without_data
 from diode_engine.reports.record import read
-from tests.inductor_nogpu.conftest import FixedPredictor, Sure, lower_step
+from tests.inductor_nogpu.conftest import (
+    LIBRARY,
+    TRITON,
+    Sure,
+    empty,
+    install,
+    install_times,
+    lower_step,
+)
 
-LIBRARY, TRITON = 0.5, 1000.0  # what ATen takes so that it, or Triton's kernel, is taken
 FUSED = "_addmm_activation"
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
@@ -43,17 +50,12 @@ def called(act: Activation, *, rows: Sequence[int] = (4, 512), wide: int = 1024,
         return then(act(first(x, w, b)), v)
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        return perceptron, [torch.empty(size, dtype=dtype, device="cuda") for size in sizes]
+        return perceptron, [empty(*size, dtype=dtype) for size in sizes]
 
     options = {"max_autotune_gemm": True} | how.get("options", {})
     (source,) = lower(build, mode="default", options=options, dynamic=how.get("dynamic")).sources
     return "\n".join(x for x in source.splitlines() if "extern_kernels." in x or ".run(" in x
                      or "torch.ops.aten." in x)  # fmt: skip
-
-
-def install(aten: float = LIBRARY, kind: type[FixedPredictor] = FixedPredictor) -> None:
-    predictor = kind(best={"BLOCK_M": 0}, aten=aten)
-    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
 
 
 def autocast(x: torch.Tensor) -> torch.Tensor:
@@ -79,7 +81,7 @@ def added(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, **scale: float) -> 
     ],
 )  # fmt: skip
 def test_an_activation_moves_into_the_librarys_product(act, gelu, rows):
-    install()
+    install_times(LIBRARY)
     lines = called(act, rows=rows)
     assert FUSED in lines
     assert f"use_gelu={gelu}" in lines
@@ -102,39 +104,32 @@ def test_an_activation_moves_into_the_librarys_product(act, gelu, rows):
     ],
 )
 def test_it_moves_whatever_the_operands_and_the_readers_are(how):
-    install()
+    install_times(LIBRARY)
     assert FUSED in called(torch.relu, rows=(2048,), **how)
     assert diode_engine.get_stats()["activations_moved"] == 1
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        functional.gelu,  # by the error function
-        functional.silu,
-        functional.relu6,
-        functional.hardswish,
-        lambda x: functional.leaky_relu(x, 1e-7),
-        lambda x: x * torch.sigmoid(1.702 * x),  # CLIP's
-        lambda x: torch.relu(x) ** 2,
-        lambda x: torch.relu(x) * 2,
-        lambda x: torch.relu(x) + x,
-        # These differ from ReLU for some values only.
-        lambda x: x.clamp(0, 20),
-        lambda x: x * (x > 0.1),
-        lambda x: torch.round(torch.relu(x) * 25) / 25,
-        # These round to another type.
-        lambda x: torch.relu(x).to(torch.float8_e4m3fn).to(x.dtype),
-        lambda x: torch.relu(x).int().to(x.dtype),
-        lambda x: torch.relu(x.to(torch.int8).to(x.dtype)),
-        lambda x: (x.int() ^ x.int()).to(x.dtype),  # not a function of floats
-    ],
-)
-def test_another_function_stays(act):
-    install()
-    assert FUSED not in called(act)
-    assert diode_engine.get_stats()["activations_moved"] == 0
-    assert diode_engine.get_stats()["fallback_error"] == 0
+# Other functions than ReLU and GELU by tanh.
+OTHERS: list[Activation] = [
+    functional.gelu,  # by the error function
+    functional.silu,
+    functional.relu6,
+    functional.hardswish,
+    lambda x: functional.leaky_relu(x, 1e-7),
+    lambda x: x * torch.sigmoid(1.702 * x),  # CLIP's
+    lambda x: torch.relu(x) ** 2,
+    lambda x: torch.relu(x) * 2,
+    lambda x: torch.relu(x) + x,
+    # These differ from ReLU for some values only.
+    lambda x: x.clamp(0, 20),
+    lambda x: x * (x > 0.1),
+    lambda x: torch.round(torch.relu(x) * 25) / 25,
+    # These round to another type.
+    lambda x: torch.relu(x).to(torch.float8_e4m3fn).to(x.dtype),
+    lambda x: torch.relu(x).int().to(x.dtype),
+    lambda x: torch.relu(x.to(torch.int8).to(x.dtype)),
+    lambda x: (x.int() ^ x.int()).to(x.dtype),  # not a function of floats
+]
 
 
 def test_an_op_that_is_not_torchs_is_not_computed_for_its_values():
@@ -146,7 +141,7 @@ def test_an_op_that_is_not_torchs_is_not_computed_for_its_values():
         return x.relu()
 
     act.register_fake(torch.empty_like)
-    install()
+    install_times(LIBRARY)
     assert FUSED not in called(act)
     assert computed == []
 
@@ -154,6 +149,7 @@ def test_an_op_that_is_not_torchs_is_not_computed_for_its_values():
 @pytest.mark.parametrize(
     "how",
     [
+        *({"act": act} for act in OTHERS),
         {"then": lambda x, v: x.amax(-1)},  # one kernel computes both
         {"then": lambda x, v: (functional.linear(x, v), x + 1)},
         {"rows": (1024,), "then": lambda x, v: torch.addmm(x, v.view(1024, 256), v)},
@@ -174,14 +170,14 @@ def test_an_op_that_is_not_torchs_is_not_computed_for_its_values():
     ],
 )
 def test_the_activation_stays_where_it_is(how):
-    install()
-    assert FUSED not in called(torch.relu, **how)
+    install_times(LIBRARY)
+    assert FUSED not in called(**{"act": torch.relu, **how})
     assert diode_engine.get_stats()["activations_moved"] == 0
     assert diode_engine.get_stats()["fallback_error"] == 0
 
 
 def test_it_stays_where_torch_does_not_call_cublaslt(monkeypatch):
-    install()
+    install_times(LIBRARY)
     key = config.diode_state
     monkeypatch.setenv("DISABLE_ADDMM_CUDA_LT", "1")
     assert FUSED not in called(torch.relu)
@@ -189,14 +185,14 @@ def test_it_stays_where_torch_does_not_call_cublaslt(monkeypatch):
 
 
 def test_it_stays_where_the_model_is_for_another_gpu(monkeypatch):
-    install()
+    install_times(LIBRARY)
     other = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100"})
     monkeypatch.setattr(outside_graph, "detect", lambda index: other)
     assert FUSED not in called(torch.relu)
 
 
 def test_it_stays_where_the_model_is_not_as_sure_as_the_program_wants():
-    install(kind=Sure)  # 0.9
+    install(Sure(best={"BLOCK_M": 0}, aten=LIBRARY))  # 0.9
     assert FUSED in called(torch.relu, options={"diode_confidence_threshold": 0.5})
     options = {"diode_confidence_threshold": 0.95, "diode_fallback_to_autotune": True}
     with pytest.raises(Exception, match="left to be timed"):
@@ -205,14 +201,14 @@ def test_it_stays_where_the_model_is_not_as_sure_as_the_program_wants():
 
 
 def test_a_kernel_of_tritons_computes_its_activation_itself():
-    install(aten=TRITON)
+    install_times(TRITON)
     assert FUSED not in called(torch.relu)
     assert diode_engine.get_stats()["activations_moved"] == 0
 
 
 def test_in_training_relu_moves_and_gelu_which_keeps_its_input_does_not():
     for act, moved in ((torch.nn.ReLU(), 1), (torch.nn.GELU("tanh"), 0)):
-        install()
+        install_times(LIBRARY)
         layers = (torch.nn.Linear(512, 1024), act, torch.nn.Linear(1024, 256))
         x = torch.randn(2048, 512, dtype=torch.bfloat16)
         sources = lower_step(torch.nn.Sequential(*layers).bfloat16(), x, max_autotune_gemm=True)
@@ -221,7 +217,7 @@ def test_in_training_relu_moves_and_gelu_which_keeps_its_input_does_not():
 
 
 def test_a_program_in_cpp_calls_it():
-    install()
+    install_times(LIBRARY)
     (source,) = lower(build_program, options={"cpp_wrapper": True}).sources
     assert "aoti_torch_cuda__addmm_activation(" in source
 
@@ -233,11 +229,11 @@ def program() -> torch.nn.Module:
 
 
 def build_program() -> tuple[Any, Sequence[torch.Tensor]]:
-    return program(), [torch.empty(2048, 512, dtype=torch.bfloat16, device="cuda")]
+    return program(), [empty(2048, 512)]
 
 
 def test_a_report_lists_the_product_with_its_activation():
-    install()
+    install_times(LIBRARY)
     with diode_engine.report() as report:
         lower(build_program)
     assert report.path is not None
@@ -253,7 +249,7 @@ def test_a_report_lists_the_product_with_its_activation():
 
 
 def test_frozen_choices_move_it_again(tmp_path, monkeypatch):
-    install()
+    install_times(LIBRARY)
     path = tmp_path / "frozen.toml"
     with diode_engine.report() as report:
         lower(build_program)
@@ -275,7 +271,7 @@ def test_frozen_choices_move_it_again(tmp_path, monkeypatch):
 
 
 def test_a_program_of_one_product_with_an_activation_can_be_frozen(tmp_path):
-    install()
+    install_times(LIBRARY)
     with diode_engine.report() as report:
         assert FUSED in called(torch.relu, then=lambda x, v: x)
         report.freeze(tmp_path / "frozen.toml")

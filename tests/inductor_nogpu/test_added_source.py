@@ -26,7 +26,7 @@ from diode_engine.inductor.lowering.sources.source import CandidateSource
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.spaces import default_space, exhaustive_space
 from tests.inductor_nogpu.conftest import OPS, Rule, install
-from tests.inductor_nogpu.test_one_order import INVARIANT, LAYERS, proven  # noqa: F401
+from tests.inductor_nogpu.test_one_order import INVARIANT, LAYERS
 
 # ---- the source: products whose K is split, in one call
 
@@ -80,7 +80,7 @@ def asked():
     """The candidates that are predicted, by a predictor for which two halves are the fastest."""
     found: list[Candidate] = []
 
-    def us(candidate):
+    def us(_, candidate):
         found.append(candidate)
         return 1.0 if candidate == HALVES else 5.0
 

@@ -7,12 +7,11 @@ import torch
 from torch._inductor import config
 
 import diode_engine
-from tests.inductor_nogpu.conftest import OPS
+from tests.inductor_nogpu.conftest import FAST, OPS, program
 from tests.inductor_nogpu.test_convolutions import convolution
-from tests.inductor_nogpu.test_faults import program
 from tests.inductor_nogpu.test_grouped import experts
-from tests.inductor_nogpu.test_guard import FAST, sums
-from tests.inductor_nogpu.test_options import TimesOfPadding, float32_gemm, pads
+from tests.inductor_nogpu.test_guard import sums
+from tests.inductor_nogpu.test_options import float32_gemm, pads, times_of_padding
 
 pytestmark = pytest.mark.skipif(
     not hasattr(config, "batch_invariant"), reason="torch before 2.15 has no such option"
@@ -47,6 +46,6 @@ def test_sums_and_convolutions_stay_what_they_are(predictor):
 
 @pytest.mark.parametrize("invariant", [True, False])
 def test_no_product_is_padded(invariant, monkeypatch):
-    predictor = TimesOfPadding(library=(1000.0, 333.0), triton=(1000.0, 333.0))
+    predictor = times_of_padding((1000.0, 333.0))
     options = {"batch_invariant": invariant, "shape_padding": True}
     assert pads(predictor, float32_gemm, monkeypatch, options=options) is not invariant

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import client_programs
 import pytest
 import torch
 from torch._guards import TracingContext, tracing
@@ -24,14 +24,14 @@ from torch._inductor.exc import InductorError
 from torch._inductor.graph import GraphLowering
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from zoo_lowering import lower_graphs, noting_backend
 
 import diode_engine
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.without_gpu import program
+from tests.inductor_nogpu.conftest import empty
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "benchmarks"))
-
 TUNED = {"max_autotune_gemm": True}
 LIBRARIES = {
     "Flux": "diffusers", "Qwen3": "transformers", "float8": "torchao", "int8": "torchao",
@@ -51,8 +51,6 @@ class Lowering:
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
         """Whatever is compiled by Inductor is noted, and runs on the CPU as it is."""
-        from zoo_lowering import noting_backend
-
         backend = noting_backend(self.graphs)
 
         def compile_graph(graph: Any, inputs: Any, *_: Any, **given: Any) -> Any:
@@ -66,8 +64,6 @@ class Lowering:
     def lower(self, **options: Any) -> dict[str, Any]:
         """Lowers what was noted, with Diode as its variable installs it. Returns the counts, and
         the products by operator."""
-        from zoo_lowering import lower_graphs
-
         with (
             diode_engine.diode_choices(top_k_configs=1),
             diode_engine.profile_predictions() as profile,
@@ -119,8 +115,6 @@ PRODUCTS = {
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_librarys_program_gets_its_kernels_from_diode(name, lowering):
     pytest.importorskip(LIBRARIES[name.split()[0]])
-    import client_programs
-
     with lowering.noted():
         client_programs.PROGRAMS[name]("cpu", True, TUNED)()
         tuned = config.max_autotune_gemm  # torchtitan has no way to give options
@@ -154,8 +148,7 @@ def test_vllms_call_of_inductor_asks_diode(monkeypatch):
 
     def build():
         layers = without_gpu.without_data(Layers())
-        compiled = torch.compile(layers, backend=backend)
-        return compiled, (torch.empty(24, 512, dtype=torch.bfloat16, device="cuda"),)
+        return torch.compile(layers, backend=backend), (empty(24, 512),)
 
     with diode_engine.diode_choices(top_k_configs=1), without_gpu.lowering() as lowered:
         torch._dynamo.reset()
@@ -178,7 +171,7 @@ def test_a_package_of_aotinductor_has_diodes_kernels(monkeypatch):
         mode = FakeTensorMode(shape_env=ShapeEnv(tracked_fakes=[]), export=True)
         with mode:
             layers = without_gpu.without_data(Layers())
-            x = torch.empty(24, 512, dtype=torch.bfloat16, device="cuda")
+            x = empty(24, 512)
         with tracing(TracingContext(mode)):
             exported = torch.export.export(layers, (x,), strict=False)
         with pytest.raises(InductorError, match="come next"):
@@ -217,12 +210,7 @@ def test_a_recipe_of_the_guide(name, lowering, monkeypatch, tmp_path):
 
 def test_torchaos_tuning_takes_products_of_one_row_away():
     def chosen(**options):
-        def build():
-            return torch.mm, (
-                torch.empty(1, 512, dtype=torch.bfloat16, device="cuda"),
-                torch.empty(512, 1024, dtype=torch.bfloat16, device="cuda"),
-            )
-
+        build = lambda: (torch.mm, (empty(1, 512), empty(512, 1024)))  # noqa: E731
         with diode_engine.diode_choices(top_k_configs=1):
             without_gpu.lower(build, mode="default", options={**TUNED, **options})
             return int(diode_engine.get_stats()["total_calls"])

@@ -5,43 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import diode_engine
-from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import dynamic
 from diode_engine.inductor.without_gpu import Lowered, lower
-from tests.inductor_nogpu.conftest import empty, install
+from tests.inductor_nogpu.conftest import FAST, Build, Rule, empty, install, is_tile, marked, only
 
 N, K = 768, 1024
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4}
 
 
-def is_tile(candidate: Candidate, tile: dict[str, int]) -> bool:
-    return all(candidate.config.get(name) == value for name, value in tile.items())
+def speeds(speed: Callable[[Problem], float], library: float = 100.0, **sure: Any) -> Rule:
+    """By which a library's kernel takes `library` microseconds, and one of Triton's what `speed`
+    says of each problem, times that; the others take very long."""
+
+    def us(problem: Problem, candidate: Candidate) -> float:
+        if candidate.is_extern:
+            return library
+        return library * speed(problem) if is_tile(candidate, TILE) else 1e6
+
+    return Rule(us, **sure)
 
 
-class Speeds:
-    """A library's kernel takes `library` microseconds, and one of Triton's what `speed` says of
-    each problem, times that; the others take very long."""
+def rows_of(op: str, m: int = 300, **bounds: int) -> Build:
+    """A product of the op with a dynamic M of that hint, within the bounds."""
 
-    identity = "speeds"
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        lead = (4,) if op == "bmm" else ()
+        a = marked(empty(*lead, m, K), len(lead), **bounds)
+        return getattr(torch, op), (*([empty(N)] if op == "addmm" else []), a, empty(*lead, K, N))
 
-    def __init__(self, speed: Callable[[Problem], float], library: float = 100.0) -> None:
-        self.speed = speed
-        self.library = library
-        self.asked: set[tuple[int, int, int]] = set()
-
-    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-        self.asked.add((problem.M, problem.N, problem.K))
-        ours = self.library * self.speed(problem)
-        return np.array(
-            [self.library if c.is_extern else ours if is_tile(c, TILE) else 1e6 for c in candidates]
-        )
+    return build
 
 
 def lowered_mm(
@@ -51,51 +49,32 @@ def lowered_mm(
     """With a dynamic M of that hint, within the bounds of `mark`; the `top_k` best are kept,
     however slow."""
     install(predictor, top_k_configs=top_k, performance_threshold=1e9)
-
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        a = empty(m, K)
-        torch._dynamo.mark_dynamic(a, 0, **(mark or {}))
-        return function, (a, empty(K, N))
-
-    return lower(build, **more)
-
-
-def only(lowered: Lowered) -> Candidate:
-    (seen,) = lowered.seen
-    (candidate,) = seen.candidates
-    return candidate
+    return lower(lambda: (function, rows_of("mm", m, **(mark or {}))()[1]), **more)
 
 
 def test_a_kernel_that_is_fast_for_all_sizes_is_taken():
-    predictor = Speeds(lambda _: 0.8)
+    predictor = speeds(lambda _: 0.8)
     for _ in range(2):
         assert is_tile(only(lowered_mm(predictor)), TILE)
-    rows = sorted(m for m, _, _ in predictor.asked)
+    rows = sorted({p.M for p in predictor.asked})
     assert rows[0] == 2
     assert rows[-1] > 2000
     assert len(rows) > 8
-    assert {(n, k) for _, n, k in predictor.asked} == {(N, K)}
+    assert {(p.N, p.K) for p in predictor.asked} == {(N, K)}
     assert diode_engine.get_stats()["cache_hits"] == 0  # EVEN_K does not follow from a hint
 
 
 @pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
 def test_one_that_is_slow_elsewhere_is_not_taken_for_its_hint(op):
-    install(Speeds(lambda p: 0.5 if 100 < p.M < 1000 else 1.5))
-
-    def build():
-        lead = (4,) if op == "bmm" else ()
-        a = empty(*lead, 300, K)
-        torch._dynamo.mark_dynamic(a, len(lead))
-        return getattr(torch, op), (*([empty(N)] if op == "addmm" else []), a, empty(*lead, K, N))
-
-    assert only(lower(build)).is_extern
+    install(speeds(lambda p: 0.5 if 100 < p.M < 1000 else 1.5))
+    assert only(lower(rows_of(op))).is_extern
 
 
 @pytest.mark.parametrize("speed", [0.5, 1.5])
 def test_a_bias_with_a_stride_of_its_own(speed):
     """addmm asks twice: with the bias as it is, and with the bias expanded, which has other
     symbols. The sizes at which the kernels are compared are the same."""
-    predictor = Speeds(lambda p: 0.5 if p.M == 300 else speed)
+    predictor = speeds(lambda p: 0.5 if p.M == 300 else speed)
     install(predictor)
 
     def build():
@@ -112,23 +91,16 @@ def test_a_bias_with_a_stride_of_its_own(speed):
 @pytest.mark.parametrize(("speed", "library"), [(0.88, True), (0.8, False)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_model_that_is_sure_at_the_hint_does_not_make_the_margin_smaller(dtype, speed, library):
-    class Sure(Speeds):
-        def predict(self, problem, candidates):
-            us = self.predict_us(problem, candidates)
-            return Prediction(problem, candidates, us, (0.95,), 0.0)
-
-    install(Sure(lambda _: speed))
+    install(speeds(lambda _: speed, reaches=(0.95,), error=0.0))
 
     def build():
-        a, b = empty(300, K).to(dtype), empty(K, N).to(dtype)
-        torch._dynamo.mark_dynamic(a, 0)
-        return torch.mm, (a, b)
+        return torch.mm, (marked(empty(300, K, dtype=dtype), 0), empty(K, N, dtype=dtype))
 
     assert only(lower(build)).is_extern == library
 
 
 def test_a_mean_gain_is_not_enough_where_one_size_loses():
-    assert only(lowered_mm(Speeds(lambda p: 1.1 if p.M < 4 else 0.5))).is_extern
+    assert only(lowered_mm(speeds(lambda p: 1.1 if p.M < 4 else 0.5))).is_extern
 
 
 @pytest.mark.parametrize(
@@ -137,23 +109,23 @@ def test_a_mean_gain_is_not_enough_where_one_size_loses():
 def test_rows_that_may_begin_anywhere_are_left_to_the_library(distance, known):
     """A kernel that is compiled for rows at any distance loads element by element, also where they
     are aligned when it runs; kernels were timed with the distance as a constant."""
-    install(Speeds(lambda _: 0.5))
+    install(speeds(lambda _: 0.5))
 
     def build():
         many = (6, 16) if distance == "16 lengths" else (96,)
         a, b = empty(8, 64, *many), empty(8, *many, 128)
         for tensor, dim in ((a, 1),) if distance == "a fixed one" else ((a, 2), (b, 1)):
-            torch._dynamo.mark_dynamic(tensor, dim)
+            marked(tensor, dim)
         return (lambda a, b: torch.bmm(a.flatten(2), b.flatten(1, -2))), (a, b)
 
     assert is_tile(only(lower(build)), TILE) == known
 
 
 def test_bounds_that_the_program_gives_are_used():
-    predictor = Speeds(lambda p: 0.5 if 100 <= p.M <= 1000 else 1.5)
+    predictor = speeds(lambda p: 0.5 if 100 <= p.M <= 1000 else 1.5)
     assert is_tile(only(lowered_mm(predictor, mark={"min": 100, "max": 1000})), TILE)
-    rows = sorted(m for m, _, _ in predictor.asked)
-    assert (rows[0], rows[-1]) == (100, 1000)
+    rows = [p.M for p in predictor.asked]
+    assert (min(rows), max(rows)) == (100, 1000)
 
 
 @pytest.mark.parametrize(("most", "chosen"), [(1 << 32, False), (1 << 18, True)])
@@ -162,16 +134,8 @@ def test_bounds_that_the_program_gives_are_used():
 def test_bounds_beyond_32_bit_indices_get_the_library(op, most, chosen, fast, caplog):
     """A Triton template guards that the tensor has fewer elements, which contradicts the bounds:
     the compile would fail, which it does not in stock's default mode."""
-    install(Speeds(lambda _: 0.5))
-
-    def build():
-        lead = (4,) if op == "bmm" else ()
-        a = empty(*lead, 300, K)
-        torch._dynamo.mark_dynamic(a, len(lead), min=2, max=most)
-        return getattr(torch, op), (*([empty(N)] if op == "addmm" else []), a, empty(*lead, K, N))
-
-    way = {"mode": "default", "options": {"fast_autotune": True}} if fast else {}
-    lowered = lower(build, **way)
+    install(speeds(lambda _: 0.5))
+    lowered = lower(rows_of(op, min=2, max=most), **(FAST if fast else {}))
     assert only(lowered).is_extern is not chosen
     assert diode_engine.get_stats()["fallbacks"] == 0
     assert not caplog.records
@@ -179,7 +143,7 @@ def test_bounds_beyond_32_bit_indices_get_the_library(op, most, chosen, fast, ca
 
 def test_bounds_beyond_32_bit_indices_without_a_library_are_left_to_the_default_mode():
     lowered = lowered_mm(
-        Speeds(lambda _: 0.5), mark={"min": 2, "max": 1 << 32}, mode="default",
+        speeds(lambda _: 0.5), mark={"min": 2, "max": 1 << 32}, mode="default",
         options={"fast_autotune": True, "max_autotune_gemm_backends": "TRITON"},
     )  # fmt: skip
     assert "extern_kernels.mm" in lowered.sources[0]
@@ -194,8 +158,7 @@ def test_bounds_that_are_not_declared_are_no_reason_to_take_the_library(fast):
         torch._check(a.shape[0] <= (1 << 31) - 1)
         return a @ b
 
-    way = {"mode": "default", "options": {"fast_autotune": True}} if fast else {}
-    lowered = lowered_mm(Speeds(lambda _: 0.5), function=checked, **way)
+    lowered = lowered_mm(speeds(lambda _: 0.5), function=checked, **(FAST if fast else {}))
     assert is_tile(only(lowered), TILE)
     stats = diode_engine.get_stats()
     assert (stats["model_selections"], stats["fallbacks"]) == (1, 0)
@@ -207,7 +170,7 @@ def relu_of_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(("low", "high"), [(2, 64), (2048, 8192)])
 def test_what_is_fused_counts_at_every_size(low, high):
-    predictor = Speeds(lambda p: 0.95, library=10.0)
+    predictor = speeds(lambda p: 0.95, library=10.0)
     bounds = {"min": low, "max": high}
     assert only(lowered_mm(predictor, m=high, mark=bounds)).is_extern
     fused = lowered_mm(predictor, m=high, mark=bounds, function=relu_of_mm)
@@ -216,33 +179,31 @@ def test_what_is_fused_counts_at_every_size(low, high):
 
 
 def test_several_kernels_are_not_timed_for_the_hint_alone():
-    assert is_tile(only(lowered_mm(Speeds(lambda _: 0.8), top_k=3)), TILE)
+    assert is_tile(only(lowered_mm(speeds(lambda _: 0.8), top_k=3)), TILE)
 
 
 def test_where_no_library_is_offered_the_best_in_the_mean_is_taken():
-    predictor = Speeds(lambda p: 0.5 if p.M == 300 else 1.5)
+    predictor = speeds(lambda p: 0.5 if p.M == 300 else 1.5)
     only_triton = {"max_autotune_gemm_backends": "TRITON"}
     lowered = lowered_mm(predictor, options=only_triton)
     assert only(lowered).template == "triton::mm"
 
 
 def test_two_dynamic_sizes_are_drawn_together():
-    predictor = Speeds(lambda _: 0.8)
+    predictor = speeds(lambda _: 0.8)
     install(predictor)
 
     def build():
-        a = empty(300, 32, 16)  # so that the rows of a are known to be aligned
-        torch._dynamo.mark_dynamic(a, 0)
-        torch._dynamo.mark_dynamic(a, 1)
-        b = empty(32, 16, N)
-        torch._dynamo.mark_dynamic(b, 0)
+        a = marked(empty(300, 32, 16), 0, 1)  # so that the rows of a are known to be aligned
+        b = marked(empty(32, 16, N), 0)
         return (lambda a, b: a.flatten(1) @ b.flatten(0, 1)), (a, b)
 
     assert is_tile(only(lower(build)), TILE)
-    large_and_small = [(m, k) for m, _, k in predictor.asked if max(m, k) > 4 * min(m, k)]
+    sizes = [(p.M, p.K) for p in predictor.asked]
+    large_and_small = [(m, k) for m, k in sizes if max(m, k) > 4 * min(m, k)]
     assert any(m > k for m, k in large_and_small)
     assert any(m < k for m, k in large_and_small)
-    assert all(max(m, k) <= 8192 for m, _, k in predictor.asked)
+    assert all(max(m, k) <= 8192 for m, k in sizes)
 
 
 @pytest.mark.parametrize("most", [2, 5, 16, 24, 100, 2048])
@@ -260,16 +221,7 @@ def test_values_of_the_rows_double():
 
 @pytest.mark.parametrize("op", ["mm", "addmm"])
 def test_one_that_a_graph_repeats_is_judged_once(op):
-    calls: list[int] = []
-
-    class Counted(Speeds):
-        def predict_us(self, problem, candidates):
-            calls.append(problem.M)
-            return super().predict_us(problem, candidates)
-
     def build(times):
-        a = empty(300, K)
-        torch._dynamo.mark_dynamic(a, 0)
         given = ([empty(K)] if op == "addmm" else [], [empty(K, K)])
 
         def repeated(a):
@@ -277,12 +229,12 @@ def test_one_that_a_graph_repeats_is_judged_once(op):
                 a = getattr(torch, op)(*given[0], a, *given[1])
             return a
 
-        return repeated, (a,)
+        return repeated, (marked(empty(300, K), 0),)
 
     counts = []
     for times in (1, 4):
-        install(Counted(lambda _: 0.8))
-        calls.clear()
+        predictor = speeds(lambda _: 0.8)
+        install(predictor)
         lower(lambda times=times: build(times))
-        counts.append(len([m for m in calls if m != 300]))
+        counts.append(len([p for p in predictor.asked if p.M != 300]))
     assert counts[0] == counts[1] > 0

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import diode_engine
-from diode_engine.choosing import proofs
 from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.summation import order_of
 from diode_engine.core.candidate import Candidate
@@ -19,28 +18,24 @@ from diode_engine.core.hardware import H200
 from diode_engine.inductor.hook import dynamic_rows
 from diode_engine.inductor.lowering import branches
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import empty
+from tests.inductor_nogpu.conftest import MMA, WGMMA, empty, marked
 from tests.inductor_nogpu.test_one_order import (
     INVARIANT,
     LAYERS,
-    MMA,
     MODES,
-    WGMMA,
     B,
     K,
     N,
     install,
-    proof,
 )
 
 HINT = 300
 
 
 @pytest.fixture(autouse=True)
-def _proven(monkeypatch):
+def _proven(prove):
     """The two orders of half precision count as proven together, as they are on an H100."""
-    monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA, MMA),))
-    install()
+    prove([WGMMA, MMA])
 
 
 def dynamic(layer: str, rows: int = HINT, **bounds: int) -> Any:
@@ -50,7 +45,7 @@ def dynamic(layer: str, rows: int = HINT, **bounds: int) -> Any:
         function, inputs = LAYERS[layer](rows)
         for x in inputs:
             if rows in x.shape:
-                torch._dynamo.mark_dynamic(x, x.shape.index(rows), **bounds)
+                marked(x, x.shape.index(rows), **bounds)
         return function, inputs
 
     return build
@@ -140,10 +135,7 @@ def test_the_kernels_do_not_depend_on_the_first_rows(mode):
 
 def test_rows_of_two_dynamic_sizes():
     def build():
-        x = empty(3, 100, K)
-        for dim in (0, 1):
-            torch._dynamo.mark_dynamic(x, dim)
-        return torch.nn.functional.linear, (x, empty(N, K))
+        return torch.nn.functional.linear, (marked(empty(3, 100, K), 0, 1), empty(N, K))
 
     program = Program.of(build)
     for size in (5, 70):
@@ -154,9 +146,8 @@ def test_rows_of_two_dynamic_sizes():
 
 def test_what_a_product_reads_is_freed_behind_it():
     def build():
-        a, b = empty(HINT, K), empty(K, K)
-        torch._dynamo.mark_dynamic(a, 0)
-        return lambda a, b: torch.relu(torch.relu(a) @ b), (a, b)
+        operands = marked(empty(HINT, K), 0), empty(K, K)
+        return lambda a, b: torch.relu(torch.relu(a) @ b), operands
 
     source = lower(build, options=INVARIANT).sources[0]
     program = source[source.index("def call(") :]

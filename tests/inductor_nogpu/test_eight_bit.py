@@ -17,7 +17,7 @@ from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.candidates import is_usable
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.spaces import exhaustive_space
-from tests.inductor_nogpu.conftest import FixedPredictor, install, tensors_of
+from tests.inductor_nogpu.conftest import FixedPredictor, install, marked, tensors_of
 from tests.inductor_nogpu.conftest import empty as any_empty
 from tests.inductor_nogpu.test_capture import problems
 
@@ -80,9 +80,8 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], Problem]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_has_the_predicted_kernel(name):
-    build, problem = PROGRAMS[name]
+@pytest.mark.parametrize(("build", "problem"), PROGRAMS.values(), ids=PROGRAMS)
+def test_a_program_has_the_predicted_kernel(build, problem):
     best = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "num_warps": 8}
     predictor = FixedPredictor(best=best)
     install(predictor)
@@ -137,10 +136,10 @@ def test_a_dynamic_size_keeps_what_no_tensor_tells():
     install(predictor)
 
     def build():
-        function, args = scaled((512, 1), (1, 256), use_fast_accum=True, **BF16)()
-        torch._dynamo.mark_dynamic(args[0], 0)
-        torch._dynamo.mark_dynamic(args[2], 0)
-        return function, args
+        function, (a, b, scale_a, scale_b) = scaled(
+            (512, 1), (1, 256), use_fast_accum=True, **BF16
+        )()
+        return function, (marked(a, 0), b, marked(scale_a, 0), scale_b)
 
     assert lower(build, dynamic=None).seen
     problems = {problem for problem, _ in predictor.asked}
@@ -167,9 +166,8 @@ def test_what_the_model_does_not_know_gets_the_library_s_kernel(name):
 
 
 @pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_is_captured(name, mode, notes):
-    build, problem = PROGRAMS[name]
+@pytest.mark.parametrize(("build", "problem"), PROGRAMS.values(), ids=PROGRAMS)
+def test_a_program_is_captured(build, problem, mode, notes):
     lower(build, mode=mode)
     if problem.op == "mm_plus_mm" and mode == "default":  # there it stays two mm
         problem = made("mm", "bfloat16", b_layout="col")

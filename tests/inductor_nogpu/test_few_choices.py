@@ -13,9 +13,14 @@ from torch._inductor import autotune_process, config, ir
 
 import diode_engine
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.problem import Problem
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import FixedPredictor, empty, install, preprocessing_by
+from tests.inductor_nogpu.conftest import (
+    FixedPredictor,
+    Rule,
+    empty,
+    install,
+    preprocessing_by,
+)
 
 EPILOGUES = {"benchmark_epilogue_fusion": True}  # Inductor's default, which `lower` turns off
 PIPELINED = {"benchmark_epilogue_fusion": False, "pipeline_max_autotune_gemm": True}
@@ -25,29 +30,16 @@ def moved(rows: int, k: int, columns: int) -> Callable[[], tuple[Any, Sequence[t
     """A product of a sum that counts as row-major when it is chosen, and will be column-major."""
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        args = (
-            torch.empty(shape, dtype=torch.bfloat16, device="cuda")
-            for shape in ((k, rows), (k, rows), (k, columns))
-        )
-        return (lambda x, y, w: (x.t() + y.t()) @ w), tuple(args)
+        args = empty(k, rows), empty(k, rows), empty(k, columns)
+        return (lambda x, y, w: (x.t() + y.t()) @ w), args
 
     return build
 
 
-class Prefers:
-    """Predicts the times of these templates, and nothing of any other."""
-
-    identity = "prefers"
-
-    def __init__(self, **us: float) -> None:
-        self.us = us
-
-    def time(self, candidate: Candidate) -> float:
-        return self.us.get(candidate.template.removeprefix("triton::"), np.nan)
-
-    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-        times = np.array([self.time(candidate) for candidate in candidates])
-        return times * (1 + 1e-9 * np.arange(len(times)))
+def prefer(top_k: int, **us: float) -> None:
+    """Keeps the `top_k` best by the times of these templates; nothing is known of any other."""
+    by_template = Rule(lambda _, c: us.get(c.template.removeprefix("triton::"), np.nan))
+    install(by_template, top_k_configs=top_k, performance_threshold=1e9)
 
 
 def milliseconds(candidate: Candidate) -> float:
@@ -80,7 +72,7 @@ def _timed_in_other_processes(monkeypatch):
     ],
 )
 def test_operands_get_another_layout_than_kernels_were_timed_with(top_k, sizes, us):
-    install(Prefers(**us), top_k_configs=top_k, performance_threshold=1e9)
+    prefer(top_k, **us)
     tma = {"triton.enable_persistent_tma_matmul": "mm_persistent_tma" in us}
     lowered = lower(moved(*sizes), options={**EPILOGUES, **tma}, benchmark=milliseconds)
     (kept, *_) = lowered.seen
@@ -92,14 +84,14 @@ def test_operands_get_another_layout_than_kernels_were_timed_with(top_k, sizes, 
 @pytest.mark.usefixtures("_timed_in_other_processes")
 @pytest.mark.parametrize("top_k", [1, 3])
 def test_a_search_that_is_pipelined(top_k):
-    install(Prefers(mm=1.0), top_k_configs=top_k, performance_threshold=1e9)
+    prefer(top_k, mm=1.0)
     (kept,) = lower(moved(512, 1024, 768), options=PIPELINED).seen
     assert len(kept.candidates) == 1 or any(c.is_extern for c in kept.candidates)
 
 
 @pytest.mark.parametrize("top_k", [1, 3])
 def test_no_library_is_among_the_backends(top_k):
-    install(Prefers(mm=1.0), top_k_configs=top_k, performance_threshold=1e9)
+    prefer(top_k, mm=1.0)
     options = {**EPILOGUES, "max_autotune_gemm_backends": "TRITON"}
     (kept,) = lower(moved(512, 1024, 768), options=options, benchmark=milliseconds).seen
     assert len(kept.candidates) == top_k
@@ -155,12 +147,10 @@ def product_of_product() -> tuple[Any, Sequence[torch.Tensor]]:
 
 @pytest.mark.skipif(FIXED_WHEN_RENDERED, reason="torch 2.10 fixes a template's operands")
 def test_descriptors_read_the_rows_where_they_are():
-    class TmaForTheSecond(FixedPredictor):
-        def predict_us(self, problem, candidates):
-            times = super().predict_us(problem, candidates)
-            tma = ["tma" in c.template and problem.K > 1000 for c in candidates]
-            extern = [c.is_extern for c in candidates]
-            return np.where(tma, 0.01, np.where(extern, 1.0, times + 100))
+    def us(problem, candidate):
+        if "tma" in candidate.template and problem.K > 1000:
+            return 0.01
+        return 1.0 if candidate.is_extern else 100.0
 
     distances: list[Any] = []
 
@@ -168,7 +158,7 @@ def test_descriptors_read_the_rows_where_they_are():
         distances.append(choices[0].input_nodes[0].get_stride())
         return choices
 
-    install(TmaForTheSecond())
+    install(Rule(us))
     with preprocessing_by(look):
         options = {"triton.enable_persistent_tma_matmul": True}
         lowered = lower(product_of_product, options=options)
@@ -182,11 +172,9 @@ PROLOGUES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", PROLOGUES)
-def test_what_comes_before_a_product_is_not_fused_into_its_loads(name, predictor):
-    dtype, function = PROLOGUES[name]
+@pytest.mark.parametrize(("dtype", "function"), PROLOGUES.values(), ids=PROLOGUES)
+def test_what_comes_before_a_product_is_not_fused_into_its_loads(dtype, function, predictor):
     predictor.best = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_stages": 2}
-
     (source,) = lower(lambda: (function, (empty(512, 1024), empty(1024, 768, dtype=dtype)))).sources
     assert source.count("@triton_heuristics.template") == 1
     assert source.count("@triton_heuristics.pointwise") == 1

@@ -27,7 +27,7 @@ from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.lowering.flex_attention import Unmeasured, call_of
 from diode_engine.inductor.patches import patch_attribute
 from diode_engine.models import flex_attention as fa
-from tests.inductor_nogpu import flex_graph
+from tests.inductor_nogpu import conftest, flex_graph
 
 # No default of Inductor's, and none of max-autotune's.
 WANTED = {"forward": (64, 32, 4, 4), "backward": (32, 64, 64, 32, 4, 4), "decoding": (32, 4, 4)}
@@ -51,12 +51,12 @@ def table(speed: float = 1.5, **defaults: tuple[int, ...]) -> fa.FlexTable:
 
 
 @pytest.fixture
-def install(make_predictor, monkeypatch):
+def install(monkeypatch):
     """Installs Diode with a table."""
 
     def installed(by, **options):
         monkeypatch.setattr("diode_engine.inductor.choosing.flex_attention.table_for", lambda _: by)
-        diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1, **options)
+        conftest.install(conftest.FixedPredictor(), **options)
 
     return installed
 
@@ -230,9 +230,8 @@ UNLIKE: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("unlike", UNLIKE)
-def test_a_call_unlike_those_that_were_measured_is_told(unlike):
-    call, why = UNLIKE[unlike]
+@pytest.mark.parametrize(("call", "why"), UNLIKE.values(), ids=UNLIKE)
+def test_a_call_unlike_those_that_were_measured_is_told(call, why):
     kind = call.get("kind", "forward")
     with graph_of(**call) as (_, node, _), pytest.raises(Unmeasured, match=why):
         call_of(kind, node)
@@ -316,12 +315,12 @@ def test_that_a_call_failed_does_not_hide_that_a_product_did(caplog):
     assert outcomes.stats.snapshot()["fallback_error"] == 4
 
 
-def test_a_damaged_table_leaves_inductors(make_predictor, monkeypatch):
+def test_a_damaged_table_leaves_inductors(monkeypatch):
     def damaged(_):
         raise ModelError("It is damaged.")
 
     monkeypatch.setattr("diode_engine.inductor.choosing.flex_attention.table_for", damaged)
-    assert diode_engine.install_diode_choices(predictor=make_predictor(), top_k_configs=1)
+    conftest.install(conftest.FixedPredictor())
     assert len(left()) > 1
     assert diode_engine.get_stats()["active"]
 

@@ -16,7 +16,7 @@ from torch._inductor import config
 
 import diode_engine
 from diode_engine import registry
-from diode_engine.choosing import frozen, frozen_file, proofs
+from diode_engine.choosing import frozen, frozen_file
 from diode_engine.choosing.choice import Why
 from diode_engine.core.hardware import H200
 from diode_engine.errors import FrozenChoicesError
@@ -26,29 +26,31 @@ from diode_engine.inductor.without_gpu import lower, without_data
 from diode_engine.registry import load_predictor
 from tests.inductor_nogpu.conftest import (
     ASKS_BEFORE_PADDING,
+    FAST,
+    MMA,
     OPS,
+    SPEECHLESS,
+    WGMMA,
     Build,
     FixedPredictor,
     empty,
     gemm,
+    marked,
+    programs,
     reopen_decision,
     run_python,
 )
 from tests.inductor_nogpu.test_convolutions import convolution
 from tests.inductor_nogpu.test_grouped import experts
 from tests.inductor_nogpu.test_guard import sums
-from tests.inductor_nogpu.test_one_order import MMA, WGMMA, proof
-from tests.inductor_nogpu.test_options import TimesOfPadding, float32_gemm, pads
+from tests.inductor_nogpu.test_options import float32_gemm, pads, times_of_padding
+
+INVARIANT = {"options": {"diode_batch_invariant": True}}
 
 
-@pytest.fixture(autouse=True)
-def _home(tmp_path, monkeypatch):
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
-
-
-def programs(build: Build, **how: Any) -> list[str]:
-    """The generated programs, without the numbers of graphs and the names of folders."""
-    return [re.sub(r"AOT ID.*|/tmp\w+/", "", source) for source in lower(build, **how).sources]
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "frozen.toml"
 
 
 def freeze(path: Path, *builds: Build, predictor: Any = None, **how: Any) -> list[list[str]]:
@@ -91,10 +93,9 @@ def block(width: int = 1024) -> Build:
     return build
 
 
-@pytest.mark.parametrize("how", [{}, {"mode": "default", "options": {"fast_autotune": True}}])
-def test_a_compile_takes_the_frozen_kernels_without_a_model(how, tmp_path, monkeypatch):
+@pytest.mark.parametrize("how", [{}, FAST])
+def test_a_compile_takes_the_frozen_kernels_without_a_model(how, path, monkeypatch):
     builds = [*OPS.values(), block(), experts(), sums]
-    path = tmp_path / "frozen.toml"
     by_model = freeze(path, *builds, **how)
     with diode_engine.profile_predictions() as profile:
         assert frozen_to(path, *builds, monkeypatch=monkeypatch, **how) == by_model
@@ -123,9 +124,8 @@ def test_the_file_is_sorted_and_read_as_it_was_written(tmp_path):
     assert re.search('epilogue = "writes 1, reads 1, instructions 0, operands 0"', text)
 
 
-def test_a_frozen_kernel_is_not_the_one_that_a_model_takes(tmp_path, monkeypatch):
+def test_a_frozen_kernel_is_not_the_one_that_a_model_takes(path, monkeypatch):
     """The file decides, not what would be chosen: a reviewer may edit it."""
-    path = tmp_path / "frozen.toml"
     freeze(path, gemm)
     path.write_text(path.read_text().replace("BLOCK_N = 256", "BLOCK_N = 128"))
     with diode_engine.profile_predictions() as profile:
@@ -135,8 +135,7 @@ def test_a_frozen_kernel_is_not_the_one_that_a_model_takes(tmp_path, monkeypatch
     assert (choice.predicted_us, choice.library_us) == ((1.0,), 5.0)
 
 
-def test_the_librarys_kernel_is_frozen_too(tmp_path, monkeypatch):
-    path = tmp_path / "frozen.toml"
+def test_the_librarys_kernel_is_frozen_too(path, monkeypatch):
     builds = OPS.values()
     by_model = freeze(path, *builds, predictor=FixedPredictor(aten=0.5))
     assert all("extern_kernels" in source for (source,) in by_model)
@@ -145,14 +144,13 @@ def test_the_librarys_kernel_is_frozen_too(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("bias", [((512, 1), (2, 1)), ((1, 768), (768, 0))], ids=str)
 @pytest.mark.parametrize("aten", [0.5, 5.0])
-def test_a_product_that_is_asked_for_with_two_biases_is_found(bias, aten, tmp_path, monkeypatch):
+def test_a_product_that_is_asked_for_with_two_biases_is_found(bias, aten, path, monkeypatch):
     """From torch 2.13 on Triton's kernels may get such a bias written out as a matrix."""
 
     def build():
         strided = torch.empty_strided(*bias, dtype=torch.bfloat16, device="cuda")
         return torch.addmm, (strided, empty(512, 1024), empty(1024, 768))
 
-    path = tmp_path / "frozen.toml"
     by_model = freeze(path, build, predictor=FixedPredictor(aten=aten))
     assert frozen_to(path, build, monkeypatch=monkeypatch) == by_model
 
@@ -166,19 +164,16 @@ def refusal(path: Path, build: Build, monkeypatch: Any, **how: Any) -> str:
     return text
 
 
-def test_a_product_that_is_missing_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "frozen.toml"
+def test_a_product_that_is_missing_is_refused(path, monkeypatch):
     freeze(path, gemm)
     for op in ("addmm", "bmm"):
         assert f"it has no choice for {op} " in refusal(path, OPS[op], monkeypatch)
     with_epilogue = lambda: (lambda a, b: torch.relu(a @ b), gemm()[1])  # noqa: E731
     assert "with an epilogue (writes 1" in refusal(path, with_epilogue, monkeypatch)
-    fast = {"mode": "default", "options": {"fast_autotune": True}}
-    assert "it has no choice for bmm " in refusal(path, OPS["bmm"], monkeypatch, **fast)
+    assert "it has no choice for bmm " in refusal(path, OPS["bmm"], monkeypatch, **FAST)
 
 
-def test_a_kernel_that_inductor_does_not_offer_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "frozen.toml"
+def test_a_kernel_that_inductor_does_not_offer_is_refused(path, monkeypatch):
     freeze(path, gemm, OPS["addmm"])
     path.write_text(path.read_text().replace("BLOCK_N = 256", "BLOCK_N = 96"))
     for build in (gemm, OPS["addmm"]):
@@ -199,8 +194,7 @@ def test_a_kernel_that_inductor_does_not_offer_is_refused(tmp_path, monkeypatch)
         ("\ntriton = ", '\ntriton = "9"\nwas = ', "made for triton 9, and this is triton "),
     ],
 )
-def test_a_file_for_something_else_is_refused(made, other, said, tmp_path, monkeypatch):
-    path = tmp_path / "frozen.toml"
+def test_a_file_for_something_else_is_refused(made, other, said, path, monkeypatch):
     freeze(path, gemm)
     assert made in path.read_text()
     path.write_text(path.read_text().replace(made, other))
@@ -208,8 +202,7 @@ def test_a_file_for_something_else_is_refused(made, other, said, tmp_path, monke
 
 
 @pytest.mark.parametrize("text", [None, "[", 'format = "diode-frozen-choices"', "version = 1"])
-def test_a_file_that_cannot_be_read_is_refused(text, tmp_path, monkeypatch):
-    path = tmp_path / "frozen.toml"
+def test_a_file_that_cannot_be_read_is_refused(text, path, monkeypatch):
     if text is not None:
         path.write_text(text)
     with pytest.raises(Exception, match="frozen choices") as raised:
@@ -217,24 +210,17 @@ def test_a_file_that_cannot_be_read_is_refused(text, tmp_path, monkeypatch):
     assert str(path) in str(raised.value)
 
 
-def test_a_failure_in_a_frozen_compile_ends_it(tmp_path, monkeypatch):
-    path = tmp_path / "frozen.toml"
+def test_a_failure_in_a_frozen_compile_ends_it(path, monkeypatch):
     freeze(path, gemm)
     monkeypatch.setattr(frozen.FrozenChoices, "find", lambda *_: 1 / 0)
     with pytest.raises(Exception, match="division"):
         frozen_to(path, gemm, monkeypatch=monkeypatch)
 
 
-def test_a_dynamic_product_is_found_whatever_its_first_size(tmp_path, monkeypatch):
+def test_a_dynamic_product_is_found_whatever_its_first_size(path, monkeypatch):
     def rows(m):
-        def build():
-            x = empty(m, 1024)
-            torch._dynamo.mark_dynamic(x, 0, min=2, max=4096)
-            return torch.mm, (x, empty(1024, 768))
+        return lambda: (torch.mm, (marked(empty(m, 1024), 0, min=2, max=4096), empty(1024, 768)))
 
-        return build
-
-    path = tmp_path / "frozen.toml"
     freeze(path, rows(640), rows(512))
     text = path.read_text()
     assert text.count("[[product]]") == 1
@@ -247,17 +233,12 @@ def test_a_dynamic_product_is_found_whatever_its_first_size(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("first", [512, 77])
-def test_a_dynamic_product_is_found_whatever_the_length_of_its_rows(first, tmp_path, monkeypatch):
+def test_a_dynamic_product_is_found_whatever_the_length_of_its_rows(first, path, monkeypatch):
     def inner(k):
-        def build():
-            a, b = empty(256, k), empty(k, 512)
-            for tensor, dim in ((a, 1), (b, 0)):
-                torch._dynamo.mark_dynamic(tensor, dim, min=2, max=4096)
-            return torch.mm, (a, b)
+        bounds = {"min": 2, "max": 4096}
+        sizes = ((256, k), 1), ((k, 512), 0)
+        return lambda: (torch.mm, [marked(empty(*size), dim, **bounds) for size, dim in sizes])
 
-        return build
-
-    path = tmp_path / "frozen.toml"
     freeze(path, inner(first), inner(640))
     text = path.read_text()
     assert text.count("[[product]]") == 1
@@ -271,13 +252,8 @@ def test_a_dynamic_product_is_found_whatever_the_length_of_its_rows(first, tmp_p
         frozen_file.read(path)
 
 
-def test_a_product_without_a_choice_stays_without(tmp_path, monkeypatch):
-    class Unsure(FixedPredictor):
-        def predict_us(self, problem, candidates):
-            return super().predict_us(problem, candidates) * float("nan")
-
-    path = tmp_path / "frozen.toml"
-    by_model = freeze(path, gemm, predictor=Unsure())
+def test_a_product_without_a_choice_stays_without(path, monkeypatch):
+    by_model = freeze(path, gemm, predictor=SPEECHLESS)
     assert 'kernel = "plain"\nwhy = "the model has no prediction for mm' in path.read_text()
     searching = {"diode_fallback_to_autotune": True}
     assert frozen_to(path, gemm, monkeypatch=monkeypatch, options=searching) == by_model
@@ -310,8 +286,7 @@ def test_while_freezing_each_product_gets_one_kernel_and_nothing_is_loaded(tmp_p
     assert len(lower(gemm, options=options).seen[0].candidates) == 1
 
 
-def test_what_is_decided_before_lowering_is_frozen(tmp_path, monkeypatch):
-    path = tmp_path / "frozen.toml"
+def test_what_is_decided_before_lowering_is_frozen(path, monkeypatch):
     builds = [convolution(torch.bfloat16), sums]
     for predictor in (FixedPredictor(), FixedPredictor(aten=0.5), FixedPredictor(aten=1000.0)):
         by_model = freeze(path, *builds, predictor=predictor)
@@ -324,43 +299,39 @@ def test_what_is_decided_before_lowering_is_frozen(tmp_path, monkeypatch):
 
 @ASKS_BEFORE_PADDING
 @pytest.mark.parametrize("padded", [333.0, 960.0])
-def test_padding_is_frozen(padded, tmp_path, monkeypatch):
-    path = tmp_path / "frozen.toml"
-    times = TimesOfPadding(library=(1000.0, padded), triton=(1000.0, padded))
+def test_padding_is_frozen(padded, path, monkeypatch):
+    times = times_of_padding((1000.0, padded))
     with diode_engine.report() as program, monkeypatch.context() as patch:
         answer = pads(times, float32_gemm, patch)
         program.freeze(path)
     options = {"shape_padding": True, "diode_frozen_choices": str(path)}
-    other = TimesOfPadding(library=(1000.0, 1000.0), triton=(1000.0, 1000.0))
+    other = times_of_padding((1000.0, 1000.0))
     assert pads(other, float32_gemm, monkeypatch, options=options) == answer == (padded < 900)
     assert other.asked == []
 
 
 @ASKS_BEFORE_PADDING
 @pytest.mark.parametrize("first", [2048, 16])
-def test_padding_is_frozen_for_all_rows(first, tmp_path, monkeypatch):
+def test_padding_is_frozen_for_all_rows(first, path, monkeypatch):
     def rows(m):
         def build():
             a, b = (empty(*size, dtype=torch.float32) for size in ((m, 2049), (2049, 2048)))
-            torch._dynamo.mark_dynamic(a, 0, min=2, max=8192)
-            return torch.mm, (a, b)
+            return torch.mm, (marked(a, 0, min=2, max=8192), b)
 
         return build
 
-    path = tmp_path / "frozen.toml"
-    padded = TimesOfPadding(library=(1000.0, 333.0), triton=(1000.0, 333.0))
+    padded = times_of_padding((1000.0, 333.0))
     with diode_engine.report() as program, monkeypatch.context() as patch:
         answer = pads(padded, rows(first), patch)
         program.freeze(path)
     options = {"shape_padding": True, "diode_frozen_choices": str(path)}
-    other = TimesOfPadding(library=(1000.0, 1000.0), triton=(1000.0, 1000.0))
+    other = times_of_padding((1000.0, 1000.0))
     for m in (2048, 1000, 16):
         with monkeypatch.context() as patch:
             assert pads(other, rows(m), patch, options=options) == answer
 
 
-def test_the_model_chooses_where_the_option_is_not_set(tmp_path, monkeypatch):
-    path = tmp_path / "frozen.toml"
+def test_the_model_chooses_where_the_option_is_not_set(path, monkeypatch):
     freeze(path, gemm)
     path.write_text(path.read_text().replace("BLOCK_N = 256", "BLOCK_N = 128"))
     diode_engine.install_diode_choices(predictor=FixedPredictor(), top_k_configs=1)
@@ -379,8 +350,7 @@ def test_the_model_chooses_where_the_option_is_not_set(tmp_path, monkeypatch):
         assert read_fingerprint().key not in {key for _, key in hashes}
 
 
-def test_without_a_model_it_works_and_says_so_without_the_file(tmp_path, monkeypatch, caplog):
-    path = tmp_path / "frozen.toml"
+def test_without_a_model_it_works_and_says_so_without_the_file(path, monkeypatch, caplog):
     freeze(path, gemm)
     monkeypatch.setattr(registry, "load_predictor", lambda *_, **__: None)
     reopen_decision()
@@ -404,9 +374,8 @@ print("its own output")
 """
 
 
-def test_the_command_writes_and_checks_the_file(tmp_path):
+def test_the_command_writes_and_checks_the_file(path, tmp_path):
     pytest.importorskip("click", reason="the command needs diode-engine[store]")
-    path = tmp_path / "frozen.toml"
 
     def run(*words, n=128):
         program = PROGRAM.replace("N)", f"{n})")
@@ -441,9 +410,8 @@ def test_the_command_writes_and_checks_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["max-autotune-no-cudagraphs", "default"])
-def test_kernels_that_do_not_depend_on_the_batch_are_frozen(mode, tmp_path, monkeypatch):
-    path = tmp_path / "frozen.toml"
-    invariant = {"mode": mode, "options": {"diode_batch_invariant": True}}
+def test_kernels_that_do_not_depend_on_the_batch_are_frozen(mode, path, monkeypatch):
+    invariant = {"mode": mode, **INVARIANT}
     builds = [OPS["mm"], OPS["addmm"]]
     by_model = freeze(path, *builds, **invariant)
     assert path.read_text().count("batch_invariant = true") == 2
@@ -454,23 +422,19 @@ def test_kernels_that_do_not_depend_on_the_batch_are_frozen(mode, tmp_path, monk
 
 
 def rows_that_change() -> tuple[Any, Sequence[torch.Tensor]]:
-    x = empty(300, 1024)
-    torch._dynamo.mark_dynamic(x, 0)
-    return torch.mm, (x, empty(1024, 768))
+    return torch.mm, (marked(empty(300, 1024), 0), empty(1024, 768))
 
 
-def test_the_kernels_of_a_dynamic_number_of_rows_are_frozen(tmp_path, monkeypatch):
-    invariant = {"options": {"diode_batch_invariant": True}}
-    path = tmp_path / "frozen.toml"
-    monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA, MMA),))
-    by_model = freeze(path, rows_that_change, predictor=load_predictor(H200), **invariant)
+def test_the_kernels_of_a_dynamic_number_of_rows_are_frozen(path, prove, monkeypatch):
+    prove([WGMMA, MMA])
+    by_model = freeze(path, rows_that_change, predictor=load_predictor(H200), **INVARIANT)
     text = path.read_text()
     assert "version = 2\n" in text
     assert text.count("most_rows = ") + 1 == text.count("kernel = ") > 1
     read = frozen_file.read(path)
     assert frozen_file.render(read) == text
     with diode_engine.profile_predictions() as profile:
-        taken = frozen_to(path, rows_that_change, monkeypatch=monkeypatch, **invariant)
+        taken = frozen_to(path, rows_that_change, monkeypatch=monkeypatch, **INVARIANT)
     assert taken == by_model
     (choice,) = profile.selections
     assert choice.by_rows == read.choices[0].by_rows
@@ -481,36 +445,31 @@ def test_the_kernels_of_a_dynamic_number_of_rows_are_frozen(tmp_path, monkeypatc
     assert re.search(r"rows; .* in the file, .* rows; .* now\.$", said)
     path.write_text(text.replace('"triton::mm"', '"triton::mm_persistent_tma"', 1))
     says = "an order that is not known"
-    assert says in refusal(path, rows_that_change, monkeypatch, **invariant)
+    assert says in refusal(path, rows_that_change, monkeypatch, **INVARIANT)
     path.write_text(re.sub(r"most_rows = \d+", "most_rows = 9000", text))
     with pytest.raises(FrozenChoicesError, match="most_rows must grow"):
         frozen_file.read(path)
     path.write_text(text)
     monkeypatch.setattr("diode_engine.inductor.choosing.one_order.can_generate", lambda: False)
     says = "cannot take one of several kernels"
-    assert says in refusal(path, rows_that_change, monkeypatch, **invariant)
+    assert says in refusal(path, rows_that_change, monkeypatch, **INVARIANT)
 
 
-def test_an_edited_kernel_must_give_the_bits_of_its_layer(tmp_path, monkeypatch):
-    invariant = {"options": {"diode_batch_invariant": True}}
-    path, builds = tmp_path / "frozen.toml", [layer(16), layer(256)]
-
-    def prove(*orders):
-        monkeypatch.setattr(proofs, "PROOFS", tuple(proof(*each) for each in orders))
-
+def test_an_edited_kernel_must_give_the_bits_of_its_layer(path, prove, monkeypatch):
+    builds = [layer(16), layer(256)]
     prove((WGMMA, MMA))
-    by_model = freeze(path, *builds, **invariant)
+    by_model = freeze(path, *builds, **INVARIANT)
     assert all("tl.dot" in source for sources in by_model for source in sources)
-    assert frozen_to(path, *builds, monkeypatch=monkeypatch, **invariant) == by_model
+    assert frozen_to(path, *builds, monkeypatch=monkeypatch, **INVARIANT) == by_model
     few, many = path.read_text().split("# mm 256×")
     edited = [re.sub(r"BLOCK_M = \d+", f"BLOCK_M = {m}", part) for m, part in
               ((16, few), (64, re.sub(r"num_warps = \d+", "num_warps = 4", many)))]  # fmt: skip
     path.write_text("# mm 256×".join(edited))
     prove((WGMMA,), (MMA,))
     says = "which add up in orders that do not give the same bits"
-    assert says in refusal(path, builds[0], monkeypatch, **invariant)
+    assert says in refusal(path, builds[0], monkeypatch, **INVARIANT)
     prove((WGMMA,))
     says = "mma.sync bfloat16 k16 float32, which is not proven on NVIDIA H200 with torch"
-    assert says in refusal(path, builds[0], monkeypatch, **invariant)
+    assert says in refusal(path, builds[0], monkeypatch, **INVARIANT)
     path.write_text(path.read_text().replace("triton::mm", "triton::mm_persistent_tma"))
-    assert "an order that is not known" in refusal(path, builds[1], monkeypatch, **invariant)
+    assert "an order that is not known" in refusal(path, builds[1], monkeypatch, **INVARIANT)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import diode_engine
 from diode_engine.choosing.policy import MARGIN
-from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US, Epilogue
@@ -19,7 +17,7 @@ from diode_engine.inductor.without_gpu import Lowered, lower
 from tests.inductor_nogpu.conftest import Rule, empty, install
 
 M, N, K = 1024, 512, 256
-# The first Triton kernel takes 101 µs. It is taken where the library's, and what it costs not to
+# A Triton kernel takes 101 µs. It is taken where the library's, and what it costs not to
 # fuse, comes to so much.
 LIMIT = 101.0 * MARGIN
 CLOSE = LIMIT - 0.5
@@ -27,24 +25,13 @@ F = torch.nn.functional
 Net = Callable[..., Any]
 
 
-class AtenFirst:
-    """ATen takes `aten` microseconds, the Triton kernels 101 and more."""
-
-    identity = "aten first"
-
-    def __init__(self, aten: float) -> None:
-        self.aten = aten
-
-    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-        return np.where([c.is_extern for c in candidates], self.aten, triton_us(candidates))
-
-
-def triton_us(candidates: Sequence[Candidate]) -> np.ndarray:
-    return 100.0 + np.cumsum([not c.is_extern for c in candidates])
+def install_aten(us: float) -> None:
+    """ATen takes so many microseconds, each Triton kernel 101."""
+    install(Rule(lambda _, c: us if c.is_extern else 101.0))
 
 
 def lowered(net: Net, *more: tuple[int, ...], aten: float = CLOSE, **options: Any) -> Lowered:
-    install(AtenFirst(aten))
+    install_aten(aten)
     return lower(
         lambda: (net, (empty(M, K), empty(K, N), *(empty(*shape) for shape in more))),
         options=options,
@@ -81,9 +68,8 @@ APART: dict[str, tuple[Net, tuple[tuple[int, ...], ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FUSED)
-def test_what_is_fused_decides_a_close_choice(name):
-    net, more = FUSED[name]
+@pytest.mark.parametrize(("net", "more"), FUSED.values(), ids=FUSED)
+def test_what_is_fused_decides_a_close_choice(net, more):
     grouped = {} if torch.__version__ >= (2, 13) else {"loop_ordering_after_fusion": False}
     done = lowered(net, *more, aten=CLOSE, **grouped)
     assert takes_triton(done)
@@ -120,9 +106,8 @@ def test_what_old_torch_does_not_fuse_behind_a_view():
     assert "@triton_heuristics.pointwise" in done.sources[0]
 
 
-@pytest.mark.parametrize("name", APART)
-def test_what_is_not_fused_does_not(name):
-    net, more = APART[name]
+@pytest.mark.parametrize(("net", "more"), APART.values(), ids=APART)
+def test_what_is_not_fused_does_not(net, more):
     assert not takes_triton(lowered(net, *more))
     assert diode_engine.get_stats()["fusion_decided"] == 0
 
@@ -174,7 +159,7 @@ def test_an_epilogue_that_costs_more_than_the_product_is_not_fused():
         product = a @ b
         return torch.erf(torch.erf(product))
 
-    install(AtenFirst(99.9))
+    install_aten(99.9)
     done = lower(lambda: (net, (empty(m, k), empty(k, n))))
     assert not takes_triton(done)
 
@@ -198,7 +183,7 @@ def sum_of(x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
 )
 def test_an_epilogue_that_would_spill_registers_stays_apart(tile, shape, operands, dtype, fused):
     one = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True))
-    predictor = Rule(lambda c: 1.0 if one.items() <= c.config.items() else 99.0)
+    predictor = Rule(lambda _, c: 1.0 if one.items() <= c.config.items() else 99.0)
     install(predictor)
 
     def build():

@@ -43,15 +43,14 @@ from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.listening import feedback
 from diode_engine.inductor.lowering import preprocessing
 from diode_engine.inductor.torch_internals.dispatcher import PRODUCT_WITH_ACTIVATION
-from tests.inductor_nogpu.conftest import FixedPredictor
+from tests.inductor_nogpu.conftest import FAST, FixedPredictor, empty, install, program
 from tests.inductor_nogpu.test_convolutions import convolution
-from tests.inductor_nogpu.test_faults import LIBRARY, mm, program, searched
+from tests.inductor_nogpu.test_faults import LIBRARY, mm, searched
 from tests.inductor_nogpu.test_flex_attention import DECODING, config_of
 from tests.inductor_nogpu.test_flex_attention import left as flex_choices
 from tests.inductor_nogpu.test_grouped import experts
 
 PACKAGE = Path(diode_engine.__file__).parent
-FAST = {"mode": "default", "options": {"fast_autotune": True}}
 
 
 def flex(**call: Any) -> list[tuple[int, ...]]:
@@ -67,14 +66,12 @@ def groups() -> str:
 
 def sums() -> Any:
     """A sum of two products, which one lowering computes."""
-    a = torch.empty(256, 256, dtype=torch.bfloat16, device="cuda")
-    return (lambda a, b: a @ b + b @ a), (a, a)
+    return (lambda a, b: a @ b + b @ a), (empty(256, 256),) * 2
 
 
 def with_activation() -> Any:
     """A product with an activation that the program itself asks for."""
-    x, b = (torch.empty(size, dtype=torch.bfloat16, device="cuda") for size in ((256, 256), 256))
-    return PRODUCT_WITH_ACTIVATION, (b, x, x)
+    return PRODUCT_WITH_ACTIVATION, (empty(256), empty(256, 256), empty(256, 256))
 
 
 def convolved() -> bool:
@@ -206,14 +203,10 @@ def case(request, monkeypatch):
     return CASES[request.param]
 
 
-def install(**options: Any) -> None:
-    diode_engine.install_diode_choices(predictor=FixedPredictor(), top_k_configs=1, **options)
-
-
 def test_where_diode_fails_torch_answers(case, monkeypatch, caplog):
     fault = Faults(MemoryError("full"))
     expected = (case.expected or case.run)()
-    install()
+    install(FixedPredictor())
     monkeypatch.setattr(case.owner, case.name, fault)
     assert case.run() == expected
     assert case.run() == expected
@@ -224,14 +217,14 @@ def test_where_diode_fails_torch_answers(case, monkeypatch, caplog):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
 def test_what_ends_the_program_passes(case, error, monkeypatch):
-    install()
+    install(FixedPredictor())
     monkeypatch.setattr(case.owner, case.name, Faults(error))
     with pytest.raises(type(error)):
         case.run()
 
 
 def test_without_fallback_a_failure_is_raised(case, monkeypatch):
-    install(enable_fallback=False)
+    install(FixedPredictor(), enable_fallback=False)
     monkeypatch.setattr(case.owner, case.name, Faults(ArithmeticError("made up")))
     with pytest.raises(Exception, match=r"made up|has raised"):
         case.run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -158,13 +157,10 @@ def test_the_status_tells_that_another_handler_serves_this_thread():
 
 
 def test_the_status_tells_what_the_first_compile_would_find(monkeypatch):
-    def again():
-        reopen_decision()
-
-    again()
+    reopen_decision()
     assert diode_engine.get_stats()["reason"] == installation._NOT_YET
     assert status() == ("active", "")
-    again()
+    reopen_decision()
     monkeypatch.setattr(registry, "load_predictor", lambda *_: None)
     state, reason = status()
     assert (state, reason[:31]) == ("inactive", "there is no model for NVIDIA H2")
@@ -291,8 +287,7 @@ def test_impossible_options_are_refused(options):
 
 def test_without_a_hook_in_torch(monkeypatch, caplog):
     monkeypatch.delattr(InductorChoices, "_finalize_template_configs")
-    with caplog.at_level(logging.WARNING, "diode_engine"):
-        assert not diode_engine.install_diode_choices(predictor=FixedPredictor())
+    assert not diode_engine.install_diode_choices(predictor=FixedPredictor())
     assert "2.10" in caplog.text
     assert "2.10" in str(diode_engine.get_stats()["reason"])
 
@@ -340,29 +335,27 @@ print(loaded, diode_engine.get_stats())
 """
 
 
-def test_importing_installs(tmp_path):
-    said = run_python(AUTOMATIC.replace("{has_model}", "True"), DIODE_HOME=str(tmp_path))
+def test_importing_installs():
+    said = run_python(AUTOMATIC.replace("{has_model}", "True"))
     assert said.startswith("choices: 1\nchoices: 1\n['NVIDIA H200']")
     assert "'active': True" in said
 
 
-def test_importing_without_a_model(tmp_path):
-    said = run_python(AUTOMATIC.replace("{has_model}", "False"), DIODE_HOME=str(tmp_path))
+def test_importing_without_a_model():
+    said = run_python(AUTOMATIC.replace("{has_model}", "False"))
     assert "choices: 1\n" not in said
     assert "'active': False" in said
     assert said.count("Diode is inactive, compiles are stock: there is no model") == 1
 
 
-def test_importing_disabled(tmp_path):
-    said = run_python(
-        AUTOMATIC.replace("{has_model}", "True"), DIODE_HOME=str(tmp_path), DIODE_DISABLE="1"
-    )
+def test_importing_disabled():
+    said = run_python(AUTOMATIC.replace("{has_model}", "True"), DIODE_DISABLE="1")
     assert "choices: 1\n" not in said
     assert "DIODE_DISABLE is set" in said
     assert "[] {" in said
 
 
-def test_importing_after_torch_and_without_a_gpu(tmp_path):
+def test_importing_after_torch_and_without_a_gpu():
     said = run_python(
         "import torch, torch._inductor.compile_fx\n"
         "f = torch.compile(lambda a, b: a @ b)\n"
@@ -370,25 +363,23 @@ def test_importing_after_torch_and_without_a_gpu(tmp_path):
         "import diode_engine\n"
         "f(torch.ones(4, 4), torch.ones(4, 4))\n"
         "print(diode_engine.get_stats())\n",
-        DIODE_HOME=str(tmp_path),
     )
     assert "there is no NVIDIA GPU" in said
     assert said.count("Diode is inactive") == 1
 
 
-def test_importing_without_torch(tmp_path):
+def test_importing_without_torch():
     said = run_python(
         "import sys\n"
         "sys.modules['torch'] = None\n"  # `import torch` raises ImportError
         "import diode_engine\n"
         "print(diode_engine.Problem.make('mm', 1, 2, 3, 'float16'))\n"
         "print(diode_engine.install_diode_choices(), diode_engine.get_stats()['reason'])\n",
-        DIODE_HOME=str(tmp_path),
     )
     assert "False Diode needs torch 2.10 or newer" in said
 
 
-def test_importing_without_triton(tmp_path):
+def test_importing_without_triton():
     said = run_python(
         "import sys\n"
         "sys.modules['triton'] = None\n"
@@ -397,7 +388,6 @@ def test_importing_without_triton(tmp_path):
         "print(diode_engine.get_integration_status()['integrations']['matmul']['state'])\n"
         "f = torch.compile(lambda a, b: a @ b)\n"
         "print(f(torch.ones(4, 4), torch.ones(4, 4)).sum())\n",
-        DIODE_HOME=str(tmp_path),
     )
     assert "False Diode needs torch 2.10 or newer with Inductor and Triton" in said
     assert "inactive" in said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 from dataclasses import replace
@@ -91,8 +90,7 @@ def test_one_that_fails_stops_there_and_says_why(step, caplog):
     registry = IntegrationRegistry()
     registry.register(Noted(steps, step))
     registry.register(Early(steps))
-    with caplog.at_level(logging.WARNING, "diode_engine"):
-        assert registry.integrate_all() == {"early": True, "noted": False}
+    assert registry.integrate_all() == {"early": True, "noted": False}
     assert steps[-1] == f"noted {step}"  # nothing after it
     assert registry.status()["noted"]["reason"] == f"no {step} here"
     assert registry.status()["noted"]["state"] == "inactive"
@@ -112,9 +110,8 @@ def test_one_takes_the_place_of_another_of_its_name(caplog):
     earlier: list[str] = []
     registry.register(Noted(earlier))
     registry.integrate_all()
-    with caplog.at_level(logging.WARNING, "diode_engine"):
-        registry.register(Noted([], "load"))
-        registry.register(Noted(steps), execute_order=7)
+    registry.register(Noted([], "load"))
+    registry.register(Noted(steps), execute_order=7)
     assert "The integration noted is replaced" in caplog.text
     assert registry.status()["noted"]["execute_order"] == 7
     assert earlier[-1] == "noted enable"  # it chooses until the other one does
@@ -296,8 +293,7 @@ def test_a_model_of_several_gpus_predicts_for_the_gpu_at_hand(tmp_path, caplog, 
     assert ModelPointer(reference=reference).load(h100).hardware == h100
     for here in (h100, replace(h100, clock_mhz=1755)):  # an H100 with another clock, too
         monkeypatch.setattr(choices, "detect", lambda device, here=here: here)
-        with caplog.at_level(logging.WARNING, "diode_engine"):
-            diode_engine.install_diode_choices(model_path=reference)
+        diode_engine.install_diode_choices(model_path=reference)
         assert diode_engine.get_stats()["trained_on"] == h100.name
     assert "There is no model" not in caplog.text
 

@@ -17,10 +17,9 @@ from diode_engine.inductor.library import product as called
 from diode_engine.inductor.library.cublaslt import CublasError, Result
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.models.library_algorithms import Config
-from tests.inductor_nogpu.conftest import FixedPredictor
+from tests.inductor_nogpu.conftest import LIBRARY, TRITON, empty, install_times, marked
 from tests.models.test_library_algorithms import model_that_prefers
 
-LIBRARY, TRITON = 0.5, 1000.0  # what ATen takes so that it, or Triton's kernel, is taken
 FIRST, KNOWN = Config(66, 20), Config(66, 23, custom=1)
 CALL = "extern_kernels.diode_library_product("
 
@@ -76,8 +75,7 @@ def calls(
     *, rows: int = 512, wide: int = 1024, aten: float = LIBRARY, **how: Any
 ) -> tuple[str, dict[str, Any]]:
     """The lines that call the library's kernels in a linear layer, and Diode's counts."""
-    predictor = FixedPredictor(best={"BLOCK_M": 0}, aten=aten)
-    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+    install_times(aten)
     dtype = how.get("dtype", torch.bfloat16)
     sizes = [(rows, 512), (wide, 512), *([(wide,)] if how.get("bias") else [])]
     program: Any = functional.linear
@@ -85,10 +83,8 @@ def calls(
         sizes, program = [(rows, wide), (rows, 512), (512, wide)], torch.addmm
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        tensors = [torch.empty(size, dtype=dtype, device="cuda") for size in sizes]
-        if how.get("dynamic"):
-            torch._dynamo.mark_dynamic(tensors[0], 0)
-        return program, tensors
+        first, *others = [empty(*size, dtype=dtype) for size in sizes]
+        return program, [marked(first, 0) if how.get("dynamic") else first, *others]
 
     options = {"max_autotune_gemm": True} | how.get("options", {})
     (source,) = lower(build, mode="default", options=options).sources
@@ -133,30 +129,19 @@ def test_an_algorithm_that_this_library_does_not_take_is_not_chosen(library, unl
     assert "extern_kernels.mm(" in lines
 
 
-def chain_calls(library: Library, **options: Any) -> int:
-    """How often the library is asked for three products of the same sizes, of which two also have
-    the same strides."""
-    predictor = FixedPredictor(best={"BLOCK_M": 0}, aten=LIBRARY)
-    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
-
-    def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return x @ w @ w @ w.t()
+@pytest.mark.parametrize(("remembers", "asked"), [(True, 2), (False, 3)])
+def test_the_algorithm_of_equal_products_is_found_once(library, remembers, asked):
+    """Of three products of the same sizes, of which two also have the same strides."""
+    install_times(LIBRARY)
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        return chain, [torch.empty(512, 512, dtype=torch.bfloat16, device="cuda") for _ in "xw"]
+        return lambda x, w: x @ w @ w @ w.t(), [empty(512, 512) for _ in "xw"]
 
-    lowered = lower(build, mode="default", options={"max_autotune_gemm": True} | options)
+    options = {"max_autotune_gemm": True, "diode_cache_predictions": remembers}
+    lowered = lower(build, mode="default", options=options)
     assert lowered.sources[0].count(CALL) == 3
     assert diode_engine.get_stats()["algorithms_chosen"] == 3
-    return library.asked
-
-
-def test_the_algorithm_of_equal_products_is_found_once(library):
-    assert chain_calls(library) == 2
-
-
-def test_nothing_is_remembered_where_predictions_are_not(library):
-    assert chain_calls(library, diode_cache_predictions=False) == 3
+    assert library.asked == asked
 
 
 def test_the_time_to_find_an_algorithm_counts_as_spent_choosing(library, monkeypatch):

@@ -18,7 +18,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import lookup_table as module
 from diode_engine.inductor.choosing.lookup_table import lookup_entries
 from diode_engine.inductor.without_gpu import Lowered, lower
-from tests.inductor_nogpu.conftest import SPEECHLESS, tensors_of
+from tests.inductor_nogpu.conftest import SPEECHLESS, FixedPredictor, tensors_of
 
 PROBLEMS = {
     "mm": Problem.make("mm", 512, 768, 1024, "bfloat16", b_layout="col"),
@@ -49,8 +49,8 @@ def with_table(table: dict[str, Any]) -> Iterator[Callable[[Problem], Lowered]]:
 
 
 @pytest.mark.parametrize("op", PROBLEMS)
-def test_inductor_takes_what_the_table_says(op, make_predictor):
-    predictor = make_predictor()
+def test_inductor_takes_what_the_table_says(op):
+    predictor = FixedPredictor()
     table = lookup_entries(PROBLEMS[op], predictor)
     with with_table(table) as lowered:
         done = lowered(PROBLEMS[op])
@@ -64,8 +64,8 @@ def test_inductor_takes_what_the_table_says(op, make_predictor):
         assert "BLOCK_N : tl.constexpr = 256" in done.sources[0]
 
 
-def test_what_cannot_be_launched_is_not_in_the_table(make_predictor, monkeypatch):
-    predictor = make_predictor()
+def test_what_cannot_be_launched_is_not_in_the_table(monkeypatch):
+    predictor = FixedPredictor()
 
     def fits(_problem, candidates, _hardware):
         return np.array([predictor.time(candidate) > 1 for candidate in candidates])
@@ -75,24 +75,24 @@ def test_what_cannot_be_launched_is_not_in_the_table(make_predictor, monkeypatch
     assert entry["template_id"] == "aten::mm"  # the second best
 
 
-def test_several_are_left_to_be_timed(make_predictor):
-    table = lookup_entries(PROBLEMS["mm"], make_predictor(), top=4)
+def test_several_are_left_to_be_timed():
+    table = lookup_entries(PROBLEMS["mm"], FixedPredictor(), top=4)
     (entries,) = table.values()
     assert len(entries) == 4
     with with_table(table) as lowered:
         assert len(lowered(PROBLEMS["mm"]).seen[0].candidates) == 4
 
 
-def test_the_library_is_taken_where_it_is_predicted_best(make_predictor):
-    table = lookup_entries(PROBLEMS["bmm"], make_predictor(aten=0.5))
+def test_the_library_is_taken_where_it_is_predicted_best():
+    table = lookup_entries(PROBLEMS["bmm"], FixedPredictor(aten=0.5))
     with with_table(table) as lowered:
         done = lowered(PROBLEMS["bmm"])
     assert [str(c) for c in done.seen[0].candidates] == ["aten::bmm"]
     assert "triton_heuristics.template" not in done.sources[0]
 
 
-def test_other_problems_and_other_templates_are_left_to_inductor(make_predictor):
-    table = lookup_entries(PROBLEMS["mm"], make_predictor())
+def test_other_problems_and_other_templates_are_left_to_inductor():
+    table = lookup_entries(PROBLEMS["mm"], FixedPredictor())
     with with_table(table) as lowered:
         other = lowered(PROBLEMS["bmm"]).seen[0].candidates
     assert len(other) > 5

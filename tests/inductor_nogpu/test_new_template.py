@@ -19,6 +19,7 @@ from diode_engine.core.templates import TEMPLATES
 from diode_engine.core.templates.template import TMA_OPTION
 from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import lower
+from tests.inductor_nogpu.conftest import empty
 
 NAME = "triton::mm_made_up"
 UNLISTED = replace(TEMPLATES["triton::mm"].space, cut_from_list=False)
@@ -48,9 +49,7 @@ def offered(monkeypatch):
 
 
 def product() -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
-    return torch.mm, tuple(
-        torch.empty(1024, 1024, dtype=torch.bfloat16, device="cuda") for _ in "ab"
-    )
+    return torch.mm, (empty(1024, 1024), empty(1024, 1024))
 
 
 def test_it_is_chosen(predictor, monkeypatch):

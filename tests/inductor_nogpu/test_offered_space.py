@@ -17,7 +17,7 @@ from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.lowering.space import NotOffered, Spaces, listed
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.sources import mixed
-from tests.inductor_nogpu.conftest import SPACES, tensors_of
+from tests.inductor_nogpu.conftest import SPACES, tensors_of, whole_spaces
 
 pytestmark = pytest.mark.skipif(
     torch.__version__ < "2.11", reason="what torch 2.10 offers is always listed, never cut"
@@ -29,7 +29,7 @@ SIMPLE = SPACES[0]
 @pytest.fixture(autouse=True)
 def _what_does_not_fit_is_offered():
     """torch 2.10 leaves out by itself what needs more shared memory than the device has."""
-    with config.patch(max_autotune_prune_choices_based_on_shared_mem=False):
+    with whole_spaces():
         yield
 
 

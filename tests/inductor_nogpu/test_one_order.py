@@ -12,19 +12,17 @@ import torch
 from torch._inductor import config
 
 import diode_engine
-from diode_engine.choosing import proofs
 from diode_engine.choosing.choice import Choice, Why
 from diode_engine.choosing.invariant import InvariantChooser
-from diode_engine.choosing.proofs import Proof
 from diode_engine.choosing.stats import Profile, begin_profile, end_profile
 from diode_engine.choosing.summation import Instruction, SummationOrder, order_of
 from diode_engine.core.hardware import H200
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
+from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.registry import load_predictor
-from tests.inductor_nogpu.conftest import FixedPredictor, empty
+from tests.inductor_nogpu.conftest import MMA, WGMMA, FixedPredictor, empty, marked, program
 from tests.inductor_nogpu.test_eight_bit import F8, whole
-from tests.inductor_nogpu.test_faults import program
 from tests.inductor_nogpu.test_grouped import experts
 
 N, K, B = 768, 1024, 4
@@ -34,29 +32,12 @@ MODES: dict[str, dict[str, Any]] = {
     "max-autotune": {"mode": "max-autotune-no-cudagraphs"},
     "default": {"mode": "default"},
 }
-WGMMA, MMA = (
-    SummationOrder(instruction, "bfloat16", "float32", 16)
-    for instruction in (Instruction.WGMMA, Instruction.MMA)
-)
-
-
-def proof(*orders: SummationOrder) -> Proof:
-    return Proof(orders, "9.0", ("2.10", "2.99"), ("3.6", "3.99"), 1, 1, "pretended")
-
-
-@pytest.fixture
-def proven(monkeypatch):
-    """Both orders of half precision count as proven, and the shipped model chooses."""
-    monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA), proof(MMA)))
-    install()
 
 
 @pytest.fixture
 def tf32():
-    before = torch.backends.cuda.matmul.fp32_precision
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-    yield
-    torch.backends.cuda.matmul.fp32_precision = before
+    with kernels.tf32(True):
+        yield
 
 
 def install() -> None:
@@ -134,28 +115,25 @@ def test_the_order_does_not_depend_on_what_was_compiled_before(proven):
 
 
 @pytest.mark.parametrize("only", [WGMMA, MMA], ids=str)
-def test_an_order_that_is_not_proven_is_never_chosen(only, monkeypatch):
-    monkeypatch.setattr(proofs, "PROOFS", (proof(only),))
-    install()
+def test_an_order_that_is_not_proven_is_never_chosen(only, prove):
+    prove([only])
     for m in SIZES:
         choice = choose(lambda m=m: LAYERS["mm"](m))
         assert order(choice) == only
 
 
-def test_orders_with_the_same_bits_are_taken_together(monkeypatch):
+def test_orders_with_the_same_bits_are_taken_together(prove):
     """A few rows get low tiles, many rows wgmma."""
-    monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA, MMA),))
-    install()
+    prove([WGMMA, MMA])
     choices = [choose(lambda m=m: LAYERS["mm"](m)) for m in SIZES]
     assert {order(choices[0]), order(choices[-1])} == {MMA, WGMMA}
 
 
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("by_rows", [True, False])
-def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(fast, by_rows, monkeypatch):
+def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(fast, by_rows, prove):
     eight = SummationOrder(Instruction.WGMMA, "float8_e4m3fn", "float32", 32, 0 if fast else 128)
-    monkeypatch.setattr(proofs, "PROOFS", (proof(eight),))
-    install()
+    prove([eight])
 
     def build(m):
         def f(*tensors):
@@ -172,7 +150,7 @@ def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(fast, by_rows
     def build_dynamic():
         f, tensors = build(512)
         for tensor in (tensors[0], *(tensors[2:3] if by_rows else ())):
-            torch._dynamo.mark_dynamic(tensor, 0)
+            marked(tensor, 0)
         return f, tensors
 
     for how in ({"build": lambda: build(512)}, {"build": build_dynamic, "dynamic": None}):
@@ -182,7 +160,7 @@ def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(fast, by_rows
         assert {kernel.startswith(", acc,") for kernel in kernels} == {fast}
 
 
-def test_a_product_of_one_row_and_a_batch_of_one_stay_what_they_are(proven, monkeypatch):
+def test_a_product_of_one_row_and_a_batch_of_one_stay_what_they_are(proven, prove):
     """Inductor would compute the sum of one row's products, and mm for a batch of one."""
 
     def wider(m):
@@ -198,24 +176,20 @@ def test_a_product_of_one_row_and_a_batch_of_one_stay_what_they_are(proven, monk
             assert len({order(choose(lambda m=m: wider(m))) for m in (1, 256)}) == 1
             assert order(choose(lambda: LAYERS["mm"](1))) == order(choose(lambda: LAYERS["mm"](16)))
     by_block = [SummationOrder(Instruction.FMA, *["float32"] * 2, 1, block_k=k) for k in (32, 64)]
-    monkeypatch.setattr(proofs, "PROOFS", tuple(map(proof, by_block)))
-    install()
+    prove(*([each] for each in by_block))
     assert len({order(choose(lambda b=b: full(b))) for b in (1, 2)}) == 1
 
 
 @pytest.mark.skipif(torch.__version__ < (2, 11), reason="torch 2.10 cannot compile it")
 @pytest.mark.parametrize("n", [N, 256])
 @pytest.mark.parametrize("is_dynamic", [False, True])
-def test_all_batches_of_a_layer_use_tf32_if_it_is_allowed(n, is_dynamic, tf32, monkeypatch):
+def test_all_batches_of_a_layer_use_tf32_if_it_is_allowed(n, is_dynamic, tf32, prove):
     both = [replace(each, operands="tf32", k=8) for each in (WGMMA, MMA)]
-    monkeypatch.setattr(proofs, "PROOFS", (proof(*both),))
-    install()
+    prove(both)
     for m in (300,) if is_dynamic else SIZES:
 
         def build(m=m):
-            x = empty(m, K, dtype=torch.float32)
-            if is_dynamic:
-                torch._dynamo.mark_dynamic(x, 0)
+            x = marked(empty(m, K, dtype=torch.float32), *([0] if is_dynamic else []))
             return torch.mm, (x, empty(n, K, dtype=torch.float32).t())
 
         with diode_engine.profile_predictions() as profile:
@@ -229,28 +203,25 @@ def test_all_batches_of_a_layer_use_tf32_if_it_is_allowed(n, is_dynamic, tf32, m
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_products_of_groups_get_kernels_of_orders_with_the_same_bits(mode, monkeypatch):
+def test_products_of_groups_get_kernels_of_orders_with_the_same_bits(mode, prove):
     both = [replace(each, in_groups=True) for each in (WGMMA, MMA)]
-    monkeypatch.setattr(proofs, "PROOFS", (proof(*both),))
-    install()
+    prove(both)
     choices = [choose(experts(tokens=m), **MODES[mode]) for m in (2, 300, 8192)]
     assert {order(choice) for choice in choices} == {*both}
     assert {choice.why for choice in choices} == {Why.INVARIANT}
     assert diode_engine.get_stats()["fallbacks"] == 0
-    monkeypatch.setattr(proofs, "PROOFS", (proof(both[0]), proof(both[1])))
+    prove(both[:1], both[1:])
     # One of them alone has no kernels for all batches.
     assert "no order of summation" in refused(experts())
 
 
-def test_a_product_of_groups_with_a_dynamic_number_of_rows_gets_one_kernel(monkeypatch):
+def test_a_product_of_groups_with_a_dynamic_number_of_rows_gets_one_kernel(prove):
     both = [replace(each, in_groups=True) for each in (WGMMA, MMA)]
-    monkeypatch.setattr(proofs, "PROOFS", (proof(*both),))
-    install()
+    prove(both)
 
     def build():
-        run, tensors = experts()()
-        torch._dynamo.mark_dynamic(tensors[0], 0)
-        return run, tensors
+        run, (rows, *others) = experts()()
+        return run, (marked(rows, 0), *others)
 
     choice = choose(build)
     assert order(choice) in both
@@ -318,9 +289,9 @@ def blocks() -> tuple[Any, Sequence[torch.Tensor]]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("build", [wider, lambda: wider(1), blocks], ids=["16", "1", "blocks"])
-def test_what_only_the_library_computes_is_refused(build, mode, monkeypatch):
+def test_what_only_the_library_computes_is_refused(build, mode, prove):
     eight = SummationOrder(Instruction.WGMMA, "float8_e4m3fn", "float32", 32, 128)
-    monkeypatch.setattr(proofs, "PROOFS", (proof(WGMMA, MMA), proof(eight)))
+    prove([WGMMA, MMA], [eight])
     refused(build, **MODES[mode])
 
 
@@ -347,12 +318,8 @@ def test_nothing_is_fused_behind_a_product(proven):
 
 
 def test_a_dynamic_inner_size_is_refused(proven):
-    def build():
-        a, b = empty(300, K), empty(K, 600)
-        torch._dynamo.mark_dynamic(b, 1)
-        return torch.mm, (a, b)
-
-    assert "N or K is dynamic" in refused(build)
+    why = refused(lambda: (torch.mm, (empty(300, K), marked(empty(K, 600), 1))))
+    assert "N or K is dynamic" in why
 
 
 def test_the_fingerprint_has_the_option_and_the_proven_orders(proven):

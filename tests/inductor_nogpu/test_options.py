@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from torch._inductor import config
 from torch._inductor.fx_passes import pad_mm
 
 import diode_engine
-from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.core.problem import Problem
@@ -23,7 +21,9 @@ from diode_engine.inductor.lowering import kernels
 from diode_engine.inductor.without_gpu import Lowered, lower
 from tests.inductor_nogpu.conftest import (
     ASKS_BEFORE_PADDING,
+    FAST,
     Build,
+    Rule,
     empty,
     gemm,
     install,
@@ -39,21 +39,9 @@ def left(lowered: Lowered) -> tuple[Candidate, ...]:
     return lowered.seen[0].candidates
 
 
-class Unsure:
+def unsure(reaches: tuple[float, ...] = (0.4, 0.6, 0.8, 0.9), **more: Any) -> Rule:
     """Ranks by BLOCK_M, and says how sure it is."""
-
-    identity = "unsure"
-    reaches: tuple[float, ...] = (0.4, 0.6, 0.8, 0.9)
-
-    def __init__(self, hardware: Hardware = H200) -> None:
-        self.hardware = hardware
-
-    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-        return np.array([1.0 + float(c.config.get("BLOCK_M") or 500) for c in candidates])
-
-    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
-        us = self.predict_us(problem, candidates)
-        return Prediction(problem, candidates, us, self.reaches)
+    return Rule(lambda _, c: 1.0 + float(c.config.get("BLOCK_M") or 500), reaches=reaches, **more)
 
 
 @pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)
@@ -88,15 +76,18 @@ def test_the_environment_sets_the_options():
 
 
 @pytest.mark.parametrize(
-    ("option", "text", "says"),
+    ("name", "text", "says"),
     [
-        (options.Option("diode_top_k", "", 0), "many", "it must be a whole number"),
-        (options.Option("diode_confidence_threshold", "", 0.0), "high", "it must be a number"),
+        ("diode_top_k", "many", "it must be a whole number"),
+        ("diode_confidence_threshold", "high", "it must be a number"),
+        *(("diode_confidence_threshold", text, "from 0 to 1") for text in ("nan", "-1", "2")),
     ],
 )
-def test_a_variable_that_is_no_number_is_called_so(option, text, says) -> None:
-    with pytest.raises(ValueError, match=says):
-        option.parse(text)
+def test_an_impossible_value_in_the_environment_is_ignored(name, text, says, caplog):
+    option = next(o for o in options.OPTIONS if o.name == name)
+    assert options._from_environment(option, {option.variable: text}) == 0.0
+    assert f"{option.variable}={text} is ignored" in caplog.text
+    assert says in caplog.text
 
 
 def test_a_program_that_sets_options_runs_with_diode_switched_off():
@@ -107,14 +98,6 @@ def test_a_program_that_sets_options_runs_with_diode_switched_off():
         DIODE_DISABLE="1",
     )
     assert "4." in said
-
-
-@pytest.mark.parametrize("value", ["nan", "-1", "2", "x"])
-def test_an_impossible_value_in_the_environment_is_ignored(value, caplog):
-    option = next(o for o in options.OPTIONS if o.name == "diode_confidence_threshold")
-    with caplog.at_level(logging.WARNING, "diode_engine"):
-        assert options._from_environment(option, {option.variable: value}) == 0.0
-    assert option.variable in caplog.text
 
 
 def test_top_k_is_what_the_option_says(predictor):
@@ -132,11 +115,11 @@ def test_nothing_is_remembered_without_the_option(predictor):
 
 
 def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes():
-    install(Unsure())
+    install(unsure())
     assert len(left(lower(gemm))) == 1
-    unsure = {"diode_confidence_threshold": 0.7}
+    asked = {"diode_confidence_threshold": 0.7}
     # and the library's, which Inductor may need
-    assert len(left(lower(gemm, options=unsure, benchmark=lambda _: 1.0))) == 3 + 1
+    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) == 3 + 1
     sure = {"diode_confidence_threshold": 0.4}
     assert len(left(lower(gemm, options=sure))) == 1
 
@@ -144,7 +127,7 @@ def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes():
 @pytest.mark.parametrize("fallback", [True, False])
 @pytest.mark.parametrize("by_inductor", [True, False])
 def test_nothing_is_benchmarked_where_results_must_be_the_same_each_time(by_inductor, fallback):
-    install(Unsure(), top_k_configs=3)
+    install(unsure(), top_k_configs=3)
     options = {
         "diode_confidence_threshold": 0.7, "diode_fallback_to_autotune": fallback,
         "deterministic": by_inductor,
@@ -158,14 +141,8 @@ def test_nothing_is_benchmarked_where_results_must_be_the_same_each_time(by_indu
     assert ("triton_heuristics.template" in program) != fallback
 
 
-class Nonsense(Unsure):
-    """Says that it is sure by what is no number."""
-
-    reaches = (float("nan"),) * 10
-
-
 def test_a_confidence_that_is_no_number_is_unsure():
-    install(Nonsense())
+    install(unsure((float("nan"),) * 10))
     asked = {"diode_confidence_threshold": 0.1, "diode_fallback_to_autotune": True}
     assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
     assert diode_engine.get_stats()["fallback_low_confidence"] == 1
@@ -174,7 +151,7 @@ def test_a_confidence_that_is_no_number_is_unsure():
 
 
 def test_an_unsure_choice_falls_back_where_that_is_asked_for():
-    install(Unsure())
+    install(unsure())
     asked = {"diode_confidence_threshold": 0.7, "diode_fallback_to_autotune": True}
     assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
     assert diode_engine.get_stats()["fallback_low_confidence"] == 1
@@ -182,8 +159,7 @@ def test_an_unsure_choice_falls_back_where_that_is_asked_for():
 
 def test_a_model_of_other_hardware_is_less_sure(caplog):
     h100 = Hardware.from_dict({**H200.to_dict(), "name": "NVIDIA H100", "memory_gb_s": 3352})
-    with caplog.at_level(logging.WARNING, "diode_engine"):
-        install(Unsure(h100))
+    install(unsure(hardware=h100))
     assert "no model for NVIDIA H200; the model of NVIDIA H100 chooses" in caplog.text
     assert diode_engine.get_stats()["trained_on"] == "NVIDIA H100"
     with diode_engine.profile_predictions() as profile:
@@ -212,9 +188,6 @@ def test_diode_as_a_backend_is_stock_autotuning_where_it_is_inactive():
     assert left(lower(gemm, options=asked, benchmark=lambda _: 1.0)) == stock
 
 
-FAST = {"fast_autotune": True}
-
-
 def test_fast_autotune_leaves_everything_else_to_the_default_mode(predictor):
     def others():
         def f(a, b, i, j):
@@ -223,40 +196,35 @@ def test_fast_autotune_leaves_everything_else_to_the_default_mode(predictor):
         ints = empty(64, 64, dtype=torch.int8), empty(64, 64, dtype=torch.int8)
         return f, (empty(256, 256), empty(256, 256), *ints)
 
-    lowered = lower(others, mode="default", options=FAST)  # raises where it would benchmark
+    lowered = lower(others, **FAST)  # raises where it would benchmark
     assert "_int_mm" in lowered.sources[0]
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
 def test_fast_autotune_autotunes_what_it_cannot_choose_where_asked_to(predictor):
     predictor.predict_us = lambda problem, candidates: np.full(len(candidates), np.nan)
-    asked = {**FAST, "diode_fallback_to_autotune": True}
+    asked = {**FAST["options"], "diode_fallback_to_autotune": True}
     assert len(left(lower(gemm, mode="default", options=asked, benchmark=lambda _: 1.0))) > 10
 
 
 def test_fast_autotune_without_diode_is_the_default_mode():
-    assert "extern_kernels.mm" in lower(gemm, mode="default", options=FAST).sources[0]
+    assert "extern_kernels.mm" in lower(gemm, **FAST).sources[0]
 
 
-class TimesOfPadding:
-    """Predicts the times of the library's and of Triton's kernels, as the product is and padded."""
+def times_of_padding(
+    library: tuple[float, float], triton: tuple[float, float] | None = None, **sure: Any
+) -> Rule:
+    """By the times of the library's and of Triton's kernels (the same ones if None), as the product
+    is and padded."""
 
-    identity = "times of padding"
-
-    def __init__(self, *, library: tuple[float, float], triton: tuple[float, float]) -> None:
-        self.library, self.triton = library, triton
-        self.asked: list[Problem] = []
-
-    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-        self.asked.append(problem)
+    def us(problem: Problem, candidate: Candidate) -> float:
         padded = problem.K % 4 == problem.N % 4 == 0
-        times = self.library[padded], self.triton[padded]
-        return np.array([times[0 if c.is_extern else 1] for c in candidates])
+        return (library if candidate.is_extern else triton or library)[padded]
+
+    return Rule(us, **sure)
 
 
-def pads(
-    predictor: TimesOfPadding, build: Build, monkeypatch: pytest.MonkeyPatch, **how: Any
-) -> bool:
+def pads(predictor: Rule, build: Build, monkeypatch: pytest.MonkeyPatch, **how: Any) -> bool:
     """Whether the one product of the program is padded."""
     answers: list[bool] = []
     should_pad = pad_mm.should_pad
@@ -300,16 +268,11 @@ def float32_linear() -> tuple[Any, Sequence[torch.Tensor]]:
 def test_padding_is_decided_by_what_would_be_taken(
     mode, library, triton, tf32, expected, monkeypatch
 ):
-    predictor = TimesOfPadding(library=library, triton=triton)
-    how: dict[str, Any] = {"mode": mode, "options": {**FAST, "shape_padding": True}}
+    predictor = times_of_padding(library, triton)
+    how: dict[str, Any] = {"mode": mode, "options": {**FAST["options"], "shape_padding": True}}
     with kernels.tf32(tf32):
         assert pads(predictor, float32_gemm, monkeypatch, **how) == expected
     assert diode_engine.get_stats()["padding_decided"] == 1
-
-
-class UnsureOfPadding(TimesOfPadding):
-    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
-        return Prediction(problem, candidates, self.predict_us(problem, candidates), (0.4,))
 
 
 @ASKS_BEFORE_PADDING
@@ -320,9 +283,9 @@ def test_padding_of_which_the_model_is_unsure_is_timed_where_the_threshold_asks_
     mode, deterministic, threshold, monkeypatch
 ):
     monkeypatch.setattr(pad_mm, "_should_pad", lambda *_: False)  # what the timing says
-    predictor = UnsureOfPadding(library=(1000.0, 333.0), triton=(1000.0, 333.0))
+    predictor = times_of_padding((1000.0, 333.0), reaches=(0.4,))
     options = {
-        **FAST, "shape_padding": True, "diode_confidence_threshold": threshold,
+        **FAST["options"], "shape_padding": True, "diode_confidence_threshold": threshold,
         "deterministic": deterministic,
     }  # fmt: skip
     timed = threshold > 0.4 and not deterministic
@@ -340,7 +303,7 @@ def test_a_padded_operand_keeps_its_order_and_gets_the_librarys_kernel(
 ):
     """The product with a Linear's weight: what pads the weight writes it column by column, and a
     template does not read what has moved since it was chosen."""
-    predictor = TimesOfPadding(library=(1000.0, padded), triton=(2000.0, 500.0))
+    predictor = times_of_padding((1000.0, padded), (2000.0, 500.0))
     assert pads(predictor, float32_linear, monkeypatch) == expected
     assert {p.b.layout for p in predictor.asked} == {"col"}
 
@@ -361,7 +324,6 @@ def test_padding_is_left_to_inductor(mode, options, predictor, monkeypatch):
 
 
 def test_values_beyond_an_options_bounds_count_as_the_nearest():
-
     with config.patch(diode_top_k=-3, diode_confidence_threshold=7.0):
         now = CompileOptions.current()
     assert (now.top_k, now.confidence) == (0, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,14 +12,13 @@ from torch._inductor import config
 
 import diode_engine
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import Build, FixedPredictor
+from tests.inductor_nogpu.conftest import LIBRARY, TRITON, Build, install_times
+from tests.inductor_nogpu.conftest import empty as any_empty
 
-LIBRARY, TRITON = 0.5, 1000.0  # what ATen takes so that it, or Triton's kernel, is taken
 MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
 
 
-def empty(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device="cuda")
+empty = partial(any_empty, dtype=torch.float32)
 
 
 def of(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Build:
@@ -87,23 +87,17 @@ def program(build: Build, mode: str, **options: Any) -> list[str]:
     return [x for x in lines if "extern_kernels." in x or ".run(" in x or "empty_strided" in x]
 
 
-def install(aten: float, **options: Any) -> FixedPredictor:
-    predictor = FixedPredictor(best={"BLOCK_M": 0}, aten=aten)
-    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1, **options)
-    return predictor
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_program_is_that_of_plain_compile(name):
     plain = program(PROGRAMS[name], "default")
-    install(LIBRARY)
+    install_times(LIBRARY)
     assert program(PROGRAMS[name], MAX_AUTOTUNE) == plain
     assert program(PROGRAMS[name], "default", fast_autotune=True) == plain
     assert diode_engine.get_stats()["fallbacks"] == 0
 
 
 def test_a_kernel_for_the_sum_is_taken_where_it_is_faster():
-    predictor = install(TRITON)
+    predictor = install_times(TRITON)
     (kernel,) = program(PROGRAMS["a sum of products"], MAX_AUTOTUNE)[1:]
     assert "mm_plus_mm" in kernel or "triton_tem" in kernel
     assert {str(problem.op) for problem, _ in predictor.asked} == {"mm_plus_mm"}
@@ -111,13 +105,13 @@ def test_a_kernel_for_the_sum_is_taken_where_it_is_faster():
 
 def test_the_program_is_plains_where_the_model_does_not_know_what_is_taken():
     plain = program(PROGRAMS["a sum of products of other sizes"], "default")
-    predictor = install(LIBRARY)
+    predictor = install_times(LIBRARY)
     predictor.ops = frozenset({"mm", "addmm"})
     assert program(PROGRAMS["a sum of products of other sizes"], MAX_AUTOTUNE) == plain
 
 
 def test_a_program_that_changes_the_search_gets_inductors_sum():
-    install(LIBRARY)
+    install_times(LIBRARY)
     options = {"test_configs.max_mm_configs": 4}
     lowered = lower(
         PROGRAMS["a sum of products"], mode=MAX_AUTOTUNE, options=options, benchmark=lambda _: 1.0
@@ -127,9 +121,7 @@ def test_a_program_that_changes_the_search_gets_inductors_sum():
 
 @pytest.mark.parametrize("options", [{"top_k_configs": 3}, {"backends": "ATEN,TRITON,CUTLASS"}])
 def test_a_layout_is_fixed_where_other_kernels_may_be_taken(options):
-    predictor = FixedPredictor(best={"BLOCK_M": 0}, aten=LIBRARY)
-    top_k = options.get("top_k_configs", 1)
-    diode_engine.install_diode_choices(predictor=predictor, top_k_configs=top_k)
+    install_times(LIBRARY, top_k_configs=options.get("top_k_configs", 1))
     backends = options.get("backends", config.max_autotune_gemm_backends)
     (source,) = lower(
         PROGRAMS["a product of a product"],

@@ -160,9 +160,8 @@ COMPILED: dict[str, tuple[Build, Operand, Operand, Bias]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COMPILED)
-def test_views_are_what_their_strides_say(name, predictor):
-    build, a, b, bias = COMPILED[name]
+@pytest.mark.parametrize(("build", "a", "b", "bias"), COMPILED.values(), ids=COMPILED)
+def test_views_are_what_their_strides_say(build, a, b, bias, predictor):
     lower(build)
     ((problem, _), *_) = predictor.asked
     assert (problem.a, problem.b, problem.bias) == (a, b, bias)
@@ -204,9 +203,8 @@ INNER: dict[str, tuple[Build, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", INNER)
-def test_any_layout_of_a_batch_is_a_problem_with_a_choice(name, predictor):
-    build, fields = INNER[name]
+@pytest.mark.parametrize(("build", "fields"), INNER.values(), ids=INNER)
+def test_any_layout_of_a_batch_is_a_problem_with_a_choice(build, fields, predictor):
     predictor.aten = 500.0
     (seen,) = lower(build).seen
     ((problem, _), *_) = predictor.asked

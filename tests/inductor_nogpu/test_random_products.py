@@ -24,10 +24,9 @@ import diode_engine
 from diode_engine.choosing.stats import profile_predictions
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import install
+from tests.inductor_nogpu.conftest import Rule, install
 
 SIZES = (1, 2, 3, 7, 13, 16, 31, 64, 77, 127, 128, 251, 256, 509, 512, 1000, 1024, 4096, 8191)
 HUGE = (1 << 16, (1 << 16) + 1, 70_001, 1 << 20, 1 << 24, (1 << 31) + 8)
@@ -38,17 +37,9 @@ UNUSUAL = (
 )  # fmt: skip
 
 
-class AnyKernel:
-    """Predicts what has nothing to do with the kernel, so that any of them may be chosen; of
-    some it knows nothing."""
-
-    identity = "any kernel"
-
-    def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
-        return np.array([chance(problem, candidate) for candidate in candidates])
-
-
 def chance(*of: Any) -> float:
+    """Return what has nothing to do with the kernel, so that any of them may be chosen; of some it
+    knows nothing."""
     drawn = int.from_bytes(hashlib.sha256(repr(of).encode()).digest()[:4], "big")
     return float("nan") if drawn % 16 == 0 else 1.0 + drawn / 2**32
 
@@ -73,11 +64,11 @@ def by_import() -> None:
 
 
 def any_kernel() -> None:
-    install(AnyKernel())
+    install(Rule(chance))
 
 
 def three_of_any() -> None:
-    assert diode_engine.install_diode_choices(predictor=AnyKernel(), performance_threshold=1e9)
+    assert diode_engine.install_diode_choices(predictor=Rule(chance), performance_threshold=1e9)
 
 
 AUTOTUNE = "max-autotune-no-cudagraphs"

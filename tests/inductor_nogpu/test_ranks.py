@@ -28,7 +28,7 @@ from diode_engine.inductor.hook import ranks
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.location import location_of
-from tests.inductor_nogpu.conftest import FixedPredictor, empty
+from tests.inductor_nogpu.conftest import FixedPredictor, Rule, empty
 
 RANK = Path(__file__).with_name("rank.py")
 
@@ -38,14 +38,14 @@ def install(predictor: Any, **options: Any) -> Fingerprint:
     return read_fingerprint()
 
 
-def test_a_fingerprint_changes_with_all_that_a_choice_depends_on(make_predictor, monkeypatch):
-    usual = install(make_predictor())
-    assert install(make_predictor()) == usual
+def test_a_fingerprint_changes_with_all_that_a_choice_depends_on(monkeypatch):
+    usual = install(FixedPredictor())
+    assert install(FixedPredictor()) == usual
     others = {
-        "model": install(make_predictor(identity="another")),
-        "top": install(make_predictor(), top_k_configs=2),
+        "model": install(FixedPredictor(identity="another")),
+        "top": install(FixedPredictor(), top_k_configs=2),
     }
-    assert diode_engine.install_diode_choices(predictor=make_predictor())
+    assert diode_engine.install_diode_choices(predictor=FixedPredictor())
     for name, value in {"diode_top_k": 2, "max_autotune_gemm_backends": "ATEN"}.items():
         with config.patch({name: value}):
             others[name] = read_fingerprint()
@@ -55,7 +55,7 @@ def test_a_fingerprint_changes_with_all_that_a_choice_depends_on(make_predictor,
     with config.patch({"test_configs.max_mm_configs": 3}):
         others["search"] = read_fingerprint()
     monkeypatch.setattr("diode_engine.inductor.choosing.product_chooser.RULES", policy.RULES + "x")
-    others["rules"] = install(make_predictor())
+    others["rules"] = install(FixedPredictor())
     for name, other in others.items():
         assert other.key != usual.key
         assert other.describe_differences(usual) == (
@@ -78,12 +78,7 @@ def test_the_status_and_doctor_show_the_fingerprint(tmp_path):
 
 def test_what_was_chosen_under_other_options_is_not_remembered():
     """As on a rank that has compiled a graph which another rank has found in a cache."""
-
-    class PrefersSplits(FixedPredictor):
-        def time(self, candidate):
-            return 1.0 if candidate.template == "decompose_k" else self.aten
-
-    install(PrefersSplits(), top_k_configs=1)
+    install(Rule(lambda _, c: 1.0 if c.template == "decompose_k" else 5.0), top_k_configs=1)
     with diode_engine.profile_predictions() as profile:
         for splits in (10, 0):
             lower(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
@@ -15,7 +14,8 @@ from torch._inductor.virtualized import V
 import diode_engine
 from diode_engine import registry
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import gemm, reopen_decision
+from tests.inductor_nogpu import conftest
+from tests.inductor_nogpu.conftest import FixedPredictor, gemm, reopen_decision
 from tests.inductor_nogpu.test_install import in_thread, status
 
 pytestmark = pytest.mark.skipif(
@@ -71,9 +71,8 @@ def _only_here():
         pass
 
 
-def install(make_predictor: Any) -> None:
-    predictor = make_predictor(best=BEST, aten=1000.0)
-    assert diode_engine.install_diode_choices(predictor=predictor, top_k_configs=1)
+def install() -> None:
+    conftest.install(FixedPredictor(best=BEST, aten=1000.0))
 
 
 def chosen() -> dict[str, Any]:
@@ -89,9 +88,9 @@ def states() -> set[str]:
     return {found[name]["state"] for name in ("matmul", "fast_autotune", "flex_attention")}
 
 
-def test_diode_is_registered_and_the_default_stays(make_predictor):
+def test_diode_is_registered_and_the_default_stays():
     before = inductor_choices.V, torch._inductor.virtualized._choices._default
-    install(make_predictor)
+    install()
     assert [name for name, _ in registered()] == ["diode_engine"]
     assert torch._inductor.virtualized._choices._default is before[1]
     chosen()
@@ -101,12 +100,12 @@ def test_diode_is_registered_and_the_default_stays(make_predictor):
 
 
 @pytest.mark.parametrize("first", ["theirs", "diode"])
-def test_choices_of_other_methods_are_asked_beside_diodes(first, make_predictor):
+def test_choices_of_other_methods_are_asked_beside_diodes(first):
     if first == "theirs":
         register(THEIRS, Counts)
-        install(make_predictor)
+        install()
     else:
-        install(make_predictor)
+        install()
         register(THEIRS, Counts)
     assert states() == {"active"}
     assert in_thread(states) == {"active"}
@@ -121,8 +120,8 @@ def test_choices_of_other_methods_are_asked_beside_diodes(first, make_predictor)
     assert isinstance(V.choices.get_ktc.__self__, Counts)
 
 
-def test_diode_chooses_among_what_those_registered_after_it_offer(make_predictor):
-    install(make_predictor)
+def test_diode_chooses_among_what_those_registered_after_it_offer():
+    install()
     register(THEIRS, NoEightWarps)
     assert status() == ("active", "")
     for _ in range(2):
@@ -132,15 +131,15 @@ def test_diode_chooses_among_what_those_registered_after_it_offer(make_predictor
     assert chosen()["num_warps"] == 8
 
 
-def test_what_diode_leaves_is_asked_of_those_registered_after_it(make_predictor):
-    install(make_predictor)
+def test_what_diode_leaves_is_asked_of_those_registered_after_it():
+    install()
     register(THEIRS, Unfused)
     assert V.choices.can_fuse_vertical(None, None, None, 0) is False
 
 
-def test_diode_is_not_active_where_another_one_is_asked_first(make_predictor):
+def test_diode_is_not_active_where_another_one_is_asked_first():
     register(THEIRS, NoEightWarps)
-    install(make_predictor)
+    install()
     for state, reason in (status(), in_thread(status)):
         assert state == "inactive"
         assert f"{__name__}.NoEightWarps" in reason
@@ -157,23 +156,23 @@ def test_diode_is_not_active_where_another_one_is_asked_first(make_predictor):
     assert chosen()["num_warps"] != 8
 
 
-def test_the_class_in_inductors_option_is_asked_first(make_predictor):
+def test_the_class_in_inductors_option_is_asked_first():
     with config.patch(inductor_choices_class=Counts):
-        install(make_predictor)
+        install()
         assert states() == {"active"}
         chosen()
         assert Counts.asked > 0
     diode_engine.uninstall_diode_choices()
     with config.patch(inductor_choices_class=NoEightWarps):
-        install(make_predictor)
+        install()
         state, reason = status()
         assert (state, "NoEightWarps" in reason) == ("inactive", True)
 
 
-def test_a_handler_that_was_set_in_a_thread_is_kept_below_diodes(make_predictor):
+def test_a_handler_that_was_set_in_a_thread_is_kept_below_diodes():
     mine = NoEightWarps()
     with V.set_choices_handler(mine):
-        install(make_predictor)
+        install()
         register(THEIRS, Counts)
         assert status() == ("active", "")
         assert chosen()["num_warps"] != 8
@@ -182,11 +181,11 @@ def test_a_handler_that_was_set_in_a_thread_is_kept_below_diodes(make_predictor)
         assert V.choices.get_ktc.__self__ is mine
 
 
-def test_the_cache_key_tells_what_chooses(make_predictor):
+def test_the_cache_key_tells_what_chooses():
     def key():
         return str(inductor_choices.inductor_choices_cache_key(None))
 
-    install(make_predictor)
+    install()
     assert "model fixed" in key()
     register(THEIRS, Counts)
     assert "model fixed" in key()
@@ -195,21 +194,21 @@ def test_the_cache_key_tells_what_chooses(make_predictor):
     assert key() == "counts"
 
 
-def test_what_the_register_refuses_leaves_diode_off(make_predictor, caplog):
-    with config.patch(inductor_choices_class=Nameless), caplog.at_level(logging.WARNING):
-        assert not diode_engine.install_diode_choices(predictor=make_predictor())
+def test_what_the_register_refuses_leaves_diode_off(caplog):
+    with config.patch(inductor_choices_class=Nameless):
+        assert not diode_engine.install_diode_choices(predictor=FixedPredictor())
         assert "does not implement uuid()" in caplog.text
         assert "uuid()" in str(diode_engine.get_stats()["reason"])
         assert registered() == ()
-    install(make_predictor)
+    install()
     chosen()
 
 
-def test_a_registration_loads_no_model(make_predictor, monkeypatch):
+def test_a_registration_loads_no_model(monkeypatch):
     loaded: list[Any] = []
 
     def load_predictor(*_):
-        loaded.append(make_predictor(best=BEST))
+        loaded.append(FixedPredictor(best=BEST))
         return loaded[-1]
 
     monkeypatch.setattr(registry, "load_predictor", load_predictor)

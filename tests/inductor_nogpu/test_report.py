@@ -17,15 +17,21 @@ from torch._inductor.output_code import CompiledFxGraph
 
 import diode_engine
 from diode_engine.core.hardware import H200
-from diode_engine.core.problem import Problem
 from diode_engine.inductor.hook import choices, product_notes
 from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.without_gpu import lower, without_data
 from diode_engine.reports import record
 from diode_engine.reports.assembling import assemble
 from diode_engine.reports.record import Outcome, Report
-from tests.inductor_nogpu.conftest import FixedPredictor, empty, install, lower_step, tensors_of
+from tests.inductor_nogpu.conftest import (
+    SPEECHLESS,
+    FixedPredictor,
+    empty,
+    install,
+    lower_step,
+)
 from tests.inductor_nogpu.test_capture import PROGRAM
+from tests.inductor_nogpu.test_grouped import experts, sizes
 
 
 @pytest.fixture
@@ -130,8 +136,7 @@ def test_forward_and_backward_are_in_one_report(predictor, report):
 
 
 @pytest.mark.usefixtures("predictor")
-def test_reports_inside_each_other_have_the_same_graphs(report, tmp_path, monkeypatch):
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+def test_reports_inside_each_other_have_the_same_graphs(report):
     with diode_engine.report() as inner:
         lower(net)
     assert inner.read().products == report().products
@@ -163,17 +168,9 @@ def test_the_mode_of_a_graph_is_the_program_s(report):
 @pytest.mark.usefixtures("predictor")
 @pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
 def test_products_of_groups_are_there(mode, report):
-    problem = Problem.make("grouped_mm_rows", 4096, 2816, 2048, "bfloat16", B=64, b_layout="col")
-
-    def experts():
-        def run(*operands):
-            return torch._grouped_mm(*operands, **problem.op.keywords(torch, problem.op_fields))
-
-        return run, tensors_of(problem)
-
-    lower(experts, mode=mode)
+    lower(experts(), mode=mode)
     (product,) = report().products
-    assert (product.problem, product.count) == (problem, 1)
+    assert (product.problem, product.count) == (sizes("grouped_mm_rows"), 1)
     asked = mode != "default"
     assert product.outcome is (Outcome.CHOSEN if asked else Outcome.PREDICTED)
 
@@ -196,14 +193,10 @@ def test_a_bias_of_one_element_is_left_with_its_reason(predictor, report):
 
 
 def test_what_is_left_has_its_reason(report):
-    class Unsure(FixedPredictor):
-        def predict_us(self, problem, candidates):
-            return super().predict_us(problem, candidates) * float("nan")
-
     def integers():
         return torch.mm, [empty(64, 64, dtype=torch.int16)] * 2
 
-    diode_engine.install_diode_choices(predictor=Unsure())
+    diode_engine.install_diode_choices(predictor=SPEECHLESS)
     lower(net)
     lower(integers)
     first, _, last = report().products
@@ -214,8 +207,7 @@ def test_what_is_left_has_its_reason(report):
 
 
 @pytest.mark.usefixtures("predictor")
-def test_a_part_of_a_program_is_reported_and_kept(tmp_path, monkeypatch):
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+def test_a_part_of_a_program_is_reported_and_kept():
     with diode_engine.report() as program:
         lower(net)
         assert "*.up (2)" in str(program)
@@ -228,9 +220,9 @@ def test_a_part_of_a_program_is_reported_and_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("predictor")
-def test_a_report_that_cannot_be_kept_does_not_end_the_program(tmp_path, monkeypatch, caplog):
-    (tmp_path / "reports").write_text("in the way")
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+def test_a_report_that_cannot_be_kept_does_not_end_the_program(diode_home, caplog):
+    diode_home.mkdir()
+    (diode_home / "reports").write_text("in the way")
     with diode_engine.report() as program:
         lower(net)
     assert program.path is None
@@ -251,8 +243,7 @@ def test_a_failing_note_does_not_disturb():
     watch.end()
 
 
-def test_graphs_from_a_cache_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+def test_graphs_from_a_cache_are_counted():
     from torch._dynamo.utils import counters
 
     counters["inductor"]["fxgraph_cache_hit"] = 3

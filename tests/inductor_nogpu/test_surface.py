@@ -43,19 +43,12 @@ def test_the_public_names():
         _ = diode_engine.no_such_name
 
 
-@pytest.fixture
-def level():
+def test_the_log_level():
     logger = logging.getLogger("diode_engine")
-    before = logger.level
-    yield logger
-    logger.setLevel(before)
-
-
-def test_the_log_level(level):
     diode_engine.set_log_level("debug")
-    assert level.level == logging.DEBUG
+    assert logger.level == logging.DEBUG
     diode_engine.set_log_level(logging.ERROR)
-    assert level.level == logging.ERROR
+    assert logger.level == logging.ERROR
     with pytest.raises(ValueError, match="LOUD"):
         diode_engine.set_log_level("loud")
 
@@ -103,8 +96,7 @@ def test_a_profile_has_every_choice_in_its_order(predictor):
     assert stats["avg_ms"] > 0
 
 
-def test_the_models_here(tmp_path, monkeypatch):
-    monkeypatch.setenv("DIODE_HOME", str(tmp_path))
+def test_the_models_here(tmp_path):
     shipped = [m for m in diode_engine.list_available_models() if m["source"] == "shipped"]
     assert {m["model"] for m in shipped} == {"gemm@13", "gemm@14"}
     folder = next(m["folder"] for m in shipped if m["taken"])

@@ -5,18 +5,26 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
+import torch
+import zoo
+import zoo_lowering
+import zoo_ways
+from zoo_lowering import kernels
+from zoo_models import ZOO, missing
+from zoo_report import differences
+from zoo_ways import Way, diode, stock
 
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import chosen_kernels
 from diode_engine.inductor.hook import choices
+from diode_engine.problems.sources import read_shapeset
+from tests.inductor_nogpu.conftest import FixedPredictor
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 WAYS = ("plain", "import", "fast", "install", "threshold", "mode")
 QUICK = (
     "recommender-towers", "recommender-towers-float16", "recommender-towers-dynamic",
@@ -25,10 +33,7 @@ QUICK = (
 
 
 @pytest.fixture(autouse=True)
-def _scripts(monkeypatch):
-    import torch
-
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+def _precision():
     precision = torch.get_float32_matmul_precision()
     yield
     torch.set_float32_matmul_precision(precision)
@@ -36,9 +41,6 @@ def _scripts(monkeypatch):
 
 def lowered(name: str, ways: tuple[str, ...] = WAYS) -> dict[str, dict[str, Any]]:
     """The rows by way."""
-    import zoo_lowering
-    from zoo_models import ZOO, missing
-
     if reason := missing(ZOO[name]):
         pytest.skip(reason)
     rows: list[dict[str, Any]] = []
@@ -48,8 +50,6 @@ def lowered(name: str, ways: tuple[str, ...] = WAYS) -> dict[str, dict[str, Any]
 
 @pytest.mark.parametrize("name", [*QUICK, "t5-large-encoder"])
 def test_a_model_is_lowered_in_every_way(name):
-    import zoo
-
     rows = lowered(name)
     assert {way: zoo.wrong(row) for way, row in rows.items()} == {way: [] for way in WAYS}
     for way in WAYS[1:]:
@@ -63,13 +63,11 @@ def test_a_model_is_lowered_in_every_way(name):
 
 
 def test_a_way_leaves_activations_where_they_are_and_none_counts_as_a_product_less():
-    import zoo_report
-
     rows = lowered("recommender-towers-float16", ("plain", "import", "unmoved"))
     moved = {way: rows[way]["stats"]["activations_moved"] for way in ("import", "unmoved")}
     assert moved["import"] > moved["unmoved"] == 0
     assert rows["import"]["products"] == rows["unmoved"]["products"] - moved["import"]
-    assert list(zoo_report.differences(rows)) == []
+    assert list(differences(rows)) == []
 
 
 BLOCKS = {
@@ -82,15 +80,9 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_blocks_of_8_bits_and_of_experts_are_chosen_for_where_the_model_knows_them(
-    name, make_predictor
-):
-    import zoo
-    import zoo_ways
-    from zoo_ways import Way, diode
-
-    knows = diode(predictor=make_predictor(), top_k_configs=1)
-    ignores_them = make_predictor()
+def test_blocks_of_8_bits_and_of_experts_are_chosen_for_where_the_model_knows_them(name):
+    knows = diode(predictor=FixedPredictor(), top_k_configs=1)
+    ignores_them = FixedPredictor()
     ignores_them.ops = frozenset({"mm", "addmm", "bmm", "baddbmm"})
     ignores = diode(predictor=ignores_them, top_k_configs=1)
     ways = {"import": Way(zoo_ways._TUNED, knows), "fast": Way(zoo_ways._TUNED, ignores)}
@@ -107,8 +99,6 @@ def test_blocks_of_8_bits_and_of_experts_are_chosen_for_where_the_model_knows_th
 
 
 def test_what_is_raised_is_seen():
-    import zoo
-
     def add(_):
         raise RuntimeError("no choice is good enough")
 
@@ -123,21 +113,17 @@ def test_what_is_raised_is_seen():
 
 
 def test_a_warning_of_its_own_is_wrong():
-    import zoo
-    import zoo_ways
-    from zoo_ways import Way, stock
-
     def noisy(*_):
         warnings.warn("the model is on fire", stacklevel=1)
         logging.getLogger("diode_engine.inductor").warning("nor is it out after 3 s")
         return []
 
     ways = {"noisy": Way({}, stock), **zoo_ways.WAYS}
-    with mock.patch.dict(zoo_ways.WAYS, ways):
-        import zoo_lowering
-
-        with mock.patch.object(zoo_lowering, "lower_graphs", side_effect=noisy):
-            rows = lowered("two-tower", ("noisy", "import"))
+    with (
+        mock.patch.dict(zoo_ways.WAYS, ways),
+        mock.patch.object(zoo_lowering, "lower_graphs", side_effect=noisy),
+    ):
+        rows = lowered("two-tower", ("noisy", "import"))
     found = zoo.wrong(rows["import"])
     assert found == [
         "a new warning: UserWarning: the model is on fire",
@@ -146,9 +132,6 @@ def test_a_warning_of_its_own_is_wrong():
 
 
 def test_a_kernel_that_does_not_fit_is_wrong():
-    import zoo
-    import zoo_lowering
-
     def none(problem, candidates, hardware):
         return np.zeros(len(candidates), bool)
 
@@ -160,9 +143,6 @@ def test_a_kernel_that_does_not_fit_is_wrong():
 
 def test_the_products_of_the_zoo_are_a_shapeset(tmp_path, monkeypatch):
     import torch
-    import zoo
-
-    from diode_engine.problems.sources import read_shapeset
 
     rows = lowered("recommender-towers", ("plain",))
     file, products = tmp_path / "rows.jsonl", tmp_path / "products.json"
@@ -192,8 +172,6 @@ def call(self, args):
 
 
 def test_the_kernels_of_a_program_are_counted():
-    from zoo_lowering import kernels
-
     counted = {"poi": 1, "tem": 1, "mm": 1, "clone": 1, "aten.sort": 1, "bytes": 12}
     assert kernels([PROGRAM]) == counted
     assert kernels([PROGRAM, PROGRAM]) == {name: 2 * count for name, count in counted.items()}
@@ -220,8 +198,6 @@ def row(way: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_what_stock_does_not_do_is_told(more, said):
-    from zoo_report import differences
-
     rows = {"plain": row("plain"), "import": row("import", **more)}
     assert list(differences(rows)) == said
 
@@ -230,7 +206,6 @@ def test_an_architecture_is_lowered():
     pytest.importorskip("transformers")
     import zoo_lowering
     from architectures import models
-    from zoo_report import differences
 
     model = next(each for each in models() if "electra-small" in each.name)
     found: list[dict[str, Any]] = []
