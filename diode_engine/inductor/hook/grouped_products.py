@@ -34,7 +34,7 @@ from diode_engine.inductor.lowering.grouped_offers import (
     GroupedRequest,
     offer,
     read_request,
-    triton_of,
+    uid_of,
 )
 from diode_engine.inductor.patches import Patches, check_called, is_named_in
 from diode_engine.inductor.torch_internals.wrapped_functions import (
@@ -78,7 +78,7 @@ class _Product:
                 why = refusal("Inductor offers only the library's kernels")
                 self.chooser.outcomes.report_failure("", why)
             return choices
-        names = template_of(triton_of(self._request.op)).parameters
+        names = template_of(uid_of(self._request.op)).parameters
         by_config = {_values(names, k.params.to_kwargs()): k for k in self._kernels}
         library = self._kernels[0].library
         if library is not None and layouts.will_move(self._inputs.nodes()):

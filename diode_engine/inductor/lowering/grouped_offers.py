@@ -64,7 +64,7 @@ def read_request(signature: inspect.Signature, args: Any, kwargs: Any) -> Groupe
         mat2_idx=1,
     )
     fast = bool(given.get("use_fast_accum"))
-    return GroupedRequest(op, inputs, {triton_of(op): {"USE_FAST_ACCUM": fast}})
+    return GroupedRequest(op, inputs, {uid_of(op): {"USE_FAST_ACCUM": fast}})
 
 
 class _LoweringEnded(Exception):
@@ -80,22 +80,16 @@ def find_op(a_dims: int, b_dims: int, *, scaled: bool) -> Operator:
     )
 
 
-def library_of(op: Operator) -> str:
-    """Return the uid of the library's call."""
-    return next(template.name for template in templates_for(op) if template.extern)
-
-
-def triton_of(op: Operator) -> str:
-    """Return the uid of Triton's template."""
-    return next(template.name for template in templates_for(op) if not template.extern)
+def uid_of(op: Operator, *, is_library: bool = False) -> str:
+    """Return the uid of Triton's template, or of the library's call."""
+    return next(each.name for each in templates_for(op) if each.extern is is_library)
 
 
 def offer(op: Operator, config: Any, inputs: Any, layout: Any = None, **given: Any) -> Any:
     """Return the KernelTemplateChoice of a config of Inductor's, or of the library's call (None),
     with the `given` kwargs. Without a layout it cannot be rendered."""
-    uid, kwargs = library_of(op), {}
+    uid, kwargs = uid_of(op, is_library=config is None), {}
     if config is not None:
-        uid = triton_of(op)
         kwargs = {**config.kwargs, "num_stages": config.num_stages, "num_warps": config.num_warps}
     params = DictKernelTemplateParams(kwargs)
     return KernelTemplateChoice(_TEMPLATES[uid], params, given, layout, inputs)
