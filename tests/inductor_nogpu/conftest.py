@@ -115,24 +115,10 @@ class FixedPredictor:
         return np.array([self.time(candidate) for candidate in candidates])
 
 
-class Sure(FixedPredictor):
-    """Says too how sure it is, and what timings say of its predictions."""
-
-    hardware = H200
-
-    def __init__(self, *, error: float = 0.0, proven: bool = True, **more: Any) -> None:
-        super().__init__(**more)
-        self.error, self.proven = error, proven
-
-    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
-        us = self.predict_us(problem, candidates)
-        proven = np.array([c.is_extern or self.proven for c in candidates])
-        return Prediction(problem, candidates, us, (0.9,), self.error, proven)
-
-
 class Rule:
     """Predicts the time of a candidate for a problem by a rule. `reaches` and `error` are those of
-    its predictions, `hardware` is what it was trained on."""
+    its predictions, `proven` says whether Triton's kernels are, and `hardware` is what it was
+    trained on."""
 
     identity = "rule"
 
@@ -142,9 +128,11 @@ class Rule:
         *,
         reaches: tuple[float, ...] | None = None,
         error: float | None = None,
+        proven: bool = True,
         hardware: Hardware = H200,
     ) -> None:
         self.us, self.reaches, self.error, self.hardware = us, reaches, error, hardware
+        self.proven = proven
         self.asked: list[Problem] = []
 
     def predict_us(self, problem: Problem, candidates: Sequence[Candidate]) -> np.ndarray:
@@ -153,7 +141,14 @@ class Rule:
 
     def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
         us = self.predict_us(problem, candidates)
-        return Prediction(problem, candidates, us, self.reaches, self.error)
+        proven = None if self.proven else np.array([c.is_extern for c in candidates])
+        return Prediction(problem, candidates, us, self.reaches, self.error, proven)
+
+
+def sure(*, error: float = 0.0, proven: bool = True, **fixed: Any) -> Rule:
+    """A FixedPredictor's times, of which it is sure."""
+    us = FixedPredictor(**fixed).time
+    return Rule(lambda _, c: us(c), reaches=(0.9,), error=error, proven=proven)
 
 
 SPEECHLESS = Rule(lambda *_: np.nan)  # knows no candidate

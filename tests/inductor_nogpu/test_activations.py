@@ -20,11 +20,11 @@ from diode_engine.reports.record import read
 from tests.inductor_nogpu.conftest import (
     LIBRARY,
     TRITON,
-    Sure,
     empty,
     install,
     install_times,
     lower_step,
+    sure,
 )
 
 FUSED = "_addmm_activation"
@@ -192,7 +192,7 @@ def test_it_stays_where_the_model_is_for_another_gpu(monkeypatch):
 
 
 def test_it_stays_where_the_model_is_not_as_sure_as_the_program_wants():
-    install(Sure(best={"BLOCK_M": 0}, aten=LIBRARY))  # 0.9
+    install(sure(best={"BLOCK_M": 0}, aten=LIBRARY))  # 0.9
     assert FUSED in called(torch.relu, options={"diode_confidence_threshold": 0.5})
     options = {"diode_confidence_threshold": 0.95, "diode_fallback_to_autotune": True}
     with pytest.raises(Exception, match="left to be timed"):

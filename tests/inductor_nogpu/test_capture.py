@@ -11,7 +11,7 @@ import torch
 from diode_engine.collect.capture import run
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import OPS, lower_step
+from tests.inductor_nogpu.conftest import OPS, empty, lower_step
 
 
 def problems(notes: list[dict[str, Any]]) -> list[Problem]:
@@ -44,10 +44,7 @@ def test_without_a_library_choice_inductor_decides(notes):
 
 
 def test_a_gemm_that_is_no_problem_of_ours_is_noted(notes):
-    def build():
-        return torch.mm, [torch.empty(64, 64, dtype=torch.int16, device="cuda")] * 2
-
-    lower(build, mode="default")
+    lower(lambda: (torch.mm, [empty(64, 64, dtype=torch.int16)] * 2), mode="default")
     assert not problems(notes)
     assert [note["product"]["name"][:5] for note in notes if "product" in note] == ["mm of"]
 

@@ -38,13 +38,13 @@ from tests.inductor_nogpu.conftest import (
     SPEECHLESS,
     FixedPredictor,
     Rule,
-    Sure,
     called_first,
     empty,
     install,
     is_tile,
     lower_step,
     program,
+    sure,
 )
 
 
@@ -104,7 +104,7 @@ def test_a_librarys_kernel_goes_before_one_that_is_hardly_faster(op, aten, taken
 )  # fmt: skip
 @pytest.mark.parametrize("op", ["mm", "addmm"])
 def test_what_timings_say_of_gains_and_kinds_of_kernels_counts(op, evidence, aten, library):
-    install(Sure(aten=aten, **evidence))
+    install(sure(aten=aten, **evidence))
     for _ in range(2):  # the second time it is remembered
         assert only_seen(lower(OPS[op]))[0].is_extern == library
     assert diode_engine.get_stats()["cache_hits"] > 0
@@ -113,7 +113,7 @@ def test_what_timings_say_of_gains_and_kinds_of_kernels_counts(op, evidence, ate
 @pytest.mark.parametrize(("likeness", "library"), [(1.0, False), (0.9, False), (0.5, True)])
 def test_a_model_of_another_gpu_is_trusted_less(likeness, library, monkeypatch):
     monkeypatch.setattr(Hardware, "likeness", lambda self, other: likeness)
-    borrowed = Sure(aten=1.08)
+    borrowed = sure(aten=1.08)
     borrowed.hardware = replace(H200, name="NVIDIA Another")
     install(borrowed)
     assert only_seen(lower(OPS["mm"]))[0].is_extern == library
@@ -325,9 +325,8 @@ def test_without_a_prediction_the_library_s_kernel_is_taken_or_inductor_searches
     times = {"benchmark": lambda _: 1.0} if searched else {}
     lowered = lower(OPS[op], options={"diode_fallback_to_autotune": searched}, **times)
     assert only_seen(lowered) == expected
-    stats = (
-        diode_engine.get_stats()
-    )  # an addmm that is searched asks three times from torch 2.13 on
+    # An addmm that is searched asks three times from torch 2.13 on.
+    stats = diode_engine.get_stats()
     assert stats["fallback_no_prediction"] == stats["fallbacks"] > 0
     assert searched or stats["fallbacks"] == 1
 

@@ -164,16 +164,12 @@ def test_bounds_that_are_not_declared_are_no_reason_to_take_the_library(fast):
     assert (stats["model_selections"], stats["fallbacks"]) == (1, 0)
 
 
-def relu_of_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return torch.relu(a @ b)
-
-
 @pytest.mark.parametrize(("low", "high"), [(2, 64), (2048, 8192)])
 def test_what_is_fused_counts_at_every_size(low, high):
     predictor = speeds(lambda p: 0.95, library=10.0)
     bounds = {"min": low, "max": high}
     assert only(lowered_mm(predictor, m=high, mark=bounds)).is_extern
-    fused = lowered_mm(predictor, m=high, mark=bounds, function=relu_of_mm)
+    fused = lowered_mm(predictor, m=high, mark=bounds, function=lambda a, b: torch.relu(a @ b))
     assert is_tile(only(fused), TILE)
     assert fused.seen[0].predicted_us == (9.5,)
 

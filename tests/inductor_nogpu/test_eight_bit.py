@@ -136,9 +136,8 @@ def test_a_dynamic_size_keeps_what_no_tensor_tells():
     install(predictor)
 
     def build():
-        function, (a, b, scale_a, scale_b) = scaled(
-            (512, 1), (1, 256), use_fast_accum=True, **BF16
-        )()
+        by_rows = scaled((512, 1), (1, 256), use_fast_accum=True, **BF16)
+        function, (a, b, scale_a, scale_b) = by_rows()
         return function, (marked(a, 0), b, marked(scale_a, 0), scale_b)
 
     assert lower(build, dynamic=None).seen

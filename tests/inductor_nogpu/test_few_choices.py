@@ -30,8 +30,8 @@ def moved(rows: int, k: int, columns: int) -> Callable[[], tuple[Any, Sequence[t
     """A product of a sum that counts as row-major when it is chosen, and will be column-major."""
 
     def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        args = empty(k, rows), empty(k, rows), empty(k, columns)
-        return (lambda x, y, w: (x.t() + y.t()) @ w), args
+        sizes = (k, rows), (k, rows), (k, columns)
+        return lambda x, y, w: (x.t() + y.t()) @ w, [empty(*size) for size in sizes]
 
     return build
 
@@ -105,8 +105,7 @@ class Tma(FixedPredictor):
 
 
 def plain_sum() -> tuple[Any, Sequence[torch.Tensor]]:
-    args = empty(512, 1024), empty(512, 1024), empty(1024, 768)
-    return lambda x, y, w: (x + y) @ w, args
+    return lambda x, y, w: (x + y) @ w, (empty(512, 1024), empty(512, 1024), empty(1024, 768))
 
 
 # Then no other layout comes out, and a template is the one that was chosen.

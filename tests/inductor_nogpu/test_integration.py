@@ -38,6 +38,11 @@ from diode_engine.models.manifest import GpuRecord
 from tests.inductor_nogpu.conftest import FixedPredictor, install, run_python
 
 
+@pytest.fixture
+def registry():
+    return IntegrationRegistry()
+
+
 class Noted(BaseIntegration):
     name = "noted"
 
@@ -71,9 +76,8 @@ class Early(Noted):
 @pytest.mark.parametrize(
     ("given", "order"), [({}, ["early", "noted"]), ({"execute_order": 0}, ["noted", "early"])]
 )
-def test_they_are_turned_on_in_their_order_and_once(given, order):
+def test_they_are_turned_on_in_their_order_and_once(given, order, registry):
     steps: list[str] = []
-    registry = IntegrationRegistry()
     registry.register(Noted(steps), **given)
     registry.register(Early(steps))
     assert registry.integrate_all() == {"early": True, "noted": True}
@@ -85,9 +89,8 @@ def test_they_are_turned_on_in_their_order_and_once(given, order):
 
 
 @pytest.mark.parametrize("step", ["dry_run", "load", "enable"])
-def test_one_that_fails_stops_there_and_says_why(step, caplog):
+def test_one_that_fails_stops_there_and_says_why(step, caplog, registry):
     steps: list[str] = []
-    registry = IntegrationRegistry()
     registry.register(Noted(steps, step))
     registry.register(Early(steps))
     assert registry.integrate_all() == {"early": True, "noted": False}
@@ -97,15 +100,13 @@ def test_one_that_fails_stops_there_and_says_why(step, caplog):
     assert f"no {step} here" in caplog.text
 
 
-def test_without_fallback_the_failure_is_raised():
-    registry = IntegrationRegistry()
+def test_without_fallback_the_failure_is_raised(registry):
     registry.register(Noted([], "load", enable_fallback=False))
     with pytest.raises(IntegrationError, match="no load here"):
         registry.integrate_all()
 
 
-def test_one_takes_the_place_of_another_of_its_name(caplog):
-    registry = IntegrationRegistry()
+def test_one_takes_the_place_of_another_of_its_name(caplog, registry):
     steps: list[str] = []
     earlier: list[str] = []
     registry.register(Noted(earlier))
@@ -125,8 +126,7 @@ class Dependent(Noted):
     requires = "noted"
 
 
-def test_one_is_on_only_where_the_one_that_it_requires_is(caplog):
-    registry = IntegrationRegistry()
+def test_one_is_on_only_where_the_one_that_it_requires_is(caplog, registry):
     steps: list[str] = []
     registry.register(Dependent(steps), execute_order=200)
     assert registry.integrate_all() == {"dependent": False}  # there is none of that name
@@ -241,9 +241,8 @@ def test_what_is_no_device():
             diode_engine.install_diode_choices(device=device)
 
 
-def test_matmul_is_turned_on_and_off(monkeypatch):
+def test_matmul_is_turned_on_and_off(monkeypatch, registry):
     monkeypatch.setattr(registry_of_models, "load_predictor", lambda *_: FixedPredictor())
-    registry = IntegrationRegistry()
     registry.register(diode_engine.create_matmul_integration(enable_fallback=False))
     assert registry.status()["matmul"]["state"] == "inactive"
     assert registry.integrate_all() == {"matmul": True}

@@ -31,10 +31,6 @@ from tests.inductor_nogpu.conftest import (
 )
 
 
-def odd_gemm() -> Any:
-    return torch.mm, (empty(4095, 4095), empty(4095, 4095))
-
-
 def left(lowered: Lowered) -> tuple[Candidate, ...]:
     return lowered.seen[0].candidates
 
@@ -317,6 +313,7 @@ def test_padding_is_left_to_inductor(mode, options, predictor, monkeypatch):
     benchmarked: list[Any] = []
     monkeypatch.setattr(pad_mm, "is_mm_compute_bound", lambda *sizes: benchmarked.append(sizes))
     options = {"shape_padding": True, **options}
+    odd_gemm = lambda: (torch.mm, (empty(4095, 4095), empty(4095, 4095)))  # noqa: E731
     lower(odd_gemm, mode=mode, options=options, benchmark=lambda _: 1.0)
     assert len(benchmarked) == 1
     assert predictor.asked == []
