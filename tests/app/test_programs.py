@@ -209,7 +209,7 @@ async def test_three_keys_from_a_captured_program_to_what_gains_most_and_why(
     async with running(make_app(), size, "P", "enter", "w") as (app, _):
         words = app.screen.query_one("#ranking-words")
         assert words.region
-        assert words.content.plain.startswith(f"{PRODUCTS[1]} ×1\nsaves 11.")
+        assert words.content.plain.startswith(f"{PRODUCTS[1]} ×1\nsaves 10.")
         assert "Why: predicted to be the fastest" in text_of(app)
         assert "What makes it faster" in text_of(app)
 

@@ -56,7 +56,8 @@ def test_a_layer_computes_the_product_of_its_inputs(name, script, monkeypatch):
     chosen = torch.tensor([6, 0, 2])
     out = layer.program(*layer.inputs(chosen))
     assert out.shape == (3, 48)
-    assert torch.equal(out, layer.program(*layer.inputs(slice(8)))[chosen])
+    # A processor's float32 product of 3 rows may round otherwise than that of 8.
+    torch.testing.assert_close(out, layer.program(*layer.inputs(slice(8)))[chosen])
     plain = script.Layer.make(bare)
     right = plain.program(*plain.inputs(chosen)).double()
     assert (out.double() - right).norm() < 0.1 * right.norm()

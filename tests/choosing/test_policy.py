@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from diode_engine.choosing.choice import Why
+from diode_engine.choosing.evidence import kernel_kinds
 from diode_engine.choosing.policy import MARGIN, Comparison, Policy
 from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import spills_erratically
-from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.registry import load_predictor
 from tests.samples import tile
@@ -24,8 +23,6 @@ from tests.samples import tile
 FIRST_LAYER = Problem.make("mm", 6144, 512, 13, "float32", b_layout="col")
 LIBRARY = Candidate.make("aten::mm")
 ONE = Policy()
-# It has hardly a timing of a bias of one element or one column.
-GEMM_12 = Path(__file__).parents[2] / "trained_models" / "nvidia-h200" / "gemm" / "12"
 GPUS = (H200, KNOWN["NVIDIA H100 80GB HBM3"])
 
 
@@ -84,7 +81,12 @@ def test_a_first_layer_is_not_computed_by_a_kernel_that_may_spill():
 def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(n, bias, library):
     problem = Problem.make("addmm", 4096, n, 400, "bfloat16", b_layout="col", bias=bias)
     candidates = exhaustive_space(problem, "2.13.0")
-    prediction = Predictor.load(GEMM_12).predict(problem, candidates)
+    model = load_predictor(H200)
+    scalar = Problem.make("addmm", 4096, n, 400, "bfloat16", b_layout="col", bias="scalar")
+    untimed = np.isin(model.evidence.kinds, kernel_kinds(scalar, candidates))
+    timings = np.where(untimed, 0, model.evidence.timings)
+    model.evidence = replace(model.evidence, timings=timings)
+    prediction = model.predict(problem, candidates)
     assert not candidates[prediction.order[0]].is_extern
     index, why = choose(prediction)
     assert candidates[index].is_extern is library

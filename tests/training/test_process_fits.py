@@ -106,7 +106,7 @@ def test_a_model_is_that_of_one_process(monkeypatch):
     assert all(len(task.learned) > network._BLOCK for task in tasks)
     here = Reports()
     one = [[m.to_bytes() for m in members] for members in FitExecutor().fit_all(tasks, here)]
-    assert len(here) == 10
+    assert len(here) == 13
     there = Reports()
     many = ProcessFits(3, min_rows=0).fit_all(tasks, there)
     assert [[m.to_bytes() for m in members] for members in many] == one
