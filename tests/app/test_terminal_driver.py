@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from queue import SimpleQueue
 from threading import Thread
 
@@ -12,20 +11,33 @@ from textual.app import App
 from diode_app.terminal_driver import TerminalDriver
 
 
+def start(hear):
+    terminal, keyboard = os.pipe()
+    driver = TerminalDriver(App())
+    driver.fileno, driver.process_message = terminal, hear
+    thread = Thread(target=driver._run_input_thread, daemon=True)
+    thread.start()
+    return driver, thread, os.fdopen(terminal), os.fdopen(keyboard, "wb", 0)
+
+
 async def test_escape_is_a_key_of_its_own_also_where_another_follows_it_at_once():
     """An arrow is one key, and so is Alt with a letter that edits a line."""
-    terminal, keyboard = os.pipe()
     sent = SimpleQueue()
-    driver = TerminalDriver(App())
-    driver.fileno, driver.process_message = terminal, sent.put
-    thread = Thread(target=driver.run_input_thread, daemon=True)
-    thread.start()
-    with closing(os.fdopen(terminal)), closing(os.fdopen(keyboard, "wb", 0)) as keys:
-        keys.write(b"\x1b")
-        assert sent.get(timeout=30).key == "escape"
-        keys.write(b"\x1b:\x1b2\x1b\x1b[A\x1bf")
-        found = [sent.get(timeout=30).key for _ in range(7)]
-        assert found == ["escape", "colon", "escape", "2", "escape", "up", "ctrl+right"]
+    driver, thread, terminal, keyboard = start(sent.put)
+    with terminal, keyboard:
+        keyboard.write(b"\x1b:\x1b2\x1b\x1b[A\x1bf\x1b")
+        found = [sent.get(timeout=30).key for _ in range(8)]
+        assert found == ["escape", "colon", "escape", "2", "escape", "up", "ctrl+right", "escape"]
+        keyboard.close()
+        thread.join(30)
+        assert (thread.is_alive(), driver.fileno) == (False, terminal.fileno())
+    assert not driver.exit_event.is_set()  # else Textual leaves the mouse switched on
+
+
+async def test_it_ends_amid_a_long_paste():
+    driver, thread, terminal, keyboard = start(lambda _: None)
+    with terminal, keyboard:
+        keyboard.write(b"a" * 150_000)
         driver.exit_event.set()
-        thread.join()
-    assert driver.fileno == terminal
+        thread.join(30)
+        assert not thread.is_alive()
