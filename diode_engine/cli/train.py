@@ -93,7 +93,7 @@ def _makes_new(values: Mapping[str, str]) -> bool:
     applies=_makes_new,
     help="The type of the model. An ensemble is trees and three networks, a large one trees and "
     "six; distilled is a small network that learns from an ensemble, answers in a millisecond and "
-    "needs neither torch nor XGBoost; a cascade adds the networks of a large one to it.",
+    "needs neither torch nor XGBoost; a cascade adds four networks of a large one to it.",
 )  # fmt: skip
 @option(
     "--model-type", type=click.Choice(tuple(_TYPES)),
