@@ -1,10 +1,10 @@
 """A cascade: a small network finds the likely candidates of a problem, and larger ones rank these.
 
-The larger ones are a distilled network and the networks that it has learned from, its teachers. The
-small one, the sieve, has learned what they answer together. It is asked about hundreds of
-candidates, and they about a few of these. All compute in whole numbers, so the answers are the same
-on every machine. After Wang, Lin and Metzler, "A Cascade Ranking Model for Efficient Ranked
-Retrieval", SIGIR 2011.
+The larger ones are a distilled network and some of the networks that it has learned from, its
+teachers. The small one, the sieve, has learned what they answer together. It is asked about
+hundreds of candidates, and they about a few of these. All compute in whole numbers, so the answers
+are the same on every machine. After Wang, Lin and Metzler, "A Cascade Ranking Model for Efficient
+Ranked Retrieval", SIGIR 2011.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _FIRST, _SIEVE = "first.", "sieve."  # before the names of these networks' tenso
 @dataclass(frozen=True, eq=False)
 class Cascade(TimingModel):
     """`first` is the distilled network, with one output for each of its teachers; `teachers` has
-    the teachers that are networks, by the output that they answer for. For the other teachers
-    (trees, which are too slow for a compile) the first network answers."""
+    teachers that are networks, by the output that they answer for. For the other teachers (trees,
+    which are too slow for a compile, and more networks) the first network answers."""
 
     first: DistilledNetwork
     teachers: Mapping[int, DistilledNetwork]
