@@ -1,4 +1,4 @@
-"""Reads the keys of a terminal, with Escape as a key of its own.
+"""Reads the keys of a terminal. Escape is always a separate key.
 
 A terminal sends Alt and a key as Escape and the key, and an arrow as Escape and more. Textual takes
 an Escape and a key within 0.1 s after it for one key: Escape and 2 are ™, and : comes without the

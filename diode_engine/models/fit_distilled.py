@@ -16,8 +16,8 @@ from diode_engine.models.network import Network
 from diode_engine.models.protocol import TimingModel
 
 CALIBRATED = 20_000  # calibration rows for `quantized`
-# The teachers' networks that a cascade has. With four of six it chooses as well as with all (0.9844
-# and 0.9845 of the best), with three a little worse (0.9839), and each costs 0.1 ms a problem.
+# How many of its teachers' networks a cascade keeps. With four of six it chooses as well as with
+# all (docs/notes/models.md), and each takes 0.1 ms a problem.
 KEPT = 4
 SETTINGS = NetworkSettings(
     hidden=(256, 128), epochs=40, learning_rate=3e-3, weight_decay=1e-3, averaging=0.999

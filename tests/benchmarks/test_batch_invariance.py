@@ -56,7 +56,7 @@ def test_a_layer_computes_the_product_of_its_inputs(name, script, monkeypatch):
     chosen = torch.tensor([6, 0, 2])
     out = layer.program(*layer.inputs(chosen))
     assert out.shape == (3, 48)
-    # A processor's float32 product of 3 rows may round otherwise than that of 8.
+    # On a CPU a float32 product of 3 rows may differ from one of 8 in its last bits.
     torch.testing.assert_close(out, layer.program(*layer.inputs(slice(8)))[chosen])
     plain = script.Layer.make(bare)
     right = plain.program(*plain.inputs(chosen)).double()
