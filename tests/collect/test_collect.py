@@ -123,8 +123,10 @@ def test_the_run_s_progress_is_what_the_documentation_says(store):
 
 def test_workers_see_the_gpus_that_this_process_sees(store, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a, MIG-b")
-    watch = Watch(1)
-    progress = run(store, local([0, 1], watch=lambda: watch), PROBLEMS)
+    watch, both_ready = Watch(1), threading.Barrier(2, timeout=60)
+    add = watch.add  # without the barrier one worker may time all before the other is there
+    monkeypatch.setattr(watch, "add", lambda *gpu: (add(*gpu), both_ready.wait()))
+    progress = run(store, local([0, 1], workers_per_gpu=1, watch=lambda: watch), PROBLEMS)
     assert watch.names == {0: "uuid-GPU-a", 1: "uuid-MIG-b"}
     assert progress.gpus[0].throttled == 0
     assert progress.gpus[1].throttled == progress.gpus[1].timings
