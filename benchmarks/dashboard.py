@@ -301,6 +301,8 @@ def bursts(path: Location, settings: Path, count: int) -> None:
             terminal.type("\x1b\x1bH")
         else:
             taken.append(seconds)
+            if seconds > 1.0:
+                say(f"  {seconds:.2f} s: {begins + keys!r}")
         if number % 50 == 0 and taken:
             verdict(f"{number:,} bursts, {len(wrong)} wrong", taken, 1.0)
     terminal.quit()

@@ -54,6 +54,7 @@ _FIRST_MODULE = "diode_app.screens.runs"  # what most others need comes with it
 # The screens that are made while no key is pressed.
 MADE_AHEAD = tuple(place.mode for place in PLACES if place.mode != "home")
 QUIET_SECONDS = 0.3  # without a key, before the next of these screens is made
+PAUSE_SECONDS = 2.0  # without a key, before the garbage of the pages that were left is collected
 _AHEAD = "ahead"  # the mode, which is never shown, of the screens that are made ahead
 _LOOK_SECONDS = 0.02
 BLURRED = 4  # while the terminal does not have the focus, only every 4th poll is done
@@ -155,6 +156,9 @@ class DiodeApp(Actions, App[None]):
 
     def _poll(self) -> None:
         self._ticks += 1
+        is_quiet = self.keys.quiet_seconds > PAUSE_SECONDS and not self._is_busy()
+        if is_quiet and gc.get_count()[2]:
+            gc.collect()  # takes 0.2 s now, and several seconds amid keys if it is left to Python
         if self.app_focus or self._ticks % BLURRED == 0:
             self.look_at_store()
 

@@ -7,7 +7,6 @@ one burst would go to that widget, before the first of them has moved the focus 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -65,7 +64,7 @@ class Keys:
         self._deliver = deliver
         self._waiting: deque[Typed] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._last = -math.inf
+        self._last = time.monotonic()
 
     @property
     def busy(self) -> bool:
@@ -74,7 +73,7 @@ class Keys:
 
     @property
     def quiet_seconds(self) -> float:
-        """Seconds since the last key came."""
+        """Seconds since the last key came, or since the start."""
         return time.monotonic() - self._last
 
     async def put(self, event: Typed) -> None:

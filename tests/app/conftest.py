@@ -45,7 +45,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[LocalHardware]:
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """No screen is made ahead, nothing blinks or is animated, and the garbage collector stays as it
     is."""
-    monkeypatch.setattr("diode_app.app.gc", SimpleNamespace(freeze=lambda: None))
+    monkeypatch.setattr(
+        "diode_app.app.gc", SimpleNamespace(freeze=lambda: None, get_count=lambda: (0, 0, 0))
+    )
     monkeypatch.setattr("diode_app.app.MADE_AHEAD", ())  # each test would make all screens
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
     monkeypatch.setattr(constants, "TEXTUAL_ANIMATIONS", "none")

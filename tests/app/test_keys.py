@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from textual.command import CommandPalette
@@ -298,3 +299,18 @@ async def test_none_is_made_while_keys_come(make_app, store, made_ahead, monkeyp
         monkeypatch.setattr(app_module, "QUIET_SECONDS", 0.0)
         await settled(pilot)
         assert len(app.get_screen_stack("ahead")) == 4
+
+
+async def test_garbage_is_collected_while_no_key_comes(make_app, store, monkeypatch):
+    collected, polls = [], []
+    garbage = {"get_count": lambda: (0, 0, 1), "collect": lambda: collected.append(1)}
+    monkeypatch.setattr(app_module, "gc", SimpleNamespace(freeze=lambda: None, **garbage))
+    monkeypatch.setattr(app_module, "PAUSE_SECONDS", 3600.0)
+    async with running(make_app(poll_seconds=0.01)) as (app, pilot):
+        monkeypatch.setattr(app, "look_at_store", lambda: polls.append(1))
+        while len(polls) < 5:
+            await pilot.pause()
+        assert not collected
+        monkeypatch.setattr(app_module, "PAUSE_SECONDS", 0.0)
+        while not collected:
+            await pilot.pause()
