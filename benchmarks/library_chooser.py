@@ -22,13 +22,14 @@ import json
 import lzma
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import xgboost
-from library_report import geomean, right_algorithms
+from library_rows import right_algorithms
 from processes import Row, read_rows
 
 from diode_engine.core.hardware import KNOWN
@@ -113,13 +114,13 @@ def tiles_in(header: str) -> np.ndarray[Any, Any]:
 
 
 def measured(rows: Iterable[Row]) -> list[Measured]:
-    """The products whose heuristic's first algorithm was timed, without fused epilogues. Algorithms
-    with an error beyond the limit are left out."""
+    """The products whose heuristic's first algorithm was timed, without the fused epilogues that
+    older rows have. Algorithms with an error beyond the limit are left out."""
     each = []
     for row in rows:
-        if row["error"] or row["epilogue"]:
+        if row["error"] or row.get("epilogue"):
             continue
-        kept = [one for one in right_algorithms(row) if not one["aligned"]]
+        kept = right_algorithms(row)
         if not kept or kept[0]["place"] or kept[0]["origin"] != "listed":
             continue
         offers = [
@@ -264,6 +265,11 @@ def kind(each: Measured) -> str:
     problem = each.problem
     even = min(problem.a.align, problem.b.align) >= 8 and problem.N % 8 == 0
     return f"{'aligned' if even else 'odd'} {'over' if each.us[0] > 20 else 'under'} 20 µs"
+
+
+def geomean(numbers: Iterable[float]) -> float:
+    several = list(numbers)
+    return statistics.geometric_mean(several) if several else float("nan")
 
 
 def report(answers: Sequence[tuple[Measured, np.ndarray[Any, Any]]]) -> None:
