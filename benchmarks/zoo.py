@@ -5,8 +5,8 @@
     python benchmarks/zoo.py --lower [--models REGEX] [--ways …] [--json FILE] [--workers N]
         [--products FILE]                               lower for an H200 that need not be there
     python benchmarks/zoo.py --set SET …                other programs, to be measured or lowered:
-        architectures (only lowered), perceptrons, or a shapeset or a folder of shapesets, each of
-        whose products is compiled alone, with operands that are not in the cache
+        perceptrons, or a shapeset or a folder of shapesets, each of whose products is compiled
+        alone, with operands that are not in the cache
     python benchmarks/zoo.py --report FILE [--markdown] what was measured
     python benchmarks/zoo.py --list [--models REGEX]
 
@@ -85,10 +85,6 @@ def _models(args: argparse.Namespace) -> list[Model]:
     """The models of the set that --models names. Raises re.error, DatasetError."""
     if args.set == "zoo":
         models = list(ZOO.values())
-    elif args.set == "architectures":
-        import architectures
-
-        models = architectures.models()
     else:
         models = (
             single.perceptrons() if args.set == "perceptrons" else single.products(Path(args.set))

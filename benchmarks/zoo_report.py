@@ -194,31 +194,16 @@ def wrong(row: Row) -> list[str]:
 
 
 def print_lowered(rows: Sequence[Row]) -> None:
-    """Prints what was lowered, what was left out and why, and what differs from plain Inductor."""
+    """Prints how many models were lowered in which ways, and what differs from plain Inductor."""
     by_model: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_model.setdefault(row["model"], {})[row["way"]] = row
-    skipped = {name: reason for name, ways in by_model.items() if (reason := _skipped(ways))}
-    whole = {name: ways for name, ways in by_model.items() if name not in skipped}
-    print(f"{len(by_model)} models, {len(whole)} lowered:")
-    print("  ", dict(Counter(way for ways in whole.values() for way in ways)))
-    print("   skipped:", dict(Counter(skipped.values())))
-    for name, ways in whole.items():
-        for sentence in differences(ways):
-            print(f"{name}, {sentence}")
-
-
-def _skipped(ways: Mapping[str, Row]) -> str | None:
-    """Why an architecture was not lowered; None where it was, in one way of Diode's or more."""
-    plain = ways.get("plain")
-    if plain is not None and not plain["error"]:
-        return None if {"import", "fast", "install", "threshold"} & {*ways} else "too slow"
-    error = plain["error"] if plain else ways[""]["error"]
-    if "NotBuilt" in error:
-        return "not built: " + ("no such inputs" if "inputs" in error else "its own error")
-    if plain is None:
-        return "too slow, or out of memory"
-    return "plain Inductor fails" if plain["graphs"] else "cannot be traced without data"
+    counts = Counter(way for ways in by_model.values() for way in ways)
+    print(f"{len(by_model)} models:", dict(counts))
+    for name, ways in by_model.items():
+        failed = ways.get("plain", ways.get("", {})).get("error")
+        for sentence in [f"plain: {failed}"] if failed else differences(ways):
+            print(f"{name}, {sentence.splitlines()[0]}")
 
 
 def differences(ways: Mapping[str, Row]) -> Iterator[str]:

@@ -200,17 +200,3 @@ def row(way: str, **more: Any) -> dict[str, Any]:
 def test_what_stock_does_not_do_is_told(more, said):
     rows = {"plain": row("plain"), "import": row("import", **more)}
     assert list(differences(rows)) == said
-
-
-def test_an_architecture_is_lowered():
-    pytest.importorskip("transformers")
-    import zoo_lowering
-    from architectures import models
-
-    model = next(each for each in models() if "electra-small" in each.name)
-    found: list[dict[str, Any]] = []
-    zoo_lowering.lower(model, ("plain", "import"), found.append)
-    rows = {row["way"]: row for row in found}
-    assert list(differences(rows)) == []
-    assert rows["plain"]["problems"]
-    assert rows["import"]["products"] > 6
