@@ -25,7 +25,7 @@ _GEMMS = (
     "mm", "addmm", "bmm", "baddbmm", "bias_addmm", "_int_mm", "_scaled_mm", "_grouped_mm",
     "aten._addmm_activation",
 )  # fmt: skip
-_ORDER = ("plain", "import", "unmoved", "fast", "install", "threshold", "mode", "DEFAULT", "again")
+_ORDER = ("plain", "import", "fast", "install", "threshold", "mode", "DEFAULT", "again")
 
 
 def finished(rows: Iterable[Row]) -> set[tuple[str, str]]:
