@@ -10,8 +10,6 @@ from pathlib import Path
 
 from processes import Row, read_rows
 
-from diode_engine.core.problem import Problem
-
 MIN_SHARE = 1.02  # a step over this many times plain's is a failure (see `over_plain`)
 FAR_OVER = 1.05
 NEAR = 1.5  # an error over so many times plain's is looked at
@@ -69,28 +67,11 @@ def _number(x: float | None, digits: int = 3) -> str:
 
 def show(path: Path, *, markdown: bool) -> None:
     """Prints the tables of a file of rows."""
-    rows = [_of_product(row) if "source" in row else row for row in read_rows(path)]
+    rows = read_rows(path)
     if any("kernels" in row for row in rows):
         print_lowered(rows)
     else:
         print_tables(rows, markdown=markdown)
-
-
-def _of_product(row: Row) -> Row:
-    """A row of a single product, as the zoo has it now."""
-    problem = Problem.from_dict(row["problem"])
-    head = {
-        "model": f"{row['source']} {problem}", "way": "fast", "group": f"product, {row['kind']}",
-        "kind": str(problem.dtype), "error": row["error"],
-    }  # fmt: skip
-    if row["error"]:
-        return head
-    us, plain, again = (row[f"{name}_us"] for name in ("diode", "plain", "again"))
-    return head | {
-        "timing": "graph", "step_us": us, "plain_us": plain, "spread": row["spread"],
-        "compile_s": row["compile_s"], "ratio": us / plain,
-        "slower_plain_ratio": us / max(plain, again), "products": [row["kernel"]],
-    }  # fmt: skip
 
 
 def print_tables(rows: Sequence[Row], *, markdown: bool = False) -> None:
