@@ -1,7 +1,7 @@
 """Whether a row's result is the same whatever batch it is in, and what that costs, on a GPU.
 
     python benchmarks/batch_invariance.py [--json FILE] [--seconds S] [--workers N]
-                                          [--parts kernels layers block serving] [--only WORD …]
+                                          [--parts kernels layers serving] [--only WORD …]
     python benchmarks/batch_invariance.py --report FILE
 
 kernels: kernels of each order of summation (diode_engine/choosing/summation.py), compiled as
@@ -13,14 +13,11 @@ diode_batch_invariant, by Diode without it, by the library and by one persistent
 of batches of random sizes share rows, which are compared bit by bit; then all are timed. A few
 layers are in float32, TF32 and float8, for fewer sizes: --only float TF32.
 
-block: a decoder's block and parts of it with several options and kinds of attention, in batches of
-several sizes.
+serving: a decoder of four blocks that completes 1,000 prompts in batches of several sizes, and the
+tokens a second that it decodes.
 
-serving: a decoder of four such blocks that completes 1,000 prompts in batches of several sizes, and
-the tokens a second that it decodes.
-
-Processes, one a core, take the tasks in turn; one that times has the GPU alone. Each row goes to
---json at once; tasks that it has are not done again, and none is begun after --seconds.
+Each task runs in a separate process, some at a time; one that times has the GPU alone. Each row
+goes to --json at once; tasks that it has are not done again, and none is begun after --seconds.
 """
 
 from __future__ import annotations
@@ -32,12 +29,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from processes import Row, Rows, each_in_a_process, python, read_rows, rows_out
 
-PARTS = ("kernels", "layers", "block", "serving")
+PARTS = ("kernels", "layers", "serving")
 WAYS = ("invariant", "dynamic", "diode", "library", "fixed")
 SMALL = 64
 INSTRUCTIONS = {"wgmma": "WGMMA", "mma.sync": "MMA", "fma": "FMA"}  # as summation.Instruction
@@ -49,76 +46,68 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="for the rows; it is continued")
-    parser.add_argument("--seconds", type=float, default=3600, help="limit of the whole run")
+    parser.add_argument("--seconds", type=float, default=3600, help="no task begins later")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument(
         "--only", nargs="+", default=[""], metavar="WORD", help="tasks whose names have one of them"
     )
     parser.add_argument("--workers", type=int, help="processes; one a core, less two")
     parser.add_argument("--report", type=Path, metavar="FILE")
-    parser.add_argument("--work", nargs=2, metavar=("FOLDER", "UNTIL"), help=argparse.SUPPRESS)
+    parser.add_argument("--task", metavar="NAME", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.report:
         print(report(read_rows(args.report)))
-    elif args.work:
-        work(Path(args.work[0]), float(args.work[1]), args.parts, args.only)
+    elif args.task:
+        work(args.task)
     else:
         measure(args)
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Starts the processes, and keeps their rows."""
-    end = time.time() + args.seconds
+    """Starts a process for each task, and keeps its rows."""
     rows = Rows(args.json)
+    done = {row["task"] for row in rows.rows if row.get("done")}
+    left = [
+        (name, python("--task", name))
+        for name in tasks(args.parts)
+        if name not in done and any(word in name for word in args.only)
+    ]
     count = args.workers or max(1, len(os.sched_getaffinity(0)) - 2)
     with tempfile.TemporaryDirectory(prefix="diode-invariance-") as folder:
-        for row in rows.rows:
-            if row.get("done"):
-                Path(folder, row["task"]).touch()
         slot = {
             "ZOO_LOCK": f"{folder}/lock", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache",
             "TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        words = ["--work", folder, str(end), "--only", *args.only, "--parts", *args.parts]
-        tasks = [(f"worker {number}", python(*words)) for number in range(count)]
 
         def take(name: str, row: Row) -> None:
-            rows.add({"worker": name, **row})
+            rows.add({"task": name, **row})
             if "error" in row:
-                print(f"{row.get('task', name)}: {row['error']}"[:600], file=sys.stderr)
+                print(f"{name}: {row['error']}"[:600], file=sys.stderr)
 
         until = time.monotonic() + args.seconds
-        each_in_a_process(tasks, [slot] * count, take, limit_s=args.seconds, until=until)
+        each_in_a_process(left, [slot] * count, take, limit_s=args.seconds, until=until)
     print(report(rows.rows))
 
 
-def work(folder: Path, until: float, parts: Sequence[str], only: Sequence[str]) -> None:
-    """Does the tasks that no other process has begun, one after the other."""
-    write = rows_out()
-    import torch
+def tasks(parts: Sequence[str]) -> dict[str, Callable[[], Iterator[Row]]]:
+    """The tasks of the parts by name."""
+    import invariance_tasks
     from invariance_serving import serve, time_serving
-    from invariance_tasks import take_as_proven, tasks, where
+
+    serving = {"serving": serve, "serving, speed": time_serving}
+    return dict(invariance_tasks.tasks(parts)) | (serving if "serving" in parts else {})
+
+
+def work(name: str) -> None:
+    """Does a task, the work of one process."""
+    write = rows_out()
+    from invariance_tasks import take_as_proven, where
 
     take_as_proven()  # before Diode chooses for the first time
-    serving = [("serving", serve), ("serving, speed", time_serving)]
-    for name, task in [*tasks(parts), *(serving if "serving" in parts else [])]:
-        if not any(word in name for word in only) or time.time() > until:
-            continue
-        try:
-            (folder / name).touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        start = time.perf_counter()
-        head = {"task": name, **where()}
-        try:
-            for row in task():
-                write(head | row)
-            write({"task": name, "done": True, "seconds": time.perf_counter() - start})
-        except Exception as error:  # noqa: BLE001  # the other tasks are worth having
-            write(head | {"error": f"{type(error).__name__}: {error}"[:2000]})
-            torch.cuda.synchronize()  # raises where the device is lost
-            torch.cuda.empty_cache()
+    for row in tasks(PARTS)[name]():
+        write(where() | row)
+    write({"done": True})
 
 
 def report(rows: Sequence[Row]) -> str:

@@ -8,7 +8,7 @@ and Diode have the option max_autotune_gemm, so that only the kernels of product
 plain's. The processes run one after the other. Without --all only the first six programs run. A row
 is written as soon as it is there; run it again with the same file to continue. `--tiny` tries
 everything in small sizes on a CPU. Diode has to be installed, or its entry point has to be on
-PYTHONPATH.
+PYTHONPATH. docs/write_figures.py makes a table of the rows in results/.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ import argparse
 import re
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from processes import Row, Rows, each_in_a_process, python, rows_out
 
@@ -65,7 +63,6 @@ def main() -> None:
 
         until = time.monotonic() + args.seconds
         each_in_a_process(commands, [{}], take, limit_s=args.limit, until=until)
-    print(table(rows.rows))
 
 
 def arguments() -> argparse.Namespace:
@@ -103,53 +100,6 @@ def line(row: Row) -> str:
     return (f"{head} cold {row['cold_s']:6.1f} s  step {row['step_us'] / 1e3:8.3f} ms"
             f"  peak {row['first_bytes'] / MEGA:6.0f} and {row['step_bytes'] / MEGA:6.0f} MiB"
             f"  {row['stats'] or ''}")  # fmt: skip
-
-
-def ratios(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """By program, Diode's cold start in units of plain's (the mean of its two) and of
-    max-autotune's, its step in units of the slower of plain's and of max-autotune's, and its peak
-    memory in units of plain's. Where the search took longer than its limit (`search_over`), Diode's
-    cold start is divided by the limit less the seconds that Diode's process took before it."""
-    found: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        found.setdefault(row["program"], {})[row["way"]] = row
-    return {name: _ratios(ways) for name, ways in found.items() if _is_measured(ways)}
-
-
-def _is_measured(ways: Mapping[str, Row]) -> bool:
-    return all(way in ways and "cold_s" in ways[way] for way in ("plain", "again", "diode"))
-
-
-def _ratios(ways: Mapping[str, Row]) -> dict[str, Any]:
-    diode, plain, again = (ways[way] for way in ("diode", "plain", "again"))
-    search = ways.get("search", {})
-    over = re.search(r"over (\d+) s", search.get("error", ""))
-    before = diode.get("process_s", 0.0) - diode["cold_s"]
-    searched = search.get("cold_s") or (float(over[1]) - before if over else None)
-    return {
-        "cold_plain": 2 * diode["cold_s"] / (plain["cold_s"] + again["cold_s"]),
-        "cold_search": diode["cold_s"] / searched if searched else None,
-        "search_over": bool(over),
-        "step_plain": diode["step_us"] / max(plain["step_us"], again["step_us"]),
-        "step_search": diode["step_us"] / search["step_us"] if "step_us" in search else None,
-        "memory": max(diode["first_bytes"], diode["step_bytes"])
-        / max(plain["first_bytes"], plain["step_bytes"], 1),
-    }
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Diode's ratios, one line a program."""
-    lines = [f"{'':40s} {'cold start over':>20s} {'step over':>20s} {'memory':>8s}",
-             f"{'':40s} {'plain':>10s}{'search':>10s} {'plain':>10s}{'search':>10s}"
-             f" {'plain':>8s}"]  # fmt: skip
-    for name, of in ratios(rows).items():
-        sign = "<" if of["search_over"] else ""
-        cold, step = (
-            "-" if of[key] is None else f"{of[key]:.3f}" for key in ("cold_search", "step_search")
-        )
-        lines.append(f"{name:40s} {of['cold_plain']:10.3f}{sign + cold:>10s}"
-                     f" {of['step_plain']:10.3f}{step:>10s} {of['memory']:8.3f}")  # fmt: skip
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """The table by which Diode chooses FlexAttention's configs, and how well it chooses.
 
-    python benchmarks/flex_chooser.py [--rows FILE] [--all] [--write FILE]
+    python benchmarks/flex_chooser.py [--rows FILE] [--write FILE]
 
 docs/notes/flex-attention.md says how the rows were measured. Some of the calls are held out: a
 quarter, by the hash of the call, and all forward calls of 16 heads of 128 elements that share no
 keys. The table is made of the other calls, and judged on the held-out ones. `--write` writes the
-table. `--all` judges on the calls that are not held out instead, leaving out each in turn: the
-constants of the choice were set by that.
+table.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean as geomean
@@ -149,28 +148,6 @@ def judged(table: FlexTable, measured: Iterable[Measured]) -> Judged:
     return found
 
 
-def left_out_in_turn(measured: Sequence[Measured]) -> Judged:
-    """Judges each call by a table that is made of all others."""
-    found: Judged = {}
-    for each in measured:
-        found |= judged(fitted([other for other in measured if other is not each]), [each])
-    return found
-
-
-def one_for_all(measured: Sequence[Measured], held_out: Sequence[Measured]) -> Judged:
-    """As `judged`, for one config in each group: the best of those that are not held out."""
-    found: Judged = {}
-    for each in held_out:
-        like = [other for other in measured if other.group == each.group]
-        config = DEFAULTS[each.group]
-        if like:
-            common = set.intersection(set(each.speeds), *(set(other.speeds) for other in like))
-            gains = {one: geomean(other.speeds[one] for other in like) for one in common}
-            config = max(gains, key=lambda one: gains[one])
-        found[each.key] = each.speeds[config], max(each.speeds.values())
-    return found
-
-
 def summarize(what: str, found: Judged) -> str:
     """One line of the report."""
     speeds = [speed for speed, _ in found.values()]
@@ -183,35 +160,22 @@ def summarize(what: str, found: Judged) -> str:
     )
 
 
-def report(measured: Sequence[Measured], judge: Callable[[Sequence[Measured]], Judged]) -> None:
-    for kind in (FORWARD, BACKWARD, DECODING):
-        some = [each for each in measured if each.call.kind == kind]
-        if some:
-            print("  " + summarize(kind, judge(some)))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=Path, default=ROWS)
-    parser.add_argument("--all", action="store_true")
     parser.add_argument("--write", type=Path)
     args = parser.parse_args()
     measured = read(args.rows)
     known = [each for each in measured if not each.held_out]
-    if args.all:
-        print("Each call that is not held out, by a table of all others of these:")
-        found = left_out_in_turn(known)
-        report(known, lambda some: {each.key: found[each.key] for each in some})
-        return
     table = fitted(known)
     for why in ("by hash", "by heads"):
-        held_out = [each for each in measured if each.held_out == why]
-        print(f"Held out {why}; chosen:")
-        report(held_out, lambda some: judged(table, some))
-        print(" one config for each kind and head size:")
-        report(held_out, lambda some: one_for_all(known, some))
+        print(f"Held out {why}:")
+        for kind in (FORWARD, BACKWARD, DECODING):
+            some = [e for e in measured if e.held_out == why and e.call.kind == kind]
+            if some:
+                print("  " + summarize(kind, judged(table, some)))
     if args.write is not None:
         args.write.write_text(table.to_json())
         print(f"{args.write}: {len(table.groups)} groups, {args.write.stat().st_size:,} bytes")

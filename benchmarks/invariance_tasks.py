@@ -23,7 +23,6 @@ from replays import graph_of, in_turn
 from torch._inductor import config
 from torch._inductor.kernel import mm_grouped
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from zoo_measuring import Gpu
 from zoo_ways import MAX_AUTOTUNE
 
@@ -109,11 +108,7 @@ def tasks(parts: Sequence[str]) -> Iterator[Task]:
     layers: list[Task] = [
         (f"layer {name}", functools.partial(measure_layer, name)) for name in LAYERS
     ]
-    block: list[Task] = [
-        (f"block {name}", functools.partial(compare_program, name)) for name in programs()
-    ]
-    ordered = (("kernels", proof[:CHUNKS]), ("layers", layers), ("block", block),
-               ("kernels", proof[CHUNKS:]))  # fmt: skip
+    ordered = (("kernels", proof[:CHUNKS]), ("layers", layers), ("kernels", proof[CHUNKS:]))
     for part, some in ordered:
         if part in parts:
             yield from some
@@ -409,21 +404,16 @@ def operands(problem: Problem, data: str) -> dict[str, torch.Tensor]:
 # Layers
 
 
-_SHOWN = proofs.PROOFS
-
-
 def take_as_proven() -> None:
     """Has the option take orders of summation whose proofs are being measured here, besides those
-    that were shown. Forgets the programs of earlier tasks, after which sizes that differ would be
-    dynamic."""
-    torch.compiler.reset()
+    that were shown."""
     hardware = detect(0)
     version = str(torch.__version__), triton.__version__
     problem = Problem.make("mm", 512, 1024, 4096, "bfloat16")
     found, _ = summation.orders_of(problem, exhaustive_space(problem), hardware)
     versions = [(each, each) for each in version]
     here = proofs.Proof(tuple(sorted(found)), hardware.arch, *versions, 0, 0, "here")
-    proofs.PROOFS = (here, *_SHOWN)
+    proofs.PROOFS = (here, *proofs.PROOFS)
 
 
 def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -543,7 +533,6 @@ def in_float8(x: torch.Tensor, dim: int | None) -> tuple[torch.Tensor, torch.Ten
 
 def measure_layer(name: str) -> Iterator[Row]:
     """The kernels that the layer gets, the pairs of batches with equal rows, and the times."""
-    take_as_proven()
     with lowered.tf32(kind_of(name) == "TF32"):
         with Gpu().shared():
             layer = Layer.make(name)
@@ -633,165 +622,3 @@ def timed(calls: dict[str, Callable[..., torch.Tensor]], layer: Layer, m: int) -
         "us": {way: statistics.median(each) for way, each in us.items()},
         "spread": {way: max(each) / min(each) - 1 for way, each in us.items()},
     }
-
-
-# A decoder's block
-
-HEADS, GROUPS, HEAD, HIDDEN, INNER, PAST = 32, 8, 128, 4096, 14336, 512
-STEPS = {"decode": (1, PAST, (1, 2, 8, 32, 128)), "prefill": (64, 0, (1, 2, 8, 32))}
-INVARIANT = {OPTION: True}
-# With these Inductor's reductions add alike for all numbers of rows from 2 on.
-REDUCTIONS = {
-    "deterministic": True, "split_reductions": False, "triton.persistent_reductions": False,
-}  # fmt: skip
-# By name: Inductor's options, and the kind of attention.
-CHOICES: dict[str, tuple[dict[str, Any], str]] = {
-    "none": ({}, "default"),
-    "the option": (INVARIANT, "default"),
-    "the option, memory-efficient attention": (INVARIANT, "efficient"),
-    "the option, reductions, memory-efficient attention": (INVARIANT | REDUCTIONS, "efficient"),
-    "the option, reductions, casts, memory-efficient attention": (
-        {**INVARIANT, **REDUCTIONS, "emulate_precision_casts": True}, "efficient",
-    ),
-    "the option, reductions, attention written out": (INVARIANT | REDUCTIONS, "written"),
-}  # fmt: skip
-BACKENDS = {
-    "flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION, "math": SDPBackend.MATH,
-}  # fmt: skip
-
-
-def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * weight
-
-
-def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: str, *, causal: bool
-) -> torch.Tensor:
-    """Attention of [B, heads, length, head] tensors."""
-    if how == "written":
-        scores = torch.matmul(q, k.transpose(-1, -2)).float() / math.sqrt(q.shape[-1])
-        if causal:
-            keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
-            scores = scores.masked_fill(~keep, float("-inf"))
-        return torch.matmul(torch.softmax(scores, -1).to(v.dtype), v)
-    chosen = sdpa_kernel(BACKENDS[how]) if how in BACKENDS else contextlib.nullcontext()
-    with chosen:
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-class Block(torch.nn.Module):
-    """A block of the sizes of Llama 3 8B with a norm of each query's and key's head, as Qwen 3 has
-    it. Keys and values of earlier tokens are given."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.how = how
-        sizes = {
-            "qkv": ((HEADS + 2 * GROUPS) * HEAD, HIDDEN), "o": (HIDDEN, HEADS * HEAD),
-            "up": (2 * INNER, HIDDEN), "down": (HIDDEN, INNER),
-        }  # fmt: skip
-        for name, (n, k) in sizes.items():
-            weight = torch.randn(n, k, device=DEVICE, dtype=torch.bfloat16) / math.sqrt(k)
-            self.register_buffer(name, weight)
-        for name, size in (("before", HIDDEN), ("after", HIDDEN), ("head", HEAD)):
-            self.register_buffer(name, torch.rand(size, device=DEVICE, dtype=torch.bfloat16))
-
-    def forward(self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        return self.step(x, keys, values)[0]
-
-    def step(
-        self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The block's result, and all keys and values."""
-        batch, length, _ = x.shape
-        qkv = functional.linear(rms_norm(x, self.before), self.qkv).view(batch, length, -1, HEAD)
-        q, k, v = (y.transpose(1, 2) for y in qkv.split((HEADS, GROUPS, GROUPS), 2))
-        q, k = rms_norm(q, self.head), rms_norm(k, self.head)
-        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
-        k, v = (y.repeat_interleave(HEADS // GROUPS, 1) for y in (keys, values))
-        out = attend(q, k, v, self.how, causal=length > 1)
-        x = x + functional.linear(out.transpose(1, 2).reshape(batch, length, -1), self.o)
-        gate, up = functional.linear(rms_norm(x, self.after), self.up).chunk(2, -1)
-        return x + functional.linear(functional.silu(gate) * up, self.down), keys, values
-
-
-def draw(*size: int) -> torch.Tensor:
-    return torch.randn(size, device=DEVICE, dtype=torch.bfloat16)
-
-
-Made = tuple[Callable[..., torch.Tensor], list[torch.Tensor], Sequence[int]]
-
-
-def make_block(how: str, step: str) -> Made:
-    length, past, batches = STEPS[step]
-    most = max(batches)
-    cache = [draw(most, GROUPS, past, HEAD) for _ in range(2)]
-    return Block(how), [draw(most, length, HIDDEN), *cache], batches
-
-
-def make_attention(how: str) -> Made:
-    batches = (1, 2, 3, 8, 64)
-    whole = [draw(64, HEADS, 1, HEAD), *(draw(64, HEADS, 2048, HEAD) for _ in "kv")]
-    return lambda q, k, v: attend(q, k, v, how, causal=False), whole, batches
-
-
-def make_reduction(function: Callable[[torch.Tensor], torch.Tensor], size: int) -> Made:
-    return function, [draw(ROWS, size)], (1, 2, 16, 256, 2048, ROWS)
-
-
-def programs() -> dict[str, tuple[str, str, dict[str, Any], Callable[[], Made], bool | None]]:
-    """By name: the program, its options in words and in Inductor's, what makes it, and whether its
-    batch is dynamic."""
-    found: dict[str, Any] = {}
-    for words, (options, how) in CHOICES.items():
-        for step in STEPS:
-            make = functools.partial(make_block, how, step)
-            found[f"{step}, {words}"] = (f"block, {step}", words, options, make, False)
-    options, how = CHOICES["the option, memory-efficient attention"]
-    for step in STEPS:
-        words = "the option, memory-efficient attention, compiled once for all batches"
-        make = functools.partial(make_block, how, step)
-        found[f"{step}, {words}"] = (f"block, {step}", words, options, make, None)
-    for how in (*BACKENDS, "written"):
-        make = functools.partial(make_attention, how)
-        found[f"attention {how}"] = (f"attention, {how}", "none", {}, make, False)
-    reductions = {
-        "softmax": lambda x: torch.softmax(x, -1),
-        "rms_norm": lambda x: functional.rms_norm(x, x.shape[-1:]),
-    }
-    for (name, function), size in itertools.product(reductions.items(), (128, 1024, 4096, 16384)):
-        for words, options in (("none", {}), ("deterministic", {"deterministic": True}),
-                               ("reductions", REDUCTIONS)):  # fmt: skip
-            make = functools.partial(make_reduction, function, size)
-            found[f"{name} {size}, {words}"] = (f"{name} of {size}", words, options, make, False)
-    return found
-
-
-def compare_program(name: str) -> Iterator[Row]:
-    """A row for each size of a batch: whether its members' results have the same bits as in the
-    largest batch."""
-    program, words, options, make, dynamic = programs()[name]
-    take_as_proven()
-    torch.manual_seed(0)
-    with Gpu().shared():
-        function, whole, batches = make()
-    call = compiled(function, {**(TUNED if OPTION in options else {}), **options}, dynamic=dynamic)
-    most = max(batches)
-
-    def run(chosen: torch.Tensor) -> torch.Tensor:
-        given = [x[chosen] for x in whole]
-        for x in given if dynamic is None and len(chosen) > 1 else ():
-            torch._dynamo.maybe_mark_dynamic(x, 0)
-        return call(*given)
-
-    full = run(torch.arange(most, device=DEVICE))
-    for batch in batches:
-        chosen = torch.randperm(most, generator=torch.Generator().manual_seed(batch))[:batch]
-        chosen = chosen.to(DEVICE)
-        other = (bits(run(chosen)) != bits(full)[chosen]).flatten(1).any(1).sum()
-        yield {
-            "program": program, "options": words, "batch": batch, "equal": int(other) == 0,
-            "unequal_members": int(other),
-        }  # fmt: skip

@@ -1,7 +1,6 @@
 """The model by which Diode chooses among cuBLASLt's algorithms, and how well it chooses.
 
     python benchmarks/library_chooser.py ROWS --tiles cublasLt.h [--judge ROWS] [--write FILE]
-    python benchmarks/library_chooser.py ROWS --judge ROWS --write-set FILE
     python benchmarks/regret/score.py benchmarks/library_chooser.py[:FILE] --set FILE
 
 The rows are those of library_algorithms.py: its products for training, and layers of published
@@ -10,8 +9,7 @@ together, and with --judge on other rows, of held-out products, which it does no
 are over the heuristic's first algorithm, which torch takes, by the times of the rows. `--tiles` is
 NVIDIA's header, which says what the numbers of tiles mean.
 
-With --write-set nothing is fitted: the held-out products of --judge that no learned one equals are
-written as a set of regret/score.py, for which this file is a chooser.
+For a set of cuBLASLt's algorithms this file is a chooser of regret/score.py.
 """
 
 from __future__ import annotations
@@ -19,16 +17,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import lzma
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import xgboost
-from library_report import geomean, right_algorithms
+from library_rows import right_algorithms
 from processes import Row, read_rows
 
 from diode_engine.core.hardware import KNOWN
@@ -70,21 +68,15 @@ class Measured(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS")
-    parser.add_argument("--tiles", type=Path, metavar="HEADER")
+    parser.add_argument("--tiles", type=Path, metavar="HEADER", required=True)
     parser.add_argument("--judge", type=Path, metavar="ROWS", help="they are not learned")
     parser.add_argument("--margin", type=float, default=1.03)
     parser.add_argument("--write", type=Path, metavar="FILE")
-    parser.add_argument("--write-set", type=Path, metavar="FILE")
     args = parser.parse_args()
-    if not (args.tiles or (args.write_set and args.judge)):
-        parser.error("--tiles HEADER is needed, or --judge ROWS with --write-set FILE.")
     rows = [row for path in args.rows for row in read_rows(path)]
     learned = measured(row for row in rows if row["source"] in LEARNED)
     judged = read_rows(args.judge) if args.judge else []
     others = measured(row for row in judged if row["source"] not in LEARNED)
-    if args.write_set:
-        args.write_set.write_bytes(make_set(judged[0], leave_out(others, learned), learned))
-        return
     tiles = tiles_in(args.tiles.read_text())
     learned, others = in_half_precision(leave_out(learned, others)), in_half_precision(others)
     of_fold = np.array([fold(each.problem) for each in learned])
@@ -113,13 +105,13 @@ def tiles_in(header: str) -> np.ndarray[Any, Any]:
 
 
 def measured(rows: Iterable[Row]) -> list[Measured]:
-    """The products whose heuristic's first algorithm was timed, without fused epilogues. Algorithms
-    with an error beyond the limit are left out."""
+    """The products whose heuristic's first algorithm was timed, without the fused epilogues that
+    older rows have. Algorithms with an error beyond the limit are left out."""
     each = []
     for row in rows:
-        if row["error"] or row["epilogue"]:
+        if row["error"] or row.get("epilogue"):
             continue
-        kept = [one for one in right_algorithms(row) if not one["aligned"]]
+        kept = right_algorithms(row)
         if not kept or kept[0]["place"] or kept[0]["origin"] != "listed":
             continue
         offers = [
@@ -143,31 +135,6 @@ def leave_out(some: Iterable[Measured], others: Iterable[Measured]) -> list[Meas
     """Those whose product is none of the others'."""
     taken = {each.product for each in others}
     return [each for each in some if each.product not in taken]
-
-
-def make_set(row: Row, some: Sequence[Measured], learned: Iterable[Measured]) -> bytes:
-    """A set of regret/score.py, of products that were measured as `row` says."""
-    known = {(each.problem.N, each.problem.K) for each in learned}
-    places: dict[Config, int] = {}
-    problems = []
-    for each in some:
-        p, offers = each.problem, each.offers
-        problems.append({
-            "id": p.key[:12], "problem": p.to_dict(), "library": 0,
-            "default": [i for i, offer in enumerate(offers) if offer.place != UNLISTED],
-            "splits": [each.source, *([] if (p.N, p.K) in known else ["N and K not learned"])],
-            "candidates": [places.setdefault(offer.config, len(places)) for offer in offers],
-            "us": each.us.tolist(),
-            "offer": {name: [getattr(offer, name) for offer in offers] for name in OFFER},
-        })  # fmt: skip
-    head = {
-        "format": "diode-regret", "version": 1, "gpu": row["device"], "torch": row["torch"],
-        "cublaslt": row["cublaslt"], "slower": SLOWER,
-        "names": {"library": "the heuristic's first (torch's call)",
-                  "default": "the best of the heuristic's list"},
-        "candidates": [{"template": "cublaslt", **config._asdict()} for config in places],
-    }  # fmt: skip
-    return lzma.compress("\n".join(map(json.dumps, (head, *problems))).encode())
 
 
 def chooser(argument: str) -> Callable[[Row, Sequence[Row]], list[int] | None]:
@@ -264,6 +231,11 @@ def kind(each: Measured) -> str:
     problem = each.problem
     even = min(problem.a.align, problem.b.align) >= 8 and problem.N % 8 == 0
     return f"{'aligned' if even else 'odd'} {'over' if each.us[0] > 20 else 'under'} 20 µs"
+
+
+def geomean(numbers: Iterable[float]) -> float:
+    several = list(numbers)
+    return statistics.geometric_mean(several) if several else float("nan")
 
 
 def report(answers: Sequence[tuple[Measured, np.ndarray[Any, Any]]]) -> None:

@@ -1,22 +1,19 @@
-"""Operands, references and quick times for `library_algorithms.py`."""
+"""Capabilities, operands, references and quick times for `library_algorithms.py`."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from ctypes import byref, c_int, c_int32, c_size_t, c_uint32
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
 from diode_engine.core.problem import Problem
-from diode_engine.inductor.library.cublaslt import (
-    EPILOGUES,
-    CublasError,
-    Library,
-    Product,
-    Result,
-)
+from diode_engine.inductor.library import cublaslt
+from diode_engine.inductor.library.cublaslt import Algorithm, CublasError, Product, Result
 
 ALL_BYTES, MOST_SETS, POOL_BYTES = 256e6, 200, 3 << 29
 WAIT_CYCLES, LAUNCHES, PART = 6_000_000, 3, 40
@@ -27,84 +24,87 @@ PLACES = 64  # rows and columns that are checked
 Tensors = tuple[torch.Tensor, ...]
 
 
+class Capabilities(NamedTuple):
+    """What may be set of an algorithm."""
+
+    tiles: Sequence[int]
+    stages: Sequence[int]
+    split_k: int
+    reductions: int  # a mask
+    swizzle: int
+    custom: int  # the largest
+
+
+class Library(cublaslt.Library):
+    """cuBLASLt, which also says what may be set of an algorithm."""
+
+    def capabilities(self, algorithm: Algorithm) -> Capabilities:
+        """cublasLtMatmulAlgoCapAttributes_t."""
+
+        def several(attribute: int) -> list[int]:
+            size = c_size_t()
+            get = partial(
+                self.status, "MatmulAlgoCapGetAttribute", byref(algorithm), c_int(attribute)
+            )
+            if get(None, c_size_t(0), byref(size)) or not size.value:
+                return []
+            values = (c_uint32 * (size.value // 4))()
+            return [] if get(values, size, byref(c_size_t())) else list(values)
+
+        def one(attribute: int) -> int:
+            value, written = c_int32(), c_size_t()
+            failed = self.status(
+                "MatmulAlgoCapGetAttribute", byref(algorithm), c_int(attribute), byref(value),
+                c_size_t(4), byref(written),
+            )  # fmt: skip
+            return 0 if failed else int(value.value)
+
+        return Capabilities(several(6) or [0], several(13) or [0], one(0), one(1), one(2), one(7))
+
+
 class Operands:
     """The operands of one product: several sets in one buffer of random numbers, together well
-    over the cache. All sets have the same bias (or None), auxiliary tensor and output."""
+    over the cache. All sets have the same bias (or None) and output."""
 
-    def __init__(self, problem: Problem, epilogue: str, pools: dict[torch.dtype, torch.Tensor]):
-        self.problem, self.epilogue = problem, epilogue
+    def __init__(self, problem: Problem, pools: dict[torch.dtype, torch.Tensor]):
+        self.problem = problem
         dtype = getattr(torch, problem.dtype)
         if dtype not in pools:
             size = POOL_BYTES // dtype.itemsize
             pools[dtype] = torch.empty(size, dtype=dtype, device=DEVICE).normal_()
         self.pool = pools[dtype]
-        shapes = problem.input_shapes()
+        self.shapes = problem.input_shapes()
         self.bias = None
-        if "bias" in shapes and epilogue != "dgelu":
-            size, stride, _ = shapes["bias"]
+        if "bias" in self.shapes:
+            size, stride, _ = self.shapes["bias"]
             self.bias = torch.empty_strided(size, stride, dtype=dtype, device=DEVICE).normal_()
         self.out = torch.empty(problem.output_size, dtype=dtype, device=DEVICE)
-        self.aux = torch.randn_like(self.out) if epilogue.endswith(("aux", "dgelu")) else None
 
-    @property
-    def odd(self) -> list[str]:
-        """The tensors of a product without a batch whose strides are no multiples of 16 bytes."""
-        if self.problem.B > 1 or self.epilogue:
-            return []
-        given = dict(zip(("a", "b", "out"), self.sets("")[0], strict=True))
-        return [name for name, x in given.items() if max(x.stride()) * x.itemsize % 16]
-
-    def sets(self, aligned: str) -> list[Tensors]:
-        """Sets of a, b and out. The strides of those in `aligned` ("a+out") are rounded up."""
-        shapes = self.problem.input_shapes()
-        layouts = {name: tuple(shapes[name][:2]) for name in ("a", "b")}
-        layouts["out"] = (tuple(self.out.shape), self.out.stride())
-        step = 16 // self.out.itemsize
-        for name in filter(None, aligned.split("+")):
-            size, stride = layouts[name]
-            layouts[name] = size, tuple(n if n == 1 else -(-n // step) * step for n in stride)
-        length = {name: extent(*layout) for name, layout in layouts.items()}
-        out = self.out
-        if layouts["out"][1] != out.stride():
-            out = torch.empty(length["out"], dtype=out.dtype, device=DEVICE)
-            out = out.as_strided(*layouts["out"])
-        each = length["a"] + length["b"]
+    def sets(self) -> list[Tensors]:
+        """Sets of a, b and out."""
+        a, b = (self.shapes[name][:2] for name in "ab")
+        each = extent(*a) + extent(*b)
         fit = self.pool.numel() // each
         if fit < 1:
             raise CublasError("The operands are larger than the buffer.")
-        wanted = max(2, int(ALL_BYTES / (each * out.itemsize)) + 1)
-        made = []
-        for i in range(min(MOST_SETS, wanted, fit)):
-            a = self.pool[i * each :].as_strided(*layouts["a"])
-            b = self.pool[i * each + length["a"] :].as_strided(*layouts["b"])
-            made.append((a, b, out))
-        return made
+        wanted = max(2, int(ALL_BYTES / (each * self.out.itemsize)) + 1)
+        return [
+            (
+                self.pool[i * each :].as_strided(*a),
+                self.pool[i * each + extent(*a) :].as_strided(*b),
+                self.out,
+            )
+            for i in range(min(MOST_SETS, wanted, fit))
+        ]
 
     def torch_call(self) -> Callable[..., Any]:
-        """What plain Inductor calls: the library's product, then a pointwise kernel."""
-        name, bias, aux, epilogue = str(self.problem.op), self.bias, self.aux, self.epilogue
-        function = getattr(torch, name if bias is not None else name.removeprefix("add"))
-        if name == "baddbmm" and bias is None:
-            function = torch.bmm
-        ops = torch.ops.aten
-
-        def call(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-            to = aux if epilogue == "gelu_aux" else out
-            function(*(() if bias is None else (bias,)), a, b, out=to)
-            if epilogue == "relu":
-                torch.relu_(out)
-            elif epilogue.startswith("gelu"):
-                ops.gelu.out(to, approximate="tanh", out=out)
-            elif epilogue == "dgelu":
-                ops.gelu_backward.grad_input(out, aux, approximate="tanh", grad_input=out)
-
-        return call
+        """What plain Inductor calls: the library's product."""
+        function = getattr(torch, str(self.problem.op))
+        before = () if self.bias is None else (self.bias,)
+        return lambda a, b, out: function(*before, a, b, out=out)
 
     def product(self, library: Library, given: Tensors) -> Product:
-        return Product(
-            library, *given, bias=self.bias, tf32=self.problem.allow_tf32,
-            epilogue=self.epilogue, aux=self.aux,
-        )  # fmt: skip
+        return Product(library, *given, bias=self.bias, tf32=self.problem.allow_tf32)
 
     def call(self, product: Product, found: Result) -> Callable[..., None]:
         """The product by an algorithm: a function of a, b and out."""
@@ -124,15 +124,6 @@ class Operands:
         want = a[-1][r].double() @ b[-1][:, c].double()
         if self.bias is not None:
             want += self.bias.expand(out.shape)[-1][r][:, c].double()
-        before = None
-        if self.epilogue == "relu":
-            want = want.relu()
-        elif self.epilogue.startswith("gelu"):
-            want = torch.nn.functional.gelu(want, approximate="tanh")
-        elif self.epilogue == "dgelu":
-            assert self.aux is not None
-            before = self.aux[r][:, c].double()
-            want = torch.ops.aten.gelu_backward(want, before, approximate="tanh")
         scale = want.abs().max()
         errors: list[torch.Tensor] = []
         worked = []
@@ -183,40 +174,30 @@ def quick(calls: Sequence[Callable[..., Any]], sets: Sequence[Tensors]) -> list[
     return us
 
 
-def self_check(library: Library) -> list[str]:
-    """Compares cuBLASLt's products with float64's. Ends the process where plain products are wrong;
-    returns the epilogues that do not work."""
-    broken = []
-    for epilogue in EPILOGUES:
-        op = "addmm" if epilogue else "mm"
-        cases = [Problem.make(op, 320, 768, 512, "bfloat16", b_layout="col")]
-        if not epilogue:
-            cases += [
-                Problem.make("mm", 256, 136, 264, "float16", a_layout="col"),
-                Problem.make("addmm", 257, 515, 129, "float16"),
-                Problem.make("addmm", 64, 128, 256, "bfloat16", bias="matrix"),
-                Problem.make("mm", 128, 256, 512, "float32", allow_tf32=True),
-                Problem.make("bmm", 64, 128, 256, "bfloat16", B=3, a_layout="col"),
-                Problem.make("baddbmm", 64, 128, 256, "float32", B=3),
-            ]
-        for problem in cases:
-            try:
-                said = checked(library, problem, epilogue)
-            except (CublasError, RuntimeError) as error:
-                said = str(error)
-            if said and not epilogue:
-                sys.exit(f"The binding of cuBLASLt {library.version} fails for {problem}: {said}")
-            if said:
-                print(f"The epilogue {epilogue} is left out: {said}", file=sys.stderr)
-                broken.append(epilogue)
-    return broken
+def self_check(library: Library) -> None:
+    """Compares cuBLASLt's products with float64's. Ends the process where they are wrong."""
+    for problem in (
+        Problem.make("mm", 320, 768, 512, "bfloat16", b_layout="col"),
+        Problem.make("mm", 256, 136, 264, "float16", a_layout="col"),
+        Problem.make("addmm", 257, 515, 129, "float16"),
+        Problem.make("addmm", 64, 128, 256, "bfloat16", bias="matrix"),
+        Problem.make("mm", 128, 256, 512, "float32", allow_tf32=True),
+        Problem.make("bmm", 64, 128, 256, "bfloat16", B=3, a_layout="col"),
+        Problem.make("baddbmm", 64, 128, 256, "float32", B=3),
+    ):
+        try:
+            said = checked(library, problem)
+        except (CublasError, RuntimeError) as error:
+            said = str(error)
+        if said:
+            sys.exit(f"The binding of cuBLASLt {library.version} fails for {problem}: {said}")
 
 
-def checked(library: Library, problem: Problem, epilogue: str) -> str:
+def checked(library: Library, problem: Problem) -> str:
     """What is wrong with the heuristic's first algorithm; empty where nothing is."""
     torch.backends.cuda.matmul.allow_tf32 = problem.allow_tf32
-    operands = Operands(problem, epilogue, {})
-    given = operands.sets("")[0]
+    operands = Operands(problem, {})
+    given = operands.sets()[0]
     product = operands.product(library, given)
     found = product.listed(4)
     if not found:

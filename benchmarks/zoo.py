@@ -4,9 +4,8 @@
         [--gpus N] [--compilers N] [--limit S]          measure, on a GPU
     python benchmarks/zoo.py --lower [--models REGEX] [--ways …] [--json FILE] [--workers N]
         [--products FILE]                               lower for an H200 that need not be there
-    python benchmarks/zoo.py --set SET …                other programs, to be measured or lowered:
-        architectures (only lowered), perceptrons, or a shapeset or a folder of shapesets, each of
-        whose products is compiled alone, with operands that are not in the cache
+    python benchmarks/zoo.py --set SHAPESET …           products, to be measured or lowered
+        (a shapeset or a folder of them), each compiled alone, its operands not in the cache
     python benchmarks/zoo.py --report FILE [--markdown] what was measured
     python benchmarks/zoo.py --list [--models REGEX]
 
@@ -47,7 +46,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, help="how many; all of this machine's")
     parser.add_argument("--compilers", type=int, default=2, help="models that compile for a GPU")
     parser.add_argument("--workers", type=int, default=1, help="processes that lower")
-    parser.add_argument("--set", default="zoo", help="other programs than the zoo's models")
+    parser.add_argument("--set", default="zoo", help="products, not the zoo's models")
     parser.add_argument("--products", type=Path, metavar="FILE", help="a shapeset, with --lower")
     parser.add_argument("--markdown", action="store_true", help="with --report")
     what = parser.add_mutually_exclusive_group()
@@ -83,16 +82,7 @@ def main() -> None:
 
 def _models(args: argparse.Namespace) -> list[Model]:
     """The models of the set that --models names. Raises re.error, DatasetError."""
-    if args.set == "zoo":
-        models = list(ZOO.values())
-    elif args.set == "architectures":
-        import architectures
-
-        models = architectures.models()
-    else:
-        models = (
-            single.perceptrons() if args.set == "perceptrons" else single.products(Path(args.set))
-        )
+    models = list(ZOO.values()) if args.set == "zoo" else single.products(Path(args.set))
     return [model for model in models if re.search(args.models, model.name)]
 
 

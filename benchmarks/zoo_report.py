@@ -10,8 +10,6 @@ from pathlib import Path
 
 from processes import Row, read_rows
 
-from diode_engine.core.problem import Problem
-
 MIN_SHARE = 1.02  # a step over this many times plain's is a failure (see `over_plain`)
 FAR_OVER = 1.05
 NEAR = 1.5  # an error over so many times plain's is looked at
@@ -25,7 +23,7 @@ _GEMMS = (
     "mm", "addmm", "bmm", "baddbmm", "bias_addmm", "_int_mm", "_scaled_mm", "_grouped_mm",
     "aten._addmm_activation",
 )  # fmt: skip
-_ORDER = ("plain", "import", "unmoved", "fast", "install", "threshold", "mode", "DEFAULT", "again")
+_ORDER = ("plain", "import", "fast", "install", "threshold", "mode", "DEFAULT", "again")
 
 
 def finished(rows: Iterable[Row]) -> set[tuple[str, str]]:
@@ -69,28 +67,11 @@ def _number(x: float | None, digits: int = 3) -> str:
 
 def show(path: Path, *, markdown: bool) -> None:
     """Prints the tables of a file of rows."""
-    rows = [_of_product(row) if "source" in row else row for row in read_rows(path)]
+    rows = read_rows(path)
     if any("kernels" in row for row in rows):
         print_lowered(rows)
     else:
         print_tables(rows, markdown=markdown)
-
-
-def _of_product(row: Row) -> Row:
-    """A row of a single product, as the zoo has it now."""
-    problem = Problem.from_dict(row["problem"])
-    head = {
-        "model": f"{row['source']} {problem}", "way": "fast", "group": f"product, {row['kind']}",
-        "kind": str(problem.dtype), "error": row["error"],
-    }  # fmt: skip
-    if row["error"]:
-        return head
-    us, plain, again = (row[f"{name}_us"] for name in ("diode", "plain", "again"))
-    return head | {
-        "timing": "graph", "step_us": us, "plain_us": plain, "spread": row["spread"],
-        "compile_s": row["compile_s"], "ratio": us / plain,
-        "slower_plain_ratio": us / max(plain, again), "products": [row["kernel"]],
-    }  # fmt: skip
 
 
 def print_tables(rows: Sequence[Row], *, markdown: bool = False) -> None:
@@ -194,31 +175,16 @@ def wrong(row: Row) -> list[str]:
 
 
 def print_lowered(rows: Sequence[Row]) -> None:
-    """Prints what was lowered, what was left out and why, and what differs from plain Inductor."""
+    """Prints how many models were lowered in which ways, and what differs from plain Inductor."""
     by_model: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_model.setdefault(row["model"], {})[row["way"]] = row
-    skipped = {name: reason for name, ways in by_model.items() if (reason := _skipped(ways))}
-    whole = {name: ways for name, ways in by_model.items() if name not in skipped}
-    print(f"{len(by_model)} models, {len(whole)} lowered:")
-    print("  ", dict(Counter(way for ways in whole.values() for way in ways)))
-    print("   skipped:", dict(Counter(skipped.values())))
-    for name, ways in whole.items():
-        for sentence in differences(ways):
-            print(f"{name}, {sentence}")
-
-
-def _skipped(ways: Mapping[str, Row]) -> str | None:
-    """Why an architecture was not lowered; None where it was, in one way of Diode's or more."""
-    plain = ways.get("plain")
-    if plain is not None and not plain["error"]:
-        return None if {"import", "fast", "install", "threshold"} & {*ways} else "too slow"
-    error = plain["error"] if plain else ways[""]["error"]
-    if "NotBuilt" in error:
-        return "not built: " + ("no such inputs" if "inputs" in error else "its own error")
-    if plain is None:
-        return "too slow, or out of memory"
-    return "plain Inductor fails" if plain["graphs"] else "cannot be traced without data"
+    counts = Counter(way for ways in by_model.values() for way in ways)
+    print(f"{len(by_model)} models:", dict(counts))
+    for name, ways in by_model.items():
+        failed = ways.get("plain", ways.get("", {})).get("error")
+        for sentence in [f"plain: {failed}"] if failed else differences(ways):
+            print(f"{name}, {sentence.splitlines()[0]}")
 
 
 def differences(ways: Mapping[str, Row]) -> Iterator[str]:

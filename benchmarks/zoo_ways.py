@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 import diode_engine
-from diode_engine.inductor.hook.installation import INSTALLATION
 
 # The GEMM's part of mode="max-autotune": the mode also tunes pointwise kernels and reductions,
 # which takes the same seconds whoever chooses the GEMMs.
@@ -48,22 +47,9 @@ def diode(**options: Any) -> Callable[[], AbstractContextManager[Any]]:
     return installed
 
 
-@contextlib.contextmanager
-def _unmoved() -> Iterator[None]:
-    """Diode as `import diode_engine` installs it, without the integration `activations`."""
-    with diode(top_k_configs=1)():
-        integration = INSTALLATION.integrations.find("activations")
-        integration.disable()
-        try:
-            yield
-        finally:
-            integration.enable()
-
-
 WAYS = {
     "plain": Way(_SAME, stock),
     "import": Way(_TUNED, diode(top_k_configs=1)),  # as `import diode_engine` installs it
-    "unmoved": Way(_TUNED, _unmoved),
     "fast": Way({"fast_autotune": True, **_SAME}, diode(top_k_configs=1)),
     "install": Way(_TUNED, diode()),
     "threshold": Way({**_TUNED, "diode_confidence_threshold": 0.9}, diode(top_k_configs=1)),
@@ -74,4 +60,4 @@ WAYS = {
     "DEFAULT": Way(_TUNED, stock),
     "again": Way(_SAME, stock),  # plain compiled twice: always measured with the others
 }
-DIODE = ("import", "unmoved", "fast", "install", "threshold", "mode")
+DIODE = ("import", "fast", "install", "threshold", "mode")

@@ -62,17 +62,14 @@ class NextToken(Call):
 
 
 class Decode(nn.Module):
-    """One token of each of a batch, with the keys and values of the `past` tokens before it;
-    returns the named field of the model's answer."""
+    """One token of each of a batch, with the keys and values of the `past` tokens before it."""
 
-    def __init__(self, model: nn.Module, config: Any, batch: int, past: int, result: str) -> None:
+    def __init__(self, model: nn.Module, config: Any, batch: int, past: int) -> None:
         super().__init__()
-        self.model, self.layers, self.result = model, config.num_hidden_layers, result
-        query = getattr(config, "num_attention_heads", None) or config.n_heads
-        heads = getattr(config, "num_key_value_heads", None) or query
-        if getattr(config, "multi_query", False):
-            heads = 1
-        size = getattr(config, "head_dim", None) or config.hidden_size // query
+        self.model, self.layers = model, config.num_hidden_layers
+        heads = config.num_key_value_heads
+        size = getattr(config, "head_dim", None)
+        size = size or config.hidden_size // config.num_attention_heads
         self.register_buffer("keys", torch.randn(batch, heads, past, size))
         self.register_buffer("values", torch.randn(batch, heads, past, size))
 
@@ -82,33 +79,28 @@ class Decode(nn.Module):
         cache = transformers.DynamicCache()
         for layer in range(self.layers):
             cache.update(self.keys, self.values, layer)
-        return self.model(input_ids=words, past_key_values=cache, use_cache=True)[self.result]
-
-
-def configured(name: str, **sizes: Any) -> Any:
-    """A configuration of transformers'."""
-    return pkgutil.resolve_name(f"transformers:{name}Config")(**sizes)
-
-
-def tokens(batch: int, length: int, words: int) -> torch.Tensor:
-    return torch.randint(0, words, (batch, length))
+        answer = self.model(input_ids=words, past_key_values=cache, use_cache=True)
+        return answer["last_hidden_state"]
 
 
 def _input(given: Sequence[int] | Spec) -> torch.Tensor:
-    return tokens(*given["tokens"]) if isinstance(given, dict) else torch.randn(*given)
+    if not isinstance(given, dict):
+        return torch.randn(*given)
+    batch, length, words = given["tokens"]
+    return torch.randint(0, words, (batch, length))
 
 
 def _transformers(spec: Spec, configs: Spec) -> Built:
     given = spec["config"]
     name, sizes = configs[given] if isinstance(given, str) else given
-    config = configured(name, **sizes)
+    config = pkgutil.resolve_name(f"transformers:{name}Config")(**sizes)
     kind = spec.get("class", "AutoModel")
     make = pkgutil.resolve_name(kind if ":" in kind else f"transformers:{kind}")
     model = make.from_config(config) if kind.startswith("AutoModel") else make(config)
     inputs = {name: _input(each) for name, each in spec["inputs"].items()}
     if spec.get("way") == "decode":
         batch = len(inputs["input_ids"])
-        module: nn.Module = Decode(model, config, batch, spec["past"], "last_hidden_state")
+        module: nn.Module = Decode(model, config, batch, spec["past"])
     elif spec.get("way") == "loss":
         module = NextToken(model)
     else:

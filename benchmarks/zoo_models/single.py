@@ -1,24 +1,18 @@
-"""Programs to be compiled alone: the products of shapesets, and perceptrons with an activation that
-Diode moves into the library's product."""
+"""Programs to be compiled alone: the products of shapesets."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from diode_engine.core.problem import Problem
 from diode_engine.problems.sources import read_shapeset
-from zoo_models.record import Built, Model, make_record, numbers
+from zoo_models.record import Built, Model
 
 OPS = ("mm", "addmm", "bmm", "baddbmm")  # whose inputs are random numbers of the operands' type
-# Rows, width and inner width.
-PERCEPTRONS = ((8192, 768, 3072), (16384, 768, 3072), (4096, 1536, 6144), (4096, 3072, 12288),
-               (2048, 2048, 8192), (64, 4096, 16384), (256, 1024, 4096), (32, 768, 3072),
-               (50176, 96, 384), (1024, 1152, 4304))  # fmt: skip
 
 
 class Product(nn.Module):
@@ -67,19 +61,3 @@ def kind(problem: Problem) -> str:
     strides = min(problem.a.align, problem.b.align)
     aligned = strides >= 8 and problem.N % 8 == problem.K % 8 == 0
     return "half aligned" if aligned else "half odd"
-
-
-def perceptrons() -> list[Model]:
-    activations: dict[str, Any] = {"relu": nn.ReLU, "gelu": partial(nn.GELU, "tanh")}
-    return [
-        make_record(
-            f"perceptron-{rows}-{width}-{inner}-{name}", f"perceptron, {name}",
-            partial(_perceptron, width, inner, activation), [numbers(rows, width)],
-        )
-        for rows, width, inner in PERCEPTRONS
-        for name, activation in activations.items()
-    ]  # fmt: skip
-
-
-def _perceptron(width: int, inner: int, activation: Any) -> nn.Module:
-    return nn.Sequential(nn.Linear(width, inner), activation(), nn.Linear(inner, width, bias=False))

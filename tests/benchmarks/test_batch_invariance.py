@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 
 import pytest
 import torch
-
-from diode_engine.core.problem import Problem
 
 
 @pytest.fixture
@@ -120,13 +120,32 @@ def test_the_instructions_are_read_from_ptx(script):
     assert script.instructions("fma.rn.f32 a;\nfma.rn.f32 b;") == ["fma.rn.f32"]
 
 
-def test_each_task_has_a_name_of_its_own_that_can_be_a_file(script):
+def test_each_task_that_is_not_done_runs_in_a_process(tmp_path, monkeypatch):
     import batch_invariance
 
-    names = [name for name, _ in script.tasks(batch_invariance.PARTS)]
-    assert len(set(names)) == len(names) > 60
-    assert not any("/" in name for name in names)
-    assert Problem.make("mm", 1, *script.LAYERS["Llama 3 8B, o"], "bfloat16").K == 4096
+    file = tmp_path / "rows.jsonl"
+    done, other = "kernels mm bfloat16 0", "layer Llama 3 8B, o in TF32"
+    file.write_text(json.dumps({"task": done, "done": True}) + "\n")
+    begun: list[tuple[str, list[str]]] = []
+
+    def each_in_a_process(tasks, slots, take, **_):
+        begun.extend(tasks)
+        for name, _ in begun[:1]:
+            take(name, {"error": "lost"})
+
+    monkeypatch.setattr(batch_invariance, "each_in_a_process", each_in_a_process)
+    command = ["batch_invariance.py", "--json", str(file)]
+    for only in ([], ["--only", "TF32"]):
+        monkeypatch.setattr(sys, "argv", [*command, *only])
+        begun.clear()
+        batch_invariance.main()
+        names = [name for name, _ in begun]
+        assert len(set(names)) == len(names)
+        assert done not in names
+        assert other in names
+        assert ("serving" in names) is (not only)
+        assert all(command[-2:] == ["--task", name] for name, command in begun)
+    assert json.loads(file.read_text().splitlines()[-1]) == {"task": names[0], "error": "lost"}
 
 
 def test_orders_whose_kernels_all_agree_are_proofs():

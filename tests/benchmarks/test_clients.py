@@ -1,51 +1,14 @@
-"""The programs of libraries: what their rows say, and that a process without Diode has none."""
+"""The programs of libraries: a process without Diode has none."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-def row(way: str, cold: float, step: float, **more: Any) -> dict[str, Any]:
-    base = {"program": "p", "way": way, "cold_s": cold, "step_us": step, "first_bytes": 10}
-    return base | {"step_bytes": 5} | more
-
-
-ROWS = [row("plain", 10, 100), row("again", 12, 110), row("diode", 11, 99, first_bytes=12)]
-
-
-def test_ratios_are_to_the_slower_step_and_the_mean_start_of_two_plain_compiles():
-    import clients
-
-    of = clients.ratios([*ROWS, row("search", 44, 100)])["p"]
-    assert of["cold_plain"] == 1.0
-    assert of["step_plain"] == 0.9
-    assert (of["cold_search"], of["step_search"]) == (0.25, 0.99)
-    assert of["memory"] == 1.2
-    assert not of["search_over"]
-
-
-def test_a_search_that_was_ended_bounds_the_cold_start():
-    import clients
-
-    ended = {"program": "p", "way": "search", "error": "It took over 130 s."}
-    rows = [*ROWS[:2], {**ROWS[2], "process_s": 31}, ended]  # 20 s before the first step
-    of = clients.ratios(rows)["p"]
-    assert (of["cold_search"], of["search_over"], of["step_search"]) == (0.1, True, None)
-    assert "<0.100" in clients.table(rows)
-
-
-def test_a_program_without_all_ways_has_no_ratios():
-    import clients
-
-    failed = {"program": "p", "way": "diode", "error": "The process ended with 1"}
-    assert clients.ratios([*ROWS[:2], failed]) == {}
 
 
 @pytest.mark.parametrize(("way", "loaded"), [("plain", False), ("diode", True)])

@@ -1,9 +1,7 @@
-"""Products that are compiled alone: the list of fresh ones, their operands, and rows of earlier
-runs; no GPU is asked."""
+"""Products that are compiled alone: the list of fresh ones, and their operands; no GPU is asked."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from diode_engine.core.problem import Problem
@@ -54,32 +52,3 @@ def test_sets_of_operands_are_larger_than_the_cache(monkeypatch):
     assert not bench.sets[0][0].equal(bench.sets[1][0])
     assert bench.reference is not None
     assert bench.reference[0].allclose(bench.net(*bench.sets[0]).double(), atol=1e-3)
-
-
-def test_the_report_reads_rows_of_the_former_script(tmp_path, capsys):
-    import zoo_report
-
-    def row(m, plain, again, diode, **more):
-        problem = Problem.make("mm", m, 10, 512, "float32", b_layout="col")
-        return {
-            "source": "named", "kind": "float32", "problem": problem.to_dict(), "error": "",
-            "kernel": "mm 64×32×32 s3 w4", "plain_us": plain, "again_us": again, "diode_us": diode,
-            "spread": 0.01, "compile_s": 1.0, **more,
-        }  # fmt: skip
-
-    rows = [
-        row(1, 10.0, 10.0, 5.0),
-        row(2, 10.0, 11.0, 11.0),  # the second plain compile was as slow
-        row(3, 10.0, 10.0, 20.0, kind="half odd"),
-        row(4, 1.0, 1.0, 1.0, error="RuntimeError: out of memory\nand more"),
-    ]
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    zoo_report.show(file, markdown=False)
-    said = capsys.readouterr().out
-    cells = {line.split("  ")[0]: line.replace(",", "").split() for line in said.splitlines()}
-    assert cells["fast"][:4] == ["fast", "3", "1.032", "1.032"]
-    assert cells["fast, product, float32"][3:5] == ["2", "0.742"]
-    slower = said[said.index("Slower than plain") : said.index("Failed")]
-    assert slower.count("named mm") == 1
-    assert "out of memory" in said

@@ -228,6 +228,34 @@ def test_the_report_has_ratios_and_what_failed(markdown, tmp_path, capsys):
     assert "The process ended with -6" in said
 
 
+def test_the_report_of_lowered_programs_says_what_differs_and_what_failed(tmp_path, capsys):
+    import zoo_report
+
+    lowered = {
+        "error": "",
+        "kernels": {"poi": 3, "mm": 2},
+        "products": 2,
+        "stats": {"fallbacks": 0},
+    }
+    rows = [
+        {"model": "a", "way": "plain", **lowered},
+        {"model": "a", "way": "import", **lowered, "error": "RuntimeError: no"},  # done again below
+        {"model": "a", "way": "import", **lowered, "kernels": {"poi": 4, "mm": 2}},
+        {"model": "b", "way": "plain", **lowered, "error": "ValueError: no inputs\nand more"},
+        {"model": "b", "way": "import", **lowered, "error": "ValueError: no inputs"},
+        {"model": "c", "way": "", "error": "The process ended with -9."},
+    ]
+    file = tmp_path / "zoo.jsonl"
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    zoo_report.show(file, markdown=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "3 models: {'plain': 2, 'import': 2, '': 1}",
+        "a, import: 4 poi, stock has 3",
+        "b, plain: ValueError: no inputs",
+        "c, plain: The process ended with -9.",
+    ]
+
+
 @pytest.mark.parametrize("name", ["experts", "float8", "int8", "training"])
 def test_blocks_of_8_bits_and_of_experts_compute_what_their_reference_does(name):
     """Small ones, without compiling, beside the same in float64."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import warnings
@@ -22,6 +23,7 @@ from zoo_ways import Way, diode, stock
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.choosing import chosen_kernels
 from diode_engine.inductor.hook import choices
+from diode_engine.inductor.hook.installation import INSTALLATION
 from diode_engine.problems.sources import read_shapeset
 from tests.inductor_nogpu.conftest import FixedPredictor
 
@@ -62,11 +64,25 @@ def test_a_model_is_lowered_in_every_way(name):
         assert any(p.a.layout == "col" for p in problems)
 
 
-def test_a_way_leaves_activations_where_they_are_and_none_counts_as_a_product_less():
-    rows = lowered("recommender-towers-float16", ("plain", "import", "unmoved"))
-    moved = {way: rows[way]["stats"]["activations_moved"] for way in ("import", "unmoved")}
-    assert moved["import"] > moved["unmoved"] == 0
-    assert rows["import"]["products"] == rows["unmoved"]["products"] - moved["import"]
+@contextlib.contextmanager
+def without_activations():
+    """Diode as `import diode_engine` installs it, without the integration `activations`."""
+    with diode(top_k_configs=1)():
+        integration = INSTALLATION.integrations.find("activations")
+        integration.disable()
+        try:
+            yield
+        finally:
+            integration.enable()
+
+
+def test_an_activation_that_is_moved_counts_as_a_product_less():
+    unmoved = {"fast": Way(zoo_ways._TUNED, without_activations)}
+    with mock.patch.dict(zoo_ways.WAYS, unmoved):
+        rows = lowered("recommender-towers-float16", ("plain", "import", "fast"))
+    moved = {way: rows[way]["stats"]["activations_moved"] for way in ("import", "fast")}
+    assert moved["import"] > moved["fast"] == 0
+    assert rows["import"]["products"] == rows["fast"]["products"] - moved["import"]
     assert list(differences(rows)) == []
 
 
@@ -200,17 +216,3 @@ def row(way: str, **more: Any) -> dict[str, Any]:
 def test_what_stock_does_not_do_is_told(more, said):
     rows = {"plain": row("plain"), "import": row("import", **more)}
     assert list(differences(rows)) == said
-
-
-def test_an_architecture_is_lowered():
-    pytest.importorskip("transformers")
-    import zoo_lowering
-    from architectures import models
-
-    model = next(each for each in models() if "electra-small" in each.name)
-    found: list[dict[str, Any]] = []
-    zoo_lowering.lower(model, ("plain", "import"), found.append)
-    rows = {row["way"]: row for row in found}
-    assert list(differences(rows)) == []
-    assert rows["plain"]["problems"]
-    assert rows["import"]["products"] > 6

@@ -7,7 +7,7 @@ column-major: it is given the transposes, out.T = b.T @ a.T, so its tiles and cl
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from ctypes import (
     byref,
     c_float,
@@ -20,9 +20,8 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -32,8 +31,7 @@ from diode_engine.models.library_algorithms import Config
 WORKSPACE = 32 << 20  # bytes: as much as torch gives cuBLAS on Hopper
 TYPES = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14}  # cudaDataType
 COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77
-EPILOGUES = {"": 0, "relu": 2, "gelu": 32, "gelu_aux": 32 | 128, "dgelu": 64 | 128}
-BIAS, NO_EPILOGUE = 4, 1
+NO_EPILOGUE, BIAS = 1, 4
 SOME_ADDRESS = 256  # of a bias that is not there yet
 SUCCESS = 0
 
@@ -59,34 +57,20 @@ ATTRIBUTES = (
 )  # fmt: skip
 
 
-class Capabilities(NamedTuple):
-    """What may be set of an algorithm."""
-
-    tiles: Sequence[int]
-    stages: Sequence[int]
-    split_k: int
-    reductions: int  # a mask
-    swizzle: int
-    custom: int  # the largest
-
-
 class CublasError(Exception):
     """A call of cuBLASLt failed."""
 
 
 class Library:
-    """cuBLASLt, loaded from `path`; by default the one that torch has loaded. A handle needs a
-    GPU."""
+    """cuBLASLt as torch has loaded it, with a handle, which needs a GPU."""
 
-    def __init__(self, path: str | None = None, *, handle: bool = True) -> None:
-        self.calls = ctypes.CDLL(path or loaded_path())
+    def __init__(self) -> None:
+        self.calls = ctypes.CDLL(loaded_path())
         self.calls.cublasLtGetVersion.restype = c_size_t
         self.calls.cublasLtMatmul.argtypes = [c_void_p] * 14 + [c_size_t, c_void_p]
         self.version = int(self.calls.cublasLtGetVersion())
-        self.handle, self.device = c_void_p(), 0
-        if handle:
-            self.device = torch.cuda.current_device()
-            self.call("Create", byref(self.handle))
+        self.handle, self.device = c_void_p(), torch.cuda.current_device()
+        self.call("Create", byref(self.handle))
 
     def status(self, name: str, *args: Any) -> int:
         return int(getattr(self.calls, f"cublasLt{name}")(*args))
@@ -124,29 +108,6 @@ class Library:
                     return None
         return copy
 
-    def capabilities(self, algorithm: Algorithm) -> Capabilities:
-        """cublasLtMatmulAlgoCapAttributes_t."""
-
-        def several(attribute: int) -> list[int]:
-            size = c_size_t()
-            get = partial(
-                self.status, "MatmulAlgoCapGetAttribute", byref(algorithm), c_int(attribute)
-            )
-            if get(None, c_size_t(0), byref(size)) or not size.value:
-                return []
-            values = (c_uint32 * (size.value // 4))()
-            return [] if get(values, size, byref(c_size_t())) else list(values)
-
-        def one(attribute: int) -> int:
-            value, written = c_int32(), c_size_t()
-            failed = self.status(
-                "MatmulAlgoCapGetAttribute", byref(algorithm), c_int(attribute), byref(value),
-                c_size_t(4), byref(written),
-            )  # fmt: skip
-            return 0 if failed else int(value.value)
-
-        return Capabilities(several(6) or [0], several(13) or [0], one(0), one(1), one(2), one(7))
-
 
 def loaded_path() -> str:
     """The library that this process has loaded, as torch's builds for CUDA do. Raises CublasError
@@ -164,17 +125,15 @@ def is_vector(bias: torch.Tensor) -> bool:
 
 
 class Product:
-    """One product as cuBLASLt describes it: out = epilogue(a @ b + bias). The bias is None, a
-    vector (an epilogue) or a matrix. `aux` is what the epilogue reads (dgelu) or also writes
-    (gelu_aux): as out, and like it row-major. The tensors may be on the meta device. Raises
-    CublasError where cuBLASLt has no description of the product."""
+    """One product as cuBLASLt describes it: out = a @ b + bias. The bias is None, a vector (an
+    epilogue) or a matrix. The tensors may be on the meta device. Raises CublasError where cuBLASLt
+    has no description of the product."""
 
     def __init__(
         self, library: Library, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *,
-        bias: torch.Tensor | None = None, tf32: bool = False, epilogue: str = "",
-        aux: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None, tf32: bool = False,
     ) -> None:  # fmt: skip
-        self.library, self.kept = library, (bias, aux)
+        self.library, self.kept = library, bias
         self.vector = bias is not None and is_vector(bias)
         self.added = None if self.vector else bias
         self.bias_address = SOME_ADDRESS if bias is None else bias.data_ptr() or SOME_ADDRESS
@@ -191,13 +150,9 @@ class Product:
         self.a, self.b = self._layout(b, 3), self._layout(a, 4)
         self.d = self._layout(out)
         self.c = self.d if self.added is None else self._layout(self.added)
-        chosen = EPILOGUES[epilogue] | (BIAS if self.vector else 0)
-        self._set("MatmulDesc", self.descriptor, 7, c_uint32(chosen or NO_EPILOGUE))
+        self._set("MatmulDesc", self.descriptor, 7, c_uint32(BIAS if self.vector else NO_EPILOGUE))
         if self.vector:
             self._set_bias(self.bias_address)
-        if aux is not None:
-            self._set("MatmulDesc", self.descriptor, 11, c_void_p(aux.data_ptr()))
-            self._set("MatmulDesc", self.descriptor, 12, c_int64(aux.stride(-2)))
 
     def _set(self, what: str, descriptor: c_void_p, attribute: int, value: Any) -> None:
         name, size = f"{what}SetAttribute", c_size_t(ctypes.sizeof(value))
