@@ -26,7 +26,6 @@ from diode_app.screens.base import Reader
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.problem import ProblemScreen
-from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.session import Session
 from diode_app.widgets.empty import IMPORT, EmptyState, Step
 from diode_app.widgets.facts import Facts
@@ -39,7 +38,7 @@ from diode_engine.store.query import problems
 from diode_engine.store.run_query import known_values
 
 # The actions that need timings in the store.
-_WITH_TIMINGS = ("open", "map", "choose", "export_dataset")
+_WITH_TIMINGS = ("open", "choose", "export_dataset")
 _NEXT = (
     IMPORT,
     Step("Collect", "app.go('collect')", "Time kernels on the GPUs of this machine.", "C"),
@@ -55,15 +54,16 @@ class DataScreen(FilteredList):
     ACTIONS = (
         Action("data.open", "enter", "Open", "The page of this problem.",
                "diode-engine data show {problem} --store={store}", footer=False),
-        Action("data.map", "m", "Map", "How many problems have which sizes.",
-               "diode-engine data map {filter} --store={store}"),
         Action("data.choose", "w", "Ask", "What would a model choose for this problem?"),
         import_timings("data", footer=True),
         Action("data.export-dataset", "x", "Export", "Write all timings to a dataset file.",
                "diode-engine data export {target} --store={store}", footer=False, writes=True),
         *list_actions("data"),
     )  # fmt: skip
-    HEADLESS = (("List", "diode-engine data problems {filter} --store={store}"),)
+    HEADLESS = (
+        ("List", "diode-engine data problems {filter} --store={store}"),
+        ("Map", "diode-engine data map {filter} --store={store}"),
+    )
     DEFAULT_CSS = """
     DataScreen {
         #data-parts { height: 13; border-top: solid $panel; }
@@ -182,10 +182,6 @@ class DataScreen(FilteredList):
         row = await self.session.store.read(lambda store: row_of(store, *parse_key(key)))
         if row is not None:
             self.ask_about(row.problem, row.environment.hardware)
-
-    def action_map(self) -> None:
-        now = self.table.query_now
-        self.app.push_screen(SpaceMapScreen(self.session, now.filter, self.narrow))
 
     @acts(writes=True)
     async def action_export_dataset(self) -> str | None:

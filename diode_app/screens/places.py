@@ -82,7 +82,6 @@ PAGES = (
     "diode_app.screens.problem:ProblemScreen",
     "diode_app.screens.candidate:CandidateScreen",
     "diode_app.screens.program:ProgramScreen",
-    "diode_app.screens.space_map:SpaceMapScreen",
     "diode_app.screens.validate_new:NewValidationScreen",
     "diode_app.screens.model:ModelScreen",
     "diode_app.screens.compare:CompareScreen",

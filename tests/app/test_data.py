@@ -1,4 +1,4 @@
-"""Data: the list of problems, a problem's page, the map; by keys over real stores."""
+"""Data: the list of problems, a problem's page; by keys over real stores."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from diode_app.data.candidate import candidate_in
 from diode_app.data.predictors import predict
 from diode_app.data.problem import ATEN, BEST, DEFAULT, ROOFLINE, NoSuchProblemError, problem_view
 from diode_app.data.problems import problems_page
-from diode_app.data.space_map import count_gaps, map_rows
 from diode_app.screens.data import DataScreen
 from diode_app.screens.problem import ProblemScreen
-from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.widgets.page_grid import PageGrid
 from diode_engine.choosing.policy import Policy
 from diode_engine.core.hardware import H200
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
 from diode_engine.store import Store
-from diode_engine.store.problem_counts import space_map
 from tests.app.registered import register_model
 from tests.app.waiting import enter, imported, looked, press, running, settled, text_of, toasts
 from tests.training.conftest import ENVIRONMENT, make_timings
@@ -140,25 +137,6 @@ def test_without_a_model_and_without_the_problem(filled):
         problem_view(filled, "0" * 32)
 
 
-# The map
-
-
-def test_the_map_counts_every_problem_once_and_its_bins_are_queries(filled):
-    from diode_engine.store.query import count_problems
-
-    rows = map_rows(space_map(filled, "m<=512", x="k", y="m"))
-    counts = [sum(n for name, n in row.record.items() if name != "size") for row in rows]
-    assert sum(counts) == sum(p.M <= 512 for p in TIMINGS.problems)
-    assert counts == [count_problems(filled, f"m<=512 {row.key}") for row in rows]
-    sizes = [row.record["size"] for row in rows]
-    assert sizes == sorted(sizes, reverse=True)
-
-
-def test_gaps_lie_between_measured_bins():
-    counts = np.array([[0, 0, 0, 0], [3, 0, 2, 0], [4, 2, 0, 9], [0, 0, 7, 0]])
-    assert count_gaps(counts) == (2, 1)
-
-
 # The screens
 
 
@@ -176,15 +154,15 @@ def _offered(app) -> set[str]:
 async def test_what_needs_timings_is_offered_where_there_are_some(make_app, path, made):
     if made:
         Store.open(path).close()
-    needs = {"map", "choose", "export_dataset"}
+    needs = {"choose", "export_dataset"}
     async with running(make_app(), (120, 40), "D") as (app, pilot):
         assert ("There are no timings yet" in text_of(app)) is made
         assert "Import timings (i)" in text_of(app)
         assert _offered(app) & needs == set()
         assert "app.import_timings" in _offered(app)
         commands = {label for label, _ in app.screen.headless_commands()}
-        assert commands == {"List", "Import"}
-        await press(pilot, "m", "x")
+        assert commands == {"List", "Map", "Import"}
+        await press(pilot, "w", "x")
         assert isinstance(app.screen, DataScreen)
         with Store.open(path) as store:
             store.import_table(TIMINGS, key="x", spec={})
@@ -329,36 +307,6 @@ async def test_a_problem_that_is_not_there_is_told(make_app, filled):
         assert any("has no timings of a problem" in toast for toast in toasts(app))
         await press(pilot, "p", "t", "f", "m", "v", "w", "escape")
         assert not isinstance(app.screen, ProblemScreen)
-
-
-async def test_the_map_narrows_the_list(make_app, filled):
-    async with running(make_app(), (160, 50), "D") as (app, pilot):
-        screen = app.screen
-        await _filter(pilot, "n>64")
-        await press(pilot, "m")
-        page = app.screen
-        assert isinstance(page, SpaceMapScreen)
-        inside = sum(p.N > 64 for p in TIMINGS.problems)
-        assert f"{inside} problems by M and N · filter: n>64" in text_of(app)
-        await press(pilot, "x")
-        assert f"{inside} problems by M and K" in text_of(app)
-        fullest = max(page.table.page.rows, key=lambda row: sum(row.record.values()))
-        place = page.table.page.rows.index(fullest)
-        # The fuller cells are brighter.
-        styles = [style for text, style in page.table.grid.cells_of(place).values() if style]
-        assert len(set(styles)) > 1
-        await press(pilot, *["down"] * place, "enter")
-        assert app.screen is screen
-        assert screen.table.query_now.filter == f"n>64 {fullest.key}"
-        inside = sum(fullest.record.values()) - fullest.record["size"]
-        assert screen.table.page.total == inside
-
-
-async def test_a_map_of_nothing(make_app, filled):
-    async with running(make_app(), (80, 24), "D") as (app, pilot):
-        await _filter(pilot, "m>99999")
-        await press(pilot, "m", "x", "d", "right", "enter")
-        assert "0 problems by" in text_of(app)
 
 
 async def test_columns_are_chosen_and_kept(make_app, filled, tmp_path):

@@ -272,7 +272,7 @@ async def test_problems(pictures, size):
     register_model(Path("made"), "plain", sure=True, default=True)
     await compare(pictures, size, [
         ("problem", S, "D down enter"), ("candidate", S, "down enter"),
-        ("map", U, "escape escape m"), ("ask", S, "escape down down w"),
+        ("ask", S, "escape escape down down w"),
         ("ask-two", U, "down"), ("sql", U, "Q ctrl+g"),
     ])  # fmt: skip
 

@@ -27,7 +27,6 @@ from diode_app.screens.places import PAGES, PLACES
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.program import ProgramScreen
 from diode_app.screens.run import RunScreen
-from diode_app.screens.space_map import SpaceMapScreen
 from diode_app.screens.validate_new import NewValidationScreen
 from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, PickOne, Prompt
 from diode_engine.core.hardware import H200
@@ -136,7 +135,6 @@ def _pages(app: DiodeApp, run: int) -> list[Callable[[], Any]]:
         lambda: ProblemScreen(session, TIMINGS.problems[0].key),
         lambda: CandidateScreen(session, TIMINGS.problems[0], TIMINGS.candidates[0], H200),
         lambda: ProgramScreen(session, Source(Path("captured.json").absolute())),
-        lambda: SpaceMapScreen(session, "", lambda _: None),
         lambda: NewValidationScreen(session, ["plain@1"]),
         lambda: ModelScreen(session, next(iter(entries))),
         lambda: CompareScreen(session, compare(one, other)),
