@@ -101,7 +101,7 @@ class DiodeApp(Actions, App[None]):
         self._clashes: set[str] = set()
         self._notifier = RunNotifier(self.write_to_terminal)
         self._came_from = self.DEFAULT_MODE
-        self._made: dict[str, Screen[Any]] = {}  # the screens of the places, by mode
+        self._made: dict[str, DiodeScreen] = {}  # the screens of the places, by mode
         self.keys = Keys(self, super().on_event)
         session.store.tell_waiting = self._show_waiting
 
@@ -313,12 +313,15 @@ class DiodeApp(Actions, App[None]):
             self._came_from = self.current_mode
         self.go_to_place(mode)
 
-    def go_to_place(self, mode: str) -> None:
-        """Show the place itself, without the pages that were opened in front of it."""
+    def go_to_place(self, mode: str, given: object = None) -> None:
+        """Show the place itself, without the pages that were opened in front of it; its screen
+        `take`s what is given."""
         with self.batch_update():
             self.switch_mode(mode)
             while len(self.screen_stack) > 1:
                 self.pop_screen()
+        if given is not None:
+            self._made[mode].give(given)
 
     def action_leave_aside(self) -> None:
         """Leave a place that was only visited: goes back to where the person was before."""
@@ -358,17 +361,12 @@ class DiodeApp(Actions, App[None]):
         except DiodeError:
             await self._place_made()
             raise
-        if link.filter:
-            self.session.pending_filters[link.place] = link.filter
+        if page is None:
+            self.go_to_place(link.place, link.filter or None)
+            return
         await self.switch_mode(link.place)
         await self._place_made()
-        if page is not None:
-            await self.push_screen(page)
-            return
-        while len(self.screen_stack) > 1:  # pages in front of the place
-            await self.pop_screen()
-        if isinstance(self.screen, DiodeScreen) and self.screen.has_body:
-            self.screen.store_looked()
+        await self.push_screen(page)
 
     async def _place_made(self) -> None:
         """Wait until the present place has its body. A screen that is covered before is not made as
@@ -398,9 +396,10 @@ class DiodeApp(Actions, App[None]):
         self._clashes.clear()
         self.set_keymap(dict(settings.keys))
 
-    def change_settings(self, settings: Settings) -> None:
-        """Apply and write settings; they stay in force also where they cannot or must not be
+    def change_settings(self, **changes: Any) -> None:
+        """Apply and write these settings; they stay in force also where they cannot or must not be
         written."""
+        settings = replace(self.session.settings, **changes)
         self.apply_settings(settings)
         if self.session.settings_path is None or self.session.read_only:
             return
@@ -411,7 +410,7 @@ class DiodeApp(Actions, App[None]):
 
     def action_theme(self) -> None:
         following = next_of(NAMES, self.session.settings.theme)
-        self.change_settings(replace(self.session.settings, theme=following))
+        self.change_settings(theme=following)
         self.notify(f"The theme is {following}.", markup=False)
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -109,14 +109,16 @@ class Everything(Provider):
         return wanted
 
     @property
+    def _diode_app(self) -> Any:  # its module imports this one
+        return self.app
+
+    @property
     def _session(self) -> Session:
-        app: Any = self.app
-        session: Session = app.session
+        session: Session = self._diode_app.session
         return session
 
     def _open(self, link: Link) -> Callable[[], Any]:
-        app: Any = self.app  # a DiodeApp, whose module imports this one
-        return partial(app.open_link, link)
+        return partial(self._diode_app.open_link, link)
 
     def _runs(self, store: Store) -> list[Found]:
         found: list[Found] = []
@@ -174,13 +176,9 @@ class Everything(Provider):
             yield Found(words, "Open this program.", self._open(Link("programs", row.key)))
 
     def _themes(self) -> Iterable[Found]:
-        app: Any = self.app
-
-        def use(name: str) -> None:
-            app.change_settings(replace(self._session.settings, theme=name))
-
+        use = self._diode_app.change_settings
         for name in NAMES:
-            yield Found(f"theme {name}", "Use these colours.", partial(use, name))
+            yield Found(f"theme {name}", "Use these colours.", partial(use, theme=name))
 
     def _settings(self) -> Iterable[Found]:
         for field in fields(Settings):

@@ -16,7 +16,6 @@ from diode_engine.location import Location
 
 if TYPE_CHECKING:
     from diode_engine.core.hardware import Hardware
-    from diode_engine.core.problem import Problem
 
 
 Undo = Callable[[], Awaitable[str]]
@@ -26,22 +25,14 @@ _MAX_STEPS = 20  # that can be undone
 @dataclass
 class Session:
     """One dashboard. `here` is None until the hardware was found out. `undo` has the last changes
-    that were made here: each undoes itself and returns a sentence, or raises DiodeError. Screens
-    leave messages to others here: `asked` is the problem that Ask shows next, and the GPU;
-    `pending_report` is the run whose report Validate shows next; `pending_filters` are filters, by
-    the mode of the screen whose list gets them, and `pending_fields` the values of a form's
-    fields."""
+    that were made here: each undoes itself and returns a sentence, or raises DiodeError."""
 
     store: StoreAccess
     settings: Settings = field(default_factory=Settings)
     settings_path: Path | None = None
     here: LocalHardware | None = None
-    pending_report: int | None = None
-    asked: tuple[Problem, Hardware | None] | None = None
     filter_history: dict[str, list[str]] = field(default_factory=dict)  # by what is listed
     undo: deque[Undo] = field(default_factory=partial(deque, maxlen=_MAX_STEPS))
-    pending_filters: dict[str, str] = field(default_factory=dict)
-    pending_fields: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def hardware(self) -> Hardware | None:

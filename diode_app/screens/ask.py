@@ -100,15 +100,16 @@ class AskScreen(DiodeScreen):
 
     # The models
 
+    def take(self, given: tuple[Problem, Hardware | None]) -> None:
+        """Ask about this problem, on this GPU (None: the one here, or that of the timings)."""
+        problem, self._hardware = given
+        self._models = None  # the first choice is that GPU's
+        self.query_one("#ask-problem", Input).value = write_problem(problem)
+        self.table.focus_rows()
+        self._listing.do(self._find_models)
+
     def reload(self) -> None:
-        asked = self.session.asked
-        if asked is not None:
-            self.session.asked = None
-            problem, self._hardware = asked
-            self._models = None  # the first choice is that GPU's
-            self.query_one("#ask-problem", Input).value = write_problem(problem)
-            self.table.focus_rows()
-        self._listing.do(self._find_models, again=asked is None)
+        self._listing.do(self._find_models, again=True)
 
     async def _find_models(self) -> tuple[Model, ...]:
         """Return the models, those for the GPU in question first: that of the problem's page, else

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -29,8 +29,6 @@ from diode_app.widgets.modals import Confirm, Working
 from diode_app.widgets.work import Latest
 
 if TYPE_CHECKING:
-    from diode_engine.core.hardware import Hardware
-    from diode_engine.core.problem import Problem
     from diode_engine.store import Store
 
 
@@ -78,6 +76,7 @@ class DiodeScreen(Actions, Screen[None]):
         self.is_readable = True  # False while there is advice in the place of the body
         self._seen: Look | None = None
         self.styled_in = ""  # the theme in which it was styled last
+        self._given: Any = None  # what the screen takes when it has its body
 
     # What a screen gives
 
@@ -105,6 +104,9 @@ class DiodeScreen(Actions, Screen[None]):
         """The app has read the store's state, which may not have changed, or has come back to this
         screen. The body is mounted."""
 
+    def take(self, given: Any) -> None:
+        """Show what another screen, or a link, has asked this place for. The body is mounted."""
+
     def values(self) -> Mapping[str, object]:
         """Return what is chosen on the screen, by the names in headless commands."""
         return {}
@@ -115,6 +117,13 @@ class DiodeScreen(Actions, Screen[None]):
         return ""
 
     # What a screen can use
+
+    def give(self, given: Any) -> None:
+        """Let the screen `take` this, at once or when its body is mounted."""
+        if self.has_body:
+            self.take(given)
+        else:
+            self._given = given
 
     def reload(self) -> None:
         if (work := self.reader()) is not None:
@@ -179,29 +188,25 @@ class DiodeScreen(Actions, Screen[None]):
 
         return await self.session.store.write(start)
 
-    # Pages, which the app opens: their modules import this one.
+    # What the app does: its module imports this one.
+
+    @property
+    def _diode_app(self) -> Any:
+        return self.app
+
+    def go_to_place(self, mode: str, given: object) -> None:
+        """Go to a place, whose screen `take`s what is given."""
+        self._diode_app.go_to_place(mode, given)
 
     def open_run(self, run: int) -> None:
-        app: Any = self.app
-        app.open_run(run)
+        self._diode_app.open_run(run)
 
     def open_model(self, folder: str) -> None:
-        app: Any = self.app
-        app.open_model(folder)
+        self._diode_app.open_model(folder)
 
     def change_settings(self, **changes: Any) -> None:
         """Apply and write these settings."""
-        app: Any = self.app
-        app.change_settings(replace(self.session.settings, **changes))
-
-    def ask_about(self, problem: Problem, hardware: Hardware | None = None) -> None:
-        """Go to the screen that shows what a model would choose for the problem on this GPU (None:
-        the one here, or that of the timings)."""
-        self.session.asked = problem, hardware
-        if self.app.current_mode == "ask":  # this is a page in front of it
-            self.dismiss()
-        else:
-            self.app.switch_mode("ask")
+        self._diode_app.change_settings(**changes)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "leave":
@@ -217,7 +222,7 @@ class DiodeScreen(Actions, Screen[None]):
         if self._is_in_field():
             self.set_focus(None)
         else:
-            self.app.action_leave_aside()  # type: ignore[attr-defined]
+            self._diode_app.action_leave_aside()
 
     def action_back(self) -> None:
         """Close a page."""
@@ -266,6 +271,8 @@ class DiodeScreen(Actions, Screen[None]):
             await asyncio.sleep(0)  # lets the event loop handle what came during the long step
             self.has_body = True
             self.body_mounted()
+            if self._given is not None:
+                self.take(self._given)
             if self.focused is None:
                 self._focus_table()
             if self.focused is None:

@@ -74,8 +74,7 @@ class CandidateScreen(TabbedScreen):
         self.query_one("#predictions", PagedTable).show_rows(snapshot.predictions)
 
     def action_copy(self) -> None:
-        config = json.dumps(self._asked[1].to_dict())
-        self.app.copy(config)  # type: ignore[attr-defined]
+        self._diode_app.copy(json.dumps(self._asked[1].to_dict()))
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         if event.table.what == "timings":

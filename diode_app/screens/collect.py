@@ -55,7 +55,6 @@ class CollectScreen(CommandScreen):
         return None if self.session.here is None else self.session.here.count
 
     def store_looked(self) -> None:
-        super().store_looked()
         gpus = self._gpus
         says = ""
         if gpus is None:

@@ -61,8 +61,9 @@ class CommandScreen(DiodeScreen):
         self.form.follow()
         self.form.focus_rows()
 
-    def store_looked(self) -> None:
-        for name, value in self.session.pending_fields.pop(self.MODE, {}).items():
+    def take(self, given: Mapping[str, str]) -> None:
+        """Set these fields."""
+        for name, value in given.items():
             self.form.field(name).value = value
 
     def on_field_changed(self, event: Field.Changed) -> None:

@@ -181,7 +181,7 @@ class DataScreen(FilteredList):
             return
         row = await self.session.store.read(lambda store: row_of(store, *parse_key(key)))
         if row is not None:
-            self.ask_about(row.problem, row.environment.hardware)
+            self.go_to_place("ask", (row.problem, row.environment.hardware))
 
     @acts(writes=True)
     async def action_export_dataset(self) -> str | None:

@@ -28,15 +28,7 @@ def list_actions(place: str) -> tuple[Action, ...]:
 
 
 class QueryScreen(DiodeScreen):
-    """A mixin for the screen of a place that takes a query. Saved queries are in the settings."""
-
-    def narrow(self, query: str) -> None:
-        """Show what this query finds."""
-        raise NotImplementedError
-
-    def store_looked(self) -> None:
-        if (query := self.session.pending_filters.pop(self.MODE, None)) is not None:
-            self.narrow(query)
+    """A mixin for the screen of a place that `take`s a query. Saved queries are in the settings."""
 
     @acts()
     async def action_save_filter(self) -> str | None:
@@ -105,9 +97,9 @@ class FilteredList(ListScreen, QueryScreen):
     def query_text(self) -> str:
         return self.table.query_now.filter
 
-    def narrow(self, query: str) -> None:
+    def take(self, given: str) -> None:
         """List what this query matches."""
-        self.table.ask(replace(self.table.query_now, filter=query, page=0))
+        self.table.ask(replace(self.table.query_now, filter=given, page=0))
 
     @acts()
     async def action_columns(self) -> None:

@@ -129,8 +129,7 @@ class ModelScreen(TabbedScreen, ModelActions):
         elif leads == MODEL:
             self.open_model(where)
         elif leads == DATA:
-            self.session.pending_filters["data"] = where
-            self.app.switch_mode("data")
+            self.go_to_place("data", where)
         else:
             self.notify("There is no page for this: it is not in the store.")
 

@@ -198,8 +198,8 @@ class ProgramScreen(DiodeScreen):
     def action_ask(self) -> None:
         view, program = self._view, self._program
         if view is not None and view.product.problem is not None and program is not None:
-            model = program.model
-            self.ask_about(view.product.problem, None if model is None else model.hardware)
+            hardware = None if program.model is None else program.model.hardware
+            self.go_to_place("ask", (view.product.problem, hardware))
 
     def action_back(self) -> None:
         """Go back to the list of products, or else close the page."""
@@ -230,8 +230,7 @@ class ProgramScreen(DiodeScreen):
 
     @acts(writes=True)
     async def action_collect(self) -> None:
-        self.session.pending_fields["collect"] = {"file": await self._write_listed()}
-        self.app.switch_mode("collect")
+        self.go_to_place("collect", {"file": await self._write_listed()})
 
     @acts(writes=True)
     async def action_tune(self) -> str | None:

@@ -190,8 +190,7 @@ class RunScreen(TabbedScreen, RunActions):
         return may
 
     def action_report(self) -> None:
-        self.session.pending_report = self._run
-        self.app.action_go("validate")  # type: ignore[attr-defined]
+        self.go_to_place("validate", self._run)
 
     def action_log_scale(self) -> None:
         self._log_scale = not self._log_scale

@@ -95,8 +95,8 @@ class SqlScreen(QueryScreen):
     def values(self) -> Mapping[str, object]:
         return {"statement": self.query_text or None}
 
-    def narrow(self, query: str) -> None:
-        self.area.load_text(query)
+    def take(self, given: str) -> None:
+        self.area.load_text(given)
         self.action_run()
 
     # The answer
@@ -151,8 +151,7 @@ class SqlScreen(QueryScreen):
         if isinstance(run := record.get("run"), int):
             self.open_run(run)
         elif isinstance(problem := record.get("problem"), int):
-            self.session.pending_filters["data"] = f"id:{problem}"
-            self.app.switch_mode("data")
+            self.go_to_place("data", f"id:{problem}")
 
     # Other actions
 

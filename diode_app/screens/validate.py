@@ -103,10 +103,10 @@ class ValidateScreen(TabbedScreen):
                     yield Static(id="report-confidence-text", markup=False)
         yield EmptyState("", "", id="report-none")
 
-    def store_looked(self) -> None:
-        if (run := self.session.pending_report) is not None:
-            self.session.pending_report, self._wanted = None, run
-            self.reload()
+    def take(self, given: int) -> None:
+        """Show the report of this run."""
+        self._wanted = given
+        self.reload()
 
     def reader(self) -> Reader[ReportView]:
         wanted, against, before = self._wanted, self._against, self._view
