@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from diode_app import text
 from diode_app.data.problem_columns import CANDIDATE, PROBLEM_COLUMNS, short
-from diode_app.data.tables import Column, Page, PageQuery, Row, cells_of, make_row
+from diode_app.data.tables import Column, Page, PageQuery, Row, make_cells, make_row
 from diode_engine.core.candidate import Candidate
 from diode_engine.store import Store
 from diode_engine.store.query import ProblemRow, candidates, count_problems, problems
@@ -27,8 +27,8 @@ def parse_key(key: str) -> tuple[str, int]:
 
 
 def problems_page(store: Store, query: PageQuery) -> Page:
-    """Return the problems that the filter matches, sorted by a column of SORTS. Raises QueryError
-    for a mistake in the filter."""
+    """Return the problems that the filter matches, sorted by one of PROBLEM_COLUMNS. Raises
+    QueryError for a mistake in the filter."""
     found = problems(
         store, query.filter,
         sort=query.sort or "problem",
@@ -36,7 +36,7 @@ def problems_page(store: Store, query: PageQuery) -> Page:
         offset=query.page * query.rows,
         limit=query.rows,
     )  # fmt: skip
-    rows = tuple(Row(key_of(row), cells_of(row, PROBLEM_COLUMNS), row.to_dict()) for row in found)
+    rows = tuple(Row(key_of(row), make_cells(row, PROBLEM_COLUMNS), row.to_dict()) for row in found)
     return Page(rows, count_problems(store, query.filter))
 
 

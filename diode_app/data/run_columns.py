@@ -42,71 +42,57 @@ def _gpus(run: Listed) -> str:
     return f"{len(found)} on {len(machines)}" if machines else " ".join(map(str, found))
 
 
-def _host(run: Listed) -> str:
+def _host(run: Listed) -> str | None:
     process = run.status.run.process
-    return "" if process is None else process.host
+    return None if process is None else process.host
 
 
-def _progress(run: Listed) -> str:
-    part = fraction(run.status)
+def _show_progress(part: float | None) -> str:
     return "" if part is None else f"{text.bar(part, 8)} {100 * part:3.0f} %"
-
-
-def _rate(run: Listed) -> float | None:
-    return as_number(run.progress.get("rate"))
-
-
-def _left(run: Listed) -> str:
-    left = seconds_left(run.status)
-    return "" if left is None else text.seconds(left)
 
 
 # In the order in which they are shown by default. Where there is no room, the highest rank goes
 # first.
 RUN_COLUMNS = (
     Column("mark", "", "● marked for comparison, in the colour of its curves; ★ pinned",
-           cell=lambda r: r.mark, sortable=False),
-    Column("run", "run", "its number, for links such as run/11", cell=lambda r: str(r.run),
-           sort=lambda r: r.run, right=True),
-    Column("kind", "kind", "collect, train, validate, import, …",
-           cell=lambda r: r.status.run.kind, rank=1),
+           of=lambda r: r.mark, sortable=False),
+    Column("run", "run", "its number, for links such as run/11", of=lambda r: r.run, right=True),
+    Column("kind", "kind", "collect, train, validate, import, …", of=lambda r: r.status.run.kind,
+           rank=1),
     Column("state", "state", "queued, running, cancelling, done, failed, cancelled, or dead: its "
-           "process is gone", cell=lambda r: text.state(outcome(r.status)),
-           sort=lambda r: outcome(r.status), state=True),
-    Column("progress", "progress", "the part of its work that is done, in %", cell=_progress,
-           sort=lambda r: fraction(r.status) or 0.0, rank=3),
+           "process is gone", text.state, of=lambda r: outcome(r.status), state=True),
+    Column("progress", "progress", "the part of its work that is done, in %", _show_progress,
+           of=lambda r: fraction(r.status), rank=3),
     Column("rate", "rate", "timings a second, over the last minute",
-           cell=lambda r: f"{_rate(r):.3g}/s" if _rate(r) else "",
-           sort=lambda r: _rate(r) or 0.0, rank=13, right=True),
+           lambda rate: f"{rate:.3g}/s" if rate else "",
+           of=lambda r: as_number(r.progress.get("rate")), rank=13, right=True),
     Column("left", "time left", "time until it is done, at its pace so far",
-           cell=_left, sort=lambda r: seconds_left(r.status) or 0.0, rank=4),
-    Column("duration", "duration", "how long it has worked",
-           cell=lambda r: text.seconds(r.status.seconds), sort=lambda r: r.status.seconds, rank=7),
+           lambda left: "" if left is None else text.seconds(left),
+           of=lambda r: seconds_left(r.status), rank=4),
+    Column("duration", "duration", "how long it has worked", text.seconds,
+           of=lambda r: r.status.seconds, rank=7),
     Column("family", "family", "the kind of model that a training makes, or the model that it "
-           "tunes", cell=lambda r: r.family, rank=5),
+           "tunes", of=lambda r: r.family, rank=5),
     Column("efficiency", "of best", "of a training's or a validation's model on held-out problems, "
            "a geometric mean; 1 is as fast as the best kernel that was measured. In brackets: of a "
-           "member that is being fitted, on problems that it is not fitted to",
-           cell=show_efficiency, sort=lambda r: r.efficiency or 0.0, rank=2, right=True),
+           "member that is being fitted, on problems that it is not fitted to", text.ratio,
+           of=lambda r: r.efficiency, rank=2, right=True),
     Column("against", "± pinned", "its efficiency minus that of the pinned training; only where "
-           "both were judged on the same problems", cell=lambda r: text.difference(r.difference),
-           sort=lambda r: -1.0 if r.difference is None else r.difference, rank=6, right=True),
+           "both were judged on the same problems", text.difference, of=lambda r: r.difference,
+           rank=6, right=True),
     Column("model", "model", "what a training registered, or a validation judged",
-           cell=lambda r: r.model, rank=10),
+           of=lambda r: r.model, rank=10),
     Column("data", "data", "the filter query, the source or the file that it works on",
-           cell=lambda r: r.data, rank=11),
-    Column("changed", "changed settings", "the settings that differ from the defaults",
-           cell=lambda r: text.pairs(changed_settings(r.status)), sortable=False, rank=12),
-    Column("gpu", "GPU", "the numbers of the GPUs that it times on", cell=_gpus, sortable=False,
+           of=lambda r: r.data, rank=11),
+    Column("changed", "changed settings", "the settings that differ from the defaults", text.pairs,
+           of=lambda r: changed_settings(r.status), sortable=False, rank=12),
+    Column("gpu", "GPU", "the numbers of the GPUs that it times on", of=_gpus, sortable=False,
            rank=15),
     Column("started", f"started ({text.zone()})", "month, day and time",
-           cell=lambda r: f"{text.local(r.status.run.started):%m-%d %H:%M}",
-           sort=lambda r: r.status.run.started, rank=14),
-    Column("host", "host", "the machine that it works, or has worked, on", cell=_host, rank=16),
+           lambda at: f"{text.local(at):%m-%d %H:%M}", of=lambda r: r.status.run.started, rank=14),
+    Column("host", "host", "the machine that it works, or has worked, on", of=_host, rank=16),
     Column("user", "user", "who started it, by the name that they have on that machine",
-           cell=lambda r: r.status.run.user or "", rank=17),
-    Column("tags", "tags", "your tags", cell=lambda r: " ".join(r.status.run.tags), rank=9),
-    Column("note", "note", "your note, else how it ended", cell=lambda r: remarks(r.status),
-           sort=lambda r: r.status.run.note or "", rank=8),
+           of=lambda r: r.status.run.user, rank=17),
+    Column("tags", "tags", "your tags", " ".join, of=lambda r: r.status.run.tags, rank=9),
+    Column("note", "note", "your note, else how it ended", of=lambda r: remarks(r.status), rank=8),
 )  # fmt: skip
-SORTS = {column.key: column.sort or column.cell for column in RUN_COLUMNS}

@@ -9,7 +9,7 @@ from typing import Any
 from diode_app import text
 from diode_app.data.curves import CurveReader, Curves, samples
 from diode_app.data.hardware import describe_environment
-from diode_app.data.run_columns import RUN_COLUMNS, SORTS, changed_settings, show_efficiency
+from diode_app.data.run_columns import RUN_COLUMNS, changed_settings, show_efficiency
 from diode_app.data.run_results import (
     Listed,
     RunReader,
@@ -21,7 +21,7 @@ from diode_app.data.run_results import (
     seconds_left,
     training_result,
 )
-from diode_app.data.tables import Page, PageQuery, Row, cells_of
+from diode_app.data.tables import Page, PageQuery, Row, make_cells, pick, sort_by
 from diode_engine.runs import Status, find, look
 from diode_engine.store import Store
 from diode_engine.store.run_query import resumed_runs, run_contents
@@ -219,8 +219,9 @@ def runs_page(store: Store, query: PageQuery, marks: Mapping[int, str], reader: 
     found = find(store, query.filter, limit=MAX_RUNS)
     make = listed if query.sort in _RESULTS else Listed
     if query.sort is not None:
-        sort = SORTS[query.sort]
-        found = [r.status for r in sorted(map(make, found), key=sort, reverse=query.descending)]
+        (column,) = pick(RUN_COLUMNS, [query.sort])
+        ordered = sort_by(map(make, found), column.value_of, descending=query.descending)
+        found = [each.status for each in ordered]
     first = query.page * query.rows
     resumed = resumed_runs(store)
     rows = [_row(listed(status), resumed) for status in found[first : first + query.rows]]
@@ -232,7 +233,8 @@ def _row(listed: Listed, resumed: Collection[int]) -> Row:
     record = {**status, "is_resumed": status["id"] in resumed, "efficiency": listed.efficiency}
     if listed.status.run.kind == "train":
         record["model"] = listed.model or None
-    return Row(str(listed.run), cells_of(listed, RUN_COLUMNS), record)
+    cells = {**make_cells(listed, RUN_COLUMNS), "efficiency": show_efficiency(listed)}
+    return Row(str(listed.run), cells, record)
 
 
 # The preview beside the list

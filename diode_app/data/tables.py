@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+T = TypeVar("T")
 MAX_ROWS = 500  # on a page: a DataTable of 50,000 rows takes seconds to paint
 
 
@@ -49,17 +50,19 @@ def page_in_memory(rows: Sequence[Row], query: PageQuery) -> Page:
     words = query.filter.lower().split()
     if words:
         rows = [row for row in rows if _holds(" ".join(row.cells.values()).lower(), words)]
-    if query.sort is not None:
-        key = query.sort
-        known = [row for row in rows if row.record.get(key) is not None]
-        # A column of an answer in SQL may have texts and numbers.
-        known.sort(
-            key=lambda row: (isinstance(row.record[key], str), row.record[key]),
-            reverse=query.descending,
-        )
-        rows = [*known, *(row for row in rows if row.record.get(key) is None)]
+    if (key := query.sort) is not None:
+        rows = sort_by(rows, lambda row: row.record.get(key), descending=query.descending)
     first = query.page * query.rows
     return Page(tuple(rows[first : first + query.rows]), len(rows))
+
+
+def sort_by(things: Iterable[T], value_of: Callable[[T], Any], *, descending: bool) -> list[T]:
+    """Return the things sorted by this value; those without it (None) come last."""
+    valued = [(value_of(thing), thing) for thing in things]
+    known = [each for each in valued if each[0] is not None]
+    # A column of an answer in SQL may have texts and numbers.
+    known.sort(key=lambda each: (isinstance(each[0], str), each[0]), reverse=descending)
+    return [thing for _, thing in (*known, *(each for each in valued if each[0] is None))]
 
 
 def _holds(text: str, words: Sequence[str]) -> bool:
@@ -107,11 +110,11 @@ def _write(value: Any) -> str:
 @dataclass(frozen=True)
 class Column:
     """`key` is the name of the cell in a row and, where `sortable`, what the reader sorts by.
-    `meaning` says what the column means, with its unit. `show` makes a cell of the value in a row's
-    record (see `make_row`); or else `cell` makes it of what the row is about, and `sort` what such
-    rows are sorted by (None: the cell). `state` cells hold a run's state as `text.state` writes it;
-    a `sign` makes the text and the style of a cell. Where there is no room for all columns, those
-    with the highest `rank` are left out first; one of rank 0 never is."""
+    `meaning` says what the column means, with its unit. `show` makes a cell of the column's value:
+    the one in a row's record or, with `of`, what that returns of the thing that the row is about.
+    `state` cells hold a run's state as `text.state` writes it; a `sign` makes the text and the
+    style of a cell. Where there is no room for all columns, those with the highest `rank` are left
+    out first; one of rank 0 never is."""
 
     key: str
     label: str
@@ -122,8 +125,11 @@ class Column:
     state: bool = False
     sign: Callable[[str], tuple[str, str]] | None = None
     rank: int = 0
-    cell: Callable[[Any], str] = str
-    sort: Callable[[Any], Any] | None = None
+    of: Callable[[Any], Any] | None = None
+
+    def value_of(self, thing: Any) -> Any:
+        """Return the column's value of a thing, or of a record."""
+        return thing.get(self.key) if self.of is None else self.of(thing)
 
 
 C = TypeVar("C", bound=Column)
@@ -134,13 +140,12 @@ def make_row(
 ) -> Row:
     """Return the row of a record, with a cell for each column; `shown` has cells that are not made
     of one value of the record."""
-    cells = {column.key: column.show(record.get(column.key)) for column in columns}
-    return Row(key, {**cells, **shown}, record)
+    return Row(key, {**make_cells(record, columns), **shown}, record)
 
 
-def cells_of(thing: object, columns: Sequence[Column]) -> dict[str, str]:
-    """Return the cells of the row that is about this thing."""
-    return {column.key: column.cell(thing) for column in columns}
+def make_cells(thing: object, columns: Sequence[Column]) -> dict[str, str]:
+    """Return the cells of the row that is about this thing, or has this record."""
+    return {column.key: column.show(column.value_of(thing)) for column in columns}
 
 
 def pick(columns: Sequence[C], keys: Sequence[str]) -> list[C]:

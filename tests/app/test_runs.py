@@ -49,6 +49,8 @@ async def test_a_training_is_a_run_with_what_came_of_it(store):
     assert cells["changed"] == "network.epochs 30"
     assert page.rows[0].cells["against"] == "+0.050"
     assert page.rows[2].cells["against"] == ""  # it was judged on other problems
+    page = runs_page(store, PageQuery(sort="against"), {}, reader)
+    assert [row.cells["against"] for row in page.rows] == ["+0.000", "+0.050", ""]
     store.set_note(first, "the first")  # what is known of a result is read once, a note each time
     page = runs_page(store, PageQuery(), {}, reader)
     assert page.rows[2].cells["note"] == "the first"
