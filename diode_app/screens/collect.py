@@ -66,12 +66,9 @@ class CollectScreen(CommandScreen):
             self.put("#command-warning", says)
             self.query_one("#command-warning").display = bool(says)
             self.form.complain({})
-            if self.session.store.last.ready:
-                self.reload()
+            self.reload()
 
-    def reader(self) -> Reader[CollectionPlan] | None:
-        if self.form.mistakes:
-            return None
+    def reader(self) -> Reader[CollectionPlan]:
         spec, gpus = self.form.spec, self._gpus or 0
         return lambda store: planned(store, spec, gpus)
 

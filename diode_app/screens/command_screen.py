@@ -68,10 +68,14 @@ class CommandScreen(DiodeScreen):
 
     def on_field_changed(self, event: Field.Changed) -> None:
         self.form.follow()
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the plan, where no field has a mistake."""
         if self.form.mistakes:
             self.show_plan()
         elif self.session.store.last.ready:
-            self.reload()
+            super().reload()
 
     def show_plan(self, counts: str = "", details: str | Content = "") -> None:
         """Show what would be done; without counts, that a field has a mistake."""

@@ -37,9 +37,7 @@ class TrainScreen(CommandScreen):
 
     # What is read
 
-    def reader(self) -> Reader[TrainingPlan] | None:
-        if self.form.mistakes:
-            return None
+    def reader(self) -> Reader[TrainingPlan]:
         spec = self.form.spec
         return lambda store: planned(store, spec)
 

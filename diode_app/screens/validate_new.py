@@ -66,9 +66,7 @@ class NewValidationScreen(CommandScreen):
             checks={"query": partial(check_query, "data")},
         )  # fmt: skip
 
-    def reader(self) -> Reader[int] | None:
-        if self.form.mistakes:
-            return None
+    def reader(self) -> Reader[int]:
         query = self.form.values["query"]
         return lambda store: count_problems(store, query)
 
