@@ -88,9 +88,9 @@ class BatchAnswer:
     workers_lost: int = 0
 
 
-# A Future is something that a session waits for, such as an order of compilers. It is yielded
-# in place of a request, and answered by None when it is done.
-Request = SpaceRequest | BatchRequest | Future[None]
+# A list has what a session waits for: the classes that it has ordered from compilers. It is
+# yielded in place of a request, and answered by None when all of them are done.
+Request = SpaceRequest | BatchRequest | list[Future[None]]
 Answer = SpaceAnswer | Refusal | BatchAnswer | None
 Session = Generator[Request, Answer, None]
 # Gives a worker on this host its next session, or None if there is none left.

@@ -15,60 +15,46 @@ MAX_CLASSES = 8  # of a job
 Job = list[KernelClass]  # of one family, whose classes share what they are rendered from
 
 
-class Order(Future[None]):
-    """Classes that a session waits for; done when all of them are compiled. Its exception is
-    the CollectionError where the compilers cannot be started."""
-
-    def __init__(self, keys: Iterable[str]) -> None:
-        """`keys` are those of the classes that are not compiled yet."""
-        super().__init__()
-        self._left = set(keys)
-        self.note_compiled(())
-
-    def note_compiled(self, keys: Iterable[str]) -> None:
-        """Takes note that the classes of these keys are compiled."""
-        self._left.difference_update(keys)
-        if not self._left and not self.done():
-            self.set_result(None)
-
-    def fail(self, error: CollectionError) -> None:
-        if not self.done():
-            self.set_exception(error)
-
-
 class Compilers(ABC):
     """Processes that compile kernels for one environment before they are timed, each class once.
     Any thread may call the methods."""
 
     def __init__(self, compiled: Iterable[str] = ()) -> None:
         """`compiled` are the keys of the classes that are compiled already."""
-        self._compiled = set(compiled)
-        self._underway: set[str] = set()
-        self._orders: list[Order] = []
+        done: Future[None] = Future()
+        done.set_result(None)
+        # By the key of each class that was ever ordered: done when the class is compiled.
+        self._classes = dict.fromkeys(compiled, done)
         self._error: CollectionError | None = None
         self._lock = threading.Lock()
 
     def has(self, key: str | None) -> bool:
         """Whether the class of this key is compiled or being compiled; True for None, which stands
         for a candidate that needs no binary."""
-        return key is None or key in self._compiled or key in self._underway
+        return key is None or key in self._classes
 
-    def order(self, classes: Sequence[KernelClass]) -> Order:
+    def order(self, classes: Sequence[KernelClass]) -> list[Future[None]]:
         """Compiles those classes that have no binary; those that are being compiled already are not
-        begun a second time."""
+        begun a second time. Returns a future for each of these classes, done when it is compiled.
+        Its exception is the CollectionError where nothing more can be compiled; where this is known
+        already, it is raised."""
         with self._lock:
             # Under the lock: a class that is compiled in between would be begun a second time.
             missing = self._missing(classes)
-            order = Order(cls.key for cls in missing)
-            if self._error is not None:
-                order.fail(self._error)
-                return order
-            self._orders.append(order)
-            new = [cls for cls in missing if cls.key not in self._underway]
-            self._underway.update(cls.key for cls in new)
+            if missing and self._error is not None:
+                raise self._error
+            new = [cls for cls in missing if not self._is_underway(cls.key)]
+            for cls in new:
+                self._classes[cls.key] = Future()
+                # From now on nobody who waits for the class can cancel it for others.
+                self._classes[cls.key].set_running_or_notify_cancel()
+            ordered = [self._classes[cls.key] for cls in missing]
         for job in _jobs(new, ordered=len(missing), compilers=self._count()):
             self._submit(job)
-        return order
+        return ordered
+
+    def _is_underway(self, key: str) -> bool:
+        return key in self._classes and not self._classes[key].done()
 
     @abstractmethod
     def _missing(self, classes: Sequence[KernelClass]) -> list[KernelClass]:
@@ -82,22 +68,18 @@ class Compilers(ABC):
     def _submit(self, job: Job) -> None:
         """Has the job done, and calls `_note_compiled` for its classes, or `_fail`."""
 
-    def _note_compiled(self, keys: Iterable[str]) -> None:
-        keys = set(keys)
+    def _note_compiled(self, key: str) -> None:
         with self._lock:
-            self._underway -= keys
-            self._compiled |= keys
-            for order in self._orders:
-                order.note_compiled(keys)
-            self._orders = [order for order in self._orders if not order.done()]
+            if not self._classes[key].done():
+                self._classes[key].set_result(None)
 
     def _fail(self, error: CollectionError) -> None:
         """Ends all orders, and those to come, with this error."""
         with self._lock:
             self._error = error
-            for order in self._orders:
-                order.fail(error)
-            self._orders.clear()
+            for future in self._classes.values():
+                if not future.done():
+                    future.set_exception(error)
 
 
 def _jobs(classes: Iterable[KernelClass], *, ordered: int, compilers: int) -> list[Job]:

@@ -223,10 +223,10 @@ class _Collection:
             if compilers is not None:
                 found = shared_classes(problem, batch)
                 classes = tuple(cls for cls in found if cls is not None)
-                order = compilers.order(classes)
-                if not order.done():
-                    yield order
-                order.result()
+                ordered = compilers.order(classes)
+                yield ordered
+                for compiled in ordered:
+                    compiled.result()
             answer = yield BatchRequest(problem, tuple(batch), classes)
             if isinstance(answer, Refusal):
                 log.warning("The rest of %s is not timed: %s", problem, answer.reason)

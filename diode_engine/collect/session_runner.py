@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,8 +114,9 @@ class SessionRunner:
         """Answers the session's requests to its end."""
         while True:
             answer: Answer = None
-            if isinstance(held.request, Future):
-                await until_done(held.request)
+            if isinstance(held.request, list):
+                ordered = map(asyncio.wrap_future, held.request)
+                await asyncio.gather(*ordered, return_exceptions=True)
             elif held.losses < MAX_LOSSES:
                 answer = await ask(held.request)
             else:
@@ -136,16 +136,3 @@ class SessionRunner:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._error = self._error or error
         self._news.set()
-
-
-async def until_done(order: Future[None]) -> None:
-    """Waits for the end of the order, which others may wait for too."""
-    done = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def wake(_: Future[None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed, so nobody waits
-            loop.call_soon_threadsafe(done.set)
-
-    order.add_done_callback(wake)
-    await done.wait()

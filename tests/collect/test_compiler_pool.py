@@ -53,19 +53,22 @@ def compiler_pool(binaries, workers=2, **more):
     return contextlib.closing(CompilerPool(binaries, workers, command=COMMAND, **more))
 
 
+def compile_all(compilers, classes):
+    return [compiled.result() for compiled in compilers.order(classes)]
+
+
 def test_each_class_is_compiled_once(binaries, script):
     log = script()
     with compiler_pool(binaries) as compilers:
         assert not compilers.has(CLASSES[0].key)
-        first, second = compilers.order(CLASSES), compilers.order(CLASSES[:3])
-        first.result()
-        second.result()
-        compilers.order(CLASSES).result()
+        compilers.order(CLASSES)
+        compile_all(compilers, CLASSES[:3])
+        compile_all(compilers, CLASSES)
     assert [binaries.get(cls) for cls in CLASSES] == [binary(cls) for cls in CLASSES]
     assert len(log.read_text().splitlines()) == len(CLASSES)
     with compiler_pool(binaries) as compilers:  # the next run finds them
         assert all(compilers.has(cls.key) for cls in CLASSES)
-        compilers.order(CLASSES).result()
+        compile_all(compilers, CLASSES)
     assert len(log.read_text().splitlines()) == len(CLASSES)
 
 
@@ -75,7 +78,7 @@ def test_a_class_that_is_done_while_another_order_looks_for_it_is_compiled_once(
     """The second order finds no binary; before it goes on, the first one is done, if it can be."""
     log = script()
     with compiler_pool(binaries) as compilers:
-        first = compilers.order(CLASSES[:1])
+        [first] = compilers.order(CLASSES[:1])
         look = binaries.missing
 
         def missing(classes):
@@ -85,16 +88,24 @@ def test_a_class_that_is_done_while_another_order_looks_for_it_is_compiled_once(
             return found
 
         monkeypatch.setattr(binaries, "missing", missing)
-        compilers.order(CLASSES[:1]).result()
+        compile_all(compilers, CLASSES[:1])
         first.result()
     assert len(log.read_text().splitlines()) == 1
+
+
+def test_who_stops_waiting_for_a_class_does_not_cancel_it_for_others(binaries, script):
+    script()
+    with compiler_pool(binaries) as compilers:
+        [ordered] = compilers.order(CLASSES[:1])
+        assert not ordered.cancel()
+        ordered.result()
 
 
 def test_a_class_that_ends_compilers_is_a_failure_and_the_rest_are_built(binaries, script):
     fates = {2: "crash", 5: "hang", 7: "crash once", 9: "nonsense"}
     script({CLASSES[i]: fate for i, fate in fates.items()})
     with compiler_pool(binaries, deadline=1.0) as compilers:
-        compilers.order(CLASSES).result()
+        compile_all(compilers, CLASSES)
     found = [binaries.get(cls) for cls in CLASSES]
     assert [i for i, f in enumerate(found) if isinstance(f, Unbuilt)] == [2, 5, 9]
     assert [found[i].failure for i in (2, 5, 9)] == [
@@ -114,18 +125,18 @@ def test_a_fault_of_all_compilers_or_of_the_pool_ends_every_order(
     with compiler_pool(binaries) as compilers:
         for _ in range(2):
             with pytest.raises(CollectionError, match=why):
-                compilers.order(CLASSES).result()
+                compile_all(compilers, CLASSES)
 
 
 def test_a_killed_compiler_loses_nothing(binaries, script):
     log = script({CLASSES[0]: "hang"})
     with compiler_pool(binaries, workers=1) as compilers:
-        order = compilers.order(CLASSES)
+        compilers.order(CLASSES)
         while not log.exists() or not log.read_text().endswith("\n"):
             os.sched_yield()
         script()
         os.kill(int(log.read_text().split()[0]), signal.SIGKILL)
-        order.result()
+        compile_all(compilers, CLASSES)
     assert not binaries.missing(CLASSES)
     assert not any(isinstance(binaries.get(cls), Unbuilt) for cls in CLASSES)
 
@@ -133,7 +144,7 @@ def test_a_killed_compiler_loses_nothing(binaries, script):
 def test_leaving_the_pool_ends_its_processes_and_its_orders_and_fails_no_class(binaries, script):
     log = script({CLASSES[0]: "hang"})
     with compiler_pool(binaries, workers=1) as compilers:
-        order = compilers.order(CLASSES[:1])
+        [ordered] = compilers.order(CLASSES[:1])
         while not log.exists() or not log.read_text().endswith("\n"):
             os.sched_yield()
         os.kill(int(log.read_text().split()[0]), signal.SIGKILL)
@@ -142,14 +153,14 @@ def test_leaving_the_pool_ends_its_processes_and_its_orders_and_fails_no_class(b
     with pytest.raises(ProcessLookupError):
         os.kill(int(log.read_text().split()[-2]), 0)
     with pytest.raises(CollectionError):
-        order.result()
+        ordered.result()
     assert binaries.get(CLASSES[0]) is None
 
 
 def test_an_order_of_nothing_is_ready(binaries, script):
     script()
     with compiler_pool(binaries) as compilers:
-        assert compilers.order([]).done()
+        assert compilers.order([]) == []
 
 
 def test_what_was_not_built_is_remembered(binaries):

@@ -64,6 +64,6 @@ class RayCompilers(Compilers):
         if error is not None:
             self._fail(CollectionError(f"Nothing more can be compiled: {error_line(error)}"))
             return
-        keys = [cls.key for cls in job]
-        self._references.update(dict.fromkeys(keys, binaries))
-        self._note_compiled(keys)
+        for cls in job:
+            self._references[cls.key] = binaries
+            self._note_compiled(cls.key)

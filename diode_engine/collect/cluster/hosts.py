@@ -93,7 +93,8 @@ def compile_classes(
     started."""
     assert setup.binaries is not None
     binaries = Binaries(setup.binaries, environment)
-    _compiler(setup, environment).order(classes).result()
+    for compiled in _compiler(setup, environment).order(classes):
+        compiled.result()
     found = {cls.key: binaries.get_packed(cls.key) for cls in classes}
     return None, {key: content for key, content in found.items() if content is not None}
 

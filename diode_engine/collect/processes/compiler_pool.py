@@ -103,14 +103,14 @@ class CompilerPool(Compilers):
                 begun = True
                 compiler.receive(partial(_expect, {"end": place}))
                 finished, begun = place + 1, False
-                self._note_compiled([cls.key])
+                self._note_compiled(cls.key)
             compiler.receive(partial(_expect, {"done": True}))
         except WorkerLost as lost:
             if self._error is not None:
                 return  # the pool was closed, which ends its compilers
             rest = job[finished:]
             if begun and self._gives_up(rest[0], lost):
-                self._note_compiled([rest[0].key])
+                self._note_compiled(rest[0].key)
                 rest = rest[1:]
             if rest:
                 self._jobs.put(rest)
