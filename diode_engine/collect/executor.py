@@ -62,11 +62,10 @@ class BatchRequest:
 
 @dataclass(frozen=True)
 class SpaceAnswer:
-    """The answer to a SpaceRequest: the candidates of the EXHAUSTIVE and of the DEFAULT space, as
-    `protocol.pack_candidates` packs them."""
+    """The answer to a SpaceRequest: the candidates of the EXHAUSTIVE and of the DEFAULT space."""
 
-    offered: bytes
-    default: bytes
+    offered: tuple[Candidate, ...]
+    default: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,11 @@ class BatchAnswer:
     throttled: bool = False  # whether the GPU was throttled meanwhile
     workers_lost: int = 0
 
+
+Result = tuple[Timing, str]  # and what went wrong, as a sentence
+# What a worker process answers to a BatchRequest: for each candidate its result, or None where the
+# process has to be asked for this candidate alone.
+Results = list[Result | None]
 
 # A list has what a session waits for: the classes that it has ordered from compilers. It is
 # yielded in place of a request, and answered by None when all of them are done.

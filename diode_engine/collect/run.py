@@ -26,7 +26,6 @@ from diode_engine.collect.planning.adviser import Adviser, adviser_for
 from diode_engine.collect.planning.candidate_plan import CandidatePlan
 from diode_engine.collect.planning.plan import Plan, PlannedProblem
 from diode_engine.collect.processes.gpu_worker import MAX_DEATHS
-from diode_engine.collect.processes.protocol import unpack_candidates
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Environment, Hardware
@@ -194,12 +193,11 @@ class _Collection:
             return
         adviser = self._adviser_for(environment.hardware)
         compilers = self.executor.compilers(environment)
-        offered = unpack_candidates(answer.offered)
-        keys = SharedKeys(problem, offered)
+        keys = SharedKeys(problem, answer.offered)
         plan = CandidatePlan(
             problem,
-            offered,
-            unpack_candidates(answer.default),
+            answer.offered,
+            answer.default,
             environment.hardware,
             selection=entry.selection,
             done=self.store.timed(problem, environment),

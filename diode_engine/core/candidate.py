@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -93,9 +94,19 @@ class Candidate:
         """Whether a library (cuBLAS through ATen) computes it, not a generated kernel."""
         return template_of(self.template).extern
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _known, (self.template, *chain.from_iterable(self.kwargs))
+
     def __str__(self) -> str:
         if self.tile is not None:
             block = "×".join(str(self.tile.get(column)) for column in TILE)
             return f"{self.template} {block} s{self.tile.get('stages')} w{self.tile.get('warps')}"
         rest = " ".join(f"{name}={value}" for name, value in self.kwargs)
         return f"{self.template} {rest}".rstrip()
+
+
+@lru_cache(maxsize=1 << 14, typed=True)
+def _known(template: str, *kwargs: Any) -> Candidate:
+    """The candidate of these names and values in turn. Equal ones that come from other processes
+    are one object here, so that what is cached in it (its key) is computed once."""
+    return Candidate(template, tuple(zip(kwargs[::2], kwargs[1::2], strict=True)))

@@ -13,8 +13,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.processes import protocol
-from diode_engine.core.hardware import Environment
 from diode_engine.inductor.lowering.binary import Binary
 from diode_engine.inductor.lowering.kernel_class import KernelClass
 
@@ -30,31 +28,27 @@ def main() -> None:
     log = Path(script["log"])
     if script.get("dead_on_arrival"):
         sys.exit("no compiler today")
-    start = protocol.unpack(connection.recv_bytes())
-    binaries = Binaries(Path(start["root"]), Environment.from_dict(start["environment"]))
-    connection.send_bytes(protocol.pack({"ready": True}))
+    environment, root = connection.recv()
+    binaries = Binaries(root, environment)
+    connection.send(True)
     while True:
         try:
-            job = protocol.unpack(connection.recv_bytes())
+            cls = connection.recv()
         except EOFError:
             return
-        for index, fields in enumerate(job["classes"]):
-            cls = KernelClass.from_dict(fields)
-            connection.send_bytes(protocol.pack({"begin": index}))
-            earlier = log.read_text().count(cls.key) if log.exists() else 0
-            with log.open("a") as file:
-                file.write(f"{os.getpid()} {cls.key}\n")
-            fate = script["fates"].get(str(cls.candidate))
-            if fate == "crash" or (fate == "crash once" and not earlier):
-                os.kill(os.getpid(), signal.SIGKILL)
-            if fate == "hang":
-                signal.pause()
-            if fate == "nonsense":
-                connection.send_bytes(protocol.pack([1]))
-                signal.pause()
-            binaries.put(cls, binary(cls))
-            connection.send_bytes(protocol.pack({"end": index}))
-        connection.send_bytes(protocol.pack({"done": True}))
+        earlier = log.read_text().count(cls.key) if log.exists() else 0
+        with log.open("a") as file:
+            file.write(f"{os.getpid()} {cls.key}\n")
+        fate = script["fates"].get(str(cls.candidate))
+        if fate == "crash" or (fate == "crash once" and not earlier):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fate == "hang":
+            signal.pause()
+        if fate == "nonsense":
+            connection.send_bytes(b"\xc1")
+            signal.pause()
+        binaries.put(cls, binary(cls))
+        connection.send(True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """A worker without a GPU: speaks the real protocol, and does to some candidates what GPUs do.
 
 The environment variable DIODE_SCRIPT holds JSON: the candidates it offers (null: some of
-Inductor's), and what happens to which of them ("crash", "hang", "nonsense" said, or one of
-NONSENSE, "sticky" for an error after which the device is lost to the process, "stop" and a file's
-name: the first one writes its pid there and hangs, "kill parent" and a log, or the name of a
-failure); all others take `time_us`, or, where that is null, a time by a rule that can be learned.
+Inductor's), and what happens to which of them ("crash", "hang", "nonsense" said, "alone" for a
+direct worker that does not time it beside others, "sticky" for an error after which it dies of the
+next request, "stop" and a file's name: the first one writes its pid there and hangs, "kill parent"
+and a log, or the name of a failure); all others take `time_us`, or, where that is null, a time by a
+rule that can be learned.
 The processes after the first `lives` find no GPU. With `refuses_one` a candidate alone is refused.
 If it is started with a folder of binaries too, it is a direct worker: it times the candidates of
 a request in turn, which must have been compiled.
@@ -20,7 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from diode_engine.collect.binaries import Binaries
-from diode_engine.collect.processes import children, protocol
+from diode_engine.collect.executor import Refusal, Result, SpaceAnswer, SpaceRequest
+from diode_engine.collect.processes import children
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
@@ -28,11 +30,7 @@ from diode_engine.core.timing import Failure, Timing
 from diode_engine.inductor.lowering.kernel_class import shared_classes
 from diode_engine.problems.spaces import exhaustive_space
 
-NONSENSE = {
-    "out of turn": {"timing": 10**6},
-    "unknown": {"weather": "fine"},
-    "below nothing": {"timing": None, "min_us": -1.0},
-}
+broken = False  # whether the device is lost to this process
 
 
 def main() -> None:
@@ -52,71 +50,57 @@ def main() -> None:
         signal.pause()
     environment = Environment(H200, "", "test", "test")
     binaries = Binaries(Path(direct[0]), environment) if direct else None
-    gpu = f"uuid-{os.environ['CUDA_VISIBLE_DEVICES']}"
-    connection.send_bytes(protocol.pack({"environment": environment.to_dict(), "gpu": gpu}))
+    connection.send((f"uuid-{os.environ['CUDA_VISIBLE_DEVICES']}", environment))
     while True:
         try:
-            request = protocol.unpack(connection.recv_bytes())
+            request = connection.recv()
         except EOFError:
             return
-        alone = len(request.get("candidates", ())) == 1
-        if request["problem"]["K"] == 13 or (alone and script.get("refuses_one")):
-            connection.send_bytes(protocol.pack({"refused": "thirteen"}))
-        elif "candidates" not in request:
+        problem, is_space = request.problem, isinstance(request, SpaceRequest)
+        alone = not is_space and len(request.candidates) == 1
+        if problem.K == 13 or (alone and script.get("refuses_one")):
+            connection.send(Refusal("thirteen"))
+        elif is_space:
             offered = [Candidate.from_dict(fields) for fields in script["offered"] or ()]
-            offered = offered or some_of(Problem.from_dict(request["problem"]))
+            offered = offered or some_of(problem)
             default = offered[: script.get("default", 2)]
-            answers = (protocol.pack_candidates(each) for each in (offered, default))
-            connection.send_bytes(
-                protocol.pack(dict(zip(("offered", "default"), answers, strict=True)))
-            )
+            connection.send(SpaceAnswer(tuple(offered), tuple(default)))
         else:
-            answer(connection, request, script, binaries)
+            if binaries is not None:
+                classes = shared_classes(problem, request.candidates)
+                assert not binaries.missing(cls for cls in classes if cls is not None)
+            assert alone or binaries is not None
+            asked = request.candidates
+            connection.send([result(connection, problem, c, alone, script) for c in asked])
 
 
-def answer(connection: Connection, request: dict, script: dict, binaries: Binaries | None) -> None:
-    candidates = [Candidate.from_dict(fields) for fields in request["candidates"]]
-    fates = [script["fates"].get(str(candidate)) for candidate in candidates]
-    if binaries is not None:
-        problem = Problem.from_dict(request["problem"])
-        classes = shared_classes(problem, candidates)
-        assert not binaries.missing(cls for cls in classes if cls is not None)
-        if len(fates) > 1 and "crash" in fates:
-            os.kill(os.getpid(), signal.SIGKILL)
-    for index, fate in enumerate(fates):
-        if binaries is None or len(fates) == 1:
-            connection.send_bytes(protocol.pack({"begin": index}))
-        if fate == "crash":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if fate == "hang":
-            signal.pause()
-        if fate == "nonsense":
-            connection.send_bytes(b"\xc1")
-            signal.pause()
-        if fate in NONSENSE:
-            timing = protocol.timed(index, Timing(min_us=1.0), "")
-            said = {name: v for name, v in NONSENSE[fate].items() if v is not None}
-            odd = said if fate == "unknown" else timing | said
-            connection.send_bytes(protocol.pack(odd))
-            signal.pause()
-        if fate and fate.startswith("kill parent "):
-            with Path(fate.removeprefix("kill parent ")).open("a") as file:
-                file.write(f"{os.getppid()}\n")
-            os.kill(os.getppid(), signal.SIGKILL)
-            signal.pause()
-        if fate and fate.startswith("stop "):
-            fate = stop(Path(fate.removeprefix("stop ")))
-        sticky = fate == "sticky"
-        if sticky:
-            fate = "illegal_access"
-        us = script["time_us"] or by_rule(Problem.from_dict(request["problem"]), candidates[index])
-        timing = Timing(min_us=us, median_us=us * script.get("uneven", 1.0), repeats=7)
-        if fate is not None:
-            timing = Timing(failure=Failure(fate))
-        connection.send_bytes(protocol.pack(protocol.timed(index, timing, fate or "")))
-        if sticky:
-            os._exit(1)
-    connection.send_bytes(protocol.pack({"done": True}))
+def result(
+    connection: Connection, problem: Problem, candidate: Candidate, alone: bool, script: dict
+) -> Result | None:
+    global broken
+    fate = script["fates"].get(str(candidate))
+    if broken or fate == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fate == "hang":
+        signal.pause()
+    if fate == "nonsense":
+        connection.send_bytes(b"\xc1")
+        signal.pause()
+    if fate and fate.startswith("kill parent "):
+        with Path(fate.removeprefix("kill parent ")).open("a") as file:
+            file.write(f"{os.getppid()}\n")
+        os.kill(os.getppid(), signal.SIGKILL)
+        signal.pause()
+    if fate and fate.startswith("stop "):
+        fate = stop(Path(fate.removeprefix("stop ")))
+    if fate == "alone" and not alone:
+        return None
+    if fate == "sticky":
+        broken, fate = True, "illegal_access"
+    if fate not in (None, "alone"):
+        return Timing(failure=Failure(fate)), fate
+    us = script["time_us"] or by_rule(problem, candidate)
+    return Timing(min_us=us, median_us=us * script.get("uneven", 1.0), repeats=7), ""
 
 
 def some_of(problem: Problem) -> list[Candidate]:

@@ -219,7 +219,7 @@ def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch, caplog):
 
 def test_a_thread_does_not_wait_for_a_worker_that_cannot_be_killed(monkeypatch):
     monkeypatch.setattr(worker_process, "end", lambda process: None)
-    process = worker_process.WorkerProcess(["sleep", "9"], "They", dict, environment={}, deadline=1)
+    process = worker_process.WorkerProcess(["sleep", "9"], "They", environment={}, deadline=1)
     with ThreadPoolExecutor(1) as threads:
         ready = threads.submit(process.ready)
         time.sleep(0.2)

@@ -1,12 +1,14 @@
 """Which problems one compiled kernel may serve."""
 
-import json
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.operand import Bias, DType, Layout, Operand
+from diode_engine.core.operators import named
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import loads_per_thread
 from diode_engine.inductor.lowering.kernel_class import (
@@ -120,7 +122,6 @@ def test_an_innermost_batch_is_compiled_for_each_problem():
     assert own == class_of(problem, config(template="triton::bmm"))
     assert own.fixed == ALL_FIXED
     assert serves(own, problem)
-    assert KernelClass.from_dict(json.loads(json.dumps(own.to_dict()))) == own
     assert not serves(own, Problem.make("bmm", 512, 512, 4096, "bfloat16", B=16, b_align=1))
 
 
@@ -178,8 +179,21 @@ def test_a_class_serves_the_problem_that_it_was_made_for(op, size, layouts, alig
     assert fixed <= cls.fixed
     for dim, extent in cls.extents.items():
         assert extent.holds(getattr(problem, dim))
-    again = KernelClass.from_dict(json.loads(json.dumps(cls.to_dict())))
-    assert (again, again.key, again.family) == (cls, cls.key, cls.family)
+
+
+def test_all_that_a_class_says_is_in_its_key():
+    cls = class_of(Problem.make("mm", 512, 512, 4096, "float16"), config())
+    other = {
+        "candidate": config(32, 32, 32), "op": named("addmm"), "dtype": DType.BFLOAT16,
+        "out_dtype": DType.FLOAT32, "allow_tf32": True, "bias": Bias.VECTOR,
+        "a": Operand(Layout.COL, 16), "b": Operand(Layout.ROW, 8),
+        **dict.fromkeys("BMNK", Extent(7, fixed=True)),
+        "whole_m": False, "whole_n": False, "tf32_sized": True, "attributes": (("fast", True),),
+    }  # fmt: skip
+    assert other.keys() == {field.name for field in fields(KernelClass)}
+    changed = [replace(cls, **{name: value}) for name, value in other.items()]
+    assert cls not in changed
+    assert len({cls.key, *(each.key for each in changed)}) == 1 + len(other)
 
 
 def test_keys_are_told_without_making_classes():

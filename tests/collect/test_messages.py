@@ -1,14 +1,15 @@
-"""What goes between a collection and its workers, as bytes and as columns."""
+"""What goes between a collection and its workers, and comes to the store as columns."""
+
+from multiprocessing.connection import Pipe
 
 import numpy as np
-import pytest
 
-from diode_engine.collect.processes import protocol
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, KernelFacts, Timing
+from diode_engine.inductor.lowering.kernel_class import shared_classes
 from tests.samples import timing_at
 
 PROBLEM = Problem.make("mm", 64, 64, 64, "float16")
@@ -25,31 +26,28 @@ TIMINGS = (
 )
 
 
-def test_several_messages_may_come_as_one():
-    said = [{"timing": 0, "reason": "é"}, {"done": True}]
-    assert protocol.unpack_all(b"".join(map(protocol.pack, said))) == said
+def sent(record):
+    here, there = Pipe()
+    here.send(record)
+    return there.recv()
 
 
-@pytest.mark.parametrize(
-    "said",
-    [b"", b"\xc1", b"\x01", protocol.pack({"done": True})[:-1], protocol.pack({"a": 1}) + b"\x81"],
-)
-def test_what_is_no_message_is_an_error_of_the_connection(said):
-    with pytest.raises(OSError, match="no message"):
-        protocol.unpack_all(said)
+def test_records_are_sent_whole():
+    classes = [cls for cls in shared_classes(PROBLEM, CANDIDATES) if cls is not None]
+    assert [candidate.config for candidate in CANDIDATES]  # what it keeps is left here
+    for record in (PROBLEM, CANDIDATES, ENVIRONMENT, TIMINGS, classes):
+        assert sent(record) == record
 
 
-def test_candidates_are_unpacked_once():
-    some, others = (protocol.pack_candidates(c) for c in (CANDIDATES, CANDIDATES[::-1]))
-    first, second = protocol.unpack_candidates(some), protocol.unpack_candidates(others)
-    assert first == CANDIDATES
+def test_a_candidate_that_comes_again_is_the_same_object():
+    first, second = sent(CANDIDATES), sent(CANDIDATES[::-1])
     assert all(a is b for a, b in zip(first, second[::-1], strict=True))
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b + b"\0", lambda _: b"\x01"])
-def test_candidates_that_are_damaged_are_refused(damage):
-    with pytest.raises(ValueError):  # noqa: PT011  # msgpack's own words
-        protocol.unpack_candidates(damage(protocol.pack_candidates(CANDIDATES)))
+def test_a_value_that_is_equal_but_of_another_type_is_another_candidate():
+    either = [Candidate.make("triton::mm", ALLOW=value) for value in (True, 1)]
+    assert [candidate.key for candidate in sent(either)] == [each.key for each in either]
+    assert either[0].key != either[1].key
 
 
 def test_tables_are_joined_as_their_records_are():

@@ -9,8 +9,10 @@ import itertools
 import math
 import re
 import subprocess
+import threading
 import weakref
 from dataclasses import replace
+from multiprocessing.connection import Pipe
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +22,8 @@ from triton.backends.nvidia.compiler import get_ptxas
 
 from diode_engine.choosing.summation import Instruction, order_of
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.workers import direct_worker, operands
+from diode_engine.collect.executor import BatchRequest, SpaceRequest
+from diode_engine.collect.workers import direct_worker, operands, worker
 from diode_engine.collect.workers.compile_worker import build_all
 from diode_engine.collect.workers.direct_timer import DirectTimer, TimedKernel
 from diode_engine.collect.workers.direct_worker import Bench
@@ -219,7 +222,7 @@ def test_what_cannot_be_built_says_why():
     too_large = class_of(problem, tile(128, 128, 128, 5, 8))
     fits = class_of(problem, tile(32, 32, 128, 1, 4))
     small = replace(H200, shared_bytes_block=40000)
-    results = list(build_all([too_large, fits], small, DEVICE))
+    results = [result for _, result in build_all([too_large, fits], small, DEVICE)]
     assert isinstance(results[0], Unbuilt)
     assert results[0].failure is Failure.OUT_OF_RESOURCES
     assert isinstance(results[1], Binary)
@@ -237,7 +240,7 @@ def test_a_family_renders_no_other():
 def test_a_template_that_is_not_offered_is_nobodys_fault():
     odd = Problem.make("mm", 64, 513, 513, "bfloat16")  # no TMA descriptor for such rows
     cls = class_of(odd, tile(64, 64, 64, 3, 4, "triton::mm_persistent_tma"))
-    [result] = build_all([cls], H200, DEVICE)
+    [(_, result)] = build_all([cls], H200, DEVICE)
     assert isinstance(result, Unbuilt)
     assert result.failure is None
 
@@ -341,11 +344,10 @@ def bench(on_the_cpu, tmp_path):
     def make(problem, candidates):
         binaries = Binaries(tmp_path / "binaries", environment)
         built = {}
-        for cls in shared_classes(problem, candidates):
-            if cls is not None:
-                [result] = build_all([cls], hardware, DEVICE)
-                binaries.put(cls, result)
-                built[cls] = result
+        classes = (cls for cls in shared_classes(problem, candidates) if cls is not None)
+        for cls, result in build_all(classes, hardware, DEVICE):
+            binaries.put(cls, result)
+            built[cls] = result
         kernels = {cls: b for cls, b in built.items() if isinstance(b, Binary)}
         cuda = CpuCuda(kernels, problem)
         lock = tmp_path / "lock"
@@ -355,14 +357,14 @@ def bench(on_the_cpu, tmp_path):
     return make
 
 
-def answers(bench, work, candidates):
-    return [m for m in bench.answers(work, candidates) if "timing" in m]
+def time_all(bench, work, candidates):
+    return [timing for timing, _ in bench.time_all(work, candidates)]
 
 
 def timed(bench, work, candidates):
-    """The answers of one batch alone."""
+    """The timings of one batch alone."""
     with work._stack:
-        return answers(bench, work, candidates)
+        return time_all(bench, work, candidates)
 
 
 @pytest.mark.parametrize(
@@ -398,8 +400,8 @@ def test_launches_are_given_the_operands_and_compute_the_product(bench, problem,
         offered[1] = tile(64, 64, 64, 3, 8, template)
     the_bench, work, cuda = bench(problem, offered)
     results = timed(the_bench, work, offered)
-    assert [(r["failure"], r["reason"]) for r in results] == [(None, "")] * 2
-    assert all(6 <= r["repeats"] <= 24 and r["min_us"] > 0 for r in results)
+    assert [r.failure for r in results] == [None] * 2
+    assert all(6 <= r.repeats <= 24 and r.min_us > 0 for r in results)
     # each launch reads other memory than the ones before it, and in turn
     addresses = [a for _, a, _ in cuda.launched]
     again = the_bench._data.operands._sets
@@ -419,8 +421,8 @@ def test_later_batches_are_checked_on_the_operands_of_their_reference(bench):
     with work._stack:
         for _ in range(2):
             cuda.launched.clear()
-            results = answers(the_bench, work, THREE)
-            assert [r["failure"] for r in results] == [None, "wrong_result", None]
+            results = time_all(the_bench, work, THREE)
+            assert [r.failure for r in results] == [None, "wrong_result", None]
             assert len(set(checks(cuda.launched))) == 3  # side by side
 
 
@@ -431,7 +433,7 @@ def test_outputs_that_have_no_room_side_by_side_are_checked_in_slices(bench, mon
     monkeypatch.setattr(operands, "MAX_OUTPUTS_BYTES", int(slots * 96 * 80 * 4))
     cuda.spoiled = {CANDIDATES[3]}
     results = timed(the_bench, work, THREE)
-    assert [r["failure"] for r in results] == [None, None, "wrong_result"]
+    assert [r.failure for r in results] == [None, None, "wrong_result"]
     assert len(set(checks(cuda.launched))) == max(1, int(slots))
 
 
@@ -440,7 +442,7 @@ def test_no_more_outputs_lie_side_by_side_than_there_is_memory_for(bench, monkey
     monkeypatch.setattr(direct_worker, "FLUSH_BYTES", 1024)
     the_bench, work, cuda = bench(SMALL, THREE)
     results = timed(the_bench, work, THREE)
-    assert [r["failure"] for r in results] == [None] * 3
+    assert [r.failure for r in results] == [None] * 3
     assert len(set(checks(cuda.launched))) == 1
 
 
@@ -449,11 +451,11 @@ def test_the_best_time_of_earlier_batches_is_known(bench):
     slow = CANDIDATES[2]
     cuda.takes = {slow: 50}
     with work._stack:
-        [alone] = answers(the_bench, work, [slow])
-        answers(the_bench, work, [CANDIDATES[1]])
-        [beside] = answers(the_bench, work, [slow])
-    assert alone["repeats"] > 6
-    assert beside["repeats"] == 2  # much slower than that one
+        [alone] = time_all(the_bench, work, [slow])
+        time_all(the_bench, work, [CANDIDATES[1]])
+        [beside] = time_all(the_bench, work, [slow])
+    assert alone.repeats > 6
+    assert beside.repeats == 2  # much slower than that one
 
 
 def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
@@ -462,7 +464,7 @@ def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
     cuda.spoiled = {CANDIDATES[2]}
     strange = tile(512, 512, 512, 3, 4)
     results = timed(the_bench, work, [*CANDIDATES, strange])
-    failures = [r["failure"] for r in results]
+    failures = [r.failure for r in results]
     assert failures == [None, None, "wrong_result", None, "compile_error"]
 
 
@@ -471,10 +473,10 @@ def test_a_hopeless_kernel_is_cut_short(bench):
     slow = CANDIDATES[2]
     cuda.takes = {slow: 50_000}
     results = timed(the_bench, work, THREE)
-    assert results[1]["repeats"] == 1
-    assert results[1]["failure"] is None
-    assert results[1]["min_us"] > 50_000
-    assert results[0]["repeats"] > 6
+    assert results[1].repeats == 1
+    assert results[1].failure is None
+    assert results[1].min_us > 50_000
+    assert results[0].repeats > 6
     assert sum(candidate == slow for candidate, _, _ in cuda.launched) == 2
 
 
@@ -527,8 +529,8 @@ def test_launches_are_spent_on_those_near_the_fastest(bench):
     the_bench, work, cuda = bench(SMALL, THREE)
     cuda.takes = dict(zip(THREE, (10, 18, 10), strict=True))
     results = timed(the_bench, work, THREE)
-    assert [r["repeats"] for r in results] == [24, 6, 24]
-    assert [r["min_us"] for r in results] == [11, 19, 11]
+    assert [r.repeats for r in results] == [24, 6, 24]
+    assert [r.min_us for r in results] == [11, 19, 11]
 
 
 def test_a_sticky_error_ends_the_worker_unless_one_was_asked(bench, monkeypatch):
@@ -543,17 +545,29 @@ def test_a_sticky_error_ends_the_worker_unless_one_was_asked(bench, monkeypatch)
     monkeypatch.setattr(direct_worker.os, "_exit", leave)
     with work._stack:
         with pytest.raises(SystemExit):
-            answers(the_bench, work, THREE)
-        [result] = answers(the_bench, work, THREE[:1])
+            time_all(the_bench, work, THREE)
+        [result] = time_all(the_bench, work, THREE[:1])
     assert exits == [1]
-    assert result["failure"] == "illegal_access"
+    assert result.failure == "illegal_access"
+
+
+def test_what_cannot_be_launched_directly_is_timed_alone(bench, monkeypatch):
+    the_bench, work, _ = bench(SMALL, THREE)
+    the_bench._binaries.put(shared_classes(SMALL, THREE)[0], Unbuilt(None, "why"))
+    monkeypatch.setattr(direct_worker, "Timer", lambda device: "its timer")
+    monkeypatch.setattr(work, "time", lambda *asked: asked)
+    with work._stack:
+        first, *others = the_bench.time_all(work, THREE)
+        assert first is None
+        assert [timing.failure for timing, _ in others] == [None] * 2
+        assert the_bench.time_all(work, THREE[:1]) == [(THREE[0], "its timer")]
 
 
 def test_a_launch_that_is_refused_is_that_kernels_failure_alone(bench):
     the_bench, work, cuda = bench(SMALL, THREE)
     cuda.fails["cuLaunchKernel"] = 701
     results = timed(the_bench, work, [CANDIDATES[0], *THREE])
-    assert [r["failure"] for r in results] == [None, *["out_of_resources"] * 3]
+    assert [r.failure for r in results] == [None, *["out_of_resources"] * 3]
 
 
 @pytest.mark.parametrize("call", ["cuModuleLoadData", "cuLaunchKernel"])
@@ -561,17 +575,17 @@ def test_a_batch_that_had_no_room_is_timed_again_with_all_memory_given_back(benc
     """A full device says nothing of a kernel: other processes may have filled it."""
     the_bench, work, cuda = bench(SMALL, THREE)
     with work._stack:
-        answers(the_bench, work, THREE[:2])
+        time_all(the_bench, work, THREE[:2])
         cuda.fails[call], cuda.fails_while_full = 2, call
-        results = answers(the_bench, work, THREE)
-    assert [r["failure"] for r in results] == [None] * 3
+        results = time_all(the_bench, work, THREE)
+    assert [r.failure for r in results] == [None] * 3
 
 
 def test_a_kernel_that_has_no_room_by_itself_is_out_of_memory(bench):
     the_bench, work, cuda = bench(SMALL, THREE[:1])
     cuda.fails["cuModuleLoadData"] = 2
     [result] = timed(the_bench, work, THREE[:1])
-    assert result["failure"] == "out_of_memory"
+    assert result.failure == "out_of_memory"
 
 
 def test_operands_of_one_type_are_in_memory_at_a_time(on_the_cpu, monkeypatch):
@@ -590,7 +604,33 @@ def test_the_kernels_that_were_not_used_for_longest_are_unloaded(bench, monkeypa
     the_bench, work, cuda = bench(SMALL, THREE)
     with work._stack:
         for which in (1, 2, 1, 3, 1):
-            answers(the_bench, work, [CANDIDATES[which]])
+            time_all(the_bench, work, [CANDIDATES[which]])
         assert cuda.calls.count("cuModuleLoadData") == 3
         assert cuda.calls.count("cuModuleUnload") == 1
-        assert len(answers(the_bench, work, THREE)) == 3  # more than may be loaded
+        assert len(time_all(the_bench, work, THREE)) == 3  # more than may be loaded
+
+
+def test_a_worker_gives_one_answer_to_each_request(bench, monkeypatch, tmp_path):
+    the_bench, work, _ = bench(SMALL, THREE)
+    work._stack.close()
+    monkeypatch.setattr(worker, "name_of", lambda _: "GPU-1")
+    monkeypatch.setattr(worker, "environment", lambda: "of this machine")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    ours, theirs = Pipe()
+    serving = (theirs, tmp_path / "lock", DEVICE, the_bench.time_all)
+    threading.Thread(target=worker.serve, args=serving, daemon=True).start()
+
+    def ask(request):
+        ours.send(request)
+        assert ours.poll(60)
+        return ours.recv()
+
+    assert ours.recv() == ("GPU-1", "of this machine")
+    space = ask(SpaceRequest(SMALL))
+    assert set(space.default) < set(space.offered) > {*THREE}
+    assert [timing.failure for timing, _ in ask(BatchRequest(SMALL, (*THREE,)))] == [None] * 3
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.kernels, "graph_for", lambda *_: 1 / 0)
+        assert "ZeroDivisionError" in ask(SpaceRequest(replace(SMALL, M=97))).reason
+    assert ask(SpaceRequest(SMALL)) == space
+    ours.close()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from queue import SimpleQueue
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.orders import Compilers, Job
-from diode_engine.collect.processes import protocol
 from diode_engine.collect.processes.worker_process import WorkerLost, WorkerProcess
 from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
@@ -31,7 +28,7 @@ class CompilerPool(Compilers):
     """`workers` compilers that fill a folder of binaries, each with a thread that gives it jobs.
 
     A class that ends its compiler, or takes longer than the deadline (seconds), is tried once more
-    and then recorded as failed; the rest of its job goes to another compiler.
+    and then recorded as failed.
     """
 
     def __init__(
@@ -45,15 +42,13 @@ class CompilerPool(Compilers):
         super().__init__(binaries.keys())
         self._binaries = binaries
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # None: there will be no other one
-        self._attempts: Counter[str] = Counter()
         self._compilers = [
             WorkerProcess(
                 command,
                 "Compilers",
-                lambda hello: hello["ready"],
                 environment={"CUDA_VISIBLE_DEVICES": ""},  # compiling needs no context on a GPU
                 deadline=deadline,
-                first={"environment": binaries.environment.to_dict(), "root": str(binaries.root)},
+                first=(binaries.environment, binaries.root),
             )
             for _ in range(workers)
         ]
@@ -83,50 +78,29 @@ class CompilerPool(Compilers):
     def _submit(self, job: Job) -> None:
         self._jobs.put(job)
 
-    def _work(self, compiler: WorkerProcess[bool]) -> None:
+    def _work(self, compiler: WorkerProcess) -> None:
         """Gives the compiler its jobs, until nothing more can be compiled."""
         try:
             compiler.ready()
             while (job := self._jobs.get()) is not None:
-                self._compile(compiler, job)
+                for cls in job:
+                    self._compile(compiler, cls)
         except Exception as error:
             log.debug("A compiler's thread ends.", exc_info=True)
             # Those who wait for an order have no deadline.
             self._fail(CollectionError(f"Nothing more can be compiled: {error}"))
 
-    def _compile(self, compiler: WorkerProcess[bool], job: Job) -> None:
-        compiler.send({"classes": [cls.to_dict() for cls in job]})
-        finished, begun = 0, False
-        try:
-            for place, cls in enumerate(job):
-                compiler.receive(partial(_expect, {"begin": place}))
-                begun = True
-                compiler.receive(partial(_expect, {"end": place}))
-                finished, begun = place + 1, False
-                self._note_compiled(cls.key)
-            compiler.receive(partial(_expect, {"done": True}))
-        except WorkerLost as lost:
-            if self._error is not None:
-                return  # the pool was closed, which ends its compilers
-            rest = job[finished:]
-            if begun and self._gives_up(rest[0], lost):
-                self._note_compiled(rest[0].key)
-                rest = rest[1:]
-            if rest:
-                self._jobs.put(rest)
-
-    def _gives_up(self, cls: KernelClass, lost: WorkerLost) -> bool:
-        """Whether the class that ended its compiler is recorded as failed: at its last attempt."""
-        self._attempts[cls.key] += 1
-        if self._attempts[cls.key] < MAX_ATTEMPTS:
-            return False
-        failure = Failure.TIMEOUT if lost.timed_out else Failure.CRASH
-        log.info("%s ended its compiler: %s", cls.candidate, failure)
-        reason = "it took too long" if lost.timed_out else "the compiler died"
-        self._binaries.put(cls, Unbuilt(failure, reason))
-        return True
-
-
-def _expect(expected: protocol.Message, said: protocol.Message) -> None:
-    if said != expected:
-        raise ValueError(f"a compiler has sent {said} and not {expected}")
+    def _compile(self, compiler: WorkerProcess, cls: KernelClass) -> None:
+        for attempt in range(MAX_ATTEMPTS):
+            try:
+                compiler.ask(cls)
+                break
+            except WorkerLost as lost:
+                if self._error is not None:
+                    return  # the pool was closed, which ends its compilers
+                if attempt == MAX_ATTEMPTS - 1:
+                    failure = Failure.TIMEOUT if lost.timed_out else Failure.CRASH
+                    log.info("%s ended its compiler: %s", cls.candidate, failure)
+                    reason = "it took too long" if lost.timed_out else "the compiler died"
+                    self._binaries.put(cls, Unbuilt(failure, reason))
+        self._note_compiled(cls.key)

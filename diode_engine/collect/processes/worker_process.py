@@ -1,7 +1,7 @@
 """A worker process of this machine, which is replaced when it is lost.
 
-It is lost when it dies, sends something that it should not, or sends nothing until its deadline.
-Then it is killed with its whole process group, and the next message goes to another process.
+It is lost when it dies, sends what is no answer, or sends nothing until its deadline. Then it is
+killed with its whole process group, and the next request goes to another process.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any
 
-from diode_engine.collect.processes import protocol
 from diode_engine.collect.processes.children import end
 from diode_engine.collect.processes.scratch import Scratch
 from diode_engine.errors import CollectionError, explain_os_error
@@ -26,9 +25,6 @@ from diode_engine.errors import CollectionError, explain_os_error
 START_SECONDS = 300.0  # until a process must have sent its first message
 # How many processes may die at their start, one after another, before no more are started.
 MAX_FAILED_STARTS = 3
-
-Hello = TypeVar("Hello")
-T = TypeVar("T")
 
 
 class WorkerLost(Exception):
@@ -39,14 +35,14 @@ class WorkerLost(Exception):
         self.timed_out = timed_out
 
 
-class WorkerProcess(Generic[Hello]):
+class WorkerProcess:
     """A worker process, or the one that was started in its place.
 
     `command` starts it; the number of its connection's file descriptor is added to the command.
-    `who` is its name in errors, such as "Workers for GPU 0", and `read_hello` reads its first
-    message. `environment` has variables that are added to this process's, and `first` is sent to it
-    at once. `deadline` is the longest time from one message to the next, in seconds. Raises OSError
-    where there can be no folder for its caches and its log.
+    Requests and answers are pickled. `who` is its name in errors, such as "Workers for GPU 0".
+    `environment` has variables that are added to this process's, and `first` is sent to it at once,
+    if it is not None. `deadline` is the longest time from a request to its answer, in seconds.
+    Raises OSError where there can be no folder for its caches and its log.
 
     One thread at a time may use it; any thread may call `close`.
     """
@@ -55,15 +51,13 @@ class WorkerProcess(Generic[Hello]):
         self,
         command: Sequence[str],
         who: str,
-        read_hello: Callable[[protocol.Message], Hello],
         *,
         environment: Mapping[str, str],
         deadline: float,
-        first: protocol.Message | None = None,
+        first: object = None,
     ) -> None:
         self._command = command
         self._who = who
-        self._read_hello = read_hello
         self._scratch = Scratch("diode-worker-")
         self._log = self._scratch.path / "log"
         self._environment = environment
@@ -72,8 +66,7 @@ class WorkerProcess(Generic[Hello]):
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection
         self._caches = ""
-        self._unread: list[protocol.Message] = []
-        self._hello: Hello | None = None  # of the process that runs
+        self._hello: Any = None  # of the process that runs; None where it is not ready
         self._failed_starts = 0
         self._lock = threading.Lock()
         self._closed = False
@@ -108,17 +101,17 @@ class WorkerProcess(Generic[Hello]):
                     start_new_session=True,  # so Ctrl-C interrupts the run, which ends its workers
                 )
             theirs.close()
-            self._unread, self._hello = [], None
+            self._hello = None
         if self._first is not None:
             self._send(self._first)
 
-    def ready(self) -> Hello:
-        """Starts the process, unless it runs already, and returns its first message when it is
+    def ready(self) -> Any:
+        """Starts the process, unless it runs already, and returns what it sends first, when it is
         ready. Raises CollectionError, with the last line of its log, where it cannot be started."""
         while self._hello is None:
             self.start()
             try:
-                self._hello = self._receive(self._read_hello, START_SECONDS)
+                self._hello = self._receive(START_SECONDS)
                 self._failed_starts = 0
             except WorkerLost:
                 self._failed_starts += 1
@@ -129,17 +122,24 @@ class WorkerProcess(Generic[Hello]):
                     ) from None
         return self._hello
 
-    def send(self, message: protocol.Message) -> None:
-        """Sends a message, when the process is ready. Raises what `ready` does."""
-        if self._hello is not None and (self._unread or self._connection.poll()):
-            self._lose()  # it has died since the last time, or says what it was not asked for
+    def ask(self, request: object) -> Any:
+        """The answer to the request, which is sent when the process is ready. Raises WorkerLost
+        where none comes, and what `ready` does."""
+        if self._hello is not None and self._connection.poll():
+            self.replace()  # it has died since the last time, or says what it was not asked for
         self.ready()
-        self._send(message)
+        self._send(request)
+        return self._receive(self._deadline)
 
-    def receive(self, read: Callable[[protocol.Message], T]) -> T:
-        """What `read` returns for the next message. Raises WorkerLost where none comes, and where
-        `read` raises for a message that is not valid."""
-        return self._receive(read, self._deadline)
+    def replace(self) -> None:
+        """Ends the process and all that it started (compilers), and removes its caches; the next
+        request starts another one."""
+        with self._lock:
+            if self._process is not None and not self._closed:
+                end(self._process)
+                shutil.rmtree(self._caches, ignore_errors=True)
+            self._process = self._hello = None
+            self._connection.close()
 
     def close(self) -> None:
         """Ends the process at once. A thread that uses it gets WorkerLost or CollectionError."""
@@ -150,30 +150,19 @@ class WorkerProcess(Generic[Hello]):
                 end(self._process)
             self._scratch.close()
 
-    def _send(self, message: protocol.Message) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `receive` reports it
-            self._connection.send_bytes(protocol.pack(message))
+    def _send(self, message: object) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `_receive` reports it
+            self._connection.send(message)
 
-    def _receive(self, read: Callable[[protocol.Message], T], seconds: float) -> T:
+    def _receive(self, seconds: float) -> Any:
         try:
-            if not self._unread:
-                if not self._connection.poll(seconds):
-                    self._lose()
-                    raise WorkerLost(timed_out=True)
-                self._unread = protocol.unpack_all(self._connection.recv_bytes())
-            return read(self._unread.pop(0))
-        except (OSError, EOFError, ValueError, TypeError, KeyError, AttributeError):
-            self._lose()
-            raise WorkerLost(timed_out=False) from None
-
-    def _lose(self) -> None:
-        """Ends the process and all that it started (compilers), and removes its caches."""
-        with self._lock:
-            if self._process is not None and not self._closed:
-                end(self._process)
-                shutil.rmtree(self._caches, ignore_errors=True)
-            self._process = self._hello = None
-            self._connection.close()
+            if self._connection.poll(seconds):
+                return self._connection.recv()
+            timed_out = True
+        except Exception:  # noqa: BLE001  # what is no pickle may raise anything
+            timed_out = False
+        self.replace()
+        raise WorkerLost(timed_out=timed_out)
 
 
 def _shut_down(connection: Connection) -> None:

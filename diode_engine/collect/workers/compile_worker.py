@@ -1,9 +1,8 @@
 """The process that compiles kernel classes, for a GPU that need not be in this machine.
 
-It gets messages over a connection: first {"environment": …, "root": …}, which it answers with
-{"ready": true}; then {"classes": […]}, each of one family. For these it sends {"begin": i} before
-and {"end": i} after each class, and {"done": true} after the last. Results go into the folder of
-binaries below `root`.
+It gets pickled messages over a connection: first the environment and the root of the folder of
+binaries, then one class at a time. It answers each with True: when it is ready, and when the
+class's result is in the folder.
 
     python -m diode_engine.collect.workers.compile_worker FD
 """
@@ -11,19 +10,20 @@ binaries below `root`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import sys
-from collections.abc import Generator
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
+from operator import attrgetter
 
 import torch
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.processes import children, protocol
+from diode_engine.collect.processes import children
 from diode_engine.collect.workers.timer import failure_of
-from diode_engine.core.hardware import Environment, Hardware
+from diode_engine.core.hardware import Hardware
 from diode_engine.core.timing import Failure
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor import without_gpu
@@ -56,41 +56,44 @@ def build(rendering: Family, cls: KernelClass, hardware: Hardware) -> Binary | U
 
 
 def build_all(
-    classes: list[KernelClass], hardware: Hardware, device: torch.device
-) -> Generator[Binary | Unbuilt, None, None]:
-    """The results of classes of one family, each compiled when it is asked for."""
-    with contextlib.ExitStack() as stack:
-        rendering: Family | Unbuilt
-        try:
-            rendering = stack.enter_context(family(classes[0], device))
-        except Exception as error:  # noqa: BLE001  # Inductor may refuse in any way
-            rendering = Unbuilt(None, f"{type(error).__name__}: {error}"[:300])
-        for cls in classes:
-            yield rendering if isinstance(rendering, Unbuilt) else build(rendering, cls, hardware)
+    classes: Iterable[KernelClass], hardware: Hardware, device: torch.device
+) -> Iterator[tuple[KernelClass, Binary | Unbuilt]]:
+    """The classes, each with its result, compiled when it is asked for. What classes are rendered
+    from is kept until a class of another family comes."""
+    for _, members in itertools.groupby(classes, attrgetter("family")):
+        with contextlib.ExitStack() as stack:
+            rendering: Family | Unbuilt | None = None
+            for cls in members:
+                if rendering is None:
+                    try:
+                        rendering = stack.enter_context(family(cls, device))
+                    except Exception as error:  # noqa: BLE001  # Inductor may refuse in any way
+                        rendering = Unbuilt(None, f"{type(error).__name__}: {error}"[:300])
+                if isinstance(rendering, Unbuilt):
+                    yield cls, rendering
+                else:
+                    yield cls, build(rendering, cls, hardware)
+
+
+def requests(connection: Connection) -> Iterator[KernelClass]:
+    """What comes over the connection, until it closes."""
+    with contextlib.suppress(EOFError):
+        while True:
+            yield connection.recv()
 
 
 def serve(connection: Connection) -> None:
     """Answers until the connection closes."""
-    start = protocol.unpack(connection.recv_bytes())
-    environment = Environment.from_dict(start["environment"])
-    binaries = Binaries(Path(start["root"]), environment)
+    environment, root = connection.recv()
+    binaries = Binaries(root, environment)
     without_gpu.pretend(environment.hardware)
     device = torch.device("cuda", 0)
-    connection.send_bytes(protocol.pack({"ready": True}))
-    while True:
-        try:
-            job = protocol.unpack(connection.recv_bytes())
-        except EOFError:
-            return
-        classes = [KernelClass.from_dict(fields) for fields in job["classes"]]
-        with contextlib.closing(build_all(classes, environment.hardware, device)) as results:
-            for index, cls in enumerate(classes):
-                connection.send_bytes(protocol.pack({"begin": index}))
-                binaries.put(cls, next(results))
-                connection.send_bytes(protocol.pack({"end": index}))
+    connection.send(True)
+    for cls, result in build_all(requests(connection), environment.hardware, device):
+        binaries.put(cls, result)
         # Nothing that Triton has cached is needed again.
         shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
-        connection.send_bytes(protocol.pack({"done": True}))
+        connection.send(True)
 
 
 def main() -> None:

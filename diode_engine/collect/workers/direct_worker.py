@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import TypeVar
 import torch
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
-from diode_engine.collect.processes import protocol
+from diode_engine.collect.executor import Result, Results
 from diode_engine.collect.workers.direct_timer import DirectTimer, TimedKernel
 from diode_engine.collect.workers.driver import Driver, DriverError, Loaded
 from diode_engine.collect.workers.inputs import reference
@@ -49,7 +49,6 @@ from diode_engine.inductor.lowering.kernel_class import KernelClass, shared_clas
 MAX_LOADED = 2048  # kernels kept in the device's memory, some 100 KB each
 
 T = TypeVar("T")
-Result = tuple[Timing, str]  # and what went wrong, as a sentence
 _LibraryCall = Callable[..., object]
 # A candidate that is ready to be timed; None: it is timed alone, as in `worker`.
 _Prepared = Launch | _LibraryCall | Unbuilt | None
@@ -88,24 +87,19 @@ class Bench:
         self._driver = driver
         self._pools = Pools(device, hardware.l2_bytes)
         self._timer = DirectTimer(device, hardware.clock_mhz, FLUSH_BYTES)
-        self._one_by_one: Timer | None = None
+        self._timer_alone: Timer | None = None
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
         # All scratch memory that was ever allocated: a kernel's arguments may point into any of it.
         self._scratches: list[torch.Tensor] = []
         self._data: _ProblemData | None = None
 
-    def answers(
-        self, work: ProblemOnGpu, candidates: list[Candidate]
-    ) -> Iterator[protocol.Message]:
-        """The messages with the timings, in the candidates' order.
+    def time_all(self, work: ProblemOnGpu, candidates: Sequence[Candidate]) -> Results:
+        """The candidates' results, None for those that cannot be timed beside others.
 
         If one of several candidates breaks the device, the process ends. Then another one is asked
         for the candidates one by one, to find out which one it was.
         """
         alone = len(candidates) == 1
-        if alone:
-            yield {"begin": 0}
-        results: list[Result | None]
         try:
             classes = shared_classes(work.problem, candidates)
             pairs = zip(candidates, classes, strict=True)
@@ -113,21 +107,20 @@ class Bench:
             with lock_gpu(self._lock):
                 outcomes = self._retry_with_room(lambda: self._time_in_turn(work.problem, prepared))
                 self._unload_least_used(MAX_LOADED)
-            results = [(_timing(x), "") if isinstance(x, TimedKernel) else x for x in outcomes]
         except torch.OutOfMemoryError as error:
             failed: Result = Timing(failure=Failure.OUT_OF_MEMORY), str(error)[:300]
-            results = [failed] * len(candidates)
+            return [failed] * len(candidates)
         except Exception as error:  # noqa: BLE001  # whatever a kernel does is a result
             if not alone:
                 os._exit(1)
-            results = [(Timing(failure=failure_of(error)), str(error)[:300])]
-        for index, result in enumerate(results):
-            if result is None:
-                if self._one_by_one is None:
-                    with lock_gpu(self._lock):
-                        self._one_by_one = Timer(self._device)
-                result = work.time(candidates[index], self._one_by_one)
-            yield protocol.timed(index, *result)
+            return [(Timing(failure=failure_of(error)), str(error)[:300])]
+        results = [(_timing(x), "") if isinstance(x, TimedKernel) else x for x in outcomes]
+        if alone and results == [None]:
+            if self._timer_alone is None:
+                with lock_gpu(self._lock):
+                    self._timer_alone = Timer(self._device)
+            return [work.time(candidates[0], self._timer_alone)]
+        return results
 
     def _retry_with_room(self, step: Callable[[], T]) -> T:
         """The result of the step. Where the device has too little memory (other processes may have
@@ -289,7 +282,7 @@ def main() -> None:
         driver = Driver(device=device.index)
         bench = Bench(device, lock, Binaries(root, environment()), driver)
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        serve(connection, lock, device, bench.answers, together=True)
+        serve(connection, lock, device, bench.time_all)
 
 
 if __name__ == "__main__":

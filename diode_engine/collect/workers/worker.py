@@ -1,7 +1,8 @@
 """The process that compiles candidates and times them on one GPU.
 
-It gets requests over a connection (see `protocol`). It may die at any moment; then the last `begin`
-that it sent says which candidate it was timing.
+When it is ready, it sends the GPU's name and the environment over a connection. Then it answers a
+SpaceRequest by a SpaceAnswer and a BatchRequest by Results, or either by a Refusal where Inductor
+has no such problem. All messages are pickled. It may die at any moment.
 
     python -m diode_engine.collect.workers.worker FD
 """
@@ -14,17 +15,16 @@ import logging
 import os
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from diode_engine.collect.executor import Refusal, Result, Results, SpaceAnswer, SpaceRequest
 from diode_engine.collect.gpus import lock_of, name_of
-from diode_engine.collect.processes import children, protocol
+from diode_engine.collect.processes import children
 from diode_engine.collect.workers.inputs import empty_output, other_inputs, random_inputs, reference
 from diode_engine.collect.workers.timer import Timer, failure_of, is_right, mean, spoil
 from diode_engine.core.candidate import Candidate
@@ -32,10 +32,6 @@ from diode_engine.core.hardware import environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.inductor.lowering import kernels
-
-TOGETHER_SECONDS = 0.05  # see `serve`
-# These errors destroy the process's CUDA context: all later launches fail too.
-STICKY = frozenset({Failure.ILLEGAL_ACCESS, Failure.LAUNCH_ERROR})
 
 
 @contextlib.contextmanager
@@ -81,7 +77,7 @@ class ProblemOnGpu:
             self._tensors = [*inputs, out, reference(p, inputs)]
         return self._tensors
 
-    def time(self, candidate: Candidate, timer: Timer) -> tuple[Timing, str]:
+    def time(self, candidate: Candidate, timer: Timer) -> Result:
         """The timing of one candidate, and a sentence on what went wrong. Never raises because of
         the candidate."""
         try:
@@ -109,71 +105,32 @@ class ProblemOnGpu:
             return Timing(failure=failure_of(error)), f"{type(error).__name__}: {error}"[:300]
 
 
-Answers = Callable[[ProblemOnGpu, list[Candidate]], Iterator[protocol.Message]]
+TimeAll = Callable[[ProblemOnGpu, Sequence[Candidate]], Results]
 
 
-def serve(
-    connection: Connection,
-    lock: Path,
-    device: torch.device,
-    answers: Answers,
-    *,
-    together: bool = False,
-) -> None:
-    """Answers requests until the connection closes; `answers` times candidates and yields messages.
-    With `together`, messages are kept for up to TOGETHER_SECONDS and sent with those that follow:
-    then nobody needs to know which candidate is being timed."""
-    hello = {"environment": environment().to_dict(), "gpu": name_of(device.index)}
-    connection.send_bytes(protocol.pack(hello))
+def serve(connection: Connection, lock: Path, device: torch.device, time_all: TimeAll) -> None:
+    """Answers requests until the connection closes; `time_all` times candidates."""
+    connection.send((name_of(device.index), environment()))
     work: ProblemOnGpu | None = None
     while True:
         try:
-            request = protocol.unpack(connection.recv_bytes())
+            request = connection.recv()
         except EOFError:
             return
-        problem = Problem.from_dict(request["problem"])
-        if work is None or work.problem != problem:
+        if work is None or work.problem != request.problem:
             if work is not None:
                 work.close()
                 work = None
             torch.cuda.empty_cache()
             try:
-                work = ProblemOnGpu(problem, device, lock)
+                work = ProblemOnGpu(request.problem, device, lock)
             except Exception as error:  # noqa: BLE001  # Inductor may refuse in any way
-                connection.send_bytes(
-                    protocol.pack({"refused": f"{type(error).__name__}: {error}"})
-                )
+                connection.send(Refusal(f"{type(error).__name__}: {error}"))
                 continue
-        if "candidates" not in request:
-            answer: dict[str, Any] = {
-                "offered": protocol.pack_candidates(work.choices),
-                "default": protocol.pack_candidates(work.default),
-            }
-            connection.send_bytes(protocol.pack(answer))
-            continue
-        said: list[bytes] = []
-        sent = time.monotonic()
-        for message in answers(work, [Candidate.from_dict(c) for c in request["candidates"]]):
-            said.append(protocol.pack(message))
-            broken = message.get("failure") in STICKY
-            late = time.monotonic() - sent > TOGETHER_SECONDS
-            if not together or "begin" in message or broken or late:
-                connection.send_bytes(b"".join(said))
-                said, sent = [], time.monotonic()
-            if broken:
-                os._exit(1)  # another process is started
-        connection.send_bytes(b"".join([*said, protocol.pack({"done": True})]))
-
-
-def one_by_one(timer: Timer) -> Answers:
-    """Answers that compile and time each candidate alone, as Inductor does."""
-
-    def answers(work: ProblemOnGpu, candidates: list[Candidate]) -> Iterator[protocol.Message]:
-        for index, candidate in enumerate(candidates):
-            yield {"begin": index}
-            yield protocol.timed(index, *work.time(candidate, timer))
-
-    return answers
+        if isinstance(request, SpaceRequest):
+            connection.send(SpaceAnswer(tuple(work.choices), tuple(work.default)))
+        else:
+            connection.send(time_all(work, request.candidates))
 
 
 def prepare_process() -> tuple[torch.device, Path]:
@@ -192,7 +149,7 @@ def main() -> None:
     with lock_gpu(lock):
         timer = Timer(device)
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        serve(connection, lock, device, one_by_one(timer))
+        serve(connection, lock, device, lambda work, asked: [work.time(c, timer) for c in asked])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import numpy as np
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.content_key import content_key
 from diode_engine.core.operand import Bias, DType, Layout, Operand
-from diode_engine.core.operators import Operator, named
+from diode_engine.core.operators import Operator
 from diode_engine.core.operators.specification import Scalar
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import MAX_ODD_ALIGN, many_loads
@@ -100,7 +100,7 @@ class KernelClass:
         return frozenset(dim for dim, extent in self.extents.items() if extent.fixed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the flat form that keys and files hold; `from_dict` is its inverse."""
+        """Return the flat form that keys and files hold."""
         return {
             "candidate": self.candidate.to_dict(),
             "op": str(self.op),
@@ -115,25 +115,6 @@ class KernelClass:
             **{dim: [extent.value, extent.fixed] for dim, extent in self.extents.items()},
             **({"attributes": dict(self.attributes)} if self.attributes else {}),
         }
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> KernelClass:
-        """Return the inverse of `to_dict`."""
-        return cls(
-            candidate=Candidate.from_dict(fields["candidate"]),
-            op=named(fields["op"]),
-            dtype=DType(fields["dtype"]),
-            out_dtype=DType(fields["out_dtype"]),
-            allow_tf32=fields["allow_tf32"],
-            bias=Bias(fields["bias"]),
-            a=Operand(Layout(fields["a"][0]), fields["a"][1]),
-            b=Operand(Layout(fields["b"][0]), fields["b"][1]),
-            whole_m=fields["whole"][0],
-            whole_n=fields["whole"][1],
-            tf32_sized=fields["tf32_sized"],
-            **{dim: Extent(*fields[dim]) for dim in DIMS},
-            attributes=tuple(sorted(fields.get("attributes", {}).items())),
-        )
 
     @cached_property
     def key(self) -> str:
