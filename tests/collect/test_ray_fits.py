@@ -15,7 +15,6 @@ from diode_engine.problems.splits import folds
 from diode_engine.runs import find
 from diode_engine.store import Store
 from diode_engine.training import cross_validation, fit_steps
-from diode_engine.training import run as training_run
 from diode_engine.training import search as searching
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.cross_validation import cross_validate
@@ -216,12 +215,12 @@ def test_the_command_has_the_same_report_and_says_how_far_each_machine_is(
 ):
     told, write = [], Store.update_run
 
-    def recording(store, number, *, progress=None, message=None):
-        told.append(progress or {})
-        write(store, number, progress=progress, message=message)
+    def recording(store, number, *, progress):
+        told.append(progress)
+        write(store, number, progress=progress)
 
     monkeypatch.setattr(Store, "update_run", recording)
-    monkeypatch.setattr(training_run, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr("diode_engine.cli.results._TELL_SECONDS", 0.0)
     quick = partial(cross_validate, settings=SMALL.but("trees", rounds=60))
     monkeypatch.setattr(cross_validation, "cross_validate", quick)
     store = tmp_path / "s.db"
