@@ -22,7 +22,7 @@ from diode_engine.store.query import problems
 from diode_engine.validation import ATEN, DEFAULT, Report, read_report
 from diode_engine.validation.cross_validation import CrossValidation
 from diode_engine.validation.metrics import M_ABOVE, M_BANDS, Summary, groups
-from diode_engine.validation.report import Case
+from diode_engine.validation.report import Case, TimedKernel
 
 _WITHIN = 1.05  # of the best time
 _WHOLE = ""  # the part that is the whole report
@@ -111,8 +111,8 @@ def report_of(store: Store, run: int) -> ShownReport:
 
 def _whole(run: int, report: Report) -> ShownReport:
     choosers = {}
-    for row in report.rows:
-        if first := _first_choices(report.cases, row.chooser, row is report.rows[0]):
+    for row in report.choosers:
+        if first := _first_choices(report.cases, row.chooser, row is report.choosers[0]):
             fifth = row.top[5].geomean if 5 in row.top else None
             choosers[row.chooser] = figures_of(first, fifth=fifth, speed=row.speed, timed=row.timed)
     return ShownReport(run, report.model, {_WHOLE: report}, choosers)
@@ -332,20 +332,24 @@ def _case(key: str, case: Case, part: str, other: float | None) -> Row:
         "problem": str(p), "key": p.key, **p.to_dict(), "efficiency": ours, "other": other,
         "difference": None if ours is None or other is None else ours - other,
         "sure": case.confidence,
-        "chosen": None if case.chosen is None else str(case.chosen), "chosen_us": case.chosen_us,
-        "chosen_predicted_us": case.chosen_predicted_us,
-        "best": str(case.best), "best_us": case.best_us,
-        "best_predicted_us": case.best_predicted_us,
+        **_kernel("chosen", case.chosen), **_kernel("best", case.best),
         "part": part, "gpu": case.environment.hardware.name,
         **{f"efficiency of {name}": value for name, value in case.others.items()},
     }  # fmt: skip
     shown = {
-        "problem": sizes(p), "dtype": dtype(p), "layout": layout(p), "chosen": short(case.chosen),
-        "best": short(case.best),
+        "problem": sizes(p), "dtype": dtype(p), "layout": layout(p),
+        "chosen": short(case.chosen.candidate if case.chosen else None),
+        "best": short(case.best.candidate),
     }  # fmt: skip
-    if case.chosen is not None and case.chosen_us is None:
+    if case.chosen is not None and case.chosen.us is None:
         shown["chosen_us"] = "failed"
     return make_row(key, record, CASES, shown)
+
+
+def _kernel(name: str, kernel: TimedKernel | None) -> dict[str, Any]:
+    """Return the kernel and its times, for the columns of this name."""
+    values = (None, None, None) if kernel is None else (str(kernel), kernel.us, kernel.predicted_us)
+    return dict(zip((name, f"{name}_us", f"{name}_predicted_us"), values, strict=True))
 
 
 # What is shown

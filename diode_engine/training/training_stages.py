@@ -279,7 +279,7 @@ def _metrics(
     """Efficiencies (see validation.metrics) and errors on these problems of one GPU, and what other
     choosers reach on them."""
     report = evaluate(held_out, Predictor(model, hardware), name=model.manifest.name)
-    row, *others = report.rows
+    row, *others = report.choosers
     metrics: dict[str, Any] = {
         "problems": report.problems,
         "efficiency": row.top[1].geomean,

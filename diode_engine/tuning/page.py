@@ -125,10 +125,10 @@ def chooser_rows(
     it is to the tuning), and those without a model. With `seen` the model has learned from these
     problems, so its figures come from its manifest."""
     gpu = split.hardware
-    own, *without = evaluate(split.judged, Predictor.load(model.folder, gpu)).rows
+    own, *without = evaluate(split.judged, Predictor.load(model.folder, gpu)).choosers
     rows = [_told(model) if seen else _figures(model.reference, own)]
     for version, role in others.items():
-        row = evaluate(split.judged, Predictor.load(version.folder, gpu)).rows[0]
+        row = evaluate(split.judged, Predictor.load(version.folder, gpu)).choosers[0]
         made_for = version.manifest.record_for(gpu).hardware.name
         of = "" if made_for == gpu.name else f" of {made_for}"
         rows.append(_figures(f"{version.reference}{of}, {role}", row))

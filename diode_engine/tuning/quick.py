@@ -125,7 +125,7 @@ def learning_curve(
                 "share": share,
                 "problems": rows.count_problems(),
                 "timings": len(rows),
-                "efficiency": report.rows[0].top[1].geomean,
+                "efficiency": report.choosers[0].top[1].geomean,
             }
         )
     return points

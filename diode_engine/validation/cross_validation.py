@@ -58,7 +58,7 @@ class CrossValidation:
         """As plain text: a line for each part."""
         rows = []
         for name, report in self.parts.items():
-            row = report.rows[0]
+            row = report.choosers[0]
             there = [report.row(other) for other in (ATEN, DEFAULT)]
             others = [None if other is None else other.top[1] for other in there]
             rows.append([name, *_figures(row.top[1], row.top[5], others, row.speed)])

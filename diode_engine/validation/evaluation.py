@@ -25,7 +25,7 @@ from diode_engine.validation.metrics import (
     prediction_errors,
 )
 from diode_engine.validation.pool import CandidatePool
-from diode_engine.validation.report import KS, Case, ChooserRow, CompileTime, Report
+from diode_engine.validation.report import KS, Case, ChooserRow, CompiledChoice, Report, TimedKernel
 
 
 def evaluate(
@@ -84,7 +84,6 @@ def evaluate(
         problems=len(cases),
         candidates=len(pool),
         left_out=pool.left_out,
-        rows=tuple(rows),
         errors=prediction_errors(pool, predicted),
         calibration=calibration([reaches[i] or () for i in sure], found[name][:, sure])
         if sure
@@ -92,6 +91,7 @@ def evaluate(
         noise=noise(table),
         cases=_cases(pool, model, predicted, found, reaches, compiled),
         notes=notes,
+        choosers=tuple(rows),
     )
 
 
@@ -129,19 +129,20 @@ def _reaches(
     return out
 
 
-def _at_compile_time(pool: CandidatePool, judged: Predictor) -> list[CompileTime]:
+def _at_compile_time(pool: CandidatePool, judged: Predictor) -> list[CompiledChoice | None]:
     """Return what a compile would take for each case, among all that Inductor offers."""
-    out, keys = [], choosers.kernel_keys(pool.table.candidates)
+    out: list[CompiledChoice | None] = []
+    keys = choosers.kernel_keys(pool.table.candidates)
     for problem, environment, rows in pool.cases():
         try:
             chooser = Chooser(judged, environment.hardware)
             _, found = choose_offered(problem, chooser, environment.torch)
         except NothingError:
-            out.append(CompileTime(None, False, None))
+            out.append(None)
             continue
         measured = {keys[candidate] for candidate in pool.table.candidate[rows].tolist()}
         (key,) = choosers.kernel_keys(found.candidates)
-        out.append(CompileTime(found.candidates[0], key in measured, found.confidence))
+        out.append(CompiledChoice(found.candidates[0], key in measured, found.confidence))
     return out
 
 
@@ -151,16 +152,19 @@ def _cases(
     predicted: Values,
     found: Mapping[str, Values],
     reaches: Sequence[tuple[float, ...] | None],
-    compiled: Sequence[CompileTime],
+    compiled: Sequence[CompiledChoice | None],
 ) -> tuple[Case, ...]:
     ours, instead = found[model.name], found[choosers.ATEN][0]
-    candidates = [pool.table.candidates[i] for i in pool.table.candidate]
+
+    def lowest(values: Values, rows: slice) -> TimedKernel:
+        """Return the kernel of these rows that has the lowest value."""
+        row = rows.start + int(np.nanargmin(values[rows]))
+        candidate = pool.table.candidates[pool.table.candidate[row]]
+        return TimedKernel(candidate, known_number(pool.time_us[row]), known_number(predicted[row]))
+
     out = []
     for i, (problem, environment, rows) in enumerate(pool.cases()):
-        chosen = None
-        if answered := not np.isnan(ours[0, i]):
-            chosen = rows.start + int(np.nanargmin(model.score[rows]))
-        best = rows.start + int(np.nanargmin(pool.time_us[rows]))
+        answered = not np.isnan(ours[0, i])
         efficiency = ours[:, i] if answered else np.repeat(instead[i], len(ours))
         known = not np.isnan(efficiency[0])
         others = {name: values[0, i] for name, values in found.items() if name != model.name}
@@ -170,12 +174,8 @@ def _cases(
                 environment=environment,
                 efficiency={k: float(efficiency[k - 1]) for k in KS} if known else None,
                 confidence=(reaches[i] or (None,))[0],
-                chosen=None if chosen is None else candidates[chosen],
-                chosen_us=None if chosen is None else known_number(pool.time_us[chosen]),
-                chosen_predicted_us=None if chosen is None else known_number(predicted[chosen]),
-                best=candidates[best],
-                best_us=float(pool.time_us[best]),
-                best_predicted_us=known_number(predicted[best]),
+                chosen=lowest(model.score, rows) if answered else None,
+                best=lowest(pool.time_us, rows),
                 others={name: float(us) for name, us in others.items() if not np.isnan(us)},
                 compiled=compiled[i],
             )

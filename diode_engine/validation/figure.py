@@ -66,7 +66,7 @@ def _distribution(report: Report, axes: Any) -> None:
     ours = [case.efficiency[1] for case in report.cases if case.efficiency is not None]
     curves = {report.model: ours} | {
         row.chooser: [c.others[row.chooser] for c in report.cases if row.chooser in c.others]
-        for row in report.rows[1:]
+        for row in report.choosers[1:]
     }
     for name, values in curves.items():
         share = np.arange(1, len(values) + 1) / len(values)
@@ -104,7 +104,7 @@ def _reliability(report: Report, axes: Any) -> None:
 def _groups(report: Report, axes: Any) -> None:
     found = [
         (name, summary)
-        for kind, groups in report.rows[0].groups.items()
+        for kind, groups in report.choosers[0].groups.items()
         for name, summary in groups.items()
         if kind in _SHOWN
     ]
@@ -112,7 +112,7 @@ def _groups(report: Report, axes: Any) -> None:
     axes.barh(
         places, [summary.geomean for _, summary in found], height=0.6, alpha=0.5, label=report.model
     )
-    for row, marker in zip(report.rows[1:3], ("D", "|"), strict=False):
+    for row, marker in zip(report.choosers[1:3], ("D", "|"), strict=False):
         there = {name: s.geomean for groups in row.groups.values() for name, s in groups.items()}
         # Where a chooser has no answer on any problem of a group: NaN, which is not drawn.
         x = [there.get(name, np.nan) for name, _ in found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diode_engine.plain_text import format_table
 from diode_engine.validation.calibration import Calibration
 from diode_engine.validation.metrics import Summary
-from diode_engine.validation.report import Case, Report
+from diode_engine.validation.report import Case, Report, TimedKernel
 
 _HEADLINE = {
     True: "which it has not seen in training",
@@ -58,9 +58,9 @@ def remarks(report: Report) -> list[str]:
 
 
 def _choosers(report: Report) -> str:
-    ks = list(report.rows[0].top)[1:]
+    ks = list(report.choosers[0].top)[1:]
     rows = []
-    for row in report.rows:
+    for row in report.choosers:
         first = row.top[1]
         rows.append(
             [
@@ -75,8 +75,8 @@ def _choosers(report: Report) -> str:
         )
     header = ["chooser", "timed", "geomean", "p10", "worst", "speed"]
     table = format_table([*header, *(f"top-{k}" for k in ks), "problems", "answered"], rows)
-    more = [["1", *_figures(report.rows[0].top[1])]]
-    more += [[str(k), *_figures(report.rows[0].top[k])] for k in ks]
+    more = [["1", *_figures(report.choosers[0].top[1])]]
+    more += [[str(k), *_figures(report.choosers[0].top[k])] for k in ks]
     return f"{table}\n\nThe model's first k:\n" + format_table(
         ["k", "geomean", "p10", "worst"], more
     )
@@ -92,9 +92,9 @@ def _top(summary: Summary | None) -> str:
 
 def _groups(report: Report) -> str:
     rows = []
-    for kind, found in report.rows[0].groups.items():
+    for kind, found in report.choosers[0].groups.items():
         for name, summary in found.items():
-            others = [row.groups.get(kind, {}).get(name) for row in report.rows[1:]]
+            others = [row.groups.get(kind, {}).get(name) for row in report.choosers[1:]]
             rows.append(
                 [
                     name if kind != "layout" else f"{name} (a/b)",
@@ -103,8 +103,10 @@ def _groups(report: Report) -> str:
                     *map(_top, others),
                 ]
             )
-    names = [row.chooser for row in report.rows[1:]]
-    return format_table(["group", "problems", report.rows[0].chooser, "p10", "worst", *names], rows)
+    names = [row.chooser for row in report.choosers[1:]]
+    return format_table(
+        ["group", "problems", report.choosers[0].chooser, "p10", "worst", *names], rows
+    )
 
 
 def _confidence(c: Calibration) -> str:
@@ -152,10 +154,8 @@ def _bad(cases: list[Case]) -> str:
             f"{case.best}",
             "" if case.efficiency is None else f"{case.efficiency[1]:.3f}",
             "" if case.confidence is None else f"{case.confidence:.2f}",
-            _us(case.chosen_us, "failed"),
-            _us(case.chosen_predicted_us, ""),
-            _us(case.best_us, ""),
-            _us(case.best_predicted_us, ""),
+            *_times(case.chosen),
+            *_times(case.best),
         ]
         for case in cases
     ]
@@ -163,5 +163,9 @@ def _bad(cases: list[Case]) -> str:
     return format_table(header, rows)
 
 
-def _us(value: float | None, none: str) -> str:
-    return none if value is None else f"{value:.1f}"
+def _times(kernel: TimedKernel | None) -> list[str]:
+    """Return the measured and the predicted time."""
+    if kernel is None:
+        return ["", ""]
+    measured = "failed" if kernel.us is None else f"{kernel.us:.1f}"
+    return [measured, "" if kernel.predicted_us is None else f"{kernel.predicted_us:.1f}"]

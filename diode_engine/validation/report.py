@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.checks import encode, encode_fields
+from diode_engine.core.checks import decode_fields, encode, encode_fields
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
 from diode_engine.validation.calibration import Calibration
@@ -42,39 +42,62 @@ class ChooserRow:
 
 
 @dataclass(frozen=True)
-class CompileTime:
-    """The choice that a compile makes among all that Inductor offers, and how sure the model is of
-    it; None where the model has no prediction. `measured` says whether its time is known."""
+class _Kernel:
+    """A record with a candidate, whose fields are beside the record's others in JSON."""
 
-    choice: Candidate | None
+    candidate: Candidate
+
+    def to_dict(self) -> dict[str, Any]:
+        made = encode_fields(self)
+        return {**made.pop("candidate"), **made}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Self:
+        candidate = {name: given[name] for name in ("template", "kwargs")}
+        found: Self = decode_fields(cls, {**given, "candidate": candidate})
+        return found
+
+    def __str__(self) -> str:
+        return str(self.candidate)
+
+
+@dataclass(frozen=True)
+class TimedKernel(_Kernel):
+    """A kernel with its measured and its predicted time in microseconds; None where it failed, was
+    not measured or was not predicted."""
+
+    us: float | None
+    predicted_us: float | None
+
+
+@dataclass(frozen=True)
+class CompiledChoice(_Kernel):
+    """The choice that a compile makes among all that Inductor offers, and how sure the model is of
+    it. `measured` says whether its time is known."""
+
     measured: bool
     confidence: float | None
 
 
 @dataclass(frozen=True)
 class Case:
-    """One problem in one environment, and what the model chose. Times are in microseconds; None
-    where the candidate failed, was not measured or was not predicted.
+    """One problem in one environment, and what the model chose.
 
     `efficiency` is that of the best of the model's first k choices, for each k of KS. Where the
     model has no prediction it is ATen's, and None where ATen was not measured either. `chosen` is
-    the model's choice among the measured candidates, None where it has no prediction, and
-    `confidence` how sure the model is of it. `compiled` is its choice among all that Inductor
-    offers.
+    the model's choice among the measured candidates and `compiled` that among all that Inductor
+    offers, each None where the model has no prediction; `confidence` is how sure the model is of
+    `chosen`. `best` is the fastest measured candidate.
     """
 
     problem: Problem
     environment: Environment
     efficiency: Mapping[int, float] | None
     confidence: float | None
-    chosen: Candidate | None
-    chosen_us: float | None
-    chosen_predicted_us: float | None
-    best: Candidate
-    best_us: float
-    best_predicted_us: float | None
+    chosen: TimedKernel | None
+    best: TimedKernel
     others: Mapping[str, float]  # by chooser: the efficiency of its first choice
-    compiled: CompileTime
+    compiled: CompiledChoice | None
 
     @property
     def first(self) -> float | None:
@@ -90,32 +113,11 @@ class Case:
         """Equal for two cases of the same problem in the same environment."""
         return self.problem.key, self.environment.key
 
-    def to_dict(self, environment: int) -> dict[str, Any]:
-        """As JSON; `environment` is its index in the report's."""
-        compiled = self.compiled
-        return {
-            "key": self.problem.key,
-            "problem": self.problem.to_dict(),
-            "environment": environment,
-            "efficiency": encode(self.efficiency),
-            "confidence": self.confidence,
-            "chosen": _candidate(self.chosen, self.chosen_us, self.chosen_predicted_us),
-            "best": _candidate(self.best, self.best_us, self.best_predicted_us),
-            "others": dict(self.others),
-            "compiled": None
-            if compiled.choice is None
-            else {
-                **compiled.choice.to_dict(),
-                "measured": compiled.measured,
-                "confidence": compiled.confidence,
-            },
-        }
-
 
 @dataclass(frozen=True)
 class Report:
-    """The result of `evaluate`; the model's row is the first. A problem counts once for each
-    environment that it was timed in.
+    """The result of `evaluate`; the model is the first of the `choosers`. A problem counts once for
+    each environment that it was timed in.
 
     `left_out` counts the problems with fewer than two timed candidates. `unseen` says whether the
     model had seen none of the problems in training; None: not known. `errors` is None where nothing
@@ -128,28 +130,28 @@ class Report:
     problems: int
     candidates: int
     left_out: int
-    rows: tuple[ChooserRow, ...]
     errors: Errors | None
     calibration: Calibration | None
     noise: Noise
     cases: tuple[Case, ...]
     notes: tuple[str, ...]
+    choosers: tuple[ChooserRow, ...]
 
     def row(self, chooser: str) -> ChooserRow | None:
         """The row of this name (choosers.ATEN, …); None where it could not be asked."""
-        return next((row for row in self.rows if row.chooser == chooser), None)
+        return next((row for row in self.choosers if row.chooser == chooser), None)
 
     @property
     def efficiency(self) -> float:
         """The geometric mean of the model's first choices."""
-        return self.rows[0].top[1].geomean
+        return self.choosers[0].top[1].geomean
 
     @property
     def unmeasured(self) -> int:
         """On how many problems the model would take a kernel at compile time that was not
         measured."""
         compiled = [case.compiled for case in self.cases]
-        return sum(c.choice is not None and not c.measured for c in compiled)
+        return sum(choice is not None and not choice.measured for choice in compiled)
 
     def worst(self, n: int) -> list[Case]:
         """The cases with the worst choices, the worst first; only those where another candidate was
@@ -163,25 +165,19 @@ class Report:
         environment its index in `environments`. `reading.read_report` is the inverse."""
         environments = list(dict.fromkeys(case.environment for case in self.cases))
         places = {environment: i for i, environment in enumerate(environments)}
-        made = encode_fields(replace(self, cases=()))
-        made["choosers"] = made.pop("rows")
+        made = encode_fields(self)
         if made["errors"] is not None:
             made["errors"] = {
                 name: None if math.isnan(value) else value for name, value in made["errors"].items()
             }
+        made["cases"] = [
+            {"key": case.problem.key, **given, "environment": places[case.environment]}
+            for case, given in zip(self.cases, made["cases"], strict=True)
+        ]
         return {
             "format": FORMAT,
             "version": VERSION,
             **made,
             "unmeasured": self.unmeasured,
             "environments": encode(environments),
-            "cases": [case.to_dict(places[case.environment]) for case in self.cases],
         }
-
-
-def _candidate(
-    candidate: Candidate | None, us: float | None, predicted_us: float | None
-) -> dict[str, Any] | None:
-    if candidate is None:
-        return None
-    return {**candidate.to_dict(), "us": us, "predicted_us": predicted_us}

@@ -32,15 +32,15 @@ def test_figures_and_groups_are_those_of_the_report(timed, model):
     view = report_view(timed, None, None, None)
     assert (view.report.run, view.against.name, view.why) == (run, DEFAULT, None)
     figures = {row.key: row.record for row in view.figures}
-    assert set(figures) == {row.chooser for row in report.rows}
-    for row in report.rows:
+    assert set(figures) == {row.chooser for row in report.choosers}
+    for row in report.choosers:
         first = row.top[1]
         shown = figures[row.chooser]
         assert (shown["problems"], shown["timed"]) == (first.problems, row.timed)
         for name in ("geomean", "p10", "worst"):
             assert shown[name] == pytest.approx(getattr(first, name))
     groups = {(row.record["kind"], row.record["group"]): row.record for row in view.groups}
-    for kind, found in report.rows[0].groups.items():
+    for kind, found in report.choosers[0].groups.items():
         for name, summary in found.items():
             shown = groups["transformer" if kind == "model" else kind, name]
             assert (shown["problems"], shown["ours"]) == (

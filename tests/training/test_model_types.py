@@ -107,7 +107,7 @@ def test_it_predicts_is_validated_and_explained(timings):
     assert ranking.confidence is not None
     assert predictor.predict_members_us(problem, candidates).shape == (1, 6)
     report = evaluate(split(timings)[1], predictor, name=model.reference)
-    assert report.rows[0].answered == report.problems
+    assert report.choosers[0].answered == report.problems
     found = explain(predictor, problem, *(candidates[i] for i in ranking.order[[0, -1]]))
     # only the roofline's group has the base time
     assert found.factors["roofline"] == pytest.approx(found.candidate_us / found.baseline_us)

@@ -51,7 +51,7 @@ def test_report_compares_on_the_same_problems(timings):
     predicted = np.array([10.0, 20.0, 40.0, 8.0, 2.0, 4.0])
     report = evaluate(timings, Predicted(timings, predicted), name="mine@3")
     assert (report.problems, report.candidates, report.left_out) == (2, 6, 0)
-    mine = report.rows[0]
+    mine = report.choosers[0]
     assert mine.chooser == "mine@3"
     assert mine.top[1].geomean == report.efficiency == pytest.approx(0.1)  # √(1 · floor)
     assert mine.top[1].worst == 0
@@ -62,12 +62,12 @@ def test_report_compares_on_the_same_problems(timings):
     assert report.row(ATEN).top.keys() == {1}  # type: ignore[union-attr]
     # on M = 16 the tiles are fitted to it: none of the two is DEFAULT there
     assert report.row(DEFAULT).top[1].geomean == pytest.approx(np.sqrt(0.5))  # type: ignore[union-attr]
-    assert {row.chooser for row in report.rows[1:]} >= {ATEN, DEFAULT, ROOFLINE, MEDIAN}
+    assert {row.chooser for row in report.choosers[1:]} >= {ATEN, DEFAULT, ROOFLINE, MEDIAN}
     assert report.errors.rmse_log == 0
     (worst,) = report.worst(5)
     assert report.worst(0) == []
-    assert (worst.problem.M, worst.chosen_us, worst.chosen_predicted_us) == (16, None, 2.0)
-    assert (worst.best_us, worst.best_predicted_us) == (4.0, 4.0)
+    assert (worst.problem.M, worst.chosen.us, worst.chosen.predicted_us) == (16, None, 2.0)
+    assert (worst.best.us, worst.best.predicted_us) == (4.0, 4.0)
 
 
 class Fixed:
@@ -115,7 +115,7 @@ def test_choices_that_were_not_measured_are_counted(timings, problem, tile):
     # offered on both problems and timed on none
     other = evaluate(timings, Fixed(tile(16, 32, 32, 3, 2)))
     assert other.unmeasured == 2
-    assert other.cases[0].compiled.choice == tile(16, 32, 32, 3, 2)
+    assert other.cases[0].compiled.candidate == tile(16, 32, 32, 3, 2)
     assert "2 of 2 choices would be kernels that were not measured" in render(other)
 
 
@@ -123,7 +123,7 @@ def test_at_compile_time_nothing_is_taken_that_cannot_fit(timings, tile):
     huge = tile(256, 128, 256, 5, 8)
     assert huge in exhaustive_space(timings.problems[0])
     report = evaluate(timings, Fixed(huge))
-    assert huge not in [case.compiled.choice for case in report.cases]
+    assert huge not in [case.compiled.candidate for case in report.cases]
 
 
 def test_where_the_model_cannot_say_it_takes_nothing_at_compile_time(timings):
@@ -140,8 +140,9 @@ def test_where_the_model_cannot_say_it_takes_nothing_at_compile_time(timings):
             return np.where(known, super().predict_table(table), np.nan)
 
     report = evaluate(timings, Half(Candidate("aten::mm"), (0.7,) * 10))
-    compiled = {case.problem.M: case.compiled.choice for case in report.cases}
-    assert compiled == {16: None, 1024: Candidate("aten::mm")}
+    compiled = {case.problem.M: case.compiled for case in report.cases}
+    assert compiled[16] is None
+    assert compiled[1024].candidate == Candidate("aten::mm")
     assert report.unmeasured == 0
     assert report.calibration.problems == 1
 
@@ -162,7 +163,7 @@ def test_speed_is_against_default(timings):
     # half as fast as DEFAULT's best, ATen, on the first problem, and the same on the second
     predicted = [10.0, 5.0, 40.0, 1.0, 2.0, 4.0]
     report = evaluate(timings, Predicted(timings, predicted))
-    assert report.rows[0].speed == pytest.approx(np.sqrt(0.5))
+    assert report.choosers[0].speed == pytest.approx(np.sqrt(0.5))
     assert report.row(DEFAULT).speed == pytest.approx(1)  # type: ignore[union-attr]
 
 
@@ -186,8 +187,8 @@ def test_the_order_of_the_rows_does_not_matter(timings):
 def test_aten_stands_in_where_the_model_cannot_say(timings):
     predicted = np.array([np.nan, np.nan, np.nan, 8.0, np.nan, 4.0])
     report = evaluate(timings, Predicted(timings, predicted))
-    assert report.rows[0].answered == 1
-    assert report.rows[0].top[1].problems == 2
+    assert report.choosers[0].answered == 1
+    assert report.choosers[0].top[1].problems == 2
     assert report.efficiency == 1  # ATen is best on the first
     assert "1 of the problems" in report.notes[0]
     unanswered = next(case for case in report.cases if case.problem.M == 1024)
@@ -291,6 +292,8 @@ def test_what_is_no_report_is_a_sentence(timings, change, says):
         {"others": {"ATen": "x"}},
         {"efficiency": {"1": -1}},
         {"chosen": {"template": "aten::mm", "kwargs": {}, "us": [], "predicted_us": 1}},
+        {"best": {"template": "aten::mm", "kwargs": {}, "us": None, "predicted_us": 1}},
+        {"compiled": {"template": "aten::mm", "kwargs": {}, "measured": "x", "confidence": None}},
     ],
 )
 def test_a_case_that_is_none_is_a_sentence(timings, change):
