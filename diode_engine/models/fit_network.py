@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +27,7 @@ from diode_engine.models.fitting import (
     ranking_loss,
     unpack,
 )
-from diode_engine.models.fitting_method import FittingMethod, Range, SearchedSettings
+from diode_engine.models.fitting_method import FittingMethod, Range
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import Matrix
 
@@ -73,6 +72,22 @@ class NetworkSettings:
     def with_fewer_steps(self, divisor: int) -> NetworkSettings:
         """As FitSettings.with_fewer_steps."""
         return replace(self, epochs=max(self.epochs // divisor, 1))
+
+    @property
+    def width(self) -> int:
+        """The width of the first hidden layer."""
+        return self.hidden[0]
+
+    @property
+    def layers(self) -> int:
+        """The number of hidden layers."""
+        return len(self.hidden)
+
+    def with_searched(self, **values: Any) -> NetworkSettings:
+        """As FitSettings.with_searched. The last hidden layer is half as wide as the others, as in
+        the networks that were compared by hand."""
+        width, layers = values.pop("width"), values.pop("layers")
+        return replace(self, hidden=(width,) * (layers - 1) + (width // 2,), **values)
 
 
 _HUBER = 0.3  # log time: beyond 30 % an error counts by its size, not its square
@@ -388,39 +403,17 @@ def _progress(
     )
 
 
-# What a search for better settings tries: widths of the layers, the first to the last but one.
-_WIDTHS = (64, 96, 128, 192, 256, 384)
-_DEPTHS = Range(2, 4)
-
-
-def _layers_of(settings: NetworkSettings) -> Mapping[str, Any]:
-    hidden = settings.hidden
-    return {
-        "width": min(_WIDTHS, key=lambda width: abs(width - hidden[0])),
-        "layers": min(max(len(hidden), int(_DEPTHS.low)), int(_DEPTHS.high)),
-    }
-
-
-def _with_layers(settings: NetworkSettings, parameters: Mapping[str, Any]) -> NetworkSettings:
-    width, layers = parameters["width"], parameters["layers"]
-    # The last layer is half as wide, as in the networks that were compared by hand.
-    return replace(settings, hidden=(width,) * (layers - 1) + (width // 2,))
-
-
 FITTING = FittingMethod(
     NetworkSettings(),
     fit_network,
-    SearchedSettings(
-        {
-            "learning_rate": Range(5e-4, 8e-3, log=True),
-            "weight_decay": Range(1e-4, 0.1, log=True),
-            "dropout": Range(0.0, 0.2),
-            "focus": Range(0.5, 12.0, log=True),
-            "rank": Range(0.01, 1.0, log=True),
-            "temperature": Range(0.03, 0.3, log=True),
-        },
-        {"width": _WIDTHS, "layers": _DEPTHS},
-        read=_layers_of,
-        write=_with_layers,
-    ),
+    {
+        "learning_rate": Range(5e-4, 8e-3, log=True),
+        "weight_decay": Range(1e-4, 0.1, log=True),
+        "dropout": Range(0.0, 0.2),
+        "focus": Range(0.5, 12.0, log=True),
+        "rank": Range(0.01, 1.0, log=True),
+        "temperature": Range(0.03, 0.3, log=True),
+        "width": (64, 96, 128, 192, 256, 384),
+        "layers": Range(2, 4),
+    },
 )

@@ -26,7 +26,7 @@ from diode_engine.models.fitting import (
     softmax_by_problem,
     unpack,
 )
-from diode_engine.models.fitting_method import FittingMethod, Range, SearchedSettings
+from diode_engine.models.fitting_method import FittingMethod, Range
 from diode_engine.models.trees import Trees
 
 
@@ -58,6 +58,10 @@ class TreesSettings:
             rounds=max(self.rounds // divisor, 1),
             learning_rate=min(self.learning_rate * divisor, 1),
         )
+
+    def with_searched(self, **values: Any) -> TreesSettings:
+        """As FitSettings.with_searched."""
+        return replace(self, **values)
 
 
 def fit_trees(
@@ -181,15 +185,13 @@ def _restored(saved: bytes) -> tuple[Any, list[FitProgress]]:
 FITTING = FittingMethod(
     TreesSettings(),
     fit_trees,
-    SearchedSettings(
-        {
-            "max_depth": Range(4, 10),
-            "learning_rate": Range(0.02, 0.2, log=True),
-            "min_child_weight": Range(1.0, 30.0, log=True),
-            "row_share": Range(0.5, 1.0),
-            "column_share": Range(0.3, 1.0),
-            "l2": Range(0.1, 10.0, log=True),
-            "focus": Range(0.5, 12.0, log=True),
-        }
-    ),
+    {
+        "max_depth": Range(4, 10),
+        "learning_rate": Range(0.02, 0.2, log=True),
+        "min_child_weight": Range(1.0, 30.0, log=True),
+        "row_share": Range(0.5, 1.0),
+        "column_share": Range(0.3, 1.0),
+        "l2": Range(0.1, 10.0, log=True),
+        "focus": Range(0.5, 12.0, log=True),
+    },
 )

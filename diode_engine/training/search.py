@@ -18,7 +18,7 @@ import numpy as np
 
 from diode_engine.core.table import TimingTable
 from diode_engine.models.fitting import Examples, FitProgress, efficiency
-from diode_engine.models.fitting_method import Range, SearchedSettings
+from diode_engine.models.fitting_method import Range, Searched
 from diode_engine.models.model_types import MODEL_TYPES, member_types
 from diode_engine.models.protocol import prediction_of
 from diode_engine.problems.splits import SplitPart, folds
@@ -98,16 +98,18 @@ def search(
     earlier = study.get_trials(states=ended)
     for trial in earlier:
         tell(trial)
+    searched = _searched(family)
     if not study.trials:
-        study.enqueue_trial(_parameters(base, family))
+        study.enqueue_trial(_parameters(base, searched))
+    distributions = {name: _distribution(values) for name, values in searched.items()}
 
     fits = fits or FitExecutor()
     parts = folds(table, FOLDS, seed=seed)
     left = max(0, trials - len(earlier))
     while left:
-        together = [study.ask() for _ in range(min(left, fits.slots, MAX_TOGETHER))]
+        together = [study.ask(distributions) for _ in range(min(left, fits.slots, MAX_TOGETHER))]
         left -= len(together)
-        tried = [_suggested(trial, base, family) for trial in together]
+        tried = [_with(base, trial.params) for trial in together]
         logs: list[list[float]] = [[] for _ in together]
         going = list(range(len(together)))
         for number, part in enumerate(parts):
@@ -140,48 +142,50 @@ def _log_efficiencies(part: SplitPart, members: Members) -> list[float]:
     return [float(np.log(reached))] * len(judged.starts)
 
 
-def _searched(family: str) -> list[str]:
-    """The families of the members for which settings are searched."""
-    return [kind for kind in sorted(set(member_types(family))) if _space(kind).fields]
+def _searched(family: str) -> Searched:
+    """What a search tries for the members of this family, by "model type.name". Optuna draws in
+    this order: in another one, a seed would propose other trials."""
+    fields: dict[str, Range | tuple[int, ...]] = {}
+    made_of_several: dict[str, Range | tuple[int, ...]] = {}
+    for kind in sorted(set(member_types(family))):
+        method = MODEL_TYPES[kind].fitting_method()
+        for name, values in method.searched.items():
+            found = fields if name in vars(method.settings) else made_of_several
+            found[f"{kind}.{name}"] = values
+    return fields | made_of_several
 
 
-def _space(kind: str) -> SearchedSettings:
-    return MODEL_TYPES[kind].fitting_method().searched
+def _distribution(values: Range | tuple[int, ...]) -> optuna.distributions.BaseDistribution:
+    from optuna import distributions
+
+    if isinstance(values, tuple):
+        return distributions.CategoricalDistribution(values)
+    if isinstance(values.low, int):
+        return distributions.IntDistribution(values.low, int(values.high))
+    return distributions.FloatDistribution(values.low, values.high, log=values.log)
 
 
-def _parameters(settings: TrainingSettings, family: str) -> dict[str, Any]:
-    """The searched settings of all members, as a trial's parameters."""
-    return {
-        f"{kind}.{name}": value
-        for kind in _searched(family)
-        for name, value in _space(kind).parameters(settings.find(kind)).items()
-    }
+def _parameters(settings: TrainingSettings, searched: Searched) -> dict[str, Any]:
+    """The searched parameters as these settings have them, or the nearest that are tried."""
+    found = {}
+    for name, values in searched.items():
+        kind, _, own = name.partition(".")
+        found[name] = _nearest(getattr(settings.find(kind), own), values)
+    return found
 
 
-def _suggested(trial: optuna.Trial, base: TrainingSettings, family: str) -> TrainingSettings:
-    for kind in _searched(family):
-        for name, reach in _space(kind).fields.items():
-            _suggest(trial, f"{kind}.{name}", reach)
-    for kind in _searched(family):
-        for name, choices in _space(kind).derived.items():
-            _suggest(trial, f"{kind}.{name}", choices)
-    return _with(base, trial.params)
-
-
-def _suggest(trial: optuna.Trial, name: str, choices: Range | tuple[Any, ...]) -> None:
-    if isinstance(choices, tuple):
-        trial.suggest_categorical(name, choices)
-    elif isinstance(choices.low, int):
-        trial.suggest_int(name, choices.low, int(choices.high))
-    else:
-        trial.suggest_float(name, choices.low, choices.high, log=choices.log)
+def _nearest(value: Any, values: Range | tuple[int, ...]) -> Any:
+    """Return that of the values which is nearest to this one."""
+    if isinstance(values, tuple):
+        return min(values, key=lambda each: abs(each - value))
+    return min(max(value, values.low), values.high)
 
 
 def _with(base: TrainingSettings, parameters: dict[str, Any]) -> TrainingSettings:
     """The settings with a trial's parameters."""
-    families = dict(base.families)
-    for kind in dict.fromkeys(name.partition(".")[0] for name in parameters):
-        start = f"{kind}."
-        own = {n[len(start) :]: v for n, v in parameters.items() if n.startswith(start)}
-        families[kind] = _space(kind).applied(base.find(kind), own)
-    return replace(base, families=families)
+    by_type: dict[str, dict[str, Any]] = {}
+    for name, value in parameters.items():
+        kind, _, own = name.partition(".")
+        by_type.setdefault(kind, {})[own] = value
+    families = {kind: base.find(kind).with_searched(**given) for kind, given in by_type.items()}
+    return replace(base, families={**base.families, **families})

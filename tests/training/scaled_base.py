@@ -3,7 +3,7 @@ features, times a factor that is fitted. Everything that a family must define is
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from diode_engine.models.fitting import (
     ProgressCallback,
     efficiency,
 )
-from diode_engine.models.fitting_method import FittingMethod, Range, SearchedSettings
+from diode_engine.models.fitting_method import FittingMethod, Range
 from diode_engine.models.protocol import Matrix, TimingModel
 from diode_engine.models.tensors import Tensors
 
@@ -53,6 +53,9 @@ class ScaledBaseSettings:
     def with_fewer_steps(self, divisor: int) -> ScaledBaseSettings:
         return self
 
+    def with_searched(self, **values: float) -> ScaledBaseSettings:
+        return replace(self, slope=values["slope"])
+
 
 def fit_scaled_base(
     train: Examples,
@@ -75,6 +78,4 @@ def _log_base(x: Matrix) -> Matrix:
     return base
 
 
-FITTING = FittingMethod(
-    ScaledBaseSettings(), fit_scaled_base, SearchedSettings({"slope": Range(0.5, 1.5)})
-)
+FITTING = FittingMethod(ScaledBaseSettings(), fit_scaled_base, {"slope": Range(0.5, 1.5)})
