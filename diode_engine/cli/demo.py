@@ -25,8 +25,8 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
 from diode_engine.registry import ModelVersion
 from diode_engine.store import Store, import_dataset
-from diode_engine.training.run import TrainingRequest, train_from_store
-from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.run import train_from_store
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import one_environment
 from diode_engine.validation import Report, evaluate, render
 from diode_engine.validation.choosers import ATEN, DEFAULT

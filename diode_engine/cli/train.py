@@ -31,7 +31,7 @@ from diode_engine.models.model_types import TUNED, member_types
 from diode_engine.store import Store
 from diode_engine.training import run as training
 from diode_engine.training.search import Trial
-from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.train import Trained
 from diode_engine.training.training_progress import FitNodes, NodeFitProgress
 
@@ -200,7 +200,7 @@ def train(
     base = None
     if fine_tune is not None:
         base = load_artifact(registry.resolve_for(fine_tune, hardware).folder)
-    request = training.TrainingRequest(
+    request = TrainingRequest(
         family=family, base=base, hardware=hardware, name=name, seed=seed, everything=everything,
         default=default, query=query, datasets=datasets, trials=trials or 0,
         settings=_settings(tuned=base is not None, deeper=deeper, **values),

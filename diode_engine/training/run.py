@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,76 +13,24 @@ from diode_engine.collect.gpu_state import GpuWatch
 from diode_engine.collect.progress import MachineGpus
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import NothingError
-from diode_engine.models.artifact import Artifact
 from diode_engine.models.fit_confidence import MIN_CASES
 from diode_engine.models.fitting import FitProgress
-from diode_engine.models.model_types import ENSEMBLE
+from diode_engine.models.manifest import Data
 from diode_engine.runs import Job
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.store.transfer import read_datasets
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fits import FitExecutor, MemberProgressCallback
 from diode_engine.training.search import MAX_TOGETHER, Trial, search
-from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.train import Trained, train
-from diode_engine.training.trainable_rows import TrainingSplit, trainable_rows
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
+from diode_engine.training.train import Trained, split_timings, train
+from diode_engine.training.trainable_rows import trainable_rows
 from diode_engine.training.training_progress import TrainingProgress, planned_fits
-from diode_engine.training.training_stages import Origin, TrainingMethod
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
 
 WRITE_SECONDS = 1.0  # between two writes of the progress and the curves to the store
-
-
-@dataclass(frozen=True)
-class TrainingRequest:
-    """What is asked of a training; see TrainingMethod for family, base, name and seed, and `train`
-    for hardware, everything and default.
-
-    It learns from the timings of the problems that `query` finds, in the store or, where files are
-    named in `datasets`, in these. `trials` of a search for better settings come first.
-    """
-
-    family: str = ENSEMBLE
-    base: Artifact | None = None
-    hardware: str | None = None
-    name: str | None = None
-    seed: int = 0
-    everything: bool = False
-    default: bool = False
-    query: str = ""
-    datasets: tuple[Path, ...] = ()
-    trials: int = 0
-    settings: TrainingSettings = field(default_factory=TrainingSettings)
-
-    def spec(self) -> dict[str, Any]:
-        """The request as the run's spec."""
-        return {
-            "family": self.family,
-            "fine_tune": None if self.base is None else self.base.manifest.identity,
-            "hardware": self.hardware,
-            "name": self.name,
-            "seed": self.seed,
-            "everything": self.everything,
-            "default": self.default,
-            "query": self.query or None,
-            "dataset": ", ".join(map(str, self.datasets)) or None,
-            "search": self.trials or None,
-            **_changed(self.settings.to_dict(), TrainingSettings().to_dict()),
-        }
-
-
-def _changed(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that differ from the defaults, by names such as "network.epochs"."""
-    changed: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            inner = _changed(value, defaults[name])
-            changed |= {f"{name}.{key}": other for key, other in inner.items()}
-        elif value != defaults[name]:
-            changed[name] = value
-    return changed
 
 
 def train_from_store(
@@ -100,7 +48,7 @@ def train_from_store(
 
     A training that was interrupted continues from its checkpoints, in a folder beside the store,
     when the same command runs again. `report_trial` is called with each trial of a search. `fits`
-    makes the fits (see `search` and TrainingMethod); None: in this process. `keep` selects, from
+    makes the fits (see `search` and `train`); None: in this process. `keep` selects, from
     the timings that were read, those that the training uses.
     """
     r = request or TrainingRequest()
@@ -109,15 +57,14 @@ def train_from_store(
     with Job(store, "train", r.spec()) as job:
         run = _TrainingRun(store, job)
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
-        settings = r.settings
-        learned = TrainingSplit.make(table, r.hardware).learned
+        split = split_timings(table, r)
         fits = fits or FitExecutor()
         planned = planned_fits(
             r.family,
             tuned=r.base is not None,
             everything=r.everything,
             trials=r.trials,
-            confidence=learned.count_problems() >= MIN_CASES,
+            confidence=split.learned.count_problems() >= MIN_CASES,
         )
         run.whole = TrainingProgress(
             planned,
@@ -125,38 +72,37 @@ def train_from_store(
             trials_together=min(fits.slots, MAX_TOGETHER),
         )
         if r.trials:
-            settings = _searched(store, r, learned, run, report, report_trial, fits)
-        method = TrainingMethod(
-            family=r.family, base=r.base, name=r.name or "", seed=r.seed, settings=settings,
-            origin=origin, report=run.reporting(report), checkpoints=checkpoints, fits=fits,
-        )  # fmt: skip
+            found = _searched(store, r, split.learned, run, report, report_trial, fits)
+            r = replace(r, settings=found)
         trained = train(
-            table, method, hardware=r.hardware, everything=r.everything, default=r.default,
-            begin_phase=run.begin_phase,
+            split, r, origin, report=run.reporting(report), begin_phase=run.begin_phase,
+            checkpoints=checkpoints, fits=fits,
         )  # fmt: skip
-        run.finish(trained, settings)
+        run.finish(trained, r.settings)
     return trained
 
 
-def _timings(store: Store, r: TrainingRequest) -> tuple[TimingTable, Origin]:
-    """The timings that the model learns from, and where they came from."""
+def _timings(store: Store, r: TrainingRequest) -> tuple[TimingTable, Data]:
+    """The timings that the model learns from, and where they came from: dataset files, and runs of
+    the store."""
     if r.datasets:
         table = read_datasets(r.datasets, r.query)
-        return table, Origin((dataset_key(table),), tuple(path.name for path in r.datasets))
+        names = tuple(path.name for path in r.datasets)
+        return table, Data(datasets=(dataset_key(table),), files=names)
     table = store.read(r.query)
     if r.query and not len(table):
         raise NothingError(f"The query {r.query!r} finds no problem in the store {store.location}.")
     one = trainable_rows(table, r.hardware)
     environments = {one.environments[i] for i in set(one.environment.tolist())}
     runs = store.contributors(environments, r.query)
-    return table, Origin(
-        tuple(run.key for run in runs if run.key is not None),
-        tuple(
+    return table, Data(
+        datasets=tuple(run.key for run in runs if run.key is not None),
+        runs=tuple(f"{run.kind} {run.id}" for run in runs),
+        files=tuple(
             Path(run.spec["file"]).name
             for run in runs
             if run.kind == "import" and "file" in run.spec
         ),
-        tuple(f"{run.kind} {run.id}" for run in runs),
     )
 
 

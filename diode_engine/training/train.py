@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from diode_engine import registry
 from diode_engine.core.table import TimingTable
-from diode_engine.models.manifest import check_name
-from diode_engine.models.model_types import TUNED, member_types
-from diode_engine.problems import splits
+from diode_engine.models.manifest import Data, check_name
+from diode_engine.models.model_types import member_types
 from diode_engine.training import training_stages as stages
+from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
+from diode_engine.training.fits import FitExecutor, MemberProgressCallback
+from diode_engine.training.settings import TrainingRequest
 from diode_engine.training.trainable_rows import TrainingSplit, gpus_of, one_environment
-from diode_engine.training.training_stages import TrainingMethod
 
 
 @dataclass(frozen=True)
@@ -52,53 +53,62 @@ class Trained:
         }
 
 
+def split_timings(table: TimingTable, request: TrainingRequest) -> TrainingSplit:
+    """Return the timings that the requested training takes, and which of their problems it holds
+    out. Raises TrainingError where they are too few, or there is no such family; RegistryError
+    where the model could not be registered."""
+    member_types(request.model_family)
+    check_name(request.model_name)
+    if request.base is None:
+        split = TrainingSplit.make(table, request.hardware)
+    else:
+        # It is tuned to one GPU, and cannot be judged on problems that its base has learned from.
+        hardware = gpus_of(one_environment(table, request.hardware))[0]
+        split = TrainingSplit.make(table, hardware.name, request.base.manifest.held_out_by)
+        check_base(request.base, split.hardware)
+    registry.check_registrable(request.model_name, split.hardware)
+    return split
+
+
 def train(
-    table: TimingTable,
-    method: TrainingMethod,
+    split: TrainingSplit,
+    request: TrainingRequest,
+    origin: Data,
     *,
-    hardware: str | None = None,
-    everything: bool = False,
-    default: bool = False,
+    report: MemberProgressCallback = lambda member, progress: None,
     begin_phase: Callable[[str], None] = lambda what: None,
+    checkpoints: Checkpoints | None = None,
+    fits: FitExecutor | None = None,
 ) -> Trained:
-    """Fits a model by the method for the GPU named `hardware` and registers it as the next version
-    of its name; with `default`, as the default model of that GPU.
+    """Fits the requested model to the timings of `split_timings`, which come from `origin`, and
+    registers it as the next version of its name.
 
-    Its metrics are those on the held-out problems (`splits.split`), which it has not seen. Its
-    confidence is learned from the other problems; a tuned model has its base's, unless that was
-    made for another GPU. With `everything`, a second model is fitted to all problems, and this one
-    is registered; the metrics remain those of the first, and the notes say so. `begin_phase` is
-    called with what is done before and after the fits, which the method's `report` follows.
+    Its metrics are those on the held-out problems, which it has not seen. Its confidence is learned
+    from the other problems; a tuned model has its base's, unless that was made for another GPU. The
+    metrics of a model of all problems are those of the first model, and its notes say so.
 
-    Raises TrainingError where there are too few timings; RegistryError, before anything is fitted,
-    where the model could not be registered.
+    `begin_phase` is called with what is done before and after the fits, and `report` with their
+    progress. With `checkpoints`, a training that was interrupted continues where it was. `fits`
+    makes the fits, side by side where it can; None: in this process, one after the other.
+
+    Raises TrainingError where there are too few timings.
     """
     began = time.monotonic()
-    base = method.base
-    family = method.family if base is None else TUNED
-    member_types(family)
-    name = check_name(method.name or (family if base is None else base.manifest.name))
-    method = replace(method, family=family, name=name)
-    # A tuned model cannot be judged on problems that its base has learned from.
-    by = splits.HELD_OUT_BY if base is None else base.manifest.held_out_by
-    if base is not None:  # it is tuned to one GPU
-        hardware = gpus_of(one_environment(table, hardware))[0].name
-    split = TrainingSplit.make(table, hardware, by)
-    if base is not None:
-        check_base(base, split.hardware)
-    registry.check_registrable(method.name, split.hardware)
     begin_phase("makes the features of the kernels")
-    members = stages.fit_members(split, method, everything=everything)
+    members = stages.fit_members(
+        split, request, report=report, checkpoints=checkpoints, fits=fits or FitExecutor()
+    )
     begin_phase("fits the confidence")
-    model = stages.make_model(split.learned, method, members.own)
-    model = stages.add_confidence(model, split, method, members.folds)
+    model = stages.make_model(split.learned, request, origin, members.own)
+    model = stages.add_confidence(model, split, request, members.folds)
     begin_phase("judges the model on the held-out problems")
-    model = stages.judge_model(model, split, method)
+    model = stages.judge_model(model, split, request.base)
     if members.everything is not None:
-        model = stages.make_model_of_all(model, split, method, members.everything)
-    version = stages.register_model(model, default=default)
-    if method.checkpoints is not None:
-        method.checkpoints.clear()
+        of_all = stages.make_model(split.all_learnable, request, origin, members.everything)
+        model = stages.complete_model_of_all(of_all, model, split)
+    version = stages.register_model(model, default=request.default)
+    if checkpoints is not None:
+        checkpoints.clear()
     data = model.manifest.data
     return Trained(
         model=version,

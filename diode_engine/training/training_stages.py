@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.fitting import FitProgress
 from diode_engine.models.manifest import Data, GpuRecord, Manifest
-from diode_engine.models.model_types import ENSEMBLE, TUNED
+from diode_engine.models.model_types import TUNED
 from diode_engine.models.predictor import Predictor
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
@@ -34,7 +35,7 @@ from diode_engine.training.correction import correct_to
 from diode_engine.training.fine_tune import fine_tune
 from diode_engine.training.fit_steps import FitTask, Members
 from diode_engine.training.fits import FitExecutor, MemberProgressCallback
-from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.settings import TrainingRequest
 from diode_engine.training.trainable_rows import (
     MIN_HELD_OUT,
     TrainingSplit,
@@ -42,36 +43,6 @@ from diode_engine.training.trainable_rows import (
     rows_on,
 )
 from diode_engine.validation import evaluate
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where timings came from: the content keys and names of dataset files, runs of a store."""
-
-    datasets: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class TrainingMethod:
-    """How a model is made: what all stages of one training share besides the split.
-
-    With a `base` the model is made by tuning that one to the timings (see `fine_tune`): it is a
-    distilled network. Without a `name` it has its base's, or its family's. With `checkpoints`, a
-    training that was interrupted continues where it was. `fits` makes the fits of the members and
-    those for the confidence, side by side, or in this process, one after the other.
-    """
-
-    family: str = ENSEMBLE
-    base: Artifact | None = None
-    name: str = ""
-    seed: int = 0
-    settings: TrainingSettings = field(default_factory=TrainingSettings)
-    origin: Origin = field(default_factory=Origin)
-    report: MemberProgressCallback = lambda member, progress: None
-    checkpoints: Checkpoints | None = None
-    fits: FitExecutor = field(default_factory=FitExecutor)
 
 
 @dataclass(frozen=True)
@@ -84,32 +55,43 @@ class FittedMembers:
     everything: Members | None  # of the model that is fitted to all problems
 
 
-def fit_members(split: TrainingSplit, method: TrainingMethod, *, everything: bool) -> FittedMembers:
-    """Fit the members of all models of a training, side by side where `method.fits` can. With
-    `everything` also those of the model of all problems."""
+def fit_members(
+    split: TrainingSplit,
+    request: TrainingRequest,
+    *,
+    report: MemberProgressCallback,
+    checkpoints: Checkpoints | None,
+    fits: FitExecutor,
+) -> FittedMembers:
+    """Fit the members of all models of a training, side by side where `fits` can."""
+    seed, settings, base = request.seed, request.settings, request.base
     tables = {"": split.learned}
-    if everything:
+    if request.everything:
         tables["all problems"] = split.all_learnable
-    folds = {part.name: part.learned for part in confidence_folds(split.learned, method.seed)}
-    if method.base is not None:
-        tuned = {name: _tune(table, name, method) for name, table in tables.items()}
+    folds = {part.name: part.learned for part in confidence_folds(split.learned, seed)}
+    if base is not None:
+        tuned = {
+            name: fine_tune(
+                table, base, seed=seed, settings=settings, checkpoints=checkpoints,
+                report=partial(report, _label(f"{TUNED}-0", name)),
+            )
+            for name, table in tables.items()
+        }  # fmt: skip
         corrected = None
-        if method.base.manifest.hardware.slug != split.hardware.slug:
-            corrected = [correct_to(t, method.base, seed=method.seed) for t in folds.values()]
+        if base.manifest.hardware.slug != split.hardware.slug:
+            corrected = [correct_to(table, base, seed=seed) for table in folds.values()]
         return FittedMembers(tuned[""], corrected, tuned.get("all problems"))
-    of_folds = method.settings.with_fewer_steps(STEPS_DIVISOR)
+    of_folds = settings.with_fewer_steps(STEPS_DIVISOR)
     tasks = {
-        name: FitTask(
-            table, method.family, method.seed, of_folds if name in folds else method.settings
-        )
+        name: FitTask(table, request.family, seed, of_folds if name in folds else settings)
         for name, table in {"": split.learned, **folds, **tables}.items()
     }
     names = list(tasks)
 
-    def report(place: int, member: str, progress: FitProgress) -> None:
-        method.report(_label(member, names[place]), progress)
+    def report_task(place: int, member: str, progress: FitProgress) -> None:
+        report(_label(member, names[place]), progress)
 
-    made = method.fits.fit_all(list(tasks.values()), report, method.checkpoints)
+    made = fits.fit_all(list(tasks.values()), report_task, checkpoints)
     members = dict(zip(names, made, strict=True))
     return FittedMembers(
         members[""], [members[name] for name in folds], members.get("all problems")
@@ -121,35 +103,27 @@ def _label(member: str, model: str) -> str:
     return f"{member}, {model}" if model else member
 
 
-def _tune(rows: TimingTable, name: str, method: TrainingMethod) -> Members:
-    assert method.base is not None
-    return fine_tune(
-        rows, method.base, seed=method.seed, settings=method.settings,
-        report=lambda progress: method.report(_label(f"{TUNED}-0", name), progress),
-        checkpoints=method.checkpoints,
-    )  # fmt: skip
-
-
-def make_model(rows: TimingTable, method: TrainingMethod, members: Members) -> Artifact:
+def make_model(
+    rows: TimingTable, request: TrainingRequest, origin: Data, members: Members
+) -> Artifact:
     """Return the model of these members, which are fitted to these rows, without confidence and
-    metrics."""
+    metrics. `origin` says where the rows came from."""
     environments = [rows.environments[i] for i in sorted(set(rows.environment.tolist()))]
     gpus = gpus_of(rows)
     of_gpus = [(gpu, rows_on(rows, gpu)) for gpu in gpus] if len(gpus) > 1 else []
-    coverage, base = Coverage.make(rows), method.base
+    coverage, base = Coverage.make(rows), request.base
     if base is not None:
         coverage = base.manifest.coverage.joined(coverage)
     manifest = Manifest(
-        name=method.name,
-        family=method.family,
+        name=request.model_name,
+        family=request.model_family,
         hardware=gpus[0],
         coverage=coverage,
-        data=Data(
-            datasets=(dataset_key(rows), *method.origin.datasets),
-            runs=method.origin.runs,
+        data=replace(
+            origin,
+            datasets=(dataset_key(rows), *origin.datasets),
             problems=rows.count_problems(),
             timings=len(rows),
-            files=method.origin.files,
             base="" if base is None else base.manifest.identity,
         ),
         torch=tuple(sorted({environment.torch for environment in environments})),
@@ -163,20 +137,20 @@ def make_model(rows: TimingTable, method: TrainingMethod, members: Members) -> A
 
 
 def add_confidence(
-    model: Artifact, split: TrainingSplit, method: TrainingMethod, folds: Sequence[Members] | None
+    model: Artifact, split: TrainingSplit, request: TrainingRequest, folds: Sequence[Members] | None
 ) -> Artifact:
     """Return the model with its confidence, which is learned from the models of `folds`; None: with
     the confidence of its base."""
-    base = method.base
+    base = request.base
     if folds is None:
         assert base is not None
         confidence = base.confidence and base.confidence.with_places(places_of(split.learned))
     else:
-        confidence = learn_confidence(split.learned, folds, seed=method.seed)
+        confidence = learn_confidence(split.learned, folds, seed=request.seed)
     return replace(model, confidence=confidence)
 
 
-def judge_model(model: Artifact, split: TrainingSplit, method: TrainingMethod) -> Artifact:
+def judge_model(model: Artifact, split: TrainingSplit, base: Artifact | None) -> Artifact:
     """Return the model with its metrics on the held-out problems of each of its GPUs, and notes on
     what these problems are. Where it can say nothing about those of a GPU, as after a few problems,
     it has no metrics."""
@@ -185,16 +159,16 @@ def judge_model(model: Artifact, split: TrainingSplit, method: TrainingMethod) -
         own = rows_on(split.judged, model.manifest.hardware)
         metrics = dict(gpus[0].metrics) if gpus else _metrics(model, own)
     except TrainingError as error:
-        if method.base is not None:
+        if base is not None:
             raise
         notes = f"There are no metrics. {error}"
         manifest = replace(model.manifest, notes=notes, everything=False, held_out_by=split.by)
         return replace(model, manifest=manifest)
     seen_by_base: bool | None = False
-    if method.base is not None:
+    if base is not None:
         with contextlib.suppress(TrainingError):  # the base may know none of these products
-            metrics["efficiency_of_base"] = _metrics(method.base, split.judged)["efficiency"]
-        seen_by_base = method.base.manifest.everything
+            metrics["efficiency_of_base"] = _metrics(base, split.judged)["efficiency"]
+        seen_by_base = base.manifest.everything
     notes = _notes(split.held_out_problems, seen_by_base)
     manifest = replace(
         model.manifest,
@@ -207,15 +181,9 @@ def judge_model(model: Artifact, split: TrainingSplit, method: TrainingMethod) -
     return replace(model, manifest=manifest)
 
 
-def make_model_of_all(
-    model: Artifact,
-    split: TrainingSplit,
-    method: TrainingMethod,
-    members: Members,
-) -> Artifact:
-    """Return a second model, of members that were fitted to the held-out problems too. Its metrics
-    and its confidence are those of the first one, which could be judged."""
-    again = make_model(split.all_learnable, method, members)
+def complete_model_of_all(of_all: Artifact, model: Artifact, split: TrainingSplit) -> Artifact:
+    """Return a second model, `of_all`, which was fitted to the held-out problems too, with the
+    metrics and the confidence of the first one, which could be judged."""
     confidence = model.confidence
     if confidence is not None:
         new = ~np.isin(split.all_learnable.problem, split.learned.problem)
@@ -226,21 +194,21 @@ def make_model_of_all(
         f"{split.held_out_problems}."
     )
     metrics_of = {record.hardware.slug: record.metrics for record in model.manifest.records}
-    metrics = metrics_of.get(again.manifest.hardware.slug, {})
+    metrics = metrics_of.get(of_all.manifest.hardware.slug, {})
     if not metrics:  # its notes say why
         notes = model.manifest.notes
     manifest = replace(
-        again.manifest,
+        of_all.manifest,
         metrics=metrics,
         gpus=tuple(
             replace(record, metrics=metrics_of.get(record.hardware.slug, {}))
-            for record in again.manifest.gpus
+            for record in of_all.manifest.gpus
         ),
         notes=notes,
         everything=True,
         held_out_by=split.by,
     )
-    return Artifact(manifest, again.members, confidence)
+    return Artifact(manifest, of_all.members, confidence)
 
 
 def register_model(model: Artifact, *, default: bool) -> registry.ModelVersion:

@@ -23,8 +23,8 @@ from diode_engine.runs import Job
 from diode_engine.store import RunState, Store
 from diode_engine.training.correction import has_xgboost
 from diode_engine.training.fits import FitExecutor
-from diode_engine.training.run import TrainingRequest, train_from_store
-from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.run import train_from_store
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.train import Trained
 from diode_engine.training.trainable_rows import TrainingSplit
 from diode_engine.tuning import page, quick

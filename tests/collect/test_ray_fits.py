@@ -21,9 +21,9 @@ from diode_engine.training.cross_validation import cross_validate
 from diode_engine.training.fit_jobs import FitMember
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor
-from diode_engine.training.run import TrainingRequest, train_from_store
+from diode_engine.training.run import train_from_store
 from diode_engine.training.search import search
-from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import learnable
 from tests.training.conftest import make_timings
 

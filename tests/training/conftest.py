@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure
+from diode_engine.models.manifest import Data
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit_steps import FitTask, Members
 from diode_engine.training.fits import FitExecutor
-from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
+from diode_engine.training.train import Trained, split_timings
+from diode_engine.training.train import train as train_split
 from tests.samples import pairs, table_of, tile
 
 ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
@@ -82,3 +86,8 @@ def fit(
     task = FitTask(table, family, 0, settings)
     (members,) = FitExecutor().fit_all([task], lambda *_: None, checkpoints)
     return members
+
+
+def train(table: TimingTable, request: TrainingRequest, **callbacks: Any) -> Trained:
+    """The result of a training in this process, which is no run of a store."""
+    return train_split(split_timings(table, request), request, Data(), **callbacks)

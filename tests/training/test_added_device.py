@@ -13,8 +13,8 @@ from diode_engine.core import hardware
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.errors import DatasetError
 from diode_engine.store import Store, export_dataset, import_dataset, read_dataset
-from diode_engine.training.run import TrainingRequest, train_from_store
-from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.run import train_from_store
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
 
 MADE_UP = replace(
     H200, name="NVIDIA Made-Up 9000", arch="8.9", multiprocessors=96, clock_mhz=1500,

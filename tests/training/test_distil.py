@@ -32,11 +32,9 @@ from diode_engine.training.distillation import distillation_labels, drawn_proble
 from diode_engine.training.fit_jobs import LabelProblems
 from diode_engine.training.fit_pool import Arrays
 from diode_engine.training.search import Trial, search
-from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.train import train
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import fitted_and_watched, learnable
-from diode_engine.training.training_stages import TrainingMethod
-from tests.training.conftest import ENVIRONMENT, fit
+from tests.training.conftest import ENVIRONMENT, fit, train
 from tests.training.test_train import joined
 
 SMALL = TrainingSettings(
@@ -49,7 +47,7 @@ SMALL = TrainingSettings(
     },
     lessons=300,
 )
-small = partial(TrainingMethod, settings=SMALL)
+small = partial(TrainingRequest, settings=SMALL)
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,11 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
 from diode_engine.store import Store, dataset_key
 from diode_engine.training.cross_validation import cross_validate
-from diode_engine.training.run import TrainingRequest, train_from_store
-from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.train import train
-from diode_engine.training.training_stages import TrainingMethod
+from diode_engine.training.run import train_from_store
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.validation import evaluate
 from tests.training import scaled_base
+from tests.training.conftest import train
 
 ROOT = Path(diode_engine.__file__).parents[1]
 NAME = "scaled-base"
@@ -88,7 +87,8 @@ def test_a_training_says_what_it_does_before_and_after_the_fits(timings):
     said: list[str] = []
     train(
         timings,
-        TrainingMethod(family=NAME, report=lambda member, _: said.append("fit")),
+        TrainingRequest(family=NAME),
+        report=lambda member, _: said.append("fit"),
         begin_phase=said.append,
     )
     assert said[0] == "makes the features of the kernels"
@@ -97,7 +97,7 @@ def test_a_training_says_what_it_does_before_and_after_the_fits(timings):
 
 
 def test_it_predicts_is_validated_and_explained(timings):
-    model = train(timings, TrainingMethod(family=NAME)).model
+    model = train(timings, TrainingRequest(family=NAME)).model
     predictor = Predictor.load(model.folder)
     problem, candidates = timings.problems[0], timings.candidates[:6]
     us = predictor.predict_us(problem, candidates)
@@ -118,9 +118,9 @@ def test_it_is_a_member_of_an_ensemble_and_a_teacher(timings, monkeypatch):
     settings = TrainingSettings(lessons=90).but(
         "distilled", hidden=(8,), epochs=2, problems=8, rows=8
     )
-    model = train(timings, TrainingMethod(family="ensemble", settings=settings)).model
+    model = train(timings, TrainingRequest(family="ensemble", settings=settings)).model
     assert [m["family"] for m in model.manifest.members] == [NAME, NAME]
-    distilled = train(timings, TrainingMethod(family="distilled", settings=settings)).model
+    distilled = train(timings, TrainingRequest(family="distilled", settings=settings)).model
     (member,) = load_artifact(distilled.folder).members
     predictor = Predictor.load(distilled.folder)
     assert member.family == "distilled"

@@ -32,8 +32,8 @@ from diode_engine.training.fit_pool import Job
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.process_fits import ProcessFits, ProcessPool, available_bytes
-from diode_engine.training.run import TrainingRequest, train_from_store
-from diode_engine.training.settings import TrainingSettings
+from diode_engine.training.run import train_from_store
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import learnable
 from tests.training.conftest import fit, make_timings
 

@@ -26,12 +26,11 @@ from diode_engine.problems.splits import held_out_by, split
 from diode_engine.runs import Job
 from diode_engine.store import RunState, Store, dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.run import TrainingRequest, train_from_store
-from diode_engine.training.settings import TrainingSettings
-from diode_engine.training.train import train
+from diode_engine.training.run import train_from_store
+from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import learnable, one_environment, thin_rows
-from diode_engine.training.training_stages import TrainingMethod
 from tests.samples import timing_at
+from tests.training.conftest import train
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2)
 SMALL = TrainingSettings(
@@ -44,7 +43,7 @@ SMALL = TrainingSettings(
     lessons=90,
 )
 OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
-small = partial(TrainingMethod, settings=SMALL)
+small = partial(TrainingRequest, settings=SMALL)
 
 
 @pytest.fixture
@@ -161,7 +160,7 @@ def test_the_model_never_sees_what_is_held_out(timings):
 
 def test_everything_is_trained_on_and_the_metrics_stay_honest(timings):
     honest = train(timings, small("trees"))
-    shipped = train(timings, small("trees"), everything=True)
+    shipped = train(timings, small("trees", everything=True))
     assert shipped.problems == honest.problems + honest.held_out_problems
     assert shipped.model.manifest.metrics == honest.model.manifest.metrics
     assert shipped.model.manifest.identity != honest.model.manifest.identity
@@ -179,7 +178,7 @@ def test_everything_is_trained_on_and_the_metrics_stay_honest(timings):
 def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
     older = Environment(H200, "570", "2.13.0", "3.6.0")
     both = joined(timings, make_timings(20, environment=older), make_timings(environment=OTHER))
-    trained = train(both, small("trees"), hardware="nvidia-h200")
+    trained = train(both, small("trees", hardware="nvidia-h200"))
     alone = train(timings, small("trees"))
     assert trained.model.manifest.identity == alone.model.manifest.identity
     assert trained.model.manifest.triton == ("3.7.1",)
@@ -188,7 +187,7 @@ def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
     ]  # fmt: skip
     assert alone.left_out == {}
     with pytest.raises(TrainingError, match="no timings of a GPU named 'A100'"):
-        train(both, small(), hardware="A100")
+        train(both, small(hardware="A100"))
 
 
 def test_a_model_of_all_gpus(timings, make_timings):
@@ -225,12 +224,12 @@ def test_the_figures_of_a_gpu_are_those_of_its_own_held_out_problems(timings, ma
     there = replace(make_timings(environment=h100), min_us=timings.min_us * 2)
     learned, held_out = split(there)
     few = timings.take(~np.isin(timings.problem, np.unique(learned.problem)[:3]))
-    manifest = train(joined(few, learned), small("trees"), everything=True).model.manifest
+    manifest = train(joined(few, learned), small("trees", everything=True)).model.manifest
     assert [record.hardware for record in manifest.gpus] == [H200, h100.hardware]
     assert [bool(record.metrics) for record in manifest.gpus] == [True, False]
     assert manifest.metrics == manifest.gpus[0].metrics
     for everything in (False, True):
-        made = train(joined(timings, held_out), small("trees"), everything=everything).model
+        made = train(joined(timings, held_out), small("trees", everything=everything)).model
         own = split(timings)[1].take(split(timings)[1].failure == 0)
         assert made.manifest.metrics["problems"] == own.count_problems()
 
@@ -252,7 +251,7 @@ def test_a_model_that_can_say_nothing_of_what_is_held_out_has_no_metrics(timings
     h100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
     two = joined(one, replace(one, environments=(h100,)))
     for table, everything, gpus in ((one, False, 0), (one, True, 0), (two, False, 2)):
-        made = train(table, small("network"), everything=everything)
+        made = train(table, small("network", everything=everything))
         manifest = made.model.manifest
         assert (manifest.metrics, len(manifest.gpus)) == ({}, gpus)
         assert not any(record.metrics for record in manifest.gpus)
@@ -329,7 +328,7 @@ def test_the_run_shows_how_far_it_is(store, monkeypatch):
 
 
 def test_the_default_is_what_a_device_gets(timings):
-    chosen = train(timings, small("trees", name="mine"), default=True).model
+    chosen = train(timings, small("trees", name="mine", default=True)).model
     train(timings, small("trees", name="later"))
     match = registry.best_for(H200)
     assert match.model == chosen
