@@ -17,18 +17,16 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine import paths
 from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Hardware
-from diode_engine.documents import Limits, Malformed, read_json, show
-from diode_engine.errors import ModelError, explain_os_error
+from diode_engine.errors import ModelError
+from diode_engine.models.shipped import read_shipped, shipped_path
 
 FORMAT = "diode-flex-attention-1"
 FORWARD, BACKWARD, DECODING = "forward", "backward", "decoding"
@@ -46,9 +44,6 @@ READING = 2.0  # the distance between a mask that reads a tensor and one that do
 # A call is unknown where its length or its heads are more than so many times those of all measured
 # calls, or less than the part 1/REACH of them.
 REACH = 8
-
-_LIMITS = Limits(bytes=1 << 20)  # the shipped table has 20 KB
-_MAX_SIZE = 1 << 20  # in a table
 
 Config = tuple[int, ...]
 
@@ -127,43 +122,18 @@ class FlexGroup:
         }
 
     @classmethod
-    def from_dict(cls, given: Any) -> FlexGroup:
-        """Return the inverse of `to_dict`. Raises Malformed where a field is missing or
-        impossible."""
-        try:
-            group = cls._of_fields(**given)
-            possible = group._is_possible()
-        except (KeyError, TypeError, ValueError):
-            possible = False
-        if not possible:
-            raise Malformed(f"Its group {show(given)} is not as Diode writes it.")
-        return group
-
-    @classmethod
-    def _of_fields(
-        cls, kind: str, head: int, dtypes: Any, default: Any, configs: Any, calls: Any
-    ) -> FlexGroup:
-        flags = {0: False, 1: True}
-        rows = [
-            (FlexCall(kind, head, dtype, heads, length, flags[masked], flags[reads]), speeds)
-            for dtype, heads, length, masked, reads, speeds in calls
-        ]
-        return cls(
-            kind, head, tuple(dtypes), tuple(default), tuple(map(tuple, configs)),
-            tuple(call for call, _ in rows), np.array([speeds for _, speeds in rows], np.float64),
-        )  # fmt: skip
-
-    def _is_possible(self) -> bool:
-        configs = (self.default, *self.configs)
-        sizes = [self.head, *chain.from_iterable(configs)]
-        sizes += [size for call in self.calls for size in (call.heads, call.length)]
-        return (
-            {len(config) for config in configs} == {len(FIELDS.get(self.kind, ()))}
-            and all(type(size) is int and 1 <= size <= _MAX_SIZE for size in sizes)
-            and self.speeds.shape == (len(self.calls), len(self.configs))
-            and self.speeds.size > 0
-            and bool(((self.speeds >= 1e-3) & (self.speeds <= 1e3)).all())
+    def from_dict(cls, given: Mapping[str, Any]) -> FlexGroup:
+        """Return the inverse of `to_dict`."""
+        kind, head = given["kind"], given["head"]
+        calls = tuple(
+            FlexCall(kind, head, dtype, heads, length, bool(masked), bool(reads))
+            for dtype, heads, length, masked, reads, _ in given["calls"]
         )
+        return cls(
+            kind, head, tuple(given["dtypes"]), tuple(given["default"]),
+            tuple(map(tuple, given["configs"])), calls,
+            np.array([speeds for *_, speeds in given["calls"]], np.float64),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,32 +170,18 @@ class FlexTable:
         return found.replace('{"kind"', '\n{"kind"').replace(']], ["', ']],\n["') + "\n"
 
     @classmethod
-    def load(cls, path: Path) -> FlexTable:
-        """Return the table in a file. Raises ModelError where it is missing or damaged."""
-        try:
-            with explain_os_error(ModelError, f"The table {path} cannot be read"):
-                given = read_json(path, _LIMITS)
-            if not isinstance(given, Mapping) or given.get("format") != FORMAT:
-                raise Malformed(f"It is not of the format {FORMAT}.")
-            groups = tuple(map(FlexGroup.from_dict, given.get("groups", ())))
-            if not groups:
-                raise Malformed("It has no groups.")
-            return cls(str(given.get("hardware")), str(given.get("source")), groups)
-        except Malformed as error:
-            raise ModelError(
-                f"{path} is no table of FlexAttention's configs. {error} Install Diode again."
-            ) from None
+    def from_json(cls, data: str | bytes) -> FlexTable:
+        """Return the inverse of `to_json`."""
+        given = json.loads(data)
+        groups = tuple(map(FlexGroup.from_dict, given["groups"]))
+        return cls(given["hardware"], given["source"], groups)
 
 
 def path_for(hardware: Hardware) -> Path:
     """Return where the shipped table for a GPU would be; not every GPU has one."""
-    return paths.shipped_dir() / "trained_models" / hardware.slug / "flex-attention.json"
+    return shipped_path(hardware, "flex-attention.json")
 
 
 def table_for(hardware: Hardware) -> FlexTable | None:
     """Return the shipped table; None where this GPU was not measured. Raises ModelError."""
-    path = path_for(hardware)
-    if not path.is_file():
-        return None
-    table = FlexTable.load(path)
-    return table if hardware.is_called(table.hardware) else None
+    return read_shipped(path_for(hardware), FlexTable.from_json)

@@ -20,16 +20,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine import paths
 from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import Bias, Layout
 from diode_engine.core.problem import Problem
-from diode_engine.errors import ModelError, explain_os_error
 from diode_engine.models.protocol import Matrix
+from diode_engine.models.shipped import read_shipped, shipped_path
 from diode_engine.models.tensors import Tensors
 
-_MAX_BYTES = 8 << 20  # of a file
 UNLISTED = 99  # the place of an algorithm that the heuristic does not list
 _UNDEFINED = 1  # the rows and columns of a tile that is not known
 # The blocks of a cluster, N × M, by cublasLtClusterShape_t from 2 on.
@@ -188,12 +186,13 @@ class AlgorithmModel:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> AlgorithmModel:
-        """Return the model in a file's bytes. Raises ModelError where they are no such model."""
+        """Return the model in a file's bytes. Raises ModelError where a tensor is missing, or has
+        another shape."""
         tensors = Tensors(data, "library's algorithms")
         split = tensors.whole("split", None, None).astype(np.int64)
         count, inner = split.shape
         configs = tensors.whole("configs", None, len(Config._fields))
-        model = cls(
+        return cls(
             split, tensors.take("threshold", count, inner), tensors.take("leaf", count, inner + 1),
             float(tensors.take("base", 1)[0]),
             tuple(Config(*map(int, config)) for config in configs),
@@ -202,32 +201,13 @@ class AlgorithmModel:
             float(tensors.take("margin", 1)[0]), int(tensors.take("version", 1)[0]),
             content_key("library-algorithms", {"sha256": hashlib.sha256(data).hexdigest()}),
         )  # fmt: skip
-        tensors.end()
-        width = describe_width(model.tiles)
-        complete = count and inner and not inner & (inner + 1)
-        if not complete or split.min() < 0 or split.max() >= width or not model.margin >= 1:
-            raise ModelError("The file of the library's algorithms holds no complete trees.")
-        return model
-
-
-def describe_width(tiles: npt.NDArray[np.int64]) -> int:
-    """Return how many features `describe` gives."""
-    problem = Problem.make("mm", 16, 16, 16, "bfloat16")
-    return int(describe(problem, [Offer(Config(0), 0, 1.0)], tiles, 1).shape[1])
 
 
 def path_for(hardware: Hardware) -> Path:
     """Return where the shipped model for a GPU would be; not every GPU has one."""
-    folder = paths.shipped_dir() / "trained_models" / hardware.slug
-    return folder / "library-algorithms.safetensors"
+    return shipped_path(hardware, "library-algorithms.safetensors")
 
 
 def model_for(hardware: Hardware) -> AlgorithmModel | None:
     """Return the shipped model; None where this GPU was not measured. Raises ModelError."""
-    path = path_for(hardware)
-    if not path.is_file():
-        return None
-    with explain_os_error(ModelError, f"The model {path} cannot be read"):
-        if path.stat().st_size > _MAX_BYTES:
-            raise ModelError(f"The model {path} is too large; install Diode again.")
-        return AlgorithmModel.from_bytes(path.read_bytes())
+    return read_shipped(path_for(hardware), AlgorithmModel.from_bytes)
